@@ -1,0 +1,68 @@
+"""A log-linear histogram of whole milliseconds, for quantiles at a fixed cost.  Floor 0.
+
+The idea is HdrHistogram's (Gil Tene): values below 64 have a cell each; above, every power of two is split into 32
+cells, so a cell is never wider than 1/32 of its values.  Recording is one index computation and one increment, and the
+memory is bounded by the largest value seen: about 900 cells for a wait of a year.
+"""
+
+from .events import Quantiles
+
+__all__ = ["Histogram"]
+
+_LINEAR_BITS = 6  # values below 2**6 are exact
+_HALF_CELLS = 32  # cells per power of two above that
+
+
+class Histogram:
+    """Counts durations in milliseconds and tells their quantiles in seconds."""
+
+    __slots__ = ("_cells", "count", "max_ms")
+
+    def __init__(self) -> None:
+        self._cells: list[int] = [0] * (1 << _LINEAR_BITS)
+        self.count: int = 0
+        self.max_ms: int = 0
+
+    def record(self, value_ms: int) -> None:
+        """Count one duration; a negative one (a clock that was set back) counts as 0."""
+        if value_ms > self.max_ms:
+            self.max_ms = value_ms
+        if value_ms < 64:
+            self._cells[value_ms if value_ms > 0 else 0] += 1
+        else:
+            shift = value_ms.bit_length() - _LINEAR_BITS
+            index = shift * _HALF_CELLS + (value_ms >> shift)
+            cells = self._cells
+            if index >= len(cells):
+                cells.extend([0] * (index + 1 - len(cells)))
+            cells[index] += 1
+        self.count += 1
+
+    def quantile_ms(self, fraction: float) -> int:
+        """The smallest cell's upper edge that at least ``fraction`` of the values do not exceed; 0 when empty."""
+        wanted = self.count * fraction
+        seen = 0
+        for index, number in enumerate(self._cells):
+            seen += number
+            if number and seen >= wanted:
+                return min(_upper_edge_ms(index), self.max_ms)
+        return self.max_ms
+
+    def quantiles(self) -> Quantiles:
+        """The usual four, in seconds."""
+        if not self.count:
+            return Quantiles()
+        return Quantiles(
+            count=self.count,
+            p50=self.quantile_ms(0.5) / 1000,
+            p99=self.quantile_ms(0.99) / 1000,
+            p999=self.quantile_ms(0.999) / 1000,
+            max=self.max_ms / 1000,
+        )
+
+
+def _upper_edge_ms(index: int) -> int:
+    if index < 2 * _HALF_CELLS:
+        return index
+    shift = index // _HALF_CELLS - 1
+    return ((index - shift * _HALF_CELLS + 1) << shift) - 1
