@@ -1,0 +1,46 @@
+"""The waiting room for async Python servers.
+
+A coroutine parks a request on keys; it is answered when its condition holds, or when its deadline passes, exactly once.
+
+The rooms, from the ground up; each floor imports only what is below it:
+
+==========================================  =====================================================================
+``errors events units histogram``           plain data and arithmetic
+``timer/task timer/wheel timer/system``     tasks, buckets, wheels: a timer that is told the time
+``operation watch thresholds watchers``     operations, and the lists in which they wait
+``books hearing``                           counting, and telling who listens
+``clock timekeeper room``                   the same with a clock at hand: all that happens without waiting
+``reaper purgatory``                        the event loop: what waits
+``testing``                                 virtual time
+==========================================  =====================================================================
+
+``journal``, ``otel`` and ``pipeline`` are rooms of their own: optional, and imported by nobody in here.
+"""
+
+from .errors import OperationCancelled, PurgatoryClosed, PurgatoryError, PurgatoryFull
+from .events import Event, Observer, Outcome, Quantiles, Statistics
+from .operation import DelayedOperation
+from .purgatory import Purgatory
+from .reaper import SystemTimer
+from .timer.task import TimerTask, TimerTaskList
+from .timer.wheel import TimingWheel
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DelayedOperation",
+    "Event",
+    "Observer",
+    "OperationCancelled",
+    "Outcome",
+    "Purgatory",
+    "PurgatoryClosed",
+    "PurgatoryError",
+    "PurgatoryFull",
+    "Quantiles",
+    "Statistics",
+    "SystemTimer",
+    "TimerTask",
+    "TimerTaskList",
+    "TimingWheel",
+]

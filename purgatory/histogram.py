@@ -28,7 +28,7 @@ class Histogram:
         if value_ms > self.max_ms:
             self.max_ms = value_ms
         if value_ms < 64:
-            self._cells[value_ms if value_ms > 0 else 0] += 1
+            self._cells[max(0, value_ms)] += 1
         else:
             shift = value_ms.bit_length() - _LINEAR_BITS
             index = shift * _HALF_CELLS + (value_ms >> shift)

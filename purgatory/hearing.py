@@ -1,0 +1,100 @@
+"""Who listens: the observers of a purgatory, and how they are told.  Floor 3."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from .events import Event, Outcome
+from .operation import FAILED, DelayedOperation
+
+__all__ = ["Hearing"]
+
+_OUTCOMES = (Outcome.PENDING, Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED)
+_METHODS = ("parked", "completed", "expired", "cancelled", "failed")  # by state, a pending one has been parked
+_Tell = Callable[[Event], object]
+
+
+class Hearing:
+    """Tells observers what happens; one that raises is out.
+
+    Only what an observer says it hears is told: a method that it lacks, or inherits from :class:`Observer`, is left
+    out, and where nobody hears an event, none is made.
+    """
+
+    __slots__ = ("_leaving", "_tell", "anybody", "name", "on_error")
+
+    def __init__(self, name: str, observers: Sequence[Any], on_error: Callable[[BaseException, object], None]) -> None:
+        if isinstance(observers, (str, bytes)) or not isinstance(observers, Sequence):
+            raise TypeError(f"observers is a sequence of observers, not {observers!r}")
+        self.name = name
+        self.on_error = on_error
+        self._tell: list[list[tuple[object, _Tell]]] = [[], [], [], [], []]
+        self._leaving: dict[int, tuple[tuple[Hashable, ...], int]] = {}
+        for observer in observers:
+            self._attach(observer)
+        self.anybody: bool = any(self._tell)
+
+    def parked(self, operation: DelayedOperation[Any]) -> None:
+        """The operation waits from now on."""
+        if self._tell[0]:
+            deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
+            self._send(operation, 0, operation.keys, deadline_ms, None)
+
+    def leaving(self, operation: DelayedOperation[Any], now_ms: int) -> None:
+        """The operation is about to leave its keys: the event that follows, after its callback, will name them."""
+        self._leaving[operation._op_id] = (operation.keys, max(now_ms, operation._parked_ms))
+
+    def ended(self, operation: DelayedOperation[Any]) -> None:
+        """The operation has its outcome."""
+        left = self._leaving.pop(operation._op_id, None)
+        if not self._tell[operation._state]:
+            return
+        parked_ms = operation._parked_ms
+        deadline_ms = None if operation.delay_ms < 0 else parked_ms + operation.delay_ms
+        if left is None:
+            self._send(operation, operation._state, (), deadline_ms, parked_ms)
+        else:
+            if deadline_ms is not None:
+                deadline_ms = operation._expiration_ms
+            self._send(operation, operation._state, left[0], deadline_ms, left[1])
+
+    def _send(
+        self,
+        operation: DelayedOperation[Any],
+        state: int,
+        keys: tuple[Hashable, ...],
+        deadline_ms: int | None,
+        finished_ms: int | None,
+    ) -> None:
+        event = Event(
+            operation,
+            self.name,
+            operation._op_id,
+            keys,
+            operation._parked_ms,
+            deadline_ms,
+            finished_ms,
+            _OUTCOMES[state],
+            operation._value if state == FAILED else None,
+        )
+        for observer, tell in tuple(self._tell[state]):
+            try:
+                tell(event)
+            except Exception as error:
+                self._detach(observer)
+                self.on_error(error, observer)
+
+    def _attach(self, observer: object) -> None:
+        heard = 0
+        for state, name in enumerate(_METHODS):
+            method = getattr(observer, name, None)
+            inherited = getattr(getattr(type(observer), name, None), "__module__", "") == Event.__module__
+            if callable(method) and not inherited:
+                self._tell[state].append((observer, method))
+                heard += 1
+        if not heard:
+            raise TypeError(f"{observer!r} is no observer: it has none of the methods {', '.join(_METHODS)}")
+
+    def _detach(self, observer: object) -> None:
+        for told in self._tell:
+            told[:] = [pair for pair in told if pair[0] is not observer]
+        self.anybody = any(self._tell)

@@ -1,0 +1,282 @@
+"""The waiting room itself, on an event loop.  Floor 4."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from .clock import Clock
+from .events import Observer
+from .operation import DelayedOperation, set_waiter_factory
+from .reaper import Slices, SystemTimer, report
+from .room import Room
+from .units import duration_ms
+from .watchers import Walk
+
+__all__ = ["Purgatory"]
+
+T = TypeVar("T")
+Op = TypeVar("Op", bound=DelayedOperation[Any])
+
+
+def _new_waiter() -> "asyncio.Future[Any]":
+    return asyncio.get_running_loop().create_future()
+
+
+set_waiter_factory(_new_waiter)
+
+
+class _Condition(DelayedOperation[bool]):
+    """What ``wait_until`` parks."""
+
+    __slots__ = ("_predicate",)
+
+    def __init__(self, predicate: Callable[[], object], timeout: float | None) -> None:
+        super().__init__(timeout)
+        self._predicate = predicate
+
+    def try_complete(self) -> bool:
+        return bool(self._predicate())
+
+    def on_complete(self) -> bool:
+        return not self.expired
+
+
+class Purgatory(Room, Generic[Op]):
+    """A room where requests wait until their condition holds or their deadline passes.
+
+    **Usage.**  ::
+
+        async with Purgatory("fetch") as purgatory:
+            answer = await purgatory.park(operation, ["orders-0"])  # in the request's handler
+            purgatory.check_and_complete("orders-0")                # wherever the state changes
+
+    **Implementation.**  Watch lists by key, and a timer of hierarchical timing wheels.  When an operation ends it
+    leaves all of them at once; there is no purge.
+
+    **Cancellation safety.**  Cancelling a task in :meth:`park` or :meth:`wait_until` withdraws its operation at once;
+    if the operation ended in the same turn of the loop, its outcome stands and the task is still cancelled.
+
+    ``name``: for people, statistics and events.  ``timer``: one that several purgatories share; it is not closed with
+    any of them.  Without it the purgatory has one of its own, with ``clock``, ``tick_ms`` and ``wheel_size`` as in
+    :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``: above them :class:`PurgatoryFull`.  ``observers``:
+    told of every operation's life, see :class:`purgatory.events.Observer`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        timer: SystemTimer | None = None,
+        clock: Clock | None = None,
+        tick_ms: int = 1,
+        wheel_size: int = 20,
+        max_parked: int | None = None,
+        max_parked_per_key: int | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"name is a str, not {name!r}")
+        if timer is None:
+            own = SystemTimer(tick_ms=tick_ms, wheel_size=wheel_size, clock=clock)
+            own._starts_itself = True
+            self._own_timer: SystemTimer | None = own
+            timer = own
+        else:
+            if not isinstance(timer, SystemTimer):
+                raise TypeError(f"timer is a SystemTimer, not {timer!r}")
+            if clock is not None or tick_ms != 1 or wheel_size != 20:
+                raise ValueError("give either a timer or clock, tick_ms and wheel_size: a shared timer has its own")
+            self._own_timer = None
+        self._reaping = timer
+        contained = (Exception, asyncio.CancelledError)
+        super().__init__(name, timer, contained, max_parked, max_parked_per_key, observers)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._soon: dict[Hashable, None] = {}
+        self._walks: deque[Walk] = deque()
+        self._soon_slices: Slices | None = None
+        self._soon_scheduled = False
+        self._inbox: dict[Hashable, None] = {}
+        self._inbox_lock = threading.Lock()
+        self._empty: asyncio.Future[None] | None = None
+        self._all_answered: asyncio.Future[None] | None = None
+
+    if TYPE_CHECKING:
+
+        def try_complete_else_watch(self, operation: Op, keys: Iterable[Hashable] | Mapping[Any, float]) -> bool: ...
+
+        def cancel_for_key(self, key: Hashable) -> list[Op]: ...
+
+    @property
+    def timer(self) -> SystemTimer:
+        """The timer that its deadlines are on."""
+        return self._reaping
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        self._check_open()
+        self._loop = asyncio.get_running_loop()
+        if self._own_timer is not None:
+            self._own_timer.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self, *, grace: float = 0.0) -> None:
+        """Close it: nothing new is taken, and everyone who waits is answered.
+
+        What ends within ``grace`` seconds ends by itself; then the rest is expired at once, in slices.  When this
+        returns, nobody waits and the reaper of its own timer is gone.  Idempotent: a second call waits for the first.
+        If the closing task is cancelled, the rest is expired before the cancellation goes on.
+        """
+        grace_ms = duration_ms(grace, "grace")
+        if self._all_answered is not None:
+            await asyncio.shield(self._all_answered)
+            return
+        self._closed = True
+        self._all_answered = asyncio.get_running_loop().create_future()
+        try:
+            if grace_ms and len(self):
+                await self._wait_until_empty(grace_ms)
+            slices = Slices(self._clock, self._reaping.turn_budget_ms)
+            while self._expire_some(slices.portion()):
+                if slices.over():
+                    await slices.next_turn()
+        finally:
+            while self._expire_some(1024):
+                pass
+            self._all_answered.set_result(None)
+            if self._own_timer is not None:
+                await self._own_timer.aclose()
+
+    async def _wait_until_empty(self, grace_ms: int) -> None:
+        if not self._reaping.running and self._own_timer is not None:
+            self._own_timer.start()
+        self._empty = asyncio.get_running_loop().create_future()
+        alarm = self._clock.call_at(self._clock.ceil_ms() + grace_ms, self.emptied)
+        try:
+            await self._empty
+        finally:
+            alarm.cancel()
+            self._empty = None
+
+    def emptied(self) -> None:
+        if self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    # Waiting
+
+    async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
+        """Hand the operation over and wait for its end; return what its ``on_complete`` made.
+
+        If the awaiting task is cancelled, the operation is withdrawn at once.  Raises what
+        :meth:`try_complete_else_watch` raises, :class:`OperationCancelled` if somebody withdraws the operation, and
+        the exception of one that failed.
+        """
+        if self.try_complete_else_watch(operation, keys):  # type: ignore[arg-type]
+            return operation.result()
+        if operation._watch is None:
+            return operation.result()  # it ended while it was tried, but not by completing
+        waiter = operation._parker = _new_waiter()
+        timer = self._reaping
+        if timer._reaper is None:
+            timer.start()
+        try:
+            return await waiter  # type: ignore[no-any-return]
+        finally:
+            operation.cancel()  # only does something if the task was cancelled
+
+    async def wait_until(
+        self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None
+    ) -> bool:
+        """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
+
+        True: it was.  False: ``timeout`` seconds have passed.
+        """
+        if not callable(predicate):
+            raise TypeError(f"predicate is something to call, not {predicate!r}")
+        return await self.park(_Condition(predicate, timeout), keys)
+
+    # Checking, later
+
+    def check_soon(self, key: Hashable) -> None:
+        """Check the key once at the end of this turn of the loop, however often this is called until then.
+
+        The checks of a turn are done in slices of the timer's ``turn_budget_ms``, the keys taking turns, so that
+        neither many keys nor many watchers hold up the loop.  A key that is named again while it is being checked is
+        checked again.
+        """
+        hash(key)
+        self._soon[key] = None
+        if not self._soon_scheduled:
+            asyncio.get_running_loop().call_soon(self._check_in_slices)
+            self._soon_scheduled = True
+
+    def _check_in_slices(self) -> None:
+        slices = self._soon_slices
+        if slices is None:
+            slices = self._soon_slices = Slices(self._clock, self._reaping.turn_budget_ms)
+        else:
+            slices.resume()
+        try:
+            while self._soon or self._walks:
+                self._check_a_portion(slices.portion())
+                if slices.over():
+                    break
+        finally:
+            self._soon_scheduled = bool(self._soon or self._walks)
+            if self._soon_scheduled:
+                asyncio.get_running_loop().call_soon(self._check_in_slices)
+            else:
+                self._soon_slices = None
+
+    def _check_a_portion(self, number: int) -> None:
+        if self._soon:
+            key = next(iter(self._soon))
+            del self._soon[key]
+            walk = self._walk(key)
+            if walk is None:
+                return
+        else:
+            walk = self._walks.popleft()
+        if self._check_some(walk, number):
+            self._walks.append(walk)
+
+    def check_threadsafe(self, key: Hashable) -> None:
+        """:meth:`check_soon` from any thread; one wake-up of the loop for all that is asked before it comes round.
+
+        Raises RuntimeError if the loop is closed, or if the purgatory has not been entered and so belongs to none.
+        """
+        hash(key)
+        with self._inbox_lock:
+            loop = self._loop
+            if loop is None:
+                raise RuntimeError("the purgatory belongs to no event loop yet: enter it with 'async with' first")
+            if not self._inbox or loop.is_closed():
+                loop.call_soon_threadsafe(self._empty_inbox)  # RuntimeError if the loop is closed
+            self._inbox[key] = None
+
+    def _empty_inbox(self) -> None:
+        with self._inbox_lock:
+            keys, self._inbox = self._inbox, {}
+        for key in keys:
+            self.check_soon(key)
+
+    # Inside
+
+    def report(self, error: BaseException, operation: DelayedOperation[Any]) -> None:
+        report(f"an operation of purgatory {self.name!r} raised", error, operation=operation)
+
+    def report_observer(self, error: BaseException, observer: object) -> None:
+        report(f"an observer of purgatory {self.name!r} raised and is detached", error, observer=observer)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        gauges = f"parked={len(self)} watched={self.watched} num_delayed={self.num_delayed}"
+        return f"<Purgatory {self.name!r} {state} {gauges}>"

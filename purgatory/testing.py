@@ -1,0 +1,211 @@
+"""Virtual time, for tests and simulations.  Floor 5."""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from .clock import Alarm, Clock
+from .units import duration_ms
+
+__all__ = ["VirtualClock"]
+
+_NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
+_EFFORT = 0.000125  # eight portions of work fill the default turn budget of 1 ms
+_MOST_TURNS = 1_000_000
+_QUIET_TURNS = 16
+_FEW_TASKS = 200
+
+
+class _Ring:
+    """An alarm that may be called off."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class VirtualClock(Clock):
+    """A clock that stands still until it is told to move.
+
+    ::
+
+        clock = VirtualClock()
+        async with Purgatory("test", clock=clock) as purgatory:
+            waiting = asyncio.create_task(purgatory.park(operation, ["key"]))
+            await clock.advance(30.0)
+
+    :meth:`advance` goes from one alarm to the next: it sets the time to the alarm's, lets it ring, lets every task run
+    until none has anything to do, and goes on.  So what falls due fires in the order of its deadlines, and a task that
+    is woken at second 10 and parks for 5 seconds is answered within the same ``advance(30.0)``.
+
+    It works the same on asyncio and on uvloop.  It does not move while tasks wait for real things (sockets, threads,
+    ``asyncio.sleep`` with a real delay); use :meth:`sleep` for delays in virtual time.
+
+    ``start``: the time to begin at, in seconds.  ``rings`` counts the alarms that have rung so far.
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
+        duration_ms(start, "start")
+        self._now_ns = round(start * _NS_PER_S)
+        self._alarms: list[tuple[int, int, _Ring]] = []
+        self._number = 0
+        self._activity = 0
+        self._effort = 0.0
+        self._advancing = False
+        self.rings = 0
+
+    # The clock
+
+    def now_ms(self) -> int:
+        self._activity += 1
+        return self._now_ns // _NS_PER_MS
+
+    def ceil_ms(self) -> int:
+        self._activity += 1
+        return -(-self._now_ns // _NS_PER_MS)
+
+    def time(self) -> float:
+        """The time in seconds."""
+        return self._now_ns / _NS_PER_S
+
+    def effort(self) -> float:
+        # Counted, not timed: the slices of a simulation are the same in every run.
+        self._effort += _EFFORT
+        return self._effort
+
+    def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
+        self._activity += 1
+        ring = _Ring(callback)
+        if when_ms * _NS_PER_MS <= self._now_ns:
+            asyncio.get_running_loop().call_soon(self._let_ring, ring)
+        else:
+            self._number += 1
+            heapq.heappush(self._alarms, (when_ms, self._number, ring))
+        return Alarm(ring)
+
+    async def sleep(self, delay: float) -> None:
+        """Wait ``delay`` seconds of virtual time, rounded up to a millisecond."""
+        delay_ms = duration_ms(delay, "delay")
+        if delay_ms == 0:
+            await asyncio.sleep(0)
+            return
+        woken = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        alarm = self.call_at(self.ceil_ms() + delay_ms, wake)
+        try:
+            await woken
+        finally:
+            alarm.cancel()
+
+    # Moving it
+
+    async def advance(self, seconds: float) -> None:
+        """Move the time forward by ``seconds`` and fire all that falls due on the way, in order."""
+        duration_ms(seconds, "seconds")
+        await self._advance_to(self._now_ns + round(seconds * _NS_PER_S))
+
+    async def advance_to(self, time: float) -> None:
+        """Move the time forward to ``time`` (seconds).  ValueError if it has passed."""
+        duration_ms(time, "time")
+        target_ns = round(time * _NS_PER_S)
+        if target_ns < self._now_ns:
+            raise ValueError(f"time is {self.time()} already: a clock does not go back to {time}")
+        await self._advance_to(target_ns)
+
+    async def advance_to_next(self) -> bool:
+        """Move the time to the next alarm and let it ring.  False, and nothing happens, if there is none."""
+        await self.settle()
+        when_ms = self.next_alarm_ms
+        if when_ms is None:
+            return False
+        await self._advance_to(when_ms * _NS_PER_MS)
+        return True
+
+    @property
+    def next_alarm_ms(self) -> int | None:
+        """When the next alarm rings, or None if nobody asked for one."""
+        while self._alarms and self._alarms[0][2].callback is None:
+            heapq.heappop(self._alarms)
+        return self._alarms[0][0] if self._alarms else None
+
+    async def _advance_to(self, target_ns: int) -> None:
+        if self._advancing:
+            raise RuntimeError("the clock is being advanced already: one task moves the time")
+        self._advancing = True
+        try:
+            await self.settle()
+            while True:
+                when_ms = self.next_alarm_ms
+                if when_ms is None or when_ms * _NS_PER_MS > target_ns:
+                    break
+                _, _, ring = heapq.heappop(self._alarms)
+                self._now_ns = max(self._now_ns, when_ms * _NS_PER_MS)
+                self._let_ring(ring)
+                if self.next_alarm_ms != when_ms:
+                    await self.settle()
+            self._now_ns = target_ns
+            await self.settle()
+        finally:
+            self._advancing = False
+
+    def _let_ring(self, ring: _Ring) -> None:
+        callback = ring.callback
+        if callback is not None:
+            ring.callback = None
+            self.rings += 1
+            callback()
+
+    async def settle(self) -> None:
+        """Let every task run until none has anything to do at this moment.
+
+        RuntimeError if there is no end to it: a task that loops over ``sleep(0)`` is never done.
+        """
+        ready: Any = getattr(asyncio.get_running_loop(), "_ready", None)
+        if ready is not None:
+            # This task runs, so what asyncio holds ready is all that is left to do.
+            for _ in range(_MOST_TURNS):
+                await asyncio.sleep(0)
+                if not ready:
+                    return
+        elif await self._settle_by_watching():
+            return
+        raise RuntimeError(f"the tasks have not come to rest within {_MOST_TURNS} turns of the loop")
+
+    async def _settle_by_watching(self) -> bool:
+        """Where the loop does not show what is ready (uvloop): wait until nothing has happened for a while.
+
+        Something happens whenever the clock is asked (every park, end and expiry asks it), and while a task is not
+        waiting for a future; the tasks are looked at only while they are few.
+        """
+        quiet = 0
+        for _ in range(_MOST_TURNS):
+            before = self._activity
+            await asyncio.sleep(0)
+            quiet = 0 if self._activity != before else quiet + 1
+            if quiet >= _QUIET_TURNS:
+                if not _somebody_runs():
+                    return True
+                quiet = 0
+        return False
+
+
+def _somebody_runs() -> bool:
+    tasks = asyncio.all_tasks()
+    if len(tasks) > _FEW_TASKS:
+        return False
+    me = asyncio.current_task()
+    for task in tasks:
+        waiter = getattr(task, "_fut_waiter", None)
+        if task is not me and (waiter is None or waiter.done()):
+            return True
+    return False

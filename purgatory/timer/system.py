@@ -1,0 +1,206 @@
+"""The timer's bookkeeping: wheel, delay queue, what is due now.  Floor 2.
+
+It is told the time and asked what to do: :meth:`TimerHeart.expire_due` runs what is due, and
+:attr:`TimerHeart.next_expiration_ms` says when to come again.  The floor above owns a clock and a coroutine that does
+so.
+"""
+
+from mypy_extensions import mypyc_attr
+
+from .task import TaskCounter, TimerTask, TimerTaskList
+from .wheel import DelayQueue, TimingWheel
+
+__all__ = ["FAR_MS", "TimerHeart"]
+
+FAR_MS = 1 << 60  # beyond every deadline that can be given
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TimerHeart:
+    """Tasks by deadline, without a clock.
+
+    ``tick_ms``, ``wheel_size``: see :class:`TimingWheel`.  ``start_ms``: the time at which it begins.
+    """
+
+    __slots__ = (
+        "_alarm_ms",
+        "_counter",
+        "_due",
+        "_expiring",
+        "_queue",
+        "_taken",
+        "_taken_coarse",
+        "_taken_ms",
+        "cascades",
+        "wheel",
+    )
+
+    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
+        self._counter: TaskCounter = TaskCounter()
+        self._queue: DelayQueue = DelayQueue()
+        self.wheel: TimingWheel = TimingWheel(tick_ms, wheel_size, start_ms, self._queue, self._counter)
+        self.cascades: int = 0
+        self._due: TimerTaskList = TimerTaskList(self._counter)  # were due when they were added
+        self._taken: TimerTaskList = TimerTaskList(self._counter)  # the bucket that is being worked off
+        self._taken_ms: int = start_ms  # its expiration
+        self._taken_coarse: bool = False  # whether it is of an overflow wheel
+        self._expiring: bool = False
+        self._alarm_ms: int = FAR_MS  # when the floor above means to come; FAR_MS: it does not
+
+    @property
+    def size(self) -> int:
+        """How many tasks are on the timer.  O(1)."""
+        return self._counter.value
+
+    @property
+    def next_expiration_ms(self) -> int | None:
+        """When the earliest bucket that is not empty falls due, or None.
+
+        It is the time to come back, not yet the deadline of a task: a coarse bucket falls due to be cascaded.
+        """
+        if not self._taken.is_empty:
+            return self._taken_ms
+        if not self._due.is_empty:
+            return self.wheel.current_time_ms
+        return self._queue.peek_ms()
+
+    def schedule(self, task: TimerTask, expiration_ms: int, now_ms: int) -> None:
+        """Put the task on the timer, to run at ``expiration_ms`` rounded up to a tick; ``now_ms`` is the time now.
+
+        A task that is on a timer already is moved.  One that is due already joins what the next
+        :meth:`expire_due` runs first; it is never run in here.
+        """
+        bucket = task._list
+        if bucket is not None:
+            bucket.remove(task)
+        wheel = self.wheel
+        tick_ms = wheel.tick_ms
+        if now_ms >= wheel.current_time_ms + tick_ms:
+            self._catch_up(now_ms)
+        if expiration_ms > now_ms and tick_ms != 1:
+            expiration_ms += -expiration_ms % tick_ms
+        task._expiration_ms = expiration_ms
+        if expiration_ms <= wheel.current_time_ms:
+            self._due.add(task)
+            due_ms = wheel.current_time_ms
+        else:
+            bucket = wheel.bucket_for(expiration_ms)
+            bucket.add(task)
+            due_ms = bucket.expiration_ms
+        if due_ms < self._alarm_ms:
+            self._earlier(due_ms)
+
+    def rounded_ms(self, expiration_ms: int, now_ms: int) -> int:
+        """A deadline, rounded up to a tick if it lies ahead."""
+        if expiration_ms > now_ms:
+            return expiration_ms + -expiration_ms % self.wheel.tick_ms
+        return expiration_ms
+
+    def expire_due(self, now_ms: int, limit: int = 0) -> int:
+        """Run what is due at ``now_ms``, in the order of the deadlines; return how many ran.
+
+        ``limit`` > 0 bounds the tasks that are run or cascaded; the rest is kept for the next call.  What a callback
+        adds that is due already waits for the next call, too, so this ends even if every task adds another.
+        An exception from a task goes to :meth:`_report`; KeyboardInterrupt and its like pass through, and the next
+        call goes on behind the task that raised.  Called from inside a task it does nothing and returns 0.
+        """
+        if self._expiring:
+            return 0
+        self._expiring = True
+        ran = 0
+        try:
+            if self._taken.is_empty and not self._due.is_empty:
+                self._taken, self._due = self._due, self._taken
+                self._taken_ms = self.wheel.current_time_ms
+                self._taken_coarse = False
+            left = limit
+            while True:
+                task = self._taken.pop_last() if self._taken_coarse else self._taken.pop_first()
+                if task is None:
+                    if self._take(now_ms):
+                        continue
+                    break
+                if task._expiration_ms > self._taken_ms:
+                    # It stood in a coarse bucket, or its deadline was moved back while it stood here.
+                    bucket = self.wheel.bucket_for(task._expiration_ms)
+                    if self._taken_coarse:
+                        bucket.add_first(task)
+                        self.cascades += 1
+                    else:
+                        bucket.add(task)
+                elif self._taken_coarse:
+                    # Due at the very start of its coarse bucket: the finest bucket of that time is the next to go.
+                    self.wheel.bucket_for(self._taken_ms).add_first(task)
+                else:
+                    ran += 1
+                    try:
+                        task.run()
+                    except Exception as error:
+                        self._report(error, task)
+                left -= 1
+                if left == 0:
+                    break
+        finally:
+            self._expiring = False
+        return ran
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Whether :meth:`expire_due` would find anything to do."""
+        if not self._taken.is_empty or not self._due.is_empty:
+            return True
+        due_ms = self._queue.peek_ms()
+        return due_ms is not None and due_ms <= now_ms
+
+    def _take(self, now_ms: int) -> bool:
+        """Take the earliest due bucket off the wheel, whole.  False if none is due; then the wheel's time is now."""
+        found = self._queue.pop_due(now_ms)
+        if found is None:
+            self._catch_up(now_ms)
+            return False
+        expiration_ms, wheel = found
+        empty = self._taken
+        self._taken = wheel.take(expiration_ms, empty)
+        self._taken_ms = expiration_ms
+        self._taken_coarse = wheel.level > 1
+        self.wheel.advance(expiration_ms)
+        return True
+
+    def _catch_up(self, now_ms: int) -> None:
+        """Move the wheel's time to now, but not past what is still to be worked off.
+
+        After a long idle time a new task is thus placed by the distance from now, not from the last expiry.
+        """
+        if self._taken.is_empty:
+            first_ms = self._queue.next_ms()
+            self.wheel.advance(now_ms if first_ms is None or first_ms > now_ms else first_ms)
+
+    def _earlier(self, expiration_ms: int) -> None:
+        """A bucket falls due before ``_alarm_ms``: the floor above has to come earlier than it meant."""
+        self._alarm_ms = expiration_ms
+
+    def _report(self, error: BaseException, task: TimerTask) -> None:
+        """A task raised: the floor above tells somebody."""
+        raise error
+
+    def _clear(self) -> list[TimerTask]:
+        """Take every task off, in the order of their deadlines, and let go of the wheels."""
+        tasks = [task for wheel in self.wheel.levels() for bucket in wheel._buckets for task in bucket]
+        tasks += self._taken
+        tasks += self._due
+        tasks.sort(key=_by_expiration)
+        for task in tasks:
+            bucket = task._list
+            assert bucket is not None
+            bucket.remove(task)
+        return tasks
+
+    def _check(self) -> None:
+        """Assert the invariants of the whole timer."""
+        total = self.wheel._check() + self._taken._check() + self._due._check()
+        assert total == self._counter.value, f"{total} tasks are in buckets, the counter says {self._counter.value}"
+        first_ms = self._queue.next_ms()
+        assert first_ms is None or self.wheel.current_time_ms <= first_ms, "the wheel has passed a queued bucket"
+
+
+def _by_expiration(task: TimerTask) -> int:
+    return task._expiration_ms
