@@ -3,13 +3,13 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, final
 
 from mypy_extensions import mypyc_attr
 
-__all__ = ["Alarm", "Clock", "MonotonicClock"]
+__all__ = ["Alarm", "Clock", "MonotonicClock", "ceil_now", "now"]
 
-_NS_PER_MS = 1_000_000
+_NS_PER_MS: Final = 1_000_000
 
 
 class Alarm:
@@ -58,6 +58,7 @@ class Clock:
         return time.perf_counter()
 
 
+@final
 class MonotonicClock(Clock):
     """The operating system's monotonic clock, counted from where ``time.monotonic()`` counts."""
 
@@ -80,3 +81,17 @@ class MonotonicClock(Clock):
         if delay_ms <= 0:
             return Alarm(loop.call_soon(callback))
         return Alarm(loop.call_later(delay_ms / 1000, callback))
+
+
+def now(clock: Clock) -> int:
+    """``clock.now_ms()``; for the usual clock the compiler knows what it calls."""
+    if isinstance(clock, MonotonicClock):
+        return clock.now_ms()
+    return clock.now_ms()
+
+
+def ceil_now(clock: Clock) -> int:
+    """``clock.ceil_ms()``; for the usual clock the compiler knows what it calls."""
+    if isinstance(clock, MonotonicClock):
+        return clock.ceil_ms()
+    return clock.ceil_ms()

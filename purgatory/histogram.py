@@ -5,12 +5,14 @@ cells, so a cell is never wider than 1/32 of its values.  Recording is one index
 memory is bounded by the largest value seen: about 900 cells for a wait of a year.
 """
 
+from typing import Final
+
 from .events import Quantiles
 
 __all__ = ["Histogram"]
 
-_LINEAR_BITS = 6  # values below 2**6 are exact
-_HALF_CELLS = 32  # cells per power of two above that
+_LINEAR_BITS: Final = 6  # values below 2**6 are exact
+_HALF_CELLS: Final = 32  # cells per power of two above that
 
 
 class Histogram:

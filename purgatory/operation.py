@@ -65,6 +65,9 @@ __all__ = [
     "PENDING",
     "DelayedOperation",
     "Holder",
+    "end",
+    "fail",
+    "finish",
     "set_waiter_factory",
 ]
 
@@ -99,7 +102,6 @@ def set_waiter_factory(make: Callable[[], Any]) -> None:
     _waiters.make = make
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Holder:
     """What an operation knows of the purgatory that it is parked in: enough to leave it."""
 
@@ -193,14 +195,14 @@ class DelayedOperation(TimerTask, Generic[T]):
         What :meth:`on_complete` raises reaches the caller (and every awaiter), and the operation has failed.
         """
         holder = self._holder
-        return self._finish(COMPLETED, holder is not None and holder.is_trying(self))
+        return finish(self, COMPLETED, holder is not None and holder.is_trying(self))
 
     def cancel(self) -> bool:
         """Withdraw it: off the timer and off every watch list; :meth:`on_complete` is not called.
 
         True iff this call ended it.  Its awaiters get :class:`OperationCancelled`.
         """
-        return self._end(CANCELLED, None)
+        return end(self, CANCELLED, None)
 
     def extend(self, timeout: float | None) -> bool:
         """Move the deadline to ``timeout`` seconds from now; None takes it away.  True iff the operation still waits.
@@ -220,11 +222,11 @@ class DelayedOperation(TimerTask, Generic[T]):
 
     def run(self) -> None:
         """The deadline has passed: the timer calls this."""
-        self._finish(EXPIRED, True)
+        finish(self, EXPIRED, True)
 
     def _abandon(self, error: BaseException) -> None:
         # The timer is gone, so no deadline would ever come: the end is an answer.
-        self._finish(EXPIRED, True)
+        finish(self, EXPIRED, True)
 
     # How it stands
 
@@ -268,13 +270,13 @@ class DelayedOperation(TimerTask, Generic[T]):
             return self._value  # type: ignore[no-any-return]
         if self._state == PENDING:
             raise PurgatoryError(f"{self!r} has no result yet")
-        raise self._exception()
+        raise _exception(self)
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait for the end; the value of :meth:`on_complete`, or the exception that :meth:`result` would raise."""
         waiter = _waiters.make()
         if self._state != PENDING:
-            self._answer(waiter)
+            _answer(self, waiter)
         else:
             awaiters = self._awaiters
             if awaiters is None:
@@ -295,111 +297,122 @@ class DelayedOperation(TimerTask, Generic[T]):
             parts.append(f"error={self._value!r}")
         return f"<{' '.join(parts)}>"
 
-    # Inside
 
-    def _finish(self, state: int, contained: bool) -> bool:
-        """Complete or expire it.  True iff this call did.
+# How an operation ends, as functions: the compiler calls a function without asking whether a subclass has another.
 
-        ``contained``: an exception from ``on_complete`` is the operation's own affair (a check or an expiry); else it
-        reaches the caller.
-        """
-        if self._state != PENDING:
-            return False
-        parker = self._parker
-        if parker is not None and parker.cancelled():
-            self._end(CANCELLED, None)  # the hard case, a)
-            return False
-        # From here to on_complete() nothing runs but this library: whoever comes second finds the state changed.
-        self._state = state
-        holder = self._holder
-        outermost = False
-        if holder is not None:
-            holder.release(self)
-            outermost = holder.enter()
+
+def finish(operation: DelayedOperation[Any], state: int, contained: bool) -> bool:
+    """Complete or expire the operation.  True iff this call did.
+
+    ``contained``: an exception from ``on_complete`` is the operation's own affair (a check or an expiry); else it
+    reaches the caller.
+    """
+    if operation._state != PENDING:
+        return False
+    parker = operation._parker
+    if parker is not None and parker.cancelled():
+        end(operation, CANCELLED, None)  # the hard case, a)
+        return False
+    # From here to on_complete() nothing runs but this library: whoever comes second finds the state changed.
+    operation._state = state
+    holder = operation._holder
+    if holder is None:
+        _complete(operation, None, contained)
+    else:
+        holder.release(operation)
+        outermost = holder.enter()
         try:
-            try:
-                self._value = self.on_complete()
-            except BaseException as error:
-                own = isinstance(error, Exception) if holder is None else holder.contains(error)
-                self._state = FAILED
-                self._value = _for_awaiters(error, own)
-                told = self._settle(holder)
-                if not contained or not own:
-                    raise
-                if not told and holder is not None:
-                    holder.report(error, self)
-                return False
-            self._settle(holder)
-            if state == EXPIRED:
-                self._tell_expiration(holder)
+            _complete(operation, holder, contained)
         finally:
-            if outermost and holder is not None:
+            if outermost:
                 holder.leave()
-        return True
+    return operation._state != FAILED
 
-    def _tell_expiration(self, holder: Holder | None) -> None:
+
+def _complete(operation: DelayedOperation[Any], holder: Holder | None, contained: bool) -> None:
+    expired = operation._state == EXPIRED
+    try:
+        operation._value = operation.on_complete()
+    except BaseException as error:
+        own = isinstance(error, Exception) if holder is None else holder.contains(error)
+        operation._state = FAILED
+        operation._value = _for_awaiters(error, own)
+        told = _settle(operation, holder)
+        if not contained or not own:
+            raise
+        if not told and holder is not None:
+            holder.report(error, operation)
+        return
+    _settle(operation, holder)
+    if expired:
         try:
-            self.on_expiration()
+            operation.on_expiration()
         except BaseException as error:
             if holder is None or not holder.contains(error):
                 raise
-            holder.report(error, self)
+            holder.report(error, operation)
 
-    def _end(self, state: int, error: BaseException | None) -> bool:
-        """Cancel or fail it, without a callback.  True iff this call did."""
-        if self._state != PENDING:
-            return False
-        self._state = state
-        self._value = None if error is None else _for_awaiters(error, True)
-        holder = self._holder
-        if holder is not None:
-            holder.release(self)
-        self._settle(holder)
+
+def end(operation: DelayedOperation[Any], state: int, error: BaseException | None) -> bool:
+    """Cancel or fail the operation, without a callback.  True iff this call did."""
+    if operation._state != PENDING:
+        return False
+    operation._state = state
+    operation._value = None if error is None else _for_awaiters(error, True)
+    holder = operation._holder
+    if holder is not None:
+        holder.release(operation)
+    _settle(operation, holder)
+    return True
+
+
+def fail(operation: DelayedOperation[Any], error: BaseException) -> bool:
+    """The operation raised while it was tried.  True iff somebody waited and was told."""
+    waits = _someone_waits(operation)
+    return end(operation, FAILED, error) and waits
+
+
+def _someone_waits(operation: DelayedOperation[Any]) -> bool:
+    if operation._parker is not None and not operation._parker.done():
         return True
+    return operation._awaiters is not None and not all([waiter.done() for waiter in operation._awaiters])
 
-    def _fail(self, error: BaseException) -> bool:
-        """It raised while it was tried.  True iff somebody waited and was told."""
-        waits = self._someone_waits()
-        return self._end(FAILED, error) and waits
 
-    def _someone_waits(self) -> bool:
-        if self._parker is not None and not self._parker.done():
-            return True
-        return self._awaiters is not None and not all([waiter.done() for waiter in self._awaiters])
+def _settle(operation: DelayedOperation[Any], holder: Holder | None) -> bool:
+    """The outcome stands: answer everyone and let go of the purgatory.  True iff somebody waited."""
+    parker = operation._parker
+    awaiters = operation._awaiters
+    told = False
+    if parker is not None:
+        operation._parker = None
+        told = _answer(operation, parker)
+    if awaiters is not None:
+        operation._awaiters = None
+        for waiter in awaiters:
+            if _answer(operation, waiter):
+                told = True
+    if holder is not None:
+        operation._holder = None
+        holder.ended(operation)
+    return told
 
-    def _settle(self, holder: Holder | None) -> bool:
-        """The outcome stands: answer everyone and let go of the purgatory.  True iff somebody waited."""
-        parker = self._parker
-        awaiters = self._awaiters
-        told = False
-        if parker is not None:
-            self._parker = None
-            told = self._answer(parker)
-        if awaiters is not None:
-            self._awaiters = None
-            for waiter in awaiters:
-                if self._answer(waiter):
-                    told = True
-        if holder is not None:
-            self._holder = None
-            holder.ended(self)
-        return told
 
-    def _answer(self, waiter: Any) -> bool:
-        """Give the future what it waits for.  False if it has been cancelled."""
-        if waiter.done():
-            return False
-        if self._state == COMPLETED or self._state == EXPIRED:
-            waiter.set_result(self._value)
-        else:
-            waiter.set_exception(self._exception())
-        return True
+def _answer(operation: DelayedOperation[Any], waiter: Any) -> bool:
+    """Give the future what it waits for.  False if it has been cancelled."""
+    if waiter.done():
+        return False
+    if operation._state == COMPLETED or operation._state == EXPIRED:
+        waiter.set_result(operation._value)
+    else:
+        waiter.set_exception(_exception(operation))
+    return True
 
-    def _exception(self) -> BaseException:
-        """The exception for awaiters of a CANCELLED or FAILED operation."""
-        if self._state == CANCELLED:
-            return OperationCancelled(f"{self!r} was withdrawn before it was answered")
-        return self._value  # type: ignore[no-any-return]
+
+def _exception(operation: DelayedOperation[Any]) -> BaseException:
+    """The exception for awaiters of a CANCELLED or FAILED operation."""
+    if operation._state == CANCELLED:
+        return OperationCancelled(f"{operation!r} was withdrawn before it was answered")
+    return operation._value  # type: ignore[no-any-return]
 
 
 def _for_awaiters(error: BaseException, contained: bool) -> BaseException:

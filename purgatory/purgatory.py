@@ -117,7 +117,7 @@ class Purgatory(Room, Generic[Op]):
     # Life
 
     async def __aenter__(self) -> Self:
-        self._check_open()
+        self._desk.check_open()
         self._loop = asyncio.get_running_loop()
         if self._own_timer is not None:
             self._own_timer.start()
@@ -139,17 +139,17 @@ class Purgatory(Room, Generic[Op]):
         if self._all_answered is not None:
             await asyncio.shield(self._all_answered)
             return
-        self._closed = True
+        self._desk.closed = True
         self._all_answered = asyncio.get_running_loop().create_future()
         try:
             if grace_ms and len(self):
                 await self._wait_until_empty(grace_ms)
-            slices = Slices(self._clock, self._reaping.turn_budget_ms)
-            while self._expire_some(slices.portion()):
+            slices = Slices(self._desk.clock, self._reaping.turn_budget_ms)
+            while self._desk.expire_some(slices.portion()):
                 if slices.over():
                     await slices.next_turn()
         finally:
-            while self._expire_some(1024):
+            while self._desk.expire_some(1024):
                 pass
             self._all_answered.set_result(None)
             if self._own_timer is not None:
@@ -159,7 +159,7 @@ class Purgatory(Room, Generic[Op]):
         if not self._reaping.running and self._own_timer is not None:
             self._own_timer.start()
         self._empty = asyncio.get_running_loop().create_future()
-        alarm = self._clock.call_at(self._clock.ceil_ms() + grace_ms, self.emptied)
+        alarm = self._desk.clock.call_at(self._desk.clock.ceil_ms() + grace_ms, self.emptied)
         try:
             await self._empty
         finally:
@@ -221,7 +221,7 @@ class Purgatory(Room, Generic[Op]):
     def _check_in_slices(self) -> None:
         slices = self._soon_slices
         if slices is None:
-            slices = self._soon_slices = Slices(self._clock, self._reaping.turn_budget_ms)
+            slices = self._soon_slices = Slices(self._desk.clock, self._reaping.turn_budget_ms)
         else:
             slices.resume()
         try:
@@ -240,12 +240,12 @@ class Purgatory(Room, Generic[Op]):
         if self._soon:
             key = next(iter(self._soon))
             del self._soon[key]
-            walk = self._walk(key)
+            walk = self._desk.walk(key)
             if walk is None:
                 return
         else:
             walk = self._walks.popleft()
-        if self._check_some(walk, number):
+        if self._desk.check_some(walk, number):
             self._walks.append(walk)
 
     def check_threadsafe(self, key: Hashable) -> None:
@@ -277,6 +277,6 @@ class Purgatory(Room, Generic[Op]):
         report(f"an observer of purgatory {self.name!r} raised and is detached", error, observer=observer)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open"
+        state = "closed" if self.closed else "open"
         gauges = f"parked={len(self)} watched={self.watched} num_delayed={self.num_delayed}"
         return f"<Purgatory {self.name!r} {state} {gauges}>"

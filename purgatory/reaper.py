@@ -8,8 +8,7 @@ from typing import Any, NoReturn, Self
 
 from .clock import Alarm, Clock
 from .errors import PurgatoryClosed
-from .timekeeper import Timekeeper
-from .timer.system import FAR_MS
+from .timekeeper import FAR_MS, Timekeeper
 from .timer.task import TimerTask
 from .units import duration_ms
 
@@ -151,7 +150,7 @@ class SystemTimer(Timekeeper):
 
     def start(self) -> None:
         """Start the reaper in the running loop, unless it is there.  PurgatoryClosed if the timer is closed."""
-        if self._closed:
+        if self.closed:
             raise PurgatoryClosed("the timer is closed")
         if not self.running:
             loop = asyncio.get_running_loop()
@@ -165,11 +164,11 @@ class SystemTimer(Timekeeper):
         The operations among them expire now and the futures of :meth:`fail_after` fail with PurgatoryClosed, so that
         everyone is answered; other tasks do not run any more.
         """
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             error = PurgatoryClosed("the timer was closed")
             slices = Slices(self.clock, self.turn_budget_ms)
-            for task in self._clear():
+            for task in self.heart.clear():
                 task._abandon(error)
                 if slices.over():
                     await slices.next_turn()
@@ -193,9 +192,9 @@ class SystemTimer(Timekeeper):
         slices = Slices(self.clock, self.turn_budget_ms)
         while True:
             now_ms = self.clock.now_ms()
-            ran += self.expire_due(now_ms, slices.portion())
+            ran += self.heart.expire_due(now_ms, slices.portion())
             over = slices.over()
-            if not self._is_due(now_ms):
+            if not self.heart.is_due(now_ms):
                 return ran
             if over:
                 await slices.next_turn()
@@ -214,14 +213,14 @@ class SystemTimer(Timekeeper):
     # Inside
 
     async def _reap(self) -> None:
-        while not self._closed:
+        while not self.closed:
             await self.advance_clock()
 
     async def _sleep(self, until_ms: int | None) -> None:
         """Return when a bucket has fallen due, or ``until_ms`` has come."""
         while True:
             now_ms = self.clock.now_ms()
-            if self._is_due(now_ms) or (until_ms is not None and now_ms >= until_ms):
+            if self.heart.is_due(now_ms) or (until_ms is not None and now_ms >= until_ms):
                 return
             sleeper = asyncio.get_running_loop().create_future()
             self._sleepers.append(sleeper)
@@ -238,16 +237,16 @@ class SystemTimer(Timekeeper):
     def _set_alarm(self, when_ms: int | None) -> None:
         if when_ms is None:
             self._silence()
-        elif when_ms != self._alarm_ms or self._alarm is None:
+        elif when_ms != self.alarm_ms or self._alarm is None:
             self._silence()
-            self._alarm_ms = when_ms
+            self.alarm_ms = when_ms
             self._alarm = self.clock.call_at(when_ms, self._ring)
 
     def _silence(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        self._alarm_ms = FAR_MS
+        self.alarm_ms = FAR_MS
 
     def _ring(self) -> None:
         self._silence()
@@ -255,14 +254,14 @@ class SystemTimer(Timekeeper):
             if not sleeper.done():
                 sleeper.set_result(None)
         self._sleepers.clear()
-        if self._reaper is not None and self._reaper.done() and not self._closed:
+        if self._reaper is not None and self._reaper.done() and not self.closed:
             self.start()
 
-    def _earlier(self, expiration_ms: int) -> None:
+    def earlier(self, expiration_ms: int) -> None:
         if self._sleepers or (self._reaper is not None and self._reaper.done()):
             self._set_alarm(expiration_ms)
             return
-        self._alarm_ms = expiration_ms  # who goes to sleep next will look; until then only an earlier one is news
+        self.alarm_ms = expiration_ms  # who goes to sleep next will look; until then only an earlier one is news
         if self._reaper is None and self._starts_itself:
             with contextlib.suppress(RuntimeError):  # no loop runs yet
                 self.start()
@@ -270,7 +269,7 @@ class SystemTimer(Timekeeper):
     def _reaper_ended(self, reaper: "asyncio.Task[None]") -> None:
         if not reaper.cancelled():
             reaper.exception()
-        if not self._closed and self._loop is not None and not self._loop.is_closed():
+        if not self.closed and self._loop is not None and not self._loop.is_closed():
             # Not a new task at once: that would never end where a whole loop is being shut down.
             self._set_alarm(self.next_expiration_ms)
 
@@ -278,7 +277,7 @@ class SystemTimer(Timekeeper):
         report("a timer task raised", error, timer_task=task)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "running" if self.running else "idle"
+        state = "closed" if self.closed else "running" if self.running else "idle"
         return (
             f"<SystemTimer {state} tick_ms={self.wheel.tick_ms} wheel_size={self.wheel.wheel_size} size={self.size}"
             f" next_expiration_ms={self.next_expiration_ms}>"

@@ -23,14 +23,14 @@ without a value, or its deadline.
 import heapq
 import math
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from .operation import DelayedOperation
 from .watch import Watch, WatchRoot
 
 __all__ = ["Ranks", "ThresholdWatch", "check_thresholds"]
 
-_FEW = 8  # below this many, husks are not worth a thought
+_FEW: Final = 8  # below this many, husks are not worth a thought
 
 
 class ThresholdWatch(Watch):

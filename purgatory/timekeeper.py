@@ -4,17 +4,20 @@ The floors below take the time as an argument; this one asks the clock and hands
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
-from .clock import Clock, MonotonicClock
+from .clock import Clock, MonotonicClock, ceil_now
 from .errors import PurgatoryClosed
 from .timer.system import TimerHeart
 from .timer.task import TimerTask
+from .timer.wheel import TimingWheel
 from .units import duration_ms
 
-__all__ = ["Callback", "Timekeeper"]
+__all__ = ["FAR_MS", "Callback", "Timekeeper", "put_on"]
+
+FAR_MS: Final = 1 << 60  # beyond every deadline that can be given
 
 
 class Callback(TimerTask):
@@ -35,17 +38,16 @@ class Callback(TimerTask):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Timekeeper(TimerHeart):
+class Timekeeper:
     """The synchronous half of :class:`SystemTimer`."""
 
-    __slots__ = ("_closed", "clock")
+    __slots__ = ("alarm_ms", "clock", "closed", "heart")
 
     def __init__(self, tick_ms: int, wheel_size: int, clock: Clock | None) -> None:
-        if clock is None:
-            clock = MonotonicClock()
-        super().__init__(tick_ms, wheel_size, clock.now_ms())
-        self.clock: Clock = clock
-        self._closed: bool = False
+        self.clock: Clock = MonotonicClock() if clock is None else clock
+        self.heart: TimerHeart = TimerHeart(tick_ms, wheel_size, self.clock.now_ms(), self._report)
+        self.closed: bool = False
+        self.alarm_ms: int = FAR_MS  # when the floor above means to come; FAR_MS: it does not
 
     def add(self, task: TimerTask) -> None:
         """Put the task on the timer, to run ``task.delay_ms`` from now, rounded up to the next tick.
@@ -53,10 +55,7 @@ class Timekeeper(TimerHeart):
         One that is due already runs on the reaper's next turn, never in here.  One that is on the timer is moved.
         Raises PurgatoryClosed when the timer is closed.
         """
-        if self._closed:
-            raise PurgatoryClosed("the timer is closed")
-        now_ms = self.clock.ceil_ms()
-        self.schedule(task, now_ms + task.delay_ms, now_ms)
+        put_on(self, task)
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerTask:
         """Call ``callback(*args)`` in ``delay`` seconds; the task that is returned can be cancelled.
@@ -67,5 +66,57 @@ class Timekeeper(TimerHeart):
         if not callable(callback):
             raise TypeError(f"callback is something to call, not {callback!r}")
         task = Callback(duration_ms(delay, "delay"), callback, args)
-        self.add(task)
+        put_on(self, task)
         return task
+
+    def expire_due(self, now_ms: int) -> int:
+        """Run what is due at ``now_ms``, in the order of the deadlines; return how many ran.
+
+        The synchronous heart: it reads no clock.  What a callback adds that is due already waits for the next call.
+        """
+        return self.heart.expire_due(now_ms)
+
+    @property
+    def wheel(self) -> TimingWheel:
+        """The finest wheel; those above it are its ``overflow_wheel``, and so on."""
+        return self.heart.wheel
+
+    @property
+    def size(self) -> int:
+        """How many tasks are on the timer.  O(1)."""
+        return self.heart.size
+
+    @property
+    def cascades(self) -> int:
+        """How many times a task was moved to a finer wheel so far."""
+        return self.heart.cascades
+
+    @property
+    def next_expiration_ms(self) -> int | None:
+        """When the earliest bucket that is not empty falls due, or None.
+
+        It is the time to come back, not yet the deadline of a task: a coarse bucket falls due to be cascaded.
+        """
+        return self.heart.next_expiration_ms
+
+    def earlier(self, expiration_ms: int) -> None:
+        """A bucket falls due before ``alarm_ms``: the floor above has to come earlier than it meant."""
+        self.alarm_ms = expiration_ms
+
+    def _report(self, error: BaseException, task: TimerTask) -> None:
+        """A task raised: the floor above tells somebody."""
+        raise error
+
+    def _check(self) -> None:
+        """Assert the invariants of the whole timer."""
+        self.heart._check()
+
+
+def put_on(timer: Timekeeper, task: TimerTask) -> None:
+    """``Timekeeper.add`` as a function: the compiler calls it without asking whether a subclass has another."""
+    if timer.closed:
+        raise PurgatoryClosed("the timer is closed")
+    now_ms = ceil_now(timer.clock)
+    due_ms = timer.heart.schedule(task, now_ms + task.delay_ms, now_ms)
+    if due_ms < timer.alarm_ms:
+        timer.earlier(due_ms)

@@ -4,12 +4,14 @@ What a user of asyncio touches is a float of seconds; what the timer counts is a
 such name ends in ``_ms``.  A duration is rounded **up**, so that nothing can fire early for having been converted.
 """
 
+from typing import Final
+
 __all__ = ["ceil_ms", "duration_ms"]
 
 # A whisker under one millisecond: it lifts every fraction down to a nanosecond to the next whole millisecond, and
 # leaves alone what is only the noise of a product of floats (0.069 * 1000 is 69.00000000000001 and means 69).
-_ALMOST_ONE = 0.999999
-_LONGEST = 1e15  # 31 million years; milliseconds then still fit one machine word
+_ALMOST_ONE: Final = 0.999999
+_LONGEST: Final = 1e15  # 31 million years; milliseconds then still fit one machine word
 
 
 def ceil_ms(seconds: float) -> int:

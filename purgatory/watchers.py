@@ -21,7 +21,7 @@ leaving O(n); weak references leave the end of an operation to the garbage colle
 """
 
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -31,7 +31,7 @@ from .watch import Watch, WatchRoot
 
 __all__ = ["SHARDS", "Walk", "Watchers"]
 
-SHARDS = 512
+SHARDS: Final = 512
 
 
 class Watchers:
@@ -55,10 +55,9 @@ class Watchers:
         """What the key has: its only watch, or the root of its list, or None."""
         return self.shard(key).get(key)
 
-    def add(self, watch: Watch) -> Watch:
-        """Link the watch in at the end of its key's list, and return it."""
+    def add_to(self, shard: dict[Hashable, Watch], watch: Watch) -> None:
+        """Link the watch in at the end of its key's list, in the shard of that key."""
         key = watch.key
-        shard = self.shard(key)
         entry = shard.get(key)
         if entry is None:
             shard[key] = watch
@@ -69,7 +68,6 @@ class Watchers:
             shard[key] = root  # the last call here that can fail, and the entry is not touched yet
             root.append(entry)
             root.append(watch)
-        return watch
 
     def add_ranked(self, watch: ThresholdWatch) -> Watch:
         """Link the watch in, to be tried when the key's value reaches its threshold, and return it."""
@@ -183,7 +181,7 @@ class Watchers:
         return total
 
 
-_NO_ID = 1 << 60
+_NO_ID: Final = 1 << 60
 
 
 class Walk:

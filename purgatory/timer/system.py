@@ -5,28 +5,28 @@ It is told the time and asked what to do: :meth:`TimerHeart.expire_due` runs wha
 so.
 """
 
-from mypy_extensions import mypyc_attr
+from collections.abc import Callable
 
 from .task import TaskCounter, TimerTask, TimerTaskList
 from .wheel import DelayQueue, TimingWheel
 
-__all__ = ["FAR_MS", "TimerHeart"]
+__all__ = ["TimerHeart"]
 
-FAR_MS = 1 << 60  # beyond every deadline that can be given
+_OnError = Callable[[BaseException, TimerTask], None]
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class TimerHeart:
     """Tasks by deadline, without a clock.
 
-    ``tick_ms``, ``wheel_size``: see :class:`TimingWheel`.  ``start_ms``: the time at which it begins.
+    ``tick_ms``, ``wheel_size``: see :class:`TimingWheel`.  ``start_ms``: the time at which it begins.  ``on_error``:
+    told of a task that raised; the tasks behind it run all the same.
     """
 
     __slots__ = (
-        "_alarm_ms",
         "_counter",
         "_due",
         "_expiring",
+        "_on_error",
         "_queue",
         "_taken",
         "_taken_coarse",
@@ -35,7 +35,7 @@ class TimerHeart:
         "wheel",
     )
 
-    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
+    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int, on_error: _OnError) -> None:
         self._counter: TaskCounter = TaskCounter()
         self._queue: DelayQueue = DelayQueue()
         self.wheel: TimingWheel = TimingWheel(tick_ms, wheel_size, start_ms, self._queue, self._counter)
@@ -45,7 +45,7 @@ class TimerHeart:
         self._taken_ms: int = start_ms  # its expiration
         self._taken_coarse: bool = False  # whether it is of an overflow wheel
         self._expiring: bool = False
-        self._alarm_ms: int = FAR_MS  # when the floor above means to come; FAR_MS: it does not
+        self._on_error = on_error
 
     @property
     def size(self) -> int:
@@ -64,9 +64,10 @@ class TimerHeart:
             return self.wheel.current_time_ms
         return self._queue.peek_ms()
 
-    def schedule(self, task: TimerTask, expiration_ms: int, now_ms: int) -> None:
+    def schedule(self, task: TimerTask, expiration_ms: int, now_ms: int) -> int:
         """Put the task on the timer, to run at ``expiration_ms`` rounded up to a tick; ``now_ms`` is the time now.
 
+        Return when its bucket falls due: the floor above may have to come earlier than it meant.
         A task that is on a timer already is moved.  One that is due already joins what the next
         :meth:`expire_due` runs first; it is never run in here.
         """
@@ -82,13 +83,10 @@ class TimerHeart:
         task._expiration_ms = expiration_ms
         if expiration_ms <= wheel.current_time_ms:
             self._due.add(task)
-            due_ms = wheel.current_time_ms
-        else:
-            bucket = wheel.bucket_for(expiration_ms)
-            bucket.add(task)
-            due_ms = bucket.expiration_ms
-        if due_ms < self._alarm_ms:
-            self._earlier(due_ms)
+            return wheel.current_time_ms
+        bucket = wheel.bucket_for(expiration_ms)
+        bucket.add(task)
+        return bucket.expiration_ms
 
     def rounded_ms(self, expiration_ms: int, now_ms: int) -> int:
         """A deadline, rounded up to a tick if it lies ahead."""
@@ -101,7 +99,7 @@ class TimerHeart:
 
         ``limit`` > 0 bounds the tasks that are run or cascaded; the rest is kept for the next call.  What a callback
         adds that is due already waits for the next call, too, so this ends even if every task adds another.
-        An exception from a task goes to :meth:`_report`; KeyboardInterrupt and its like pass through, and the next
+        An exception from a task goes to ``on_error``; KeyboardInterrupt and its like pass through, and the next
         call goes on behind the task that raised.  Called from inside a task it does nothing and returns 0.
         """
         if self._expiring:
@@ -136,7 +134,7 @@ class TimerHeart:
                     try:
                         task.run()
                     except Exception as error:
-                        self._report(error, task)
+                        self._on_error(error, task)
                 left -= 1
                 if left == 0:
                     break
@@ -144,7 +142,7 @@ class TimerHeart:
             self._expiring = False
         return ran
 
-    def _is_due(self, now_ms: int) -> bool:
+    def is_due(self, now_ms: int) -> bool:
         """Whether :meth:`expire_due` would find anything to do."""
         if not self._taken.is_empty or not self._due.is_empty:
             return True
@@ -174,15 +172,7 @@ class TimerHeart:
             first_ms = self._queue.next_ms()
             self.wheel.advance(now_ms if first_ms is None or first_ms > now_ms else first_ms)
 
-    def _earlier(self, expiration_ms: int) -> None:
-        """A bucket falls due before ``_alarm_ms``: the floor above has to come earlier than it meant."""
-        self._alarm_ms = expiration_ms
-
-    def _report(self, error: BaseException, task: TimerTask) -> None:
-        """A task raised: the floor above tells somebody."""
-        raise error
-
-    def _clear(self) -> list[TimerTask]:
+    def clear(self) -> list[TimerTask]:
         """Take every task off, in the order of their deadlines, and let go of the wheels."""
         tasks = [task for wheel in self.wheel.levels() for bucket in wheel._buckets for task in bucket]
         tasks += self._taken

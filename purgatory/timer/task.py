@@ -6,13 +6,14 @@ leaves it in O(1) without asking where it stands, and a whole bucket changes han
 """
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 __all__ = ["NOT_QUEUED", "TaskCounter", "TimerTask", "TimerTaskList"]
 
-NOT_QUEUED = -1
-_LONGEST_MS = 10**18  # 31 million years; it keeps every sum within one machine word
+NOT_QUEUED: Final = -1
+_LONGEST_MS: Final = 10**18  # 31 million years; it keeps every sum within one machine word
 
 
 class TaskCounter:

@@ -1,0 +1,480 @@
+"""The desk of a purgatory: parking, checking, ending.  Floor 4.
+
+One try is enough
+=================
+
+Kafka tries an operation, puts it on its watch lists, and tries it **again**, because between the first try and the
+watching another thread may have made the condition true and found nobody to tell.  Here both happen on one event loop
+with no await in between:
+
+1.  ``try_complete()`` says no.
+2.  The operation is linked into the watch lists.
+3.  Only now can other code run; a check from there on finds the operation.
+
+A check that ``try_complete()`` itself asks for falls between 1 and 3 only in appearance: it is queued (below), and the
+queue is worked off after 2.  So no wake-up is lost, and the condition, which may be costly, is evaluated once.
+
+Checks within checks
+====================
+
+A callback that calls :meth:`Room.check_and_complete` would, taken literally, try the next operation, whose callback
+checks the next: a chain of a hundred thousand operations would be as deep.  So while user code runs on behalf of the
+room, a check only notes its key.  The outermost call works the notes off in order before it returns, and what they
+complete counts for it.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from mypy_extensions import mypyc_attr
+
+from .books import Books
+from .clock import Clock, ceil_now, now
+from .errors import PurgatoryClosed, PurgatoryFull
+from .hearing import Hearing
+from .operation import COMPLETED, EXPIRED, FAILED, PENDING, DelayedOperation, Holder, end, fail, finish
+from .thresholds import ThresholdWatch, check_thresholds
+from .timekeeper import Timekeeper
+from .timer.system import TimerHeart
+from .watch import Watch, WatchRoot
+from .watchers import Walk, Watchers
+
+__all__ = ["Desk", "Floor"]
+
+_UNLIMITED: Final = 1 << 60
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Floor:
+    """What the desk asks of the floor that it stands on: rare things only."""
+
+    __slots__ = ()
+
+    def report(self, error: BaseException, operation: DelayedOperation[Any]) -> None:
+        """An operation failed and nobody waits for it."""
+        raise NotImplementedError
+
+    def report_observer(self, error: BaseException, observer: object) -> None:
+        """An observer raised, and is detached."""
+        raise NotImplementedError
+
+    def emptied(self) -> None:
+        """The last operation has left a purgatory that is closing."""
+
+
+class Desk(Holder):
+    """Where operations are handed over, tried and answered.
+
+    It is a class of the compiled core that nobody subclasses, so its methods are called directly; :class:`Room`, which
+    people do subclass, is its public face.
+    """
+
+    __slots__ = (
+        "_contained",
+        "_floor",
+        "_hearing",
+        "_heart",
+        "_last_id",
+        "_limited",
+        "_max_parked",
+        "_max_parked_per_key",
+        "_queue",
+        "_trying",
+        "books",
+        "busy",
+        "clock",
+        "closed",
+        "name",
+        "timer",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        floor: Floor,
+        name: str,
+        timer: Timekeeper,
+        contained: tuple[type[BaseException], ...],
+        max_parked: int | None,
+        max_parked_per_key: int | None,
+        observers: Sequence[Any],
+    ) -> None:
+        self.name: str = name
+        self.timer: Timekeeper = timer
+        self.clock: Clock = timer.clock
+        self.books: Books = Books()
+        self.watchers: Watchers = Watchers()
+        self.closed: bool = False
+        self.busy: bool = False  # user code runs on behalf of the room
+        self._floor: Floor = floor
+        self._heart: TimerHeart = timer.heart
+        self._contained = contained
+        self._max_parked: int = _limit("max_parked", max_parked)
+        self._max_parked_per_key: int = _limit("max_parked_per_key", max_parked_per_key)
+        self._limited: bool = max_parked is not None or max_parked_per_key is not None
+        self._hearing: Hearing = Hearing(name, observers, self._observer_failed)
+        self._trying: DelayedOperation[Any] | None = None
+        self._queue: deque[tuple[Hashable, Any]] = deque()
+        self._last_id: int = 0
+
+    # Parking
+
+    def hand_over(self, operation: DelayedOperation[Any], keys: Iterable[Hashable]) -> bool:
+        """See :meth:`Room.try_complete_else_watch`."""
+        self.check_open()
+        only: Hashable = None
+        shard: dict[Hashable, Watch] | None = None
+        many: tuple[Hashable, ...] | dict[Hashable, Any] = ()
+        if isinstance(keys, (list, tuple)) and len(keys) == 1:
+            only = keys[0]
+            shard = self.watchers.shard(only)
+        else:
+            many = _distinct(keys)
+        if operation._state != PENDING:
+            raise ValueError(f"{operation!r} has ended: an operation is used once, make a new one")
+        if operation._holder is not None:
+            raise ValueError(f"{operation!r} is parked already: an operation is used once, make a new one")
+        self.books.submitted += 1
+        self._last_id += 1
+        operation._op_id = self._last_id
+        operation._holder = self
+        outermost = not self.busy
+        self.busy = True
+        try:
+            operation._parked_ms = ceil_now(self.clock)
+            self._first_try(operation)
+            if operation._state == PENDING:
+                try:
+                    self.check_open()  # its own try_complete() may have closed the house
+                    if self._limited:
+                        self._admit((only,) if shard is not None else many)
+                    if shard is not None:
+                        watch = Watch(only, operation)
+                        self.watchers.add_to(shard, watch)
+                        operation._watch = watch
+                        self.books.watched += 1
+                    else:
+                        self._watch_many(operation, many)
+                except BaseException:
+                    self._hand_back(operation)
+                    raise
+                self._parked(operation)
+            elif operation._state == COMPLETED:
+                self.books.immediate += 1
+        finally:
+            if outermost:
+                self.leave()
+        return operation._state == COMPLETED
+
+    def check_open(self) -> None:
+        """Raise PurgatoryClosed if nothing new is taken."""
+        if self.closed:
+            raise PurgatoryClosed(f"purgatory {self.name!r} is closed")
+        if self.timer.closed:
+            raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed")
+
+    def _first_try(self, operation: DelayedOperation[Any]) -> None:
+        try:
+            if operation.try_complete():
+                finish(operation, COMPLETED, False)
+        except BaseException as error:
+            if operation._state == PENDING:
+                if self.contains(error):
+                    end(operation, FAILED, error)
+                else:
+                    self._hand_back(operation)
+            raise
+
+    def _admit(self, keys: Iterable[Hashable]) -> None:
+        """Raise PurgatoryFull unless there is room."""
+        if self.books.parked >= self._max_parked:
+            raise PurgatoryFull(
+                f"purgatory {self.name!r} is full: max_parked={self._max_parked} operations wait already",
+                limit=self._max_parked,
+            )
+        if self._max_parked_per_key == _UNLIMITED:
+            return
+        for key in keys:
+            if self.watchers.count(key) >= self._max_parked_per_key:
+                raise PurgatoryFull(
+                    f"key {key!r} of purgatory {self.name!r} is full:"
+                    f" max_parked_per_key={self._max_parked_per_key} operations wait on it already",
+                    limit=self._max_parked_per_key,
+                    key=key,
+                )
+
+    def _watch_many(self, operation: DelayedOperation[Any], keys: tuple[Hashable, ...] | dict[Hashable, Any]) -> None:
+        watchers = self.watchers
+        last: Watch | None = None
+        for key in keys:
+            if isinstance(keys, dict):
+                watch = watchers.add_ranked(ThresholdWatch(key, operation, keys[key]))
+            else:
+                watch = Watch(key, operation)
+                watchers.add_to(watchers.shard(key), watch)
+            if last is None:
+                operation._watch = watch
+            else:
+                last.sibling = watch
+            last = watch
+            self.books.watched += 1
+
+    def _parked(self, operation: DelayedOperation[Any]) -> None:
+        books = self.books
+        books.parked += 1
+        delay_ms = operation.delay_ms
+        if delay_ms >= 0:
+            books.delayed += 1
+            now_ms = operation._parked_ms
+            due_ms = self._heart.schedule(operation, now_ms + delay_ms, now_ms)
+            if due_ms < self.timer.alarm_ms:
+                self.timer.earlier(due_ms)
+        if self._hearing.anybody:
+            self._hearing.parked(operation)
+
+    def _hand_back(self, operation: DelayedOperation[Any]) -> None:
+        """The operation, still PENDING, could not be parked: leave no trace of it."""
+        watch = operation._watch
+        operation._watch = None
+        while watch is not None:
+            self.watchers.remove(watch)
+            self.books.watched -= 1
+            watch = watch.sibling
+        operation._holder = None
+        self.books.submitted -= 1
+
+    # Checking
+
+    def check(self, key: Hashable, value: Any) -> int:
+        """See :meth:`Room.check_and_complete`."""
+        entry = self.watchers.entry(key)
+        if self.busy:
+            self._queue.append((key, value))
+            return 0
+        if entry is None:
+            return 0
+        self.busy = True
+        done = 0
+        try:
+            done = self._check_entry(entry, value)
+        finally:
+            done += self.leave()
+        return done
+
+    def _check_entry(self, entry: Watch, value: Any) -> int:
+        if not isinstance(entry, WatchRoot):
+            operation = entry.operation
+            assert operation is not None
+            return 1 if self._try(operation) else 0
+        newest = self._last_id  # who arrives meanwhile has had a try of its own
+        if entry.ranks is not None:
+            return self._check_ranked(entry, value, newest)
+        done = 0
+        watch = entry.after
+        while watch is not None and watch is not entry:
+            operation = watch.operation
+            assert operation is not None
+            if operation._op_id > newest:
+                break
+            if operation._watch is not None and self._try(operation):
+                done += 1
+            watch = watch.after  # a watch that has left leads on to those that have not
+        return done
+
+    def _check_ranked(self, root: WatchRoot, value: Any, newest: int) -> int:
+        """Try those who gave no threshold and those whose threshold is reached, in the order of arrival."""
+        walk = Walk(root, newest)
+        reached: list[DelayedOperation[Any]] = []
+        if value is not None:
+            assert root.ranks is not None
+            reached = root.ranks.reached(value)
+            walk.leave_out_ranked()
+        done = 0
+        following = walk.next()
+        for operation in reached:
+            while following is not None and following._op_id < operation._op_id:
+                if self._try(following):
+                    done += 1
+                following = walk.next()
+            if operation._watch is not None and self._try(operation):
+                done += 1
+        while following is not None:
+            if following._watch is not None and self._try(following):
+                done += 1
+            following = walk.next()
+        return done
+
+    def _try(self, operation: DelayedOperation[Any]) -> bool:
+        """Try one parked operation.  True iff it is completed now."""
+        self._trying = operation
+        try:
+            if operation.try_complete():
+                finish(operation, COMPLETED, True)
+        except BaseException as error:
+            if not self.contains(error):
+                raise
+            told = operation._state == PENDING and fail(operation, error)
+            if not told:
+                self.report(error, operation)
+        finally:
+            self._trying = None
+        return operation._state == COMPLETED
+
+    def check_some(self, walk: Walk, number: int) -> bool:
+        """Try the next ``number`` operations of a walk along a key.  False when the walk is at its end."""
+        self.busy = True
+        try:
+            for _ in range(number):
+                operation = walk.next()
+                if operation is None:
+                    return False
+                self._try(operation)
+        finally:
+            self.leave()
+        return True
+
+    def walk(self, key: Hashable) -> Walk | None:
+        """A walk along those who wait on the key now, or None if nobody does."""
+        entry = self.watchers.entry(key)
+        return None if entry is None else Walk(entry, self._last_id)
+
+    def expire_some(self, number: int) -> int:
+        """Expire up to ``number`` of those who wait, whatever their deadline; return how many there were."""
+        some = self.watchers.some(number)
+        for operation in some:
+            finish(operation, EXPIRED, True)
+        return len(some)
+
+    # What an operation asks of its holder
+
+    def release(self, operation: DelayedOperation[Any]) -> None:
+        bucket = operation._list
+        if bucket is not None:
+            bucket.remove(operation)
+        watch = operation._watch
+        if watch is None:
+            return  # it is in its first try and parked nowhere
+        books = self.books
+        now_ms = now(self.clock)
+        if self._hearing.anybody:
+            self._hearing.leaving(operation, now_ms)
+        operation._watch = None
+        watchers = self.watchers
+        while watch is not None:
+            watchers.remove(watch)
+            books.watched -= 1
+            watch = watch.sibling
+        books.parked -= 1
+        books.wait.record(now_ms - operation._parked_ms)
+        if operation.delay_ms >= 0:
+            books.delayed -= 1
+            if operation._state == EXPIRED and now_ms >= operation._expiration_ms:
+                books.lateness.record(now_ms - operation._expiration_ms)
+        if books.parked == 0 and self.closed:
+            self._floor.emptied()
+
+    def ended(self, operation: DelayedOperation[Any]) -> None:
+        self.books.ended[operation._state] += 1
+        if self._hearing.anybody:
+            self._hearing.ended(operation)
+
+    def enter(self) -> bool:
+        if self.busy:
+            return False
+        self.busy = True
+        return True
+
+    def leave(self) -> int:
+        done = 0
+        queue = self._queue
+        try:
+            while queue:
+                key, value = queue.popleft()
+                entry = self.watchers.entry(key)
+                if entry is not None:
+                    done += self._check_entry(entry, value)
+        finally:
+            self.busy = False
+        return done
+
+    def contains(self, error: BaseException) -> bool:
+        return isinstance(error, self._contained)
+
+    def report(self, error: BaseException, operation: DelayedOperation[Any]) -> None:
+        self._floor.report(error, operation)
+
+    def is_trying(self, operation: DelayedOperation[Any]) -> bool:
+        return self._trying is operation
+
+    def extend(self, operation: DelayedOperation[Any], delay_ms: int) -> None:
+        if operation._watch is None:  # in its first try: it is put on the timer when it is parked
+            operation.delay_ms = delay_ms
+            return
+        books = self.books
+        if operation.delay_ms >= 0:
+            books.delayed -= 1
+        operation.delay_ms = delay_ms
+        bucket = operation._list
+        if delay_ms < 0:
+            if bucket is not None:
+                bucket.remove(operation)
+            return
+        books.delayed += 1
+        now_ms = ceil_now(self.clock)
+        expiration_ms = self._heart.rounded_ms(now_ms + delay_ms, now_ms)
+        if bucket is not None and expiration_ms >= operation._expiration_ms:
+            operation._expiration_ms = expiration_ms  # the bucket finds out when it comes up
+            return
+        due_ms = self._heart.schedule(operation, expiration_ms, now_ms)
+        if due_ms < self.timer.alarm_ms:
+            self.timer.earlier(due_ms)
+
+    def _observer_failed(self, error: BaseException, observer: object) -> None:
+        self.books.detached += 1
+        self._floor.report_observer(error, observer)
+
+    def _check(self) -> None:
+        """Assert the invariants of the whole purgatory.  For use between calls, not in a callback."""
+        books = self.books
+        assert self.watchers._check() == books.watched
+        everyone = self.watchers.everyone()
+        assert len(everyone) == books.parked, f"{len(everyone)} operations wait, the books say {books.parked}"
+        assert sum([len(operation.keys) for operation in everyone]) == books.watched
+        delayed = [operation for operation in everyone if operation.delay_ms >= 0]
+        assert len(delayed) == books.delayed, f"{len(delayed)} have a deadline, the books say {books.delayed}"
+        for operation in everyone:
+            assert operation._state == PENDING, f"{operation!r} has ended and is still parked"
+            assert operation._holder is self
+            assert operation.scheduled == (operation.delay_ms >= 0), f"{operation!r}: its deadline is not on the timer"
+        assert not self.busy and not self._queue, f"{len(self._queue)} checks were left queued"
+        books._check()
+        self.timer._check()
+
+
+def _limit(name: str, limit: int | None) -> int:
+    if limit is None:
+        return _UNLIMITED
+    if type(limit) is not int:
+        raise TypeError(f"{name} is a whole number (int) or None, not {limit!r}")
+    if limit < 1:
+        raise ValueError(f"{name} is at least 1, or None for no limit, not {limit}")
+    return limit
+
+
+def _distinct(keys: Iterable[Hashable]) -> tuple[Hashable, ...] | dict[Hashable, Any]:
+    """The keys in order, each once, with their thresholds if they are a mapping.
+
+    They are hashed here, so that a bad one is found before anything has changed.
+    """
+    if isinstance(keys, (str, bytes, bytearray)) or not isinstance(keys, Iterable):
+        raise TypeError(f"keys is an iterable of keys, not the bare key {keys!r}: [{keys!r}] was meant")
+    distinct: tuple[Hashable, ...] | dict[Hashable, Any]
+    if isinstance(keys, Mapping):
+        distinct = dict(keys)
+        check_thresholds(distinct)
+    else:
+        distinct = tuple(dict.fromkeys(keys))
+    if not distinct:
+        raise ValueError("keys is empty: an operation that waits on nothing could only expire")
+    return distinct
