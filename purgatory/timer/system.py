@@ -81,7 +81,7 @@ class TimerHeart:
         if expiration_ms > now_ms and tick_ms != 1:
             expiration_ms += -expiration_ms % tick_ms
         task._expiration_ms = expiration_ms
-        if expiration_ms <= wheel.current_time_ms:
+        if expiration_ms < wheel.current_time_ms + tick_ms:
             self._due.add(task)
             return wheel.current_time_ms
         bucket = wheel.bucket_for(expiration_ms)
@@ -112,14 +112,16 @@ class TimerHeart:
                 self._taken_ms = self.wheel.current_time_ms
                 self._taken_coarse = False
             left = limit
+            tick_ms = self.wheel.tick_ms
             while True:
                 task = self._taken.pop_last() if self._taken_coarse else self._taken.pop_first()
                 if task is None:
                     if self._take(now_ms):
                         continue
                     break
-                if task._expiration_ms > self._taken_ms:
+                if task._expiration_ms > (self._taken_ms if self._taken_coarse else self._taken_ms + tick_ms - 1):
                     # It stood in a coarse bucket, or its deadline was moved back while it stood here.
+                    # One that was due when it was added may lie in the midst of its tick.
                     bucket = self.wheel.bucket_for(task._expiration_ms)
                     if self._taken_coarse:
                         bucket.add_first(task)
