@@ -1,0 +1,71 @@
+"""What every test has at hand: each async test runs on asyncio and on uvloop, and none may leave anything behind."""
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from purgatory.testing import VirtualClock
+
+try:
+    import uvloop
+except ImportError:  # pragma: no cover - not for Windows
+    uvloop = None
+
+_LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
+if uvloop is not None:
+    _LOOPS["uvloop"] = uvloop.new_event_loop
+
+_QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
+settings.register_profile("default", max_examples=60, stateful_step_count=30, **_QUIET)  # type: ignore[arg-type]
+settings.register_profile("nightly", max_examples=12_000, stateful_step_count=60, **_QUIET)  # type: ignore[arg-type]
+settings.load_profile("default")
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Callable[[], Any]]:
+    """The event loops that every async test runs on."""
+    return _LOOPS
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes seconds; run with --slow")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the slow tests, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    """A virtual clock that starts at second 1000, so that no test relies on a beginning at zero."""
+    return VirtualClock(1000.0)
+
+
+@pytest.fixture
+async def reported() -> list[dict[str, Any]]:
+    """What reached the loop's exception handler during the test; it is not printed."""
+    contexts: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
+    return contexts
+
+
+@pytest.fixture
+def no_gc() -> Iterator[None]:
+    """The cyclic garbage collector stays off: what is freed is freed by reference counting."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
