@@ -1,0 +1,348 @@
+"""How a group moves from one generation to the next: everything that waits.
+
+One :class:`Rebalancer` serves all groups of a coordinator.  Its purgatories share a timer.  There is no await in here:
+each call leaves the group whole, and whoever is to be answered is answered last, when everything else is in order, so
+an answer may at once lead to the next request.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from purgatory import Observer, Purgatory, SystemTimer
+
+from .errors import ErrorCode
+from .group import FOLLOWS, Group, GroupState, Member
+from .messages import Answer, GroupConfig, JoinRequest, JoinResult, SyncResult
+from .waits import (
+    DelayedHeartbeat,
+    DelayedJoin,
+    DelayedSync,
+    InitialDelayedJoin,
+    Parked,
+    PendingMember,
+)
+
+__all__ = ["GroupListener", "Rebalancer", "Removal"]
+
+
+class Removal(enum.Enum):
+    """Why a member is no longer one."""
+
+    LEFT = "left"
+    SESSION = "session expired"
+    REBALANCE = "did not rejoin in time"
+    SYNC = "did not sync in time"
+    GONE = "went away before it knew its id"
+    FULL = "the group is full"
+
+
+class GroupListener:
+    """Told of what happens to groups; override what is wanted.  It must not raise, nor call the coordinator."""
+
+    def state_changed(self, group: Group, before: GroupState) -> None:
+        """The group is in another state."""
+
+    def member_added(self, group: Group, member: Member) -> None:
+        """Somebody has become a member."""
+
+    def member_replaced(self, group: Group, member: Member, before: str) -> None:
+        """A static member, ``before`` its former member id, has come back under a new one."""
+
+    def member_removed(self, group: Group, member: Member, why: Removal) -> None:
+        """Somebody is no longer a member."""
+
+
+class Rebalancer:
+    """The waiting half of a coordinator."""
+
+    def __init__(
+        self, timer: SystemTimer, config: GroupConfig, listener: GroupListener, observers: Sequence[Observer]
+    ) -> None:
+        self.groups: dict[str, Group] = {}
+        self.config = config
+        self.listener = listener
+        self.joins: Purgatory[DelayedJoin] = Purgatory("join", timer=timer, observers=observers)
+        self.syncs: Purgatory[DelayedSync] = Purgatory("sync", timer=timer, observers=observers)
+        self.heartbeats: Purgatory[DelayedHeartbeat | PendingMember] = Purgatory(
+            "heartbeat", timer=timer, observers=observers
+        )
+
+    # Members come
+
+    def add_member(
+        self, group: Group, member_id: str, request: JoinRequest, knows_id: bool, answer: Answer[JoinResult]
+    ) -> Parked[JoinResult]:
+        member = Member(member_id, request, knows_id)
+        if group.state is GroupState.PREPARING_REBALANCE and group.generation == 0:
+            group.new_member_added = True
+        group.add(member)
+        parked = self._park_join(group, member, answer)
+        pending = group.pending.pop(member_id, None)
+        if pending is not None:
+            pending.force_complete()
+        self.listener.member_added(group, member)
+        self.rebalance_if_possible(group)
+        return parked
+
+    def update_member(
+        self, group: Group, member: Member, request: JoinRequest, answer: Answer[JoinResult]
+    ) -> Parked[JoinResult]:
+        group.update(member, request)
+        return self._park_join(group, member, answer)
+
+    def add_pending(self, group: Group, member_id: str, timeout: float) -> None:
+        pending = group.pending[member_id] = PendingMember(self, group, member_id, timeout)
+        self.heartbeats.try_complete_else_watch(pending, [(group.group_id, member_id)])
+
+    def _park_join(self, group: Group, member: Member, answer: Answer[JoinResult]) -> Parked[JoinResult]:
+        earlier = member.join
+        parked = member.join = Parked(self, group, member, answer)
+        if earlier is None:
+            group.awaiting_join += 1
+        else:
+            earlier.reply(JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self._pause_session(group, member)
+        return parked
+
+    def park_sync(self, group: Group, member: Member, answer: Answer[SyncResult]) -> Parked[SyncResult]:
+        earlier = member.sync
+        parked = member.sync = Parked(self, group, member, answer)
+        if earlier is not None:
+            earlier.reply(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        self._pause_session(group, member)
+        return parked
+
+    def replace_static(self, group: Group, member: Member, member_id: str) -> None:
+        """A static member came back and does not know its id: it gets a new one, and the old one is fenced."""
+        before, join, sync = member.member_id, member.join, member.sync
+        member.sync = None
+        if join is not None:
+            member.join = None
+            group.awaiting_join -= 1
+        self._end_session(member)
+        group.rename(member, member_id)
+        self.start_session(group, member)
+        self.listener.member_replaced(group, member, before)
+        if join is not None:
+            join.reply(JoinResult(ErrorCode.FENCED_INSTANCE_ID, before))
+        if sync is not None:
+            sync.reply(SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+
+    # Members go
+
+    def remove_member(self, group: Group, member: Member, why: Removal) -> None:
+        """Take the member out, and rebalance or go on without it."""
+        self._take_out(group, member, why)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self.joins.check_and_complete(group.group_id)
+        else:
+            self.rebalance_if_possible(group)
+
+    def remove_pending(self, group: Group, member_id: str) -> None:
+        group.pending.pop(member_id).force_complete()
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self.joins.check_and_complete(group.group_id)
+        elif group.is_unused:
+            del self.groups[group.group_id]
+            self.bury(group)
+
+    def _take_out(self, group: Group, member: Member, why: Removal) -> None:
+        code = ErrorCode.GROUP_MAX_SIZE_REACHED if why is Removal.FULL else ErrorCode.UNKNOWN_MEMBER_ID
+        join, sync = member.join, member.sync
+        member.sync = None
+        if join is not None:
+            member.join = None
+            group.awaiting_join -= 1
+        self._end_session(member)
+        group.remove(member)
+        self.listener.member_removed(group, member, why)
+        if join is not None:
+            join.reply(JoinResult(code, ""))
+        if sync is not None:
+            sync.reply(SyncResult(code))
+
+    def withdrawn(self, parked: Parked[Any]) -> None:
+        """The client of a parked request has gone away."""
+        group, member = parked.group, parked.member
+        if member.join is parked:
+            member.join = None
+            group.awaiting_join -= 1
+            if not member.knows_id:
+                self.remove_member(group, member, Removal.GONE)
+                return
+        elif member.sync is parked:
+            member.sync = None
+        else:
+            return
+        self.start_session(group, member)
+
+    # Sessions
+
+    def start_session(self, group: Group, member: Member, timeout: float | None = None) -> None:
+        """The member has been heard of: its session begins anew."""
+        if timeout is None:
+            timeout = member.session_timeout
+        if member.heartbeat is None or not member.heartbeat.extend(timeout):
+            member.heartbeat = DelayedHeartbeat(self, group, member, timeout)
+            self.heartbeats.try_complete_else_watch(member.heartbeat, [(group.group_id, member.member_id)])
+
+    def _pause_session(self, group: Group, member: Member) -> None:
+        """A parked member counts as alive.
+
+        One that has never been in a generation does so for a limited time: its client may have forgotten it, and
+        nothing else would end its wait.
+        """
+        if member.is_new:
+            self.start_session(group, member, self.config.new_member_timeout)
+        elif member.heartbeat is not None:
+            member.heartbeat.extend(None)
+
+    def _end_session(self, member: Member) -> None:
+        heartbeat, member.heartbeat = member.heartbeat, None
+        if heartbeat is not None:
+            heartbeat.force_complete()
+
+    def session_expired(self, group: Group, member: Member) -> None:
+        if group.state is not GroupState.DEAD and group.members.get(member.member_id) is member:
+            self.remove_member(group, member, Removal.SESSION)
+
+    def pending_expired(self, group: Group, member_id: str) -> None:
+        if group.state is not GroupState.DEAD and member_id in group.pending:
+            self.remove_pending(group, member_id)
+
+    # Rebalancing
+
+    def rebalance_if_possible(self, group: Group) -> None:
+        if GroupState.PREPARING_REBALANCE in FOLLOWS[group.state]:
+            self.prepare_rebalance(group)
+
+    def prepare_rebalance(self, group: Group) -> None:
+        """Begin to collect the members."""
+        before = group.state
+        synced = self._reset_syncs(group) if before is GroupState.COMPLETING_REBALANCE else []
+        self.change_state(group, GroupState.PREPARING_REBALANCE)
+        group.pending_sync.clear()
+        self.syncs.check_and_complete(group.group_id)
+        if before is GroupState.EMPTY:
+            delay = self.config.initial_rebalance_delay
+            remaining = max(group.rebalance_timeout - delay, 0.0)
+            self.wait_for_joins(InitialDelayedJoin(self, group, delay, delay, remaining))
+        else:
+            self.wait_for_joins(DelayedJoin(self, group, group.rebalance_timeout))
+        for parked in synced:
+            parked.reply(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+
+    def wait_for_joins(self, operation: DelayedJoin) -> None:
+        self.joins.try_complete_else_watch(operation, [operation.group.group_id])
+
+    def complete_join(self, group: Group) -> None:
+        """Everyone is here, or time is up: the next generation begins with those who are."""
+        if group.state is GroupState.DEAD:
+            return
+        for member in [m for m in group.members.values() if m.join is None and m.instance_id is None]:
+            self._take_out(group, member, Removal.REBALANCE)
+        if not group.elect_joined_leader() and group.members:
+            # Static members, none of whom came back: their sessions decide.
+            self.wait_for_joins(DelayedJoin(self, group, group.rebalance_timeout))
+            return
+        before = group.state
+        group.next_generation()
+        self.listener.state_changed(group, before)
+        if group.state is GroupState.EMPTY:
+            return
+        answers = []
+        for member in group.members.values():
+            parked, member.join = member.join, None
+            group.pending_sync.add(member.member_id)
+            self.start_session(group, member)
+            member.is_new = False
+            member.knows_id = True
+            if parked is not None:
+                answers.append((parked, self.join_result(group, member)))
+        group.awaiting_join = 0
+        self.syncs.try_complete_else_watch(DelayedSync(self, group, group.rebalance_timeout), [group.group_id])
+        for parked, result in answers:
+            parked.reply(result)
+
+    def join_result(self, group: Group, member: Member) -> JoinResult:
+        """How the present generation looks to the member."""
+        leads = group.leader == member.member_id
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            group.generation,
+            group.protocol_type,
+            group.protocol,
+            group.leader or "",
+            group.for_leader() if leads else (),
+        )
+
+    def synced(self, group: Group, member: Member) -> None:
+        """The member has sent SyncGroup in this generation."""
+        group.pending_sync.discard(member.member_id)
+        if not group.pending_sync:
+            self.syncs.check_and_complete(group.group_id)
+
+    def assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
+        """The leader has sent the assignments: whoever waits for one gets it; missing ones are empty."""
+        synced = []
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            if member.sync is not None:
+                synced.append((member.sync, self.sync_result(group, member)))
+                member.sync = None
+                self.start_session(group, member)
+        self.change_state(group, GroupState.STABLE)
+        for parked, result in synced:
+            parked.reply(result)
+
+    def sync_result(self, group: Group, member: Member) -> SyncResult:
+        return SyncResult(ErrorCode.NONE, member.assignment, group.protocol_type, group.protocol)
+
+    def sync_expired(self, group: Group, generation: int) -> None:
+        if group.generation != generation or not group.pending_sync:
+            return
+        if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return
+        for member_id in sorted(group.pending_sync):
+            self._take_out(group, group.members[member_id], Removal.SYNC)
+        self.prepare_rebalance(group)
+
+    def _reset_syncs(self, group: Group) -> list[Parked[SyncResult]]:
+        synced = []
+        for member in group.members.values():
+            member.assignment = b""
+            if member.sync is not None:
+                synced.append(member.sync)
+                member.sync = None
+                self.start_session(group, member)
+        return synced
+
+    def change_state(self, group: Group, state: GroupState) -> None:
+        before = group.state
+        group.transition(state)
+        self.listener.state_changed(group, before)
+
+    # The end of a group
+
+    def bury(self, group: Group) -> None:
+        """The group is removed: whoever is parked is sent to look for its coordinator."""
+        answers: list[tuple[Parked[Any], JoinResult | SyncResult]] = []
+        for member in group.members.values():
+            if member.join is not None:
+                answers.append((member.join, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id)))
+            if member.sync is not None:
+                answers.append((member.sync, SyncResult(ErrorCode.NOT_COORDINATOR)))
+            member.join = member.sync = None
+            self._end_session(member)
+        group.awaiting_join = 0
+        self.change_state(group, GroupState.DEAD)
+        for member_id in list(group.pending):
+            group.pending.pop(member_id).force_complete()
+        self.joins.check_and_complete(group.group_id)
+        self.syncs.check_and_complete(group.group_id)
+        for parked, result in answers:
+            parked.reply(result)
