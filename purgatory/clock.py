@@ -3,13 +3,11 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final, final
+from typing import Any, final
 
 from mypy_extensions import mypyc_attr
 
 __all__ = ["Alarm", "Clock", "MonotonicClock", "ceil_now", "now"]
-
-_NS_PER_MS: Final = 1_000_000
 
 
 class Alarm:
@@ -62,18 +60,18 @@ class Clock:
 class MonotonicClock(Clock):
     """The operating system's monotonic clock, counted from where ``time.monotonic()`` counts."""
 
-    __slots__ = ("_read_ns",)
+    __slots__ = ("_read",)
 
     def __init__(self) -> None:
         # Not the loop's time(): uvloop caches that at the start of a turn, and a deadline counted from a time that
         # has passed comes early.
-        self._read_ns: Callable[[], int] = time.monotonic_ns
+        self._read: Callable[[], float] = time.monotonic
 
     def now_ms(self) -> int:
-        return self._read_ns() // _NS_PER_MS
+        return int(self._read() * 1000.0)
 
     def ceil_ms(self) -> int:
-        return (self._read_ns() + (_NS_PER_MS - 1)) // _NS_PER_MS
+        return int(self._read() * 1000.0) + 1
 
     def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
         loop = asyncio.get_running_loop()

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from .books import Books
 from .clock import Clock, ceil_now, now
@@ -110,13 +110,13 @@ class Desk(Holder):
         self._floor: Floor = floor
         self._heart: TimerHeart = timer.heart
         self._contained = contained
-        self._max_parked: int = _limit("max_parked", max_parked)
-        self._max_parked_per_key: int = _limit("max_parked_per_key", max_parked_per_key)
+        self._max_parked: i64 = _limit("max_parked", max_parked)
+        self._max_parked_per_key: i64 = _limit("max_parked_per_key", max_parked_per_key)
         self._limited: bool = max_parked is not None or max_parked_per_key is not None
         self._hearing: Hearing = Hearing(name, observers, self._observer_failed)
         self._trying: DelayedOperation[Any] | None = None
         self._queue: deque[tuple[Hashable, Any]] = deque()
-        self._last_id: int = 0
+        self._last_id: i64 = 0
 
     # Parking
 
@@ -126,7 +126,7 @@ class Desk(Holder):
         only: Hashable = None
         shard: dict[Hashable, Watch] | None = None
         many: tuple[Hashable, ...] | dict[Hashable, Any] = ()
-        if isinstance(keys, (list, tuple)) and len(keys) == 1:
+        if (isinstance(keys, list) and len(keys) == 1) or (isinstance(keys, tuple) and len(keys) == 1):
             only = keys[0]
             shard = self.watchers.shard(only)
         else:
@@ -176,7 +176,8 @@ class Desk(Holder):
 
     def _first_try(self, operation: DelayedOperation[Any]) -> None:
         try:
-            if operation.try_complete():
+            tried: Any = operation  # an override may return anything that is true or false
+            if tried.try_complete():
                 finish(operation, COMPLETED, False)
         except BaseException as error:
             if operation._state == PENDING:
@@ -246,7 +247,7 @@ class Desk(Holder):
 
     # Checking
 
-    def check(self, key: Hashable, value: Any) -> int:
+    def check(self, key: Hashable, value: Any) -> i64:
         """See :meth:`Room.check_and_complete`."""
         entry = self.watchers.entry(key)
         if self.busy:
@@ -255,14 +256,14 @@ class Desk(Holder):
         if entry is None:
             return 0
         self.busy = True
-        done = 0
+        done: i64 = 0
         try:
             done = self._check_entry(entry, value)
         finally:
             done += self.leave()
         return done
 
-    def _check_entry(self, entry: Watch, value: Any) -> int:
+    def _check_entry(self, entry: Watch, value: Any) -> i64:
         if not isinstance(entry, WatchRoot):
             operation = entry.operation
             assert operation is not None
@@ -270,7 +271,7 @@ class Desk(Holder):
         newest = self._last_id  # who arrives meanwhile has had a try of its own
         if entry.ranks is not None:
             return self._check_ranked(entry, value, newest)
-        done = 0
+        done: i64 = 0
         watch = entry.after
         while watch is not None and watch is not entry:
             operation = watch.operation
@@ -282,7 +283,7 @@ class Desk(Holder):
             watch = watch.after  # a watch that has left leads on to those that have not
         return done
 
-    def _check_ranked(self, root: WatchRoot, value: Any, newest: int) -> int:
+    def _check_ranked(self, root: WatchRoot, value: Any, newest: i64) -> i64:
         """Try those who gave no threshold and those whose threshold is reached, in the order of arrival."""
         walk = Walk(root, newest)
         reached: list[DelayedOperation[Any]] = []
@@ -290,7 +291,7 @@ class Desk(Holder):
             assert root.ranks is not None
             reached = root.ranks.reached(value)
             walk.leave_out_ranked()
-        done = 0
+        done: i64 = 0
         following = walk.next()
         for operation in reached:
             while following is not None and following._op_id < operation._op_id:
@@ -308,8 +309,9 @@ class Desk(Holder):
     def _try(self, operation: DelayedOperation[Any]) -> bool:
         """Try one parked operation.  True iff it is completed now."""
         self._trying = operation
+        tried: Any = operation  # an override may return anything that is true or false
         try:
-            if operation.try_complete():
+            if tried.try_complete():
                 finish(operation, COMPLETED, True)
         except BaseException as error:
             if not self.contains(error):
@@ -356,7 +358,7 @@ class Desk(Holder):
         if watch is None:
             return  # it is in its first try and parked nowhere
         books = self.books
-        now_ms = now(self.clock)
+        now_ms: i64 = now(self.clock)
         if self._hearing.anybody:
             self._hearing.leaving(operation, now_ms)
         operation._watch = None
@@ -375,7 +377,7 @@ class Desk(Holder):
             self._floor.emptied()
 
     def ended(self, operation: DelayedOperation[Any]) -> None:
-        self.books.ended[operation._state] += 1
+        self.books.count(operation._state)
         if self._hearing.anybody:
             self._hearing.ended(operation)
 
@@ -385,8 +387,8 @@ class Desk(Holder):
         self.busy = True
         return True
 
-    def leave(self) -> int:
-        done = 0
+    def leave(self) -> i64:
+        done: i64 = 0
         queue = self._queue
         try:
             while queue:
@@ -421,7 +423,7 @@ class Desk(Holder):
                 bucket.remove(operation)
             return
         books.delayed += 1
-        now_ms = ceil_now(self.clock)
+        now_ms: i64 = ceil_now(self.clock)
         expiration_ms = self._heart.rounded_ms(now_ms + delay_ms, now_ms)
         if bucket is not None and expiration_ms >= operation._expiration_ms:
             operation._expiration_ms = expiration_ms  # the bucket finds out when it comes up
@@ -467,10 +469,12 @@ def _distinct(keys: Iterable[Hashable]) -> tuple[Hashable, ...] | dict[Hashable,
 
     They are hashed here, so that a bad one is found before anything has changed.
     """
-    if isinstance(keys, (str, bytes, bytearray)) or not isinstance(keys, Iterable):
-        raise TypeError(f"keys is an iterable of keys, not the bare key {keys!r}: [{keys!r}] was meant")
     distinct: tuple[Hashable, ...] | dict[Hashable, Any]
-    if isinstance(keys, Mapping):
+    if isinstance(keys, (list, tuple)):  # asking for the abstract Mapping and Iterable takes longer than all the rest
+        distinct = tuple(dict.fromkeys(keys))
+    elif isinstance(keys, (str, bytes, bytearray)) or not isinstance(keys, Iterable):
+        raise TypeError(f"keys is an iterable of keys, not the bare key {keys!r}: [{keys!r}] was meant")
+    elif isinstance(keys, Mapping):
         distinct = dict(keys)
         check_thresholds(distinct)
     else:

@@ -7,6 +7,8 @@ memory is bounded by the largest value seen: about 900 cells for a wait of a yea
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from .events import Quantiles
 
 __all__ = ["Histogram"]
@@ -18,35 +20,44 @@ _HALF_CELLS: Final = 32  # cells per power of two above that
 class Histogram:
     """Counts durations in milliseconds and tells their quantiles in seconds."""
 
-    __slots__ = ("_cells", "count", "max_ms")
+    __slots__ = ("_cells", "_run", "_run_length", "count", "max_ms")
 
     def __init__(self) -> None:
         self._cells: list[int] = [0] * (1 << _LINEAR_BITS)
-        self.count: int = 0
-        self.max_ms: int = 0
+        self._run: i64 = 0  # a value, and how often it came in a row: equal ones are counted here first
+        self._run_length: i64 = 0
+        self.count: i64 = 0
+        self.max_ms: i64 = 0
 
-    def record(self, value_ms: int) -> None:
-        """Count one duration; a negative one (a clock that was set back) counts as 0."""
-        if value_ms > self.max_ms:
-            self.max_ms = value_ms
-        if value_ms < 64:
-            self._cells[max(0, value_ms)] += 1
-        else:
-            shift = value_ms.bit_length() - _LINEAR_BITS
-            index = shift * _HALF_CELLS + (value_ms >> shift)
-            cells = self._cells
-            if index >= len(cells):
-                cells.extend([0] * (index + 1 - len(cells)))
-            cells[index] += 1
+    def record(self, value_ms: i64) -> None:
+        """Count one duration; a negative one (less than the clock can tell) counts as 0."""
         self.count += 1
+        if value_ms != self._run:
+            self._end_run()
+            self._run = value_ms
+            if value_ms > self.max_ms:
+                self.max_ms = value_ms
+        self._run_length += 1
+
+    def _end_run(self) -> None:
+        value: int = max(self._run, 0)
+        shift = max(value.bit_length() - _LINEAR_BITS, 0)
+        index = shift * _HALF_CELLS + (value >> shift)
+        cells = self._cells
+        if index >= len(cells):
+            cells.extend([0] * (index + 1 - len(cells)))
+        cells[index] += self._run_length
+        self._run_length = 0
 
     def quantile_ms(self, fraction: float) -> int:
         """The smallest cell's upper edge that at least ``fraction`` of the values do not exceed; 0 when empty."""
-        wanted = self.count * fraction
+        self._end_run()
+        number: int = self.count
+        wanted = number * fraction
         seen = 0
-        for index, number in enumerate(self._cells):
-            seen += number
-            if number and seen >= wanted:
+        for index, in_cell in enumerate(self._cells):
+            seen += in_cell
+            if in_cell and seen >= wanted:
                 return min(_upper_edge_ms(index), self.max_ms)
         return self.max_ms
 

@@ -48,7 +48,7 @@ b)  *Completed, then cancelled.*  The outcome stands.  The task still gets its C
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, Final, Generic, TypeVar
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from .errors import OperationCancelled, PurgatoryError
 from .events import Outcome
@@ -119,7 +119,7 @@ class Holder:
         """User code is about to run: checks are queued from here on.  True iff this is the outermost."""
         raise NotImplementedError
 
-    def leave(self) -> int:
+    def leave(self) -> i64:
         """The outermost user code has returned: run the queued checks; return how many operations they completed."""
         raise NotImplementedError
 
@@ -162,14 +162,14 @@ class DelayedOperation(TimerTask, Generic[T]):
 
     def __init__(self, timeout: float | None) -> None:
         super().__init__(FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
-        self._state: int = PENDING
+        self._state: i64 = PENDING
         self._holder: Holder | None = None
         self._watch: Watch | None = None  # its place on its first key
         self._value: Any = None  # the result, or the exception of a failed one
         self._parker: Any = None  # the future of the task in park()
         self._awaiters: list[Any] | None = None  # the futures of everyone else
-        self._parked_ms: int = 0
-        self._op_id: int = 0
+        self._parked_ms: i64 = 0
+        self._op_id: i64 = 0
 
     # What a subclass says
 
@@ -301,7 +301,7 @@ class DelayedOperation(TimerTask, Generic[T]):
 # How an operation ends, as functions: the compiler calls a function without asking whether a subclass has another.
 
 
-def finish(operation: DelayedOperation[Any], state: int, contained: bool) -> bool:
+def finish(operation: DelayedOperation[Any], state: i64, contained: bool) -> bool:
     """Complete or expire the operation.  True iff this call did.
 
     ``contained``: an exception from ``on_complete`` is the operation's own affair (a check or an expiry); else it
@@ -353,7 +353,7 @@ def _complete(operation: DelayedOperation[Any], holder: Holder | None, contained
             holder.report(error, operation)
 
 
-def end(operation: DelayedOperation[Any], state: int, error: BaseException | None) -> bool:
+def end(operation: DelayedOperation[Any], state: i64, error: BaseException | None) -> bool:
     """Cancel or fail the operation, without a callback.  True iff this call did."""
     if operation._state != PENDING:
         return False

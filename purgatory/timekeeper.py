@@ -6,7 +6,7 @@ The floors below take the time as an argument; this one asks the clock and hands
 from collections.abc import Callable
 from typing import Any, Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from .clock import Clock, MonotonicClock, ceil_now
 from .errors import PurgatoryClosed
@@ -47,7 +47,7 @@ class Timekeeper:
         self.clock: Clock = MonotonicClock() if clock is None else clock
         self.heart: TimerHeart = TimerHeart(tick_ms, wheel_size, self.clock.now_ms(), self._report)
         self.closed: bool = False
-        self.alarm_ms: int = FAR_MS  # when the floor above means to come; FAR_MS: it does not
+        self.alarm_ms: i64 = FAR_MS  # when the floor above means to come; FAR_MS: it does not
 
     def add(self, task: TimerTask) -> None:
         """Put the task on the timer, to run ``task.delay_ms`` from now, rounded up to the next tick.
@@ -116,7 +116,7 @@ def put_on(timer: Timekeeper, task: TimerTask) -> None:
     """``Timekeeper.add`` as a function: the compiler calls it without asking whether a subclass has another."""
     if timer.closed:
         raise PurgatoryClosed("the timer is closed")
-    now_ms = ceil_now(timer.clock)
+    now_ms: i64 = ceil_now(timer.clock)
     due_ms = timer.heart.schedule(task, now_ms + task.delay_ms, now_ms)
     if due_ms < timer.alarm_ms:
         timer.earlier(due_ms)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
+from mypy_extensions import i64
+
 if TYPE_CHECKING:
     from .operation import DelayedOperation
     from .thresholds import Ranks
@@ -44,7 +46,7 @@ class WatchRoot(Watch):
     def __init__(self, key: Hashable) -> None:
         super().__init__(key, None)
         self.after = self.before = self
-        self.weight: int = 0
+        self.weight: i64 = 0
         self.ranks: Ranks | None = None
 
     def append(self, watch: Watch) -> None:

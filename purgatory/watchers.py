@@ -192,8 +192,8 @@ class Walk:
 
     __slots__ = ("_newest", "_plain", "_ranked")
 
-    def __init__(self, entry: Watch, newest: int) -> None:
-        self._newest = newest
+    def __init__(self, entry: Watch, newest: i64) -> None:
+        self._newest: i64 = newest
         self._plain: Watch | None = entry
         self._ranked: Watch | None = None
         if isinstance(entry, WatchRoot):
@@ -228,7 +228,7 @@ class Walk:
         return None
 
 
-def _op_id(watch: Watch) -> int:
+def _op_id(watch: Watch) -> i64:
     operation = watch.operation
     assert operation is not None
     return operation._op_id

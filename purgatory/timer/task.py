@@ -8,7 +8,7 @@ leaves it in O(1) without asking where it stands, and a whole bucket changes han
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 __all__ = ["NOT_QUEUED", "TaskCounter", "TimerTask", "TimerTaskList"]
 
@@ -22,7 +22,7 @@ class TaskCounter:
     __slots__ = ("value",)
 
     def __init__(self) -> None:
-        self.value: int = 0
+        self.value: i64 = 0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -39,12 +39,12 @@ class TimerTask:
     __slots__ = ("_expiration_ms", "_list", "_next", "_prev", "delay_ms")
 
     def __init__(self, delay_ms: int) -> None:
-        if type(delay_ms) is not int:
+        if not isinstance(delay_ms, int):
             raise TypeError(f"delay_ms is a whole number of milliseconds (int), not {delay_ms!r}")
-        if delay_ms > _LONGEST_MS:
-            raise ValueError(f"delay_ms is at most 10**18, not {delay_ms}")
-        self.delay_ms: int = delay_ms
-        self._expiration_ms: int = NOT_QUEUED
+        if not -_LONGEST_MS <= delay_ms <= _LONGEST_MS:
+            raise ValueError(f"delay_ms is at most 10**18 either way, not {delay_ms}")
+        self.delay_ms: i64 = delay_ms
+        self._expiration_ms: i64 = NOT_QUEUED
         self._list: TimerTaskList | None = None
         self._prev: TimerTask | None = None
         self._next: TimerTask | None = None
@@ -89,7 +89,7 @@ class TimerTaskList:
         root._prev = root._next = root
         self._root: TimerTask = root
         self._counter: TaskCounter = TaskCounter() if counter is None else counter
-        self.expiration_ms: int = NOT_QUEUED
+        self.expiration_ms: i64 = NOT_QUEUED
 
     @property
     def is_empty(self) -> bool:

@@ -44,6 +44,8 @@ its end and puts each task at the *front* of its finer bucket, and at equal time
 
 import heapq
 
+from mypy_extensions import i64
+
 from .task import NOT_QUEUED, TaskCounter, TimerTask, TimerTaskList
 
 __all__ = ["DelayQueue", "TimingWheel"]
@@ -62,7 +64,7 @@ class DelayQueue:
         self._heap: list[tuple[int, int, TimingWheel]] = []
         self.operations: int = 0  # pushes and pops so far: what a wheel is there to save
 
-    def push(self, expiration_ms: int, wheel: "TimingWheel") -> None:
+    def push(self, expiration_ms: i64, wheel: "TimingWheel") -> None:
         heapq.heappush(self._heap, (expiration_ms, -wheel.level, wheel))
         self.operations += 1
 
@@ -80,7 +82,7 @@ class DelayQueue:
         """The expiration of the earliest queued bucket, empty or not."""
         return self._heap[0][0] if self._heap else None
 
-    def pop_due(self, now_ms: int) -> tuple[int, "TimingWheel"] | None:
+    def pop_due(self, now_ms: i64) -> tuple[int, "TimingWheel"] | None:
         """Take out the earliest bucket that is not empty, if its time has come; the caller owns its tasks then."""
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
@@ -98,7 +100,7 @@ class DelayQueue:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def _drop(self, expiration_ms: int, wheel: "TimingWheel") -> None:
+    def _drop(self, expiration_ms: i64, wheel: "TimingWheel") -> None:
         heapq.heappop(self._heap)
         self.operations += 1
         wheel.bucket_at(expiration_ms).expiration_ms = NOT_QUEUED
@@ -136,18 +138,18 @@ class TimingWheel:
     ) -> None:
         _check_whole("tick_ms", tick_ms, 1, "at least 1")
         _check_whole("wheel_size", wheel_size, 2, "at least 2: one bucket cannot tell now from later")
-        self.tick_ms: int = tick_ms
-        self.wheel_size: int = wheel_size
-        self.interval_ms: int = tick_ms * wheel_size
-        self.current_time_ms: int = start_ms - start_ms % tick_ms
+        self.tick_ms: i64 = tick_ms
+        self.wheel_size: i64 = wheel_size
+        self.interval_ms: i64 = tick_ms * wheel_size
+        self.current_time_ms: i64 = start_ms - start_ms % tick_ms
         self.overflow_wheel: TimingWheel | None = None
-        self.level: int = level
-        self._horizon_ms: int = self.current_time_ms + self.interval_ms
+        self.level: i64 = level
+        self._horizon_ms: i64 = self.current_time_ms + self.interval_ms
         self._queue: DelayQueue = DelayQueue() if queue is None else queue
         self._counter: TaskCounter = TaskCounter() if counter is None else counter
         self._buckets: list[TimerTaskList] = [TimerTaskList(self._counter) for _ in range(wheel_size)]
 
-    def add(self, task: TimerTask, expiration_ms: int) -> bool:
+    def add(self, task: TimerTask, expiration_ms: i64) -> bool:
         """Put the task, which is in no bucket, into the one for its expiration.
 
         False, and nothing happens, if that lies within the current tick or before: the caller fires it.
@@ -158,7 +160,7 @@ class TimingWheel:
         self.bucket_for(expiration_ms).add(task)
         return True
 
-    def bucket_for(self, expiration_ms: int) -> TimerTaskList:
+    def bucket_for(self, expiration_ms: i64) -> TimerTaskList:
         """The bucket, on whichever level, where a task with this expiration belongs now; it is queued from here on."""
         wheel = self
         while expiration_ms >= wheel._horizon_ms:
@@ -172,11 +174,11 @@ class TimingWheel:
             wheel._queue.push(start_ms, wheel)
         return bucket
 
-    def bucket_at(self, expiration_ms: int) -> TimerTaskList:
+    def bucket_at(self, expiration_ms: i64) -> TimerTaskList:
         """The bucket of this level whose slot serves the expiration."""
         return self._buckets[expiration_ms // self.tick_ms % self.wheel_size]
 
-    def take(self, expiration_ms: int, replacement: TimerTaskList) -> TimerTaskList:
+    def take(self, expiration_ms: i64, replacement: TimerTaskList) -> TimerTaskList:
         """Exchange the bucket whole, in O(1), for an empty one; the caller then owns its tasks.
 
         Only the caller can add to what was taken, so running the tasks cannot disturb it but by taking tasks out.
@@ -187,7 +189,7 @@ class TimingWheel:
         self._buckets[slot] = replacement
         return bucket
 
-    def advance(self, time_ms: int) -> None:
+    def advance(self, time_ms: i64) -> None:
         """Move the current time of this level and those above forward to the tick that holds ``time_ms``."""
         wheel: TimingWheel | None = self
         while wheel is not None and time_ms >= wheel.current_time_ms + wheel.tick_ms:
