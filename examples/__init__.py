@@ -1,0 +1,1 @@
+"""Programs that wait in a purgatory, from forty lines to a server."""
