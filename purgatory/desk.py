@@ -123,14 +123,22 @@ class Desk(Holder):
     def hand_over(self, operation: DelayedOperation[Any], keys: Iterable[Hashable]) -> bool:
         """See :meth:`Room.try_complete_else_watch`."""
         self.check_open()
+        many: tuple[Hashable, ...] = ()
         only: Hashable = None
         shard: dict[Hashable, Watch] | None = None
-        many: tuple[Hashable, ...] | dict[Hashable, Any] = ()
-        if (isinstance(keys, list) and len(keys) == 1) or (isinstance(keys, tuple) and len(keys) == 1):
-            only = keys[0]
+        thresholds: dict[Hashable, Any] | None = None
+        if isinstance(keys, tuple):
+            many = keys
+        elif isinstance(keys, list):  # asking for the abstract Mapping and Iterable takes longer than all the rest
+            many = tuple(keys)
+        else:
+            thresholds = _thresholds(keys)
+            many = tuple(keys if thresholds is None else thresholds)
+        if len(many) == 1:
+            only = many[0]
             shard = self.watchers.shard(only)
         else:
-            many = _distinct(keys)
+            _check_keys(many)
         if operation._state != PENDING:
             raise ValueError(f"{operation!r} has ended: an operation is used once, make a new one")
         if operation._holder is not None:
@@ -148,10 +156,12 @@ class Desk(Holder):
                 try:
                     self.check_open()  # its own try_complete() may have closed the house
                     if self._limited:
-                        self._admit((only,) if shard is not None else many)
-                    if shard is not None:
+                        self._admit(many)
+                    if thresholds is not None:
+                        self._watch_ranked(operation, thresholds)
+                    elif shard is not None:
                         watch = Watch(only, operation)
-                        self.watchers.add_to(shard, watch)
+                        self.watchers.add(shard, watch)
                         operation._watch = watch
                         self.books.watched += 1
                     else:
@@ -205,20 +215,21 @@ class Desk(Holder):
                     key=key,
                 )
 
-    def _watch_many(self, operation: DelayedOperation[Any], keys: tuple[Hashable, ...] | dict[Hashable, Any]) -> None:
+    def _watch_many(self, operation: DelayedOperation[Any], keys: tuple[Hashable, ...]) -> None:
         watchers = self.watchers
-        last: Watch | None = None
         for key in keys:
-            if isinstance(keys, dict):
-                watch = watchers.add_ranked(ThresholdWatch(key, operation, keys[key]))
-            else:
-                watch = Watch(key, operation)
-                watchers.add_to(watchers.shard(key), watch)
-            if last is None:
+            watch = Watch(key, operation)
+            if watchers.add(watchers.shard(key), watch):
+                watch.sibling = operation._watch
                 operation._watch = watch
-            else:
-                last.sibling = watch
-            last = watch
+                self.books.watched += 1
+
+    def _watch_ranked(self, operation: DelayedOperation[Any], thresholds: dict[Hashable, Any]) -> None:
+        for key, threshold in thresholds.items():
+            watch = ThresholdWatch(key, operation, threshold)
+            self.watchers.add_ranked(watch)
+            watch.sibling = operation._watch
+            operation._watch = watch
             self.books.watched += 1
 
     def _parked(self, operation: DelayedOperation[Any]) -> None:
@@ -464,21 +475,20 @@ def _limit(name: str, limit: int | None) -> int:
     return limit
 
 
-def _distinct(keys: Iterable[Hashable]) -> tuple[Hashable, ...] | dict[Hashable, Any]:
-    """The keys in order, each once, with their thresholds if they are a mapping.
-
-    They are hashed here, so that a bad one is found before anything has changed.
-    """
-    distinct: tuple[Hashable, ...] | dict[Hashable, Any]
-    if isinstance(keys, (list, tuple)):  # asking for the abstract Mapping and Iterable takes longer than all the rest
-        distinct = tuple(dict.fromkeys(keys))
-    elif isinstance(keys, (str, bytes, bytearray)) or not isinstance(keys, Iterable):
+def _thresholds(keys: Iterable[Hashable]) -> dict[Hashable, Any] | None:
+    """A mapping of keys to thresholds, checked; None if it is another iterable of keys.  TypeError if it is neither."""
+    if isinstance(keys, (str, bytes, bytearray)) or not isinstance(keys, Iterable):
         raise TypeError(f"keys is an iterable of keys, not the bare key {keys!r}: [{keys!r}] was meant")
-    elif isinstance(keys, Mapping):
-        distinct = dict(keys)
-        check_thresholds(distinct)
-    else:
-        distinct = tuple(dict.fromkeys(keys))
-    if not distinct:
+    if not isinstance(keys, Mapping):
+        return None
+    thresholds = dict(keys)
+    check_thresholds(thresholds)
+    return thresholds
+
+
+def _check_keys(keys: tuple[Hashable, ...]) -> None:
+    """A bad key has to be found before anything has changed."""
+    if not keys:
         raise ValueError("keys is empty: an operation that waits on nothing could only expire")
-    return distinct
+    for key in keys:
+        hash(key)

@@ -164,7 +164,7 @@ class DelayedOperation(TimerTask, Generic[T]):
         super().__init__(FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
         self._state: i64 = PENDING
         self._holder: Holder | None = None
-        self._watch: Watch | None = None  # its place on its first key
+        self._watch: Watch | None = None  # its place on its last key; the siblings lead to the first
         self._value: Any = None  # the result, or the exception of a failed one
         self._parker: Any = None  # the future of the task in park()
         self._awaiters: list[Any] | None = None  # the futures of everyone else
@@ -252,12 +252,13 @@ class DelayedOperation(TimerTask, Generic[T]):
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
-        """The keys on which it is parked now; empty if it is not."""
+        """The keys on which it is parked now, in the order given; empty if it is not."""
         keys: list[Hashable] = []
         watch = self._watch
         while watch is not None:
             keys.append(watch.key)
             watch = watch.sibling
+        keys.reverse()
         return tuple(keys)
 
     def result(self) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 if TYPE_CHECKING:
     from .operation import DelayedOperation
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["Watch", "WatchRoot"]
 
 
+@mypyc_attr(free_list_len=1)
 class Watch:
     """An operation's place in the watch list of one key.
 
     ``list_root`` is the root of the list that it is linked into, or None: then it is the only watcher of its key, or
-    has left.  ``sibling`` is the operation's place on its next key.
+    has left.  ``sibling`` is the operation's place on the key before.
 
     A watch that has left keeps its ``after``: whoever walks the list and holds on to it is led on, along watches that
     have left, to the next one that has not (lists only grow at the end, so nothing is skipped).  Nobody else holds it.

@@ -55,22 +55,31 @@ class Watchers:
         """What the key has: its only watch, or the root of its list, or None."""
         return self.shard(key).get(key)
 
-    def add_to(self, shard: dict[Hashable, Watch], watch: Watch) -> None:
-        """Link the watch in at the end of its key's list, in the shard of that key."""
-        key = watch.key
-        entry = shard.get(key)
-        if entry is None:
-            shard[key] = watch
-        elif isinstance(entry, WatchRoot):
-            entry.append(watch)
-        else:
-            root = WatchRoot(key)
-            shard[key] = root  # the last call here that can fail, and the entry is not touched yet
-            root.append(entry)
-            root.append(watch)
+    def add(self, shard: dict[Hashable, Watch], watch: Watch) -> bool:
+        """Link the watch in at the end of its key's list, in the shard of that key.
 
-    def add_ranked(self, watch: ThresholdWatch) -> Watch:
-        """Link the watch in, to be tried when the key's value reaches its threshold, and return it."""
+        False, and nothing happens, if its operation watches the key already: being the newest, it is the last then.
+        """
+        key = watch.key
+        entry = shard.setdefault(key, watch)
+        if entry is watch:
+            return True
+        if isinstance(entry, WatchRoot):
+            tail = entry.before
+            if tail is None or tail.operation is watch.operation:
+                return False
+            entry.append(watch)
+            return True
+        if entry.operation is watch.operation:
+            return False
+        root = WatchRoot(key)
+        shard[key] = root  # the last call here that can fail, and the entry is not touched yet
+        root.append(entry)
+        root.append(watch)
+        return True
+
+    def add_ranked(self, watch: ThresholdWatch) -> None:
+        """Link the watch in, to be tried when the key's value reaches its threshold."""
         key = watch.key
         shard = self.shard(key)
         entry = shard.get(key)
@@ -85,7 +94,6 @@ class Watchers:
         if ranks is None:
             ranks = root.ranks = Ranks(key)
         ranks.add(watch)
-        return watch
 
     def remove(self, watch: Watch) -> None:
         """Take the watch out; a key without watchers is forgotten."""
