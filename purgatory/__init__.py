@@ -5,11 +5,11 @@ A coroutine parks a request on keys; it is answered when its condition holds, or
 The rooms, from the ground up; each floor imports only what is below it:
 
 ==========================================  =====================================================================
-``errors events units histogram``           plain data and arithmetic
+``compiled errors events units histogram``  plain data and arithmetic
 ``timer/task timer/wheel timer/system``     tasks, buckets, wheels: a timer that is told the time
 ``operation watch thresholds watchers``     operations, and the lists in which they wait
 ``books hearing``                           counting, and telling who listens
-``clock timekeeper room``                   the same with a clock at hand: all that happens without waiting
+``clock timekeeper desk room``              the same with a clock at hand: all that happens without waiting
 ``reaper purgatory``                        the event loop: what waits
 ``testing``                                 virtual time
 ==========================================  =====================================================================
@@ -17,6 +17,8 @@ The rooms, from the ground up; each floor imports only what is below it:
 ``journal``, ``otel`` and ``pipeline`` are rooms of their own: optional, and imported by nobody in here.
 """
 
+from . import operation
+from .compiled import is_compiled, refuse_stale
 from .errors import OperationCancelled, PurgatoryClosed, PurgatoryError, PurgatoryFull
 from .events import Event, Observer, Outcome, Quantiles, Statistics
 from .operation import DelayedOperation
@@ -27,7 +29,14 @@ from .timer.wheel import TimingWheel
 
 __version__ = "0.1.0"
 
+COMPILED = is_compiled(operation.__file__)
+"""Whether the core runs compiled.  The same source, interpreted, does the same more slowly."""
+
+if COMPILED:
+    refuse_stale()
+
 __all__ = [
+    "COMPILED",
     "DelayedOperation",
     "Event",
     "Observer",

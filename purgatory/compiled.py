@@ -1,0 +1,29 @@
+"""Whether the core runs compiled, and a guard for those who work on it.  Floor 0."""
+
+from pathlib import Path
+
+__all__ = ["is_compiled", "refuse_stale"]
+
+_HERE = Path(__file__).resolve().parent
+
+
+def is_compiled(module_file: str | None) -> bool:
+    """Whether a module of the core, given by its ``__file__``, is an extension."""
+    return module_file is not None and not module_file.endswith((".py", ".pyc"))
+
+
+def refuse_stale(here: Path = _HERE) -> None:
+    """In a source checkout, raise ImportError if a source is newer than the extension that would hide it.
+
+    Python prefers an extension to a source of the same name, so an edit would silently have no effect.  An installed
+    package is left alone: its files carry the times of their unpacking.
+    """
+    if not (here.parent / "pyproject.toml").is_file():
+        return
+    for extension in [*here.glob("*.so"), *here.glob("*/*.so"), *here.glob("*.pyd"), *here.glob("*/*.pyd")]:
+        source = extension.parent / f"{extension.name.partition('.')[0]}.py"
+        if source.is_file() and source.stat().st_mtime > extension.stat().st_mtime:
+            raise ImportError(
+                f"{source.name} is newer than {extension.name}, which would hide it:"
+                " delete the extensions, or compile again with 'PURGATORY_COMPILE=1 pip install -e .'"
+            )

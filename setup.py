@@ -1,0 +1,92 @@
+"""Build the package: the core compiled by mypyc where that is possible, as plain Python where it is not.
+
+The source is the same either way.  It is compiled when a wheel is built or installed and a C compiler is at hand.  It
+is not compiled in an editable install, where an extension beside a source that is being edited would win over it, unless
+``PURGATORY_COMPILE=1`` asks for it; ``PURGATORY_COMPILE=0`` says no everywhere.
+"""
+
+import os
+import shutil
+import sys
+import sysconfig
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+# The synchronous floors; what is above them awaits, and stays interpreted.
+CORE = [
+    "histogram",
+    "units",
+    "timer/task",
+    "timer/wheel",
+    "timer/system",
+    "operation",
+    "watch",
+    "thresholds",
+    "watchers",
+    "books",
+    "hearing",
+    "clock",
+    "timekeeper",
+    "desk",
+    "room",
+]
+
+
+def say(message: str) -> None:
+    """Tell the one who installs; pip shows it with -v, and where the build fails."""
+    print(f"aiopurgatory: {message}", file=sys.stderr)
+
+
+def has_compiler() -> bool:
+    """Whether the compiler that Python was built with, or the one in CC, is on the PATH."""
+    if sys.platform == "win32":
+        return True  # found through the registry, not on the PATH; build_ext tells
+    command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return shutil.which(command.split()[0]) is not None
+
+
+def is_wanted() -> bool:
+    """Whether to compile, saying so in one line if not."""
+    asked = os.environ.get("PURGATORY_COMPILE", "")
+    if asked == "0":
+        say("PURGATORY_COMPILE=0: installing as pure Python")
+        return False
+    if asked != "1":
+        if not {"bdist_wheel", "install", "build", "build_ext"} & set(sys.argv[1:]):
+            return False
+        if {"editable_wheel", "develop"} & set(sys.argv[1:]):
+            return False
+    if not has_compiler():
+        say("no C compiler at hand: installing as pure Python")
+        return False
+    return True
+
+
+class OptionalBuild(build_ext):
+    """Compile if possible; a compiler that does not work is no reason not to install."""
+
+    def run(self) -> None:
+        """Compile, or leave the sources as they are."""
+        try:
+            super().run()
+        except Exception as error:
+            if os.environ.get("PURGATORY_COMPILE") == "1":
+                raise
+            say(f"the C compiler failed ({error}): installing as pure Python")
+            self.extensions.clear()
+
+
+def extensions() -> list[object]:
+    """The compiled core, or nothing."""
+    if not is_wanted():
+        return []
+    try:
+        from mypyc.build import mypycify
+    except ImportError:
+        say("mypyc is not there: installing as pure Python")
+        return []
+    return list(mypycify(["--strict", *[f"purgatory/{name}.py" for name in CORE]], opt_level="3"))
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})

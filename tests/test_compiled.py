@@ -1,0 +1,51 @@
+"""The guard against an extension that is older than its source."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import purgatory
+from purgatory.compiled import is_compiled, refuse_stale
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A source checkout with one compiled module."""
+    (tmp_path / "pyproject.toml").touch()
+    house = tmp_path / "purgatory"
+    (house / "timer").mkdir(parents=True)
+    for name in ("room", "timer/wheel"):
+        (house / f"{name}.py").touch()
+        (house / f"{name}.cpython-311-x86_64-linux-gnu.so").touch()
+        os.utime(house / f"{name}.py", (1, 1))
+    return house
+
+
+def test_a_fresh_extension_is_accepted(checkout: Path) -> None:
+    """An extension that is at least as new as its source is used."""
+    refuse_stale(checkout)
+
+
+@pytest.mark.parametrize("name", ["room", "timer/wheel"])
+def test_a_stale_extension_is_refused(checkout: Path, name: str) -> None:
+    """In a checkout an extension that is older than its source is an ImportError that names it and says what to do."""
+    extension = checkout / f"{name}.cpython-311-x86_64-linux-gnu.so"
+    os.utime(checkout / f"{name}.py", (10, 10))
+    os.utime(extension, (9, 9))
+    with pytest.raises(ImportError, match=rf"{Path(name).name}\.py is newer than.*PURGATORY_COMPILE=1"):
+        refuse_stale(checkout)
+
+
+def test_an_installed_package_is_left_alone(checkout: Path) -> None:
+    """Outside of a checkout the times of the files say nothing."""
+    (checkout.parent / "pyproject.toml").unlink()
+    os.utime(checkout / "room.cpython-311-x86_64-linux-gnu.so", (0, 0))
+    refuse_stale(checkout)
+
+
+def test_compiled_tells_what_runs() -> None:
+    """``purgatory.COMPILED`` is true exactly where the core is an extension."""
+    assert purgatory.COMPILED is is_compiled(purgatory.operation.__file__)
+    assert not is_compiled("purgatory/operation.py")
+    assert is_compiled("purgatory/operation.cpython-311-x86_64-linux-gnu.so")
