@@ -1,0 +1,22 @@
+"""ListGroups (16), versions 0-1.
+
+Left out: states and filters (they come with version 4).
+"""
+
+from typing import Any
+
+from kafka.protocol.admin import ListGroupsRequest, ListGroupsResponse
+
+from .api import Api, Call
+from .codes import Code
+
+
+async def answer(call: Call, request: Any) -> ListGroupsResponse:  # noqa: ARG001 (it asks nothing)
+    groups = [
+        ListGroupsResponse.ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type)
+        for group in call.broker.groups.list_groups()
+    ]
+    return ListGroupsResponse(throttle_time_ms=0, error_code=Code.NONE, groups=groups)
+
+
+API = Api(16, 1, ListGroupsRequest, answer)
