@@ -1,8 +1,8 @@
 """Build the package: the core compiled by mypyc where that is possible, as plain Python where it is not.
 
 The source is the same either way.  It is compiled when a wheel is built or installed and a C compiler is at hand.  It
-is not compiled in an editable install, where an extension beside a source that is being edited would win over it, unless
-``PURGATORY_COMPILE=1`` asks for it; ``PURGATORY_COMPILE=0`` says no everywhere.
+is not compiled in an editable install, where an extension beside a source that is being edited would win over it,
+unless ``PURGATORY_COMPILE=1`` asks for it; ``PURGATORY_COMPILE=0`` says no everywhere.
 """
 
 import os
