@@ -122,20 +122,27 @@ class Observer(Protocol):
     nothing.  An observer that raises is detached and reported, and never breaks an operation.
     """
 
+    # The methods return explicitly: one with nothing but a docstring would be abstract to a type checker.
+
     def parked(self, event: Event) -> None:
         """The operation now waits; not sent for one that completes at once."""
+        return
 
     def completed(self, event: Event) -> None:
         """Its condition held; also sent for one that never had to wait."""
+        return
 
     def expired(self, event: Event) -> None:
         """Its deadline passed, or its purgatory closed."""
+        return
 
     def cancelled(self, event: Event) -> None:
         """It was withdrawn."""
+        return
 
     def failed(self, event: Event) -> None:
         """It raised, or was failed from outside."""
+        return
 
 
 @dataclass(frozen=True, slots=True)
