@@ -261,6 +261,7 @@ class SystemTimer(Timekeeper):
         if self._sleepers or (self._reaper is not None and self._reaper.done()):
             self._set_alarm(expiration_ms)
             return
+        self._silence()  # it may have been set by a sleeper who has left
         self.alarm_ms = expiration_ms  # who goes to sleep next will look; until then only an earlier one is news
         if self._reaper is None and self._starts_itself:
             with contextlib.suppress(RuntimeError):  # no loop runs yet
