@@ -20,12 +20,19 @@ class Hearing:
     out, and where nobody hears an event, none is made.
     """
 
-    __slots__ = ("_leaving", "_tell", "anybody", "name", "on_error")
+    __slots__ = ("_contained", "_leaving", "_tell", "anybody", "name", "on_error")
 
-    def __init__(self, name: str, observers: Sequence[Any], on_error: Callable[[BaseException, object], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        observers: Sequence[Any],
+        contained: tuple[type[BaseException], ...],
+        on_error: Callable[[BaseException, object], None],
+    ) -> None:
         if isinstance(observers, (str, bytes)) or not isinstance(observers, Sequence):
             raise TypeError(f"observers is a sequence of observers, not {observers!r}")
         self.name = name
+        self._contained = contained
         self.on_error = on_error
         self._tell: list[list[tuple[object, _Tell]]] = [[], [], [], [], []]
         self._leaving: dict[int, tuple[tuple[Hashable, ...], int]] = {}
@@ -79,7 +86,9 @@ class Hearing:
         for observer, tell in tuple(self._tell[state]):
             try:
                 tell(event)
-            except Exception as error:
+            except BaseException as error:
+                if not isinstance(error, self._contained):
+                    raise
                 self._detach(observer)
                 self.on_error(error, observer)
 
@@ -98,3 +107,5 @@ class Hearing:
         for told in self._tell:
             told[:] = [pair for pair in told if pair[0] is not observer]
         self.anybody = any(self._tell)
+        if not self.anybody:
+            self._leaving.clear()
