@@ -399,13 +399,16 @@ def _settle(operation: DelayedOperation[Any], holder: Holder | None) -> bool:
 
 
 def _answer(operation: DelayedOperation[Any], waiter: Any) -> bool:
-    """Give the future what it waits for.  False if it has been cancelled."""
+    """Give the future what it waits for.  False if it has been cancelled, or if its loop is closed."""
     if waiter.done():
         return False
-    if operation._state == COMPLETED or operation._state == EXPIRED:
-        waiter.set_result(operation._value)
-    else:
-        waiter.set_exception(_exception(operation))
+    try:
+        if operation._state == COMPLETED or operation._state == EXPIRED:
+            waiter.set_result(operation._value)
+        else:
+            waiter.set_exception(_exception(operation))
+    except RuntimeError:
+        return False  # "Event loop is closed": nobody will ever read it
     return True
 
 

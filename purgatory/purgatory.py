@@ -1,6 +1,7 @@
 """The waiting room itself, on an event loop.  Floor 4."""
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -183,14 +184,16 @@ class Purgatory(Room, Generic[Op]):
             return operation.result()
         if operation._watch is None:
             return operation.result()  # it ended while it was tried, but not by completing
-        waiter = operation._parker = _new_waiter()
-        timer = self._reaping
-        if timer._reaper is None:
-            timer.start()
         try:
-            return await waiter  # type: ignore[no-any-return]
-        finally:
-            operation.cancel()  # only does something if the task was cancelled
+            timer = self._reaping
+            if timer._reaper is None:
+                timer.start()
+            operation._parker = _new_waiter()
+            return await operation._parker  # type: ignore[no-any-return]
+        except BaseException:
+            operation._parker = None  # who waited here has left
+            operation.cancel()  # only does something if it has not ended
+            raise
 
     async def wait_until(
         self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None
@@ -213,10 +216,10 @@ class Purgatory(Room, Generic[Op]):
         checked again.
         """
         hash(key)
-        self._soon[key] = None
         if not self._soon_scheduled:
             asyncio.get_running_loop().call_soon(self._check_in_slices)
             self._soon_scheduled = True
+        self._soon[key] = None
 
     def _check_in_slices(self) -> None:
         slices = self._soon_slices
@@ -269,6 +272,10 @@ class Purgatory(Room, Generic[Op]):
             self.check_soon(key)
 
     # Inside
+
+    def check_later(self, key: Hashable) -> None:
+        with contextlib.suppress(RuntimeError):  # no loop runs: then there is no later
+            self.check_soon(key)
 
     def report(self, error: BaseException, operation: DelayedOperation[Any]) -> None:
         report(f"an operation of purgatory {self.name!r} raised", error, operation=operation)
