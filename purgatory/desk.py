@@ -33,8 +33,8 @@ from .books import Books
 from .clock import Clock, ceil_now, now
 from .errors import PurgatoryClosed, PurgatoryFull
 from .hearing import Hearing
-from .operation import COMPLETED, EXPIRED, FAILED, PENDING, DelayedOperation, Holder, end, fail, finish
-from .thresholds import ThresholdWatch, check_thresholds
+from .operation import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING, DelayedOperation, Holder, end, fail, finish
+from .thresholds import ThresholdWatch, check_thresholds, check_value
 from .timekeeper import Timekeeper
 from .timer.system import TimerHeart
 from .watch import Watch, WatchRoot
@@ -58,6 +58,9 @@ class Floor:
     def report_observer(self, error: BaseException, observer: object) -> None:
         """An observer raised, and is detached."""
         raise NotImplementedError
+
+    def check_later(self, key: Hashable) -> None:
+        """An interrupt came between a check that was asked for and its turn: do it in the next one."""
 
     def emptied(self) -> None:
         """The last operation has left a purgatory that is closing."""
@@ -113,7 +116,7 @@ class Desk(Holder):
         self._max_parked: i64 = _limit("max_parked", max_parked)
         self._max_parked_per_key: i64 = _limit("max_parked_per_key", max_parked_per_key)
         self._limited: bool = max_parked is not None or max_parked_per_key is not None
-        self._hearing: Hearing = Hearing(name, observers, self._observer_failed)
+        self._hearing: Hearing = Hearing(name, observers, contained, self._observer_failed)
         self._trying: DelayedOperation[Any] | None = None
         self._queue: deque[tuple[Hashable, Any]] = deque()
         self._last_id: i64 = 0
@@ -153,6 +156,10 @@ class Desk(Holder):
             operation._parked_ms = ceil_now(self.clock)
             self._first_try(operation)
             if operation._state == PENDING:
+                if operation._op_id != self._last_id:
+                    # Its try_complete() has parked others: they came first.
+                    self._last_id += 1
+                    operation._op_id = self._last_id
                 try:
                     self.check_open()  # its own try_complete() may have closed the house
                     if self._limited:
@@ -243,7 +250,11 @@ class Desk(Holder):
             if due_ms < self.timer.alarm_ms:
                 self.timer.earlier(due_ms)
         if self._hearing.anybody:
-            self._hearing.parked(operation)
+            try:
+                self._hearing.parked(operation)
+            except BaseException:
+                end(operation, CANCELLED, None)  # an interrupt: nobody will wait for it
+                raise
 
     def _hand_back(self, operation: DelayedOperation[Any]) -> None:
         """The operation, still PENDING, could not be parked: leave no trace of it."""
@@ -260,6 +271,8 @@ class Desk(Holder):
 
     def check(self, key: Hashable, value: Any) -> i64:
         """See :meth:`Room.check_and_complete`."""
+        if value is not None:
+            check_value(value)
         entry = self.watchers.entry(key)
         if self.busy:
             self._queue.append((key, value))
@@ -409,7 +422,15 @@ class Desk(Holder):
                     done += self._check_entry(entry, value)
         finally:
             self.busy = False
+            if queue:
+                self._put_off()
         return done
+
+    def _put_off(self) -> None:
+        """An interrupt passes through: what callbacks have asked for is checked later, for they rely on it."""
+        for key, _ in self._queue:
+            self._floor.check_later(key)
+        self._queue.clear()
 
     def contains(self, error: BaseException) -> bool:
         return isinstance(error, self._contained)
@@ -424,6 +445,9 @@ class Desk(Holder):
         if operation._watch is None:  # in its first try: it is put on the timer when it is parked
             operation.delay_ms = delay_ms
             return
+        if delay_ms >= 0 and self.timer.closed:
+            raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed: nobody would keep the deadline")
+        now_ms: i64 = ceil_now(self.clock)
         books = self.books
         if operation.delay_ms >= 0:
             books.delayed -= 1
@@ -434,7 +458,6 @@ class Desk(Holder):
                 bucket.remove(operation)
             return
         books.delayed += 1
-        now_ms: i64 = ceil_now(self.clock)
         expiration_ms = self._heart.rounded_ms(now_ms + delay_ms, now_ms)
         if bucket is not None and expiration_ms >= operation._expiration_ms:
             operation._expiration_ms = expiration_ms  # the bucket finds out when it comes up

@@ -58,7 +58,7 @@ class Room(Floor):
 
         From inside a callback the check is queued: it returns 0, and the outermost call runs it before it returns and
         counts what it completes.  An operation that raises has failed; the others are still tried.  TypeError for an
-        unhashable key.
+        unhashable key and for a value that is no number, ValueError for NaN.
         """
         return self._desk.check(key, value)
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 from .operation import DelayedOperation
 from .watch import Watch, WatchRoot
 
-__all__ = ["Ranks", "ThresholdWatch", "check_thresholds"]
+__all__ = ["Ranks", "ThresholdWatch", "check_thresholds", "check_value"]
 
 _FEW: Final = 8  # below this many, husks are not worth a thought
 
@@ -115,3 +115,11 @@ def check_thresholds(keys: Mapping[Hashable, Any]) -> None:
             raise TypeError(f"the threshold for key {key!r} is a number, not {threshold!r}")
         if math.isnan(threshold):
             raise ValueError(f"the threshold for key {key!r} is NaN, which no value ever reaches")
+
+
+def check_value(value: Any) -> None:
+    """Raise TypeError or ValueError unless the value of a check is a number that can be compared."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"the value of a check is a number, not {value!r}")
+    if math.isnan(value):
+        raise ValueError("the value of a check is NaN, which reaches no threshold")
