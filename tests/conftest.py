@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,13 +11,10 @@ from hypothesis import HealthCheck, settings
 
 from purgatory.testing import VirtualClock
 
-try:
-    import uvloop
-except ImportError:  # pragma: no cover - not for Windows
-    uvloop = None
-
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
-if uvloop is not None:
+if sys.platform != "win32":
+    import uvloop
+
     _LOOPS["uvloop"] = uvloop.new_event_loop
 
 _QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
