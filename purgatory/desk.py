@@ -414,6 +414,9 @@ class Desk(Holder):
     def leave(self) -> i64:
         done: i64 = 0
         queue = self._queue
+        if not queue:
+            self.busy = False
+            return done
         try:
             while queue:
                 key, value = queue.popleft()
