@@ -1,10 +1,24 @@
 """Serve topics with a long poll: ``python -m examples.long_poll --port 8080``."""
 
 import argparse
+import os
 import sys
 
 from .parameters import Limits
 from .server import Options, serve
+
+_MANY = 1 << 40
+_BOUNDS = (
+    ("port", 0, 65535),
+    ("max_parked", 1, _MANY),
+    ("max_parked_per_topic", 1, _MANY),
+    ("max_topics", 1, _MANY),
+    ("retain_bytes", 1, _MANY),
+    ("max_message_bytes", 1, _MANY),
+    ("longest_wait", 0, 86_400),
+    ("retry_after", 1, 86_400),
+    ("drain", 0, 86_400),
+)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,23 +51,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the server; the exit code."""
     parser = _parser()
     given = parser.parse_args(arguments)
-    for name in (
-        "max_parked",
-        "max_parked_per_topic",
-        "max_topics",
-        "retain_bytes",
-        "max_message_bytes",
-        "retry_after",
-    ):
+    for name, least, most in _BOUNDS:
         number = getattr(given, name)
-        if number is not None and number < 1:
-            parser.error(f"--{name.replace('_', '-')} is at least 1, not {number}")
+        if number is not None and not least <= number <= most:
+            parser.error(f"--{name.replace('_', '-')} is {least} to {most}, not {number}")
+    limits = Limits(
+        longest_wait=given.longest_wait,
+        default_wait=min(Limits().default_wait, given.longest_wait),
+        max_message_bytes=given.max_message_bytes,
+    )
     try:
-        limits = Limits(
-            longest_wait=given.longest_wait,
-            default_wait=min(Limits().default_wait, given.longest_wait),
-            max_message_bytes=given.max_message_bytes,
-        )
         serve(
             Options(
                 host=given.host,
@@ -68,10 +75,11 @@ def main(arguments: list[str] | None = None) -> int:
                 limits=limits,
             )
         )
-    except ValueError as error:
-        parser.error(str(error))
     except OSError as error:
-        print(f"cannot listen on {given.host}:{given.port}: {error.strerror or error}", file=sys.stderr)
+        print(
+            f"cannot listen on {given.host}:{given.port}: {os.strerror(error.errno) if error.errno else error}",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

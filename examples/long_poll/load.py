@@ -25,11 +25,10 @@ import aiohttp
 from .process import ServerProcess
 from .server import raise_file_limit
 
-__all__ = ["main", "quantiles"]
+__all__ = ["loop_factory", "main", "quantiles"]
 
 _BATCH = 1000  # so many connect at a time: the queue of a listening socket is finite
 _PER_ADDRESS = 20_000  # connections from one loopback address; there are fewer than 30 000 ports to come from
-_PATIENCE = 60.0
 _LONGEST = 300.0
 _MIB = 1 << 20
 
@@ -54,6 +53,7 @@ class Run:
     url: str
     readers: list[Reader]
     sessions: list[aiohttp.ClientSession]
+    patience: float
     before: dict[str, Any] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ class Run:
 
     async def until_parked(self, enough: Callable[[int], bool]) -> int:
         """Wait until the number of parked readers is right, or patience is at its end; return it."""
-        end = time.perf_counter() + _PATIENCE
+        end = time.perf_counter() + self.patience
         while True:
             parked: int = (await self.stats())["parked"]
             if enough(parked) or time.perf_counter() > end:
@@ -86,6 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=20.0, help="messages published per second (%(default)s)")
     parser.add_argument("--hang-up", type=float, default=0.0, metavar="SHARE", help="share that hangs up (%(default)s)")
     parser.add_argument("--stop", action="store_true", help="SIGTERM instead of publishing")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait for what must come (%(default)s)")
     parser.add_argument("--url", help="a server that runs already")
     parser.add_argument("--no-uvloop", action="store_true", help="server and client on asyncio's own loop")
     parser.add_argument("--seed", type=int, default=1, help="who hangs up (%(default)s)")
@@ -97,14 +98,15 @@ def main(arguments: list[str] | None = None) -> int:
     files = raise_file_limit()
     if files < given.readers + 100:
         parser.error(f"{given.readers} connections need more open files than the {files} allowed (ulimit -Hn)")
-    with asyncio.Runner(loop_factory=_loop_factory(uvloop=not given.no_uvloop)) as runner:
+    with asyncio.Runner(loop_factory=loop_factory(uvloop=not given.no_uvloop)) as runner:
         wrong = runner.run(_load(given))
     for line in wrong:
         print("WRONG     ", line)
     return 1 if wrong else 0
 
 
-def _loop_factory(*, uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
+def loop_factory(*, uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes the event loops that are asked for."""
     if not uvloop:
         return asyncio.new_event_loop
     from uvloop import new_event_loop
@@ -123,6 +125,7 @@ async def _load(given: argparse.Namespace) -> list[str]:
             given.url or server.url,  # type: ignore[union-attr]
             _readers(given),
             [await stack.enter_async_context(_session(number)) for number in range(1 + given.readers // _PER_ADDRESS)],
+            given.patience,
         )
         run.before = await run.stats()
         await _connect(run, server)
@@ -222,8 +225,8 @@ async def _publish(run: Run, rate: float) -> dict[str, float]:
 async def _wait_for_answers(run: Run) -> None:
     staying = [reader.task for reader in run.readers if reader.task is not None and not reader.hangs_up]
     if staying:
-        _, late = await asyncio.wait(staying, timeout=_PATIENCE)
-        run.expect(not late, f"{len(late)} readers have no answer after {_PATIENCE:g} s")
+        _, late = await asyncio.wait(staying, timeout=run.patience)
+        run.expect(not late, f"{len(late)} readers have no answer after {run.patience:g} s")
 
 
 def _judge(run: Run, published: dict[str, float]) -> None:

@@ -1,0 +1,200 @@
+"""The long poll as a process: what it prints, whom it answers when it is told to stop, how it exits."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+import examples
+from examples.long_poll.process import ServerProcess
+
+_ROOT = Path(examples.__file__).resolve().parents[1]
+
+
+def same_loop() -> list[str]:
+    """The server runs on the loop that the test runs on."""
+    on_uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+    return [] if on_uvloop else ["--no-uvloop"]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ServerProcess]:
+    """A server on a free port."""
+    async with ServerProcess("--port", "0", "--drain", "0.2", *same_loop()) as server:
+        yield server
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    """A client."""
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def get(session: aiohttp.ClientSession, url: str) -> tuple[int, Any]:
+    async with session.get(url) as response:
+        return response.status, await response.json()
+
+
+async def until(session: aiohttp.ClientSession, server: ServerProcess, holds: Callable[[Any], bool]) -> Any:
+    """Ask for the books until they are as they should be; the time limit of the test is the limit."""
+    while True:
+        _, stats = await get(session, f"{server.url}/stats")
+        if holds(stats):
+            return stats
+
+
+async def open_reader(server: ServerProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection with a request on it that waits."""
+    host, port = server.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /topics/a?max_wait=60 HTTP/1.1\r\nhost: x\r\n\r\n")
+    return reader, writer
+
+
+async def test_it_says_where_it_listens_and_on_which_loop(server: ServerProcess) -> None:
+    """One line when it is ready, and nothing else."""
+    assert server.output == [f"ready {server.url} on {'asyncio' if same_loop() else 'uvloop'}\n"]
+
+
+async def test_sigterm_answers_everyone_and_exits_with_0(server: ServerProcess, session: aiohttp.ClientSession) -> None:
+    """Fifty readers wait for a minute; each has an answer right away, and the last words tell the same."""
+    readers = [
+        asyncio.create_task(get(session, f"{server.url}/topics/t{number % 7}?max_wait=60")) for number in range(50)
+    ]
+    await until(session, server, lambda stats: stats["parked"] == 50)
+    farewell = await server.stop()
+    answers = await asyncio.gather(*readers)
+    assert [status for status, _ in answers] == [200] * 50
+    assert all(answer["messages"] == [] for _, answer in answers)
+    assert farewell.exit_code == 0
+    assert farewell.seconds < 10
+    assert (farewell.statistics["submitted"], farewell.statistics["expired"]) == (50, 50)
+    assert farewell.statistics["parked"] == 0
+    assert len(server.output) == 2
+
+
+async def test_a_client_who_hangs_up_is_withdrawn_at_once(
+    server: ServerProcess, session: aiohttp.ClientSession
+) -> None:
+    """Whether the connection is closed in order or reset."""
+    _, orderly = await open_reader(server)
+    _, rude = await open_reader(server)
+    await until(session, server, lambda stats: stats["parked"] == 2)
+    orderly.close()
+    rude.transport.abort()
+    stats = await until(session, server, lambda stats: stats["parked"] == 0)
+    assert (stats["cancelled"], stats["watched"], stats["num_delayed"]) == (2, 0, 0)
+    await orderly.wait_closed()
+
+
+async def test_a_connection_is_closed_after_its_last_answer(server: ServerProcess) -> None:
+    """A client that keeps its connections is told not to, and does not hold up the end."""
+    reader, writer = await open_reader(server)
+    async with aiohttp.ClientSession() as session:
+        await until(session, server, lambda stats: stats["parked"] == 1)
+    stopping = asyncio.create_task(server.stop())
+    answer = (await reader.read()).lower()
+    assert answer.startswith(b"http/1.1 200")
+    assert b"connection: close" in answer
+    assert (await stopping).exit_code == 0
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_client_who_dawdles_is_cut_off(server: ServerProcess) -> None:
+    """A body that does not come holds up the end for the time of --drain, not longer."""
+    host, port = server.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST /topics/a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 100")
+    farewell = await server.stop()
+    assert farewell.exit_code == 0
+    assert farewell.seconds < 5
+    writer.close()
+
+
+async def test_a_second_server_takes_the_port_over(server: ServerProcess, session: aiohttp.ClientSession) -> None:
+    """When the first one has ended, the next one listens at once where it did."""
+    await get(session, f"{server.url}/stats")
+    await server.stop()
+    port = server.url.rpartition(":")[2]
+    async with ServerProcess("--port", port, *same_loop()) as second:
+        assert second.url == server.url
+        assert (await get(session, f"{second.url}/stats"))[0] == 200
+        assert (await second.stop()).exit_code == 0
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *words], cwd=_ROOT, capture_output=True, text=True, timeout=50, check=False
+    )
+
+
+def test_an_address_in_use_is_an_error_in_one_line() -> None:
+    """It says which address, and exits with 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = run("examples.long_poll", "--port", str(port))
+    assert ran.returncode == 1
+    assert ran.stderr == f"cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--max-parked", "0"], "--max-parked is 1 to "),
+        (["--port", "99999"], "--port is 0 to 65535, not 99999"),
+        (["--longest-wait", "nan"], "--longest-wait is 0 to 86400, not nan"),
+        (["--drain=-1"], "--drain is 0 to 86400, not -1.0"),
+    ],
+)
+def test_a_bad_option_is_told(words: list[str], reason: str) -> None:
+    """With what was wrong, and exit code 2."""
+    ran = run("examples.long_poll", *words)
+    assert ran.returncode == 2
+    assert reason in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", [["--hang-up", "0.5"], ["--no-uvloop"], ["--stop"]])
+def test_the_load_command_ends_well(words: list[str]) -> None:
+    """A small load: all answered, nothing left, exit code 0."""
+    ran = run("examples.long_poll.load", "--readers", "60", "--topics", "6", "--rate", "100", *words)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    expected = "30 of 30" if "--hang-up" in words else "60 of 60"
+    assert f"answered    {expected}" in ran.stdout
+    assert "WRONG" not in ran.stdout
+    assert ran.stderr == ""
+
+
+async def test_the_load_command_finds_what_is_lost(session: aiohttp.ClientSession) -> None:
+    """Against a server that turns readers away, it says so and exits with 1."""
+    async with ServerProcess("--port", "0", "--max-parked", "50", *same_loop()) as server:
+        words = ["--readers", "60", "--topics", "6", "--url", server.url, "--patience", "0.5"]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "examples.long_poll.load", *words),
+            cwd=_ROOT,
+            stdout=subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 1
+        assert b"60 readers connected, 50 are parked" in output
+        assert b"10 were answered wrongly or not at all: statuses [200, 503]" in output
+        _, stats = await get(session, f"{server.url}/stats")
+        assert stats["parked"] == 0
+
+
+def test_the_soak_command_ends_well() -> None:
+    """A short soak with a restart: every request answered once, books balanced, exit code 0."""
+    words = ["--seconds", "2", "--restart-every", "1", "--rests", "1", "--readers", "30", "--seed", "5"]
+    ran = run("examples.long_poll.soak", *words)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "WRONG" not in ran.stdout
+    assert "every request answered once" in ran.stdout
+    assert ran.stderr == ""
