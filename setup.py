@@ -25,6 +25,7 @@ CORE = [
     "thresholds",
     "watchers",
     "books",
+    "ledger",
     "hearing",
     "clock",
     "timekeeper",

@@ -8,7 +8,7 @@ The rooms, from the ground up; each floor imports only what is below it:
 ``compiled errors events units histogram``  plain data and arithmetic
 ``timer/task timer/wheel timer/system``     tasks, buckets, wheels: a timer that is told the time
 ``operation watch thresholds watchers``     operations, and the lists in which they wait
-``books hearing``                           counting, and telling who listens
+``books ledger hearing``                    counting, and telling who listens
 ``clock timekeeper desk room``              the same with a clock at hand: all that happens without waiting
 ``reaper purgatory``                        the event loop: what waits
 ``testing``                                 virtual time

@@ -32,6 +32,7 @@ from mypy_extensions import i64, mypyc_attr
 from .books import Books
 from .clock import Clock, ceil_now, now
 from .errors import PurgatoryClosed, PurgatoryFull
+from .events import Event
 from .hearing import Hearing
 from .operation import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING, DelayedOperation, Holder, end, fail, finish
 from .thresholds import ThresholdWatch, check_thresholds, check_value
@@ -468,6 +469,10 @@ class Desk(Holder):
         due_ms = self._heart.schedule(operation, expiration_ms, now_ms)
         if due_ms < self.timer.alarm_ms:
             self.timer.earlier(due_ms)
+
+    def parked_event(self, operation: DelayedOperation[Any]) -> Event:
+        """How an observer is told of an operation that waits."""
+        return self._hearing.parked_event(operation)
 
     def _observer_failed(self, error: BaseException, observer: object) -> None:
         self.books.detached += 1

@@ -120,6 +120,9 @@ class Observer(Protocol):
 
     A subclass overrides what it wants to hear; an inherited method is never called, so what is not heard costs
     nothing.  An observer that raises is detached and reported, and never breaks an operation.
+
+    An observer that also has a method ``attached(purgatory)`` is told which purgatory it listens to, when that is
+    made; it should keep no more than a weak reference.
     """
 
     # The methods return explicitly: one with nothing but a docstring would be abstract to a type checker.

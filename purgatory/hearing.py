@@ -4,7 +4,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from .events import Event, Outcome
-from .operation import FAILED, DelayedOperation
+from .ledger import Ledger
+from .operation import FAILED, PENDING, DelayedOperation
 
 __all__ = ["Hearing"]
 
@@ -20,7 +21,7 @@ class Hearing:
     out, and where nobody hears an event, none is made.
     """
 
-    __slots__ = ("_contained", "_leaving", "_tell", "anybody", "name", "on_error")
+    __slots__ = ("_contained", "_leaving", "_ledgers", "_tell", "anybody", "name", "on_error")
 
     def __init__(
         self,
@@ -35,10 +36,11 @@ class Hearing:
         self._contained = contained
         self.on_error = on_error
         self._tell: list[list[tuple[object, _Tell]]] = [[], [], [], [], []]
+        self._ledgers: list[Ledger] = []
         self._leaving: dict[int, tuple[tuple[Hashable, ...], int]] = {}
         for observer in observers:
             self._attach(observer)
-        self.anybody: bool = any(self._tell)
+        self.anybody: bool = any(self._tell) or bool(self._ledgers)
 
     def parked(self, operation: DelayedOperation[Any]) -> None:
         """The operation waits from now on."""
@@ -46,23 +48,62 @@ class Hearing:
             deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
             self._send(operation, 0, operation.keys, deadline_ms, None)
 
+    def parked_event(self, operation: DelayedOperation[Any]) -> Event:
+        """The event that says: this operation, which is parked, waits."""
+        deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
+        keys, parked_ms = operation.keys, operation._parked_ms
+        return Event(
+            operation, self.name, operation._op_id, keys, parked_ms, deadline_ms, None, _OUTCOMES[PENDING], None
+        )
+
     def leaving(self, operation: DelayedOperation[Any], now_ms: int) -> None:
         """The operation is about to leave its keys: the event that follows, after its callback, will name them."""
-        self._leaving[operation._op_id] = (operation.keys, max(now_ms, operation._parked_ms))
+        watch = operation._watch
+        assert watch is not None
+        keys = (watch.key,) if watch.sibling is None else operation.keys
+        parked_ms = operation._parked_ms
+        self._leaving[operation._op_id] = (keys, max(parked_ms, now_ms))
 
     def ended(self, operation: DelayedOperation[Any]) -> None:
         """The operation has its outcome."""
         left = self._leaving.pop(operation._op_id, None)
-        if not self._tell[operation._state]:
+        heard = bool(self._tell[operation._state])
+        if not heard and not self._ledgers:
             return
-        parked_ms = operation._parked_ms
-        deadline_ms = None if operation.delay_ms < 0 else parked_ms + operation.delay_ms
-        if left is None:
-            self._send(operation, operation._state, (), deadline_ms, parked_ms)
-        else:
-            if deadline_ms is not None:
+        keys: tuple[Hashable, ...] = ()
+        finished_ms = operation._parked_ms
+        deadline_ms: int | None = None
+        if left is not None:
+            keys, finished_ms = left
+            if operation.delay_ms >= 0:
                 deadline_ms = operation._expiration_ms
-            self._send(operation, operation._state, left[0], deadline_ms, left[1])
+        elif operation.delay_ms >= 0:
+            deadline_ms = operation._parked_ms + operation.delay_ms
+        if self._ledgers:
+            self._note(operation, keys, deadline_ms, finished_ms)
+        if heard:
+            self._send(operation, operation._state, keys, deadline_ms, finished_ms)
+
+    def _note(
+        self, operation: DelayedOperation[Any], keys: tuple[Hashable, ...], deadline_ms: int | None, finished_ms: int
+    ) -> None:
+        for ledger in self._ledgers:
+            try:
+                ledger.note(
+                    operation._state,
+                    self.name,
+                    type(operation),
+                    operation._op_id,
+                    keys,
+                    operation._parked_ms,
+                    deadline_ms,
+                    finished_ms,
+                )
+            except BaseException as error:
+                if not isinstance(error, self._contained):
+                    raise
+                self._detach(ledger)
+                self.on_error(error, ledger)
 
     def _send(
         self,
@@ -93,6 +134,9 @@ class Hearing:
                 self.on_error(error, observer)
 
     def _attach(self, observer: object) -> None:
+        if isinstance(observer, Ledger):
+            self._ledgers.append(observer)
+            return
         heard = 0
         for state, name in enumerate(_METHODS):
             method = getattr(observer, name, None)
@@ -106,6 +150,7 @@ class Hearing:
     def _detach(self, observer: object) -> None:
         for told in self._tell:
             told[:] = [pair for pair in told if pair[0] is not observer]
-        self.anybody = any(self._tell)
+        self._ledgers = [ledger for ledger in self._ledgers if ledger is not observer]
+        self.anybody = any(self._tell) or bool(self._ledgers)
         if not self.anybody:
             self._leaving.clear()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from .clock import Clock
 from .events import Observer
+from .ledger import Ledger
 from .operation import DelayedOperation, set_waiter_factory
 from .reaper import Slices, SystemTimer, report
 from .room import Room
@@ -76,7 +77,7 @@ class Purgatory(Room, Generic[Op]):
         wheel_size: int = 20,
         max_parked: int | None = None,
         max_parked_per_key: int | None = None,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[Observer | Ledger] = (),
     ) -> None:
         if not isinstance(name, str):
             raise TypeError(f"name is a str, not {name!r}")

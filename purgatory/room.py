@@ -7,7 +7,7 @@ from typing import Any
 from mypy_extensions import mypyc_attr
 
 from .desk import Desk, Floor
-from .events import Statistics
+from .events import Event, Statistics
 from .operation import CANCELLED, FAILED, DelayedOperation, end
 from .timekeeper import Timekeeper
 
@@ -35,6 +35,10 @@ class Room(Floor):
         observers: Sequence[Any] = (),
     ) -> None:
         self._desk: Desk = Desk(self, name, timer, contained, max_parked, max_parked_per_key, observers)
+        for observer in observers:
+            attached = getattr(observer, "attached", None)
+            if callable(attached):
+                attached(self)
 
     def try_complete_else_watch(self, operation: Any, keys: Iterable[Hashable]) -> bool:
         """Try the operation once; if its condition does not hold, park it on the keys.  True iff this completed it.
@@ -105,6 +109,13 @@ class Room(Floor):
         if type(n) is not int or n < 0:
             raise ValueError(f"n is a number of keys, at least 0, not {n!r}")
         return nlargest(n, self._desk.watchers.counts(), key=_count)
+
+    def parked_events(self) -> list[Event]:
+        """A ``parked`` event for everyone who waits now, in the order of arrival.  O(watches).
+
+        For an observer that needs to know who waits only now and then, and does not want to hear of every parking.
+        """
+        return [self._desk.parked_event(operation) for operation in self._desk.watchers.everyone()]
 
     def _check(self) -> None:
         """Assert the invariants of the whole purgatory.  For use between calls, not in a callback."""

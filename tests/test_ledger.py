@@ -1,0 +1,86 @@
+"""Rows instead of events."""
+
+from typing import Any
+
+import pytest
+
+from purgatory import Observer, Purgatory
+from purgatory.ledger import Ledger
+from purgatory.testing import VirtualClock
+from tests.helpers import Op
+
+
+class Pages(Ledger):
+    """Turns the page every so many rows."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.pages: list[list[Any]] = []
+        self.turn_at = rows * 8
+
+    def turn(self) -> None:
+        self.pages.append(self.cells)
+        self.cells = []
+
+
+class Broken(Ledger):
+    def turn(self) -> None:
+        raise RuntimeError("no")
+
+
+async def test_each_ending_is_a_row_and_full_pages_are_turned(clock: VirtualClock) -> None:
+    """Eight cells per ending, in the order of the endings; turn() is called when the list is long enough."""
+    ledger = Pages(2)
+    async with Purgatory[Any]("p", clock=clock, observers=[ledger]) as purgatory:
+        operations = [Op(timeout=2.0) for _ in range(5)]
+        for operation in operations:
+            purgatory.try_complete_else_watch(operation, ["a", "b"])
+        await clock.advance(1.0)
+        operations[1].force_complete()
+        operations[0].cancel()
+        purgatory.fail_for_key("a", ValueError("no"))
+    parked_ms = 1_000_000
+    cells = [cell for page in ledger.pages for cell in page] + ledger.cells
+    rows = [tuple(cells[start : start + 8]) for start in range(0, len(cells), 8)]
+    common = (("a", "b"), parked_ms, parked_ms + 2_000, parked_ms + 1_000)
+    states = [(1, 2), (3, 1), (4, 3), (4, 4), (4, 5)]
+    assert rows == [(state, "p", Op, op_id, *common) for state, op_id in states]
+    assert [len(page) for page in ledger.pages] == [16, 16]
+
+
+async def test_a_ledger_that_raises_is_detached(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+    """It is reported, counted, and given nothing more; the operations end as they should."""
+    broken, sound = Broken(), Pages(100)
+    async with Purgatory[Any]("p", clock=clock, observers=[broken, sound]) as purgatory:
+        for _ in range(2):
+            operation = Op(timeout=None)
+            purgatory.try_complete_else_watch(operation, ["a"])
+            assert operation.force_complete()
+        assert purgatory.statistics().observers_detached == 1
+    assert len(broken.cells) == 8
+    assert len(sound.cells) == 16
+    assert reported[0]["observer"] is broken
+    with pytest.raises(NotImplementedError):
+        Ledger().turn()
+
+
+async def test_an_observer_may_know_where_it_is_attached(clock: VirtualClock) -> None:
+    """attached() is called with the purgatory, which can tell who waits without having told it all the time."""
+
+    class Guest(Observer):
+        def completed(self, event: Any) -> None:
+            """Heard, and of no interest."""
+
+        def attached(self, purgatory: Any) -> None:
+            self.purgatory = purgatory
+
+    guest = Guest()
+    async with Purgatory[Any]("p", clock=clock, observers=[guest]) as purgatory:
+        assert guest.purgatory is purgatory
+        purgatory.try_complete_else_watch(Op(timeout=2.0), ["a", "b"])
+        purgatory.try_complete_else_watch(Op(timeout=None), ["c"])
+        events = purgatory.parked_events()
+        assert [(event.op_id, event.keys, event.deadline, event.finished_at) for event in events] == [
+            (1, ("a", "b"), 1002.0, None),
+            (2, ("c",), None, None),
+        ]
