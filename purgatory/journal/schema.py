@@ -1,0 +1,88 @@
+"""What a journal holds: one row per operation, its columns, and the version of both.  Pure: imports nothing.
+
+A journal is a directory of Parquet files.  A file is complete from the moment it can be seen; names that begin with a
+dot or an underscore are not (yet) part of the journal.  Files of several processes may lie side by side.
+
+**Versions.**  Every file carries ``SCHEMA_VERSION`` under ``VERSION_KEY`` in its metadata.  A column that is added
+later may be null and does not raise the version, so readers ask for the columns they need by name and ignore the rest.
+The version rises when a column changes its meaning or goes away; a reader then refuses the file by name.
+
+**Time.**  Events are counted in whole milliseconds of the purgatory's clock, which is monotonic and starts anywhere.
+``anchor_ms`` is the epoch time, in milliseconds, at which that clock showed zero; it is measured for each file.  The
+timestamps are the clock's time plus the anchor: differences within a row are exact, and rows of several processes can
+be put side by side as far as the machines' wall clocks agree.  ``timestamp - anchor_ms`` gives the clock's time back.
+"""
+
+from typing import Final, NamedTuple
+
+__all__ = [
+    "COLUMNS",
+    "COMPLETED",
+    "DROPPED",
+    "ENDED",
+    "EXPIRED",
+    "OUTCOMES",
+    "PENDING",
+    "SCHEMA_VERSION",
+    "VERSION_KEY",
+    "Column",
+    "markdown",
+]
+
+SCHEMA_VERSION: Final = 1
+VERSION_KEY: Final = "purgatory.journal.version"
+
+PENDING: Final = "pending"
+COMPLETED: Final = "completed"
+EXPIRED: Final = "expired"
+CANCELLED: Final = "cancelled"
+FAILED: Final = "failed"
+DROPPED: Final = "dropped"
+
+ENDED: Final = (COMPLETED, EXPIRED, CANCELLED, FAILED)
+# The first five stand in the order of the states of an operation.
+OUTCOMES: Final = (PENDING, *ENDED, DROPPED)
+
+
+class Column(NamedTuple):
+    """One column: ``type`` is one of string, strings, int64, double, timestamp (milliseconds, UTC)."""
+
+    name: str
+    type: str
+    nullable: bool
+    meaning: str
+
+
+COLUMNS: Final = (
+    Column("source", "string", False, "which run of which process wrote the row: host, process id, start"),
+    Column("purgatory", "string", True, "name of the purgatory; null in a `dropped` row"),
+    Column("kind", "string", True, "class name of the operation; null in a `dropped` row"),
+    Column("op_id", "int64", True, "number within source and purgatory, in the order of parking; null in `dropped`"),
+    Column("keys", "strings", True, "what it was parked on, as text; empty if it never had to wait; null in `dropped`"),
+    Column("parked_at", "timestamp", False, "when it was handed over; in a `dropped` row the first loss"),
+    Column("deadline", "timestamp", True, "when it falls due, rounded up to the timer's tick; null: it had none"),
+    Column(
+        "finished_at", "timestamp", True, "when it ended; null in a `pending` row; in a `dropped` row the last loss"
+    ),
+    Column(
+        "outcome",
+        "string",
+        False,
+        "`completed`, `expired`, `cancelled`, `failed`; `pending`: it still waited when the journal closed;"
+        " `dropped`: no operation, but a note that rows were lost here",
+    ),
+    Column(
+        "lateness", "double", True, "seconds from the deadline to the expiry; null unless it expired on its deadline"
+    ),
+    Column("dropped", "int64", True, "how many rows were lost; null except in a `dropped` row"),
+    Column("anchor_ms", "int64", False, "epoch milliseconds at which the purgatory's clock showed zero"),
+)
+
+
+def markdown() -> str:
+    """The columns as the table that stands in the documentation."""
+    lines = ["| column | type | null? | meaning |", "| --- | --- | --- | --- |"]
+    for column in COLUMNS:
+        null = "may be" if column.nullable else "never"
+        lines.append(f"| `{column.name}` | {column.type} | {null} | {column.meaning} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,327 @@
+"""The journal on a live purgatory: what is written, and what happens when it cannot be."""
+
+import asyncio
+import logging
+import pathlib
+import shutil
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
+
+import pyarrow.parquet as pq
+
+from purgatory import Observer, Purgatory
+from purgatory.journal import SCHEMA_VERSION, Journal, JournalError
+from purgatory.journal.files import ARROW_SCHEMA, data_files
+from purgatory.journal.schema import VERSION_KEY
+from purgatory.testing import VirtualClock
+from tests.journal.kit import Fetch, Produce, rows
+
+EPOCH_MS = 1_700_000_000_000
+
+
+def at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(EPOCH_MS / 1000, UTC) + timedelta(seconds=seconds)
+
+
+def virtual_journal(path: pathlib.Path, clock: VirtualClock, **options: Any) -> Journal:
+    return Journal(path, clock=clock, epoch_ms=EPOCH_MS, **options)
+
+
+async def test_every_ending_becomes_a_row(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """Completed, expired, cancelled, failed and immediate operations are written with their times, keys and kinds."""
+    async with (
+        virtual_journal(tmp_path, clock) as journal,
+        Purgatory[Fetch]("fetch", clock=clock, observers=[journal]) as purgatory,
+    ):
+        completed, expired, cancelled, failed = Fetch(30.0), Fetch(2.0), Produce(None), Fetch(9.0, ValueError("no"))
+        purgatory.try_complete_else_watch(completed, ["a", "b"])
+        purgatory.try_complete_else_watch(expired, ["c"])
+        purgatory.try_complete_else_watch(cancelled, [("topic", 0)])
+        purgatory.try_complete_else_watch(failed, [b"d"])
+        immediate = Produce(1.0)
+        immediate.ready = True
+        assert purgatory.try_complete_else_watch(immediate, ["e"])
+        await clock.advance(1.5)
+        completed.ready = True
+        assert purgatory.check_and_complete("b") == 1
+        await clock.advance(1.0)
+        cancelled.cancel()
+        purgatory.fail_for_key(b"d", ValueError("no"))
+    found = {row["op_id"]: row for row in rows(tmp_path)}
+    assert [found[i]["outcome"] for i in range(1, 6)] == ["completed", "expired", "cancelled", "failed", "completed"]
+    assert [found[i]["kind"] for i in range(1, 6)] == ["Fetch", "Fetch", "Produce", "Fetch", "Produce"]
+    assert [found[i]["keys"] for i in range(1, 6)] == [["a", "b"], ["c"], ["('topic', 0)"], ["d"], []]
+    assert {found[i]["parked_at"] for i in found} == {at(1000.0)}
+    deadlines = [found[i]["deadline"] for i in range(1, 6)]
+    assert deadlines == [at(1030.0), at(1002.0), None, at(1009.0), at(1001.0)]
+    ends = [found[i]["finished_at"] for i in range(1, 6)]
+    assert ends == [at(1001.5), at(1002.0), at(1002.5), at(1002.5), at(1000.0)]
+    assert [found[i]["lateness"] for i in range(1, 6)] == [None, 0.0, None, None, None]
+    assert {row["purgatory"] for row in found.values()} == {"fetch"}
+    assert {row["anchor_ms"] for row in found.values()} == {EPOCH_MS}
+    assert len({row["source"] for row in found.values()}) == 1
+
+
+async def test_who_still_waits_when_the_journal_closes_is_written_as_pending(
+    tmp_path: pathlib.Path, clock: VirtualClock
+) -> None:
+    """Operations that are live at the end have a row without an end, from each purgatory that is observed."""
+    journal = virtual_journal(tmp_path, clock)
+    async with Purgatory[Fetch]("one", clock=clock, observers=[journal]) as one:
+        async with journal, Purgatory[Fetch]("two", clock=clock, observers=[journal]) as two:
+            one.try_complete_else_watch(Fetch(5.0), ["a", "b"])
+            one.try_complete_else_watch(Fetch(None), ["c"])
+            two.try_complete_else_watch(Fetch(5.0), ["a"])
+        found = sorted(rows(tmp_path), key=lambda row: (row["purgatory"], row["op_id"]))
+        assert [(row["purgatory"], row["outcome"]) for row in found] == [
+            ("one", "pending"),
+            ("one", "pending"),
+            ("two", "expired"),
+        ]
+        assert [row["finished_at"] for row in found] == [None, None, at(1000.0)]
+        assert [row["deadline"] for row in found] == [at(1005.0), None, at(1005.0)]
+        assert found[0]["keys"] == ["a", "b"]
+        assert found[2]["lateness"] is None, "it was expired by the closing, before its deadline"
+
+
+async def test_the_files_carry_the_schema_and_its_version(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """What is on disk is the documented schema, marked with its version."""
+    async with (
+        virtual_journal(tmp_path, clock) as journal,
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
+    ):
+        purgatory.try_complete_else_watch(Fetch(), ["a"])
+    (file,) = data_files(tmp_path)
+    schema = pq.read_schema(file)
+    assert schema.equals(ARROW_SCHEMA)
+    assert schema.metadata[VERSION_KEY.encode()] == str(SCHEMA_VERSION).encode()
+
+
+async def test_a_file_is_handed_over_when_it_has_its_rows(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """With rows_per_file=10, 25 endings make two files of ten, and closing writes the rest; the books balance."""
+    async with (
+        virtual_journal(tmp_path, clock, rows_per_file=10) as journal,
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
+    ):
+        for number in range(25):
+            operation = Fetch()
+            purgatory.try_complete_else_watch(operation, [number])
+            operation.force_complete()
+        assert journal.statistics().recorded == 25
+    statistics = journal.statistics()
+    assert (statistics.written, statistics.files, statistics.buffered, statistics.dropped) == (25, 3, 0, 0)
+    files = data_files(tmp_path)
+    assert [pq.read_metadata(file).num_rows for file in files] == [10, 10, 5]
+    assert [row["op_id"] for row in rows(tmp_path)] == list(range(1, 26))
+
+
+async def test_rows_are_written_after_the_interval(tmp_path: pathlib.Path) -> None:
+    """A journal that is not full is written by itself when its interval is over, and nothing is scheduled after."""
+    loop = asyncio.get_running_loop()
+    begun = asyncio.Event()
+
+    def text(key: object) -> str:
+        loop.call_soon_threadsafe(begun.set)
+        return str(key)
+
+    async with (
+        Journal(tmp_path, interval=0.01, key_text=text) as journal,
+        Purgatory[Fetch]("p", observers=[journal]) as purgatory,
+    ):
+        operation = Fetch()
+        purgatory.try_complete_else_watch(operation, ["a"])
+        operation.force_complete()
+        await begun.wait()
+        await journal.flush()
+        assert [row["op_id"] for row in rows(tmp_path)] == [1]
+        assert journal._alarm is None
+
+
+async def test_wall_clock_times_are_those_of_the_machine(tmp_path: pathlib.Path) -> None:
+    """The monotonic times of the events are written as the wall-clock times at which they happened."""
+    before = datetime.now(UTC)
+    async with Journal(tmp_path) as journal, Purgatory[Fetch]("p", observers=[journal]) as purgatory:
+        purgatory.try_complete_else_watch(Fetch(60.0), ["a"])
+    after = datetime.now(UTC)
+    (row,) = rows(tmp_path)
+    slack = timedelta(milliseconds=3)
+    assert before - slack <= row["parked_at"] <= row["finished_at"] <= after + slack
+    assert row["deadline"] - row["parked_at"] == timedelta(seconds=60)
+
+
+async def test_a_disk_that_fails_costs_no_operation_and_the_journal_resumes(
+    tmp_path: pathlib.Path, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows wait while the directory is gone, failures are counted and logged once, and all is written afterwards."""
+    directory = tmp_path / "journal"
+    async with (
+        virtual_journal(directory, clock, rows_per_file=1) as journal,
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
+    ):
+        shutil.rmtree(directory)
+        for number in range(3):
+            operation = Fetch()
+            purgatory.try_complete_else_watch(operation, [number])
+            assert operation.force_complete()
+            await journal.flush()
+        statistics = journal.statistics()
+        assert (statistics.written, statistics.buffered, statistics.dropped) == (0, 3, 0)
+        assert statistics.failures >= 3
+        assert statistics.last_error is not None
+        assert "FileNotFoundError" in statistics.last_error
+        assert len([r for r in caplog.records if r.levelno == logging.ERROR]) == 1
+        directory.mkdir()
+        await journal.flush()
+        assert journal.statistics().written == 3
+    assert [row["op_id"] for row in rows(directory)] == [1, 2, 3]
+
+
+async def test_a_full_buffer_drops_and_counts(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """What finds no room is dropped; the count is in the statistics, and in the journal as a row of its own."""
+    directory = tmp_path / "journal"
+    async with (
+        virtual_journal(directory, clock, rows_per_file=2, max_buffered=4) as journal,
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
+    ):
+        shutil.rmtree(directory)
+        for number in range(10):
+            operation = Fetch()
+            purgatory.try_complete_else_watch(operation, [number])
+            await clock.advance(1.0)
+            operation.force_complete()
+        await journal.flush()
+        statistics = journal.statistics()
+        assert (statistics.recorded, statistics.buffered, statistics.dropped) == (10, 4, 6)
+        directory.mkdir()
+        await journal.flush()
+    found = rows(directory)
+    assert [row["op_id"] for row in found if row["outcome"] == "completed"] == [1, 2, 3, 4]
+    (gap,) = [row for row in found if row["outcome"] == "dropped"]
+    assert (gap["dropped"], gap["parked_at"], gap["finished_at"]) == (6, at(1005.0), at(1010.0))
+    statistics = journal.statistics()
+    assert statistics.recorded == statistics.written + statistics.dropped == 10
+
+
+async def test_rows_that_cannot_be_written_at_the_end_are_counted(
+    tmp_path: pathlib.Path, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Closing never raises: what is still unwritten is dropped, counted and logged."""
+    directory = tmp_path / "journal"
+    async with virtual_journal(directory, clock) as journal:
+        async with Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory:
+            purgatory.try_complete_else_watch(Fetch(), ["a"])
+        shutil.rmtree(directory)
+    statistics = journal.statistics()
+    assert (statistics.recorded, statistics.written, statistics.dropped, statistics.buffered) == (1, 0, 1, 0)
+    assert "has dropped 1 rows" in caplog.text
+
+
+async def test_a_place_that_cannot_be_written_is_an_error_at_the_start(tmp_path: pathlib.Path) -> None:
+    """A path that is a file, one below a file, and one where nothing can be made are told by name when entering."""
+    file = tmp_path / "file"
+    file.write_text("here")
+    for path, why in ((file, "is a file"), (file / "below", "cannot be made"), (pathlib.Path("/proc/j"), "cannot be")):
+        with pytest.raises(JournalError, match=why) as caught:
+            await Journal(path).__aenter__()
+        assert str(path) in str(caught.value)
+
+
+async def test_arguments_that_cannot_be_meant_are_refused(tmp_path: pathlib.Path) -> None:
+    """Each is told by name, and nothing is made on disk."""
+    path = tmp_path / "journal"
+    for options, error in (
+        ({"rows_per_file": 0}, ValueError),
+        ({"rows_per_file": 2.5}, TypeError),
+        ({"rows_per_file": 100, "max_buffered": 99}, ValueError),
+        ({"interval": 0}, ValueError),
+        ({"interval": float("nan")}, ValueError),
+        ({"clock": 5}, TypeError),
+        ({"key_text": "x"}, TypeError),
+    ):
+        with pytest.raises(error, match=list(options)[-1]):
+            Journal(path, **options)
+    with pytest.raises(TypeError):
+        Journal(None)  # type: ignore[arg-type]
+    assert not path.exists()
+
+
+async def test_keys_become_text_in_the_way_that_is_asked_for(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """key_text decides; a key whose text cannot be made costs no other row, nor does a lone surrogate."""
+
+    def text(key: object) -> str:
+        if key == 13:
+            raise RuntimeError("no")
+        return f"<{key}>"
+
+    async with (
+        virtual_journal(tmp_path, clock, key_text=text) as journal,
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
+    ):
+        for key in (12, 13, "s\udc80"):
+            purgatory.try_complete_else_watch(Fetch(), [key])
+    found = sorted(rows(tmp_path), key=lambda row: row["op_id"])
+    assert [row["keys"] for row in found] == [["<12>"], ["<int: RuntimeError>"], ["<s\\udc80>"]]
+
+
+async def test_after_its_end_a_journal_counts_what_it_is_told_as_dropped(
+    tmp_path: pathlib.Path, clock: VirtualClock
+) -> None:
+    """A purgatory that outlives its journal is not disturbed, and the loss is counted."""
+    journal = virtual_journal(tmp_path, clock)
+    async with Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory:
+        async with journal:
+            pass
+        purgatory.try_complete_else_watch(Fetch(), ["a"])
+    assert purgatory.statistics().observers_detached == 0
+    assert journal.statistics().dropped == 1
+    await journal.aclose()
+    with pytest.raises(RuntimeError, match="entered already"):
+        await journal.__aenter__()
+
+
+async def test_a_journal_keeps_no_purgatory_and_no_operation_alive(
+    tmp_path: pathlib.Path, clock: VirtualClock, no_gc: None
+) -> None:
+    """Rows hold keys and classes only, and the purgatory is known by a weak reference."""
+    import weakref
+
+    async with virtual_journal(tmp_path, clock) as journal:
+        purgatory = Purgatory[Fetch]("p", clock=clock, observers=[journal])
+        operation = Fetch()
+        purgatory.try_complete_else_watch(operation, ["a"])
+        operation.force_complete()
+        gone = weakref.ref(operation)
+        del operation
+        assert gone() is None
+        assert journal.statistics().buffered == 1
+
+
+async def test_events_may_be_told_by_hand(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """The journal has the methods of an observer, and writes the same rows for whoever only has events."""
+    seen: list[Any] = []
+
+    class Keep(Observer):
+        def completed(self, event: Any) -> None:
+            seen.append(event)
+
+        def expired(self, event: Any) -> None:
+            seen.append(event)
+
+    async with (
+        virtual_journal(tmp_path, clock) as journal,
+        Purgatory[Fetch]("p", clock=clock, observers=[Keep(), journal]) as purgatory,
+    ):
+        for timeout in (1.0, None):
+            purgatory.try_complete_else_watch(Fetch(timeout), ["a", "b"])
+        await clock.advance(1.0)
+        for operation in purgatory.parked_events():
+            operation.operation.force_complete()
+        journal.expired(seen[0])
+        journal.completed(seen[1])
+    found = rows(tmp_path)
+    assert found[:2] == found[2:]
+    assert [row["outcome"] for row in found[:2]] == ["expired", "completed"]

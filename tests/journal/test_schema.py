@@ -1,0 +1,68 @@
+"""The schema as it is documented, and rooms that cannot be entered without their extra."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from purgatory.journal import JournalError
+from purgatory.journal.files import ARROW_SCHEMA, check_head, data_files, read_head
+from purgatory.journal.schema import COLUMNS, SCHEMA_VERSION, VERSION_KEY, markdown
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+
+def test_the_documentation_shows_the_columns_as_they_are() -> None:
+    """The table in the documentation is the one that the schema makes."""
+    assert markdown() in (DOCS / "journal.md").read_text()
+
+
+def test_a_file_of_this_version_can_be_read(tmp_path: pathlib.Path) -> None:
+    """The head of a good file tells its rows and its version."""
+    pq.write_table(ARROW_SCHEMA.empty_table(), tmp_path / "a.parquet")
+    head = read_head(str(tmp_path / "a.parquet"))
+    assert (head.rows, head.version, check_head(head)) == (0, SCHEMA_VERSION, None)
+    assert head.columns == {column.name for column in COLUMNS}
+
+
+def test_files_that_cannot_be_read_are_told_by_name(tmp_path: pathlib.Path) -> None:
+    """Another version, missing columns, and rubbish: each message has the file and the reason."""
+    empty = ARROW_SCHEMA.empty_table()
+    newer = tmp_path / "newer.parquet"
+    pq.write_table(empty.replace_schema_metadata({VERSION_KEY: "99"}), newer)
+    assert f"{newer} has schema version 99" in (check_head(read_head(str(newer))) or "")
+    poor = tmp_path / "poor.parquet"
+    pq.write_table(pa.table({"op_id": [1]}), poor)
+    assert f"{poor} lacks the columns source, purgatory" in (check_head(read_head(str(poor))) or "")
+    rubbish = tmp_path / "rubbish.parquet"
+    rubbish.write_bytes(b"PAR1 this is not")
+    with pytest.raises(JournalError, match="corrupt") as caught:
+        read_head(str(rubbish))
+    assert str(rubbish) in str(caught.value)
+    with pytest.raises(JournalError, match="no journal at"):
+        data_files(tmp_path / "nowhere")
+
+
+def test_the_room_without_its_extra_says_what_to_install() -> None:
+    """Importing it raises ImportError with the command, and the house itself is not touched."""
+    code = "import sys; sys.modules['pyarrow'] = None; import purgatory; import purgatory.journal"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].startswith("ImportError: purgatory.journal needs 'pyarrow'")
+    assert "pip install 'aiopurgatory[journal]'" in ran.stderr.splitlines()[-1]
+
+
+def test_importing_the_house_loads_no_optional_dependency() -> None:
+    """pyarrow, pyspark and what they bring stay where they are until a room is entered."""
+    code = (
+        "import sys, purgatory, purgatory.testing;"
+        "print([m for m in ('pyarrow', 'pyspark', 'pandas', 'numpy', 'matplotlib', 'rich') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
