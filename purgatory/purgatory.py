@@ -151,11 +151,27 @@ class Purgatory(Room, Generic[Op]):
                 if slices.over():
                     await slices.next_turn()
         finally:
-            while self._desk.expire_some(1024):
-                pass
-            self._all_answered.set_result(None)
-            if self._own_timer is not None:
-                await self._own_timer.aclose()
+            try:
+                self._expire_all()
+            finally:
+                try:
+                    if self._own_timer is not None:
+                        await self._own_timer.aclose()
+                finally:
+                    self._all_answered.set_result(None)
+
+    def _expire_all(self) -> None:
+        """Expire everyone now; an interrupt on the way passes through when the others are answered."""
+        interrupt: BaseException | None = None
+        while waiting := len(self):
+            try:
+                self._desk.expire_some(1024)
+            except BaseException as error:
+                interrupt = error
+                if len(self) == waiting:
+                    break
+        if interrupt is not None:
+            raise interrupt
 
     async def _wait_until_empty(self, grace_ms: int) -> None:
         if not self._reaping.running and self._own_timer is not None:

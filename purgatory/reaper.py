@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -130,6 +131,7 @@ class SystemTimer(Timekeeper):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm: Alarm | None = None
         self._sleepers: list[asyncio.Future[None]] = []
+        self._all_answered: asyncio.Future[None] | None = None  # once it is closing
         self._starts_itself = False  # a purgatory's own timer starts when it is first needed
 
     # Life
@@ -164,19 +166,38 @@ class SystemTimer(Timekeeper):
         The operations among them expire now and the futures of :meth:`fail_after` fail with PurgatoryClosed, so that
         everyone is answered; other tasks do not run any more.
         """
-        if not self.closed:
-            self.closed = True
-            error = PurgatoryClosed("the timer was closed")
-            slices = Slices(self.clock, self.turn_budget_ms)
-            for task in self.heart.clear():
-                task._abandon(error)
-                if slices.over():
-                    await slices.next_turn()
-        self._silence()
         reaper = self._reaper
-        if reaper is not None and not reaper.done() and reaper is not asyncio.current_task():
-            reaper.cancel()
+        if reaper is asyncio.current_task():
+            reaper = None
+        if self._all_answered is not None:
+            await asyncio.shield(self._all_answered)
+        else:
+            self.closed = True
+            self._all_answered = asyncio.get_running_loop().create_future()
+            try:
+                await self._abandon_in_slices(deque(self.heart.clear()))
+            finally:
+                self._silence()
+                if reaper is not None:
+                    reaper.cancel()
+                self._all_answered.set_result(None)
+        if reaper is not None and not reaper.done():
             await asyncio.wait([reaper])
+
+    async def _abandon_in_slices(self, tasks: deque[TimerTask]) -> None:
+        """Tell each task that its timer is gone; if this is cancelled or interrupted, the rest is told at once."""
+        error = PurgatoryClosed("the timer was closed")
+        slices = Slices(self.clock, self.turn_budget_ms)
+        interrupt: BaseException | None = None
+        while tasks:
+            try:
+                tasks.popleft()._abandon(error)
+                if slices.over() and interrupt is None:
+                    await slices.next_turn()
+            except BaseException as caught:
+                interrupt = caught
+        if interrupt is not None:
+            raise interrupt
 
     # Time
 
