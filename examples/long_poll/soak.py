@@ -15,7 +15,7 @@ import random
 import string
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
@@ -28,7 +28,9 @@ __all__ = ["main"]
 
 _MIB = 1 << 20
 _ALLOWED_GROWTH = 8 * _MIB  # between the first rest and the last one of a server
-_PATIENCE = 30.0
+_PATIENCE = 90.0  # for an answer
+_NOTICE = 10.0  # for the server to notice who hung up, and to stop
+_SHORT, _LONG = 1.5, 60.0  # waits
 _LETTERS = string.ascii_letters + string.digits
 _HEADS = (
     *("run", "seconds", "requests", "filled", "timed-out", "hung-up", "turned-away", "cut-off", "posted", "left"),
@@ -83,11 +85,15 @@ class Clients:
         self._ledger = ledger
         self._over = asyncio.Event()
 
-    async def storm(self, seconds: float, *, hang_up: float, draw: random.Random) -> None:
-        """Load for some seconds; returns when no request is under way.  ``hang_up``: the share of readers who do."""
+    async def storm(self, seconds: float, draw: random.Random, *, hang_up: float = 0.0, stay: float = 0.0) -> None:
+        """Load for some seconds; returns when no request is under way.
+
+        ``hang_up``: the share of requests that the client gives up.  ``stay``: the share that waits so long that only
+        a message ends it, or the server's end.
+        """
         async with asyncio.TaskGroup() as group:
             for _ in range(self._plan.readers):
-                group.create_task(self._read_on(random.Random(draw.random()), hang_up))
+                group.create_task(self._read_on(random.Random(draw.random()), hang_up, stay))
             for _ in range(self._plan.writers):
                 group.create_task(self._write_on(random.Random(draw.random())))
             await asyncio.sleep(seconds)
@@ -97,15 +103,17 @@ class Clients:
         """The server is about to be told to stop."""
         self._ledger.stopping_since = time.perf_counter()
 
-    async def _read_on(self, draw: random.Random, hang_up: float) -> None:
+    async def _read_on(self, draw: random.Random, hang_up: float, stay: float) -> None:
         while not self._over.is_set():
+            hangs_up = draw.random() < hang_up
+            # Who hangs up would wait for long: whoever is not withdrawn is found parked when all is at rest.
+            max_wait = _LONG if hangs_up or draw.random() < stay else round(draw.random() * _SHORT, 3)
             topic = f"soak-{draw.randrange(self._plan.topics)}"
-            end = self._ledger.end_of(topic)
-            offset = max(0, end - draw.choice((0, 0, 0, 0, 1, 3)))
-            asked = Asked(topic, offset, draw.randint(1, 2000), round(draw.random() * 1.5, 3), time.perf_counter())
+            offset = max(0, self._ledger.end_of(topic) - draw.choice((0, 0, 0, 0, 1, 3)))
+            asked = Asked(topic, offset, draw.randint(1, 2000), max_wait, time.perf_counter())
             reading = asyncio.create_task(self._read(asked))
-            if draw.random() < hang_up:
-                await asyncio.wait([reading], timeout=draw.random() * asked.max_wait)
+            if hangs_up:
+                await asyncio.wait([reading], timeout=draw.random() * _SHORT)
                 if reading.cancel():
                     await asyncio.wait([reading])
                     if reading.cancelled():
@@ -153,7 +161,7 @@ class Clients:
 
 async def _rest(life: Life, server: ServerProcess, session: aiohttp.ClientSession) -> dict[str, int]:
     """Everything is at rest: wait until the server has noticed who hung up, and compare."""
-    end = time.perf_counter() + _PATIENCE
+    end = time.perf_counter() + _NOTICE
     while True:
         async with session.get(f"{server.url}/stats") as response:
             books: dict[str, int] = await response.json()
@@ -166,30 +174,48 @@ async def _rest(life: Life, server: ServerProcess, session: aiohttp.ClientSessio
 
 
 async def _live(plan: Plan, life: Life, server: ServerProcess, seconds: float, draw: random.Random) -> None:
-    """Storms and rests, and the end in the middle of a storm in which nobody hangs up."""
+    """Storms and rests, and the end in the middle of a storm.
+
+    In every other storm nobody hangs up, nor in the last one: there each single answer has to be accounted for.
+    """
     ledger = life.ledger
     # Clients let go of a connection long before the server does (5 s): no request crosses an idle one being closed.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=1.0)
     timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+    storm = seconds / (plan.rests + 1)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-        for _ in range(plan.rests):
-            await Clients(plan, server, session, ledger).storm(seconds / (plan.rests + 0.5), hang_up=0.2, draw=draw)
-            before = await _rest(life, server, session)
-        answered_before = ledger.counts.answered
-        last = Clients(plan, server, session, ledger)
-        storm = asyncio.create_task(last.storm(seconds / (2 * plan.rests + 1) + 1.0, hang_up=0.0, draw=draw))
-        await asyncio.sleep(seconds / (2 * plan.rests + 1))
-        last.stopping()
-        life.farewell = await server.stop()
-        await storm
+        before = await _rest(life, server, session)
+        life.memory.clear()  # it has done nothing yet
+        for number in range(plan.rests):
+            counts = replace(ledger.counts)
+            hang_up = 0.3 if number % 2 == 0 else 0.0
+            await Clients(plan, server, session, ledger).storm(storm, draw, hang_up=hang_up)
+            after = await _rest(life, server, session)
+            if not hang_up:
+                ledger.check_exactly(before, after, counts)
+            before = after
+        counts = replace(ledger.counts)
+        life.farewell = await _end(Clients(plan, server, session, ledger), server, storm, draw)
     after = life.farewell.statistics
     if life.farewell.exit_code or not after:
         ledger.complain(f"the server ended with {life.farewell.exit_code}: {''.join(server.output)[-2000:]}")
         return
-    ledger.check_last_answers(before, after, answered_before)
+    if life.farewell.seconds > _NOTICE / 2:
+        ledger.complain(f"the server took {life.farewell.seconds:.1f} s to end")
+    ledger.check_exactly(before, after, counts)
     ledger.check_at_rest(after)
     if life.memory[-1] - life.memory[0] > _ALLOWED_GROWTH:
         ledger.complain(f"memory grew: {[round(rss / _MIB, 1) for rss in life.memory]} MiB")
+
+
+async def _end(clients: Clients, server: ServerProcess, seconds: float, draw: random.Random) -> Farewell:
+    storm = asyncio.create_task(clients.storm(seconds + 1.0, draw, stay=0.5))
+    try:
+        await asyncio.sleep(seconds)
+        clients.stopping()
+        return await server.stop()
+    finally:
+        await storm
 
 
 async def _soak(plan: Plan) -> list[str]:
