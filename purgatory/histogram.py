@@ -50,15 +50,24 @@ class Histogram:
         self._run_length = 0
 
     def quantile_ms(self, fraction: float) -> int:
-        """The smallest cell's upper edge that at least ``fraction`` of the values do not exceed; 0 when empty."""
-        self._end_run()
-        number: int = self.count
-        wanted = number * fraction
+        """The smallest cell's upper edge that at least ``fraction`` of the values do not exceed; 0 when empty.
+
+        It changes nothing, so it may be asked from another thread.
+        """
+        total: int = self.count
+        wanted = total * fraction
+        run: int = max(self._run, 0)
+        run_length: int = self._run_length
         seen = 0
         for index, in_cell in enumerate(self._cells):
-            seen += in_cell
-            if in_cell and seen >= wanted:
-                return min(_upper_edge_ms(index), self.max_ms)
+            edge_ms = _upper_edge_ms(index)
+            found = in_cell
+            if run_length and run <= edge_ms:
+                found += run_length
+                run_length = 0
+            seen += found
+            if found and seen >= wanted:
+                return min(edge_ms, self.max_ms)
         return self.max_ms
 
     def quantiles(self) -> Quantiles:

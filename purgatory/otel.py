@@ -1,0 +1,210 @@
+"""OpenTelemetry metrics of purgatories and timers; the extra ``otel``.
+
+::
+
+    async with Purgatory("fetch") as purgatory:
+        observe(purgatory)
+
+Everything is read from ``statistics()`` when a reader collects: nothing is done per operation, and a purgatory that is
+gone is no longer reported.  Names and units follow the semantic conventions: singular name spaces, units in UCUM, and
+the attribute ``purgatory.name`` on all of them.
+
+=====================================  ================  ===============  ===========================================
+instrument                             kind              unit             in Kafka
+=====================================  ================  ===============  ===========================================
+``purgatory.operation.parked``         up-down counter   ``{operation}``
+``purgatory.operation.delayed``        up-down counter   ``{operation}``  ``NumDelayedOperations``
+``purgatory.watch.count``              up-down counter   ``{watch}``      ``PurgatorySize``
+``purgatory.key.count``                up-down counter   ``{key}``
+``purgatory.operation.ended``          counter           ``{operation}``  ``ExpiresPerSec`` is the rate of the expired
+``purgatory.operation.wait.quantile``  gauge             ``s``
+``purgatory.operation.late.quantile``  gauge             ``s``
+``purgatory.key.watchers``             gauge             ``{operation}``
+``purgatory.observer.detached``        counter           ``{observer}``
+``purgatory.timer.size``               up-down counter   ``{task}``
+``purgatory.timer.cascades``           counter           ``{task}``
+=====================================  ================  ===============  ===========================================
+
+``ended`` has the attribute ``purgatory.outcome`` (completed, expired, cancelled, failed), the quantiles have
+``quantile`` (0.5, 0.99, 0.999, 1), ``key.watchers`` has ``purgatory.key`` and is there only on request.  Quantiles
+cannot be added up over processes; where that matters, give the purgatory a :class:`Durations` as an observer, which
+records histograms at the price of one call per operation.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .events import Event, Observer, Quantiles, Statistics
+from .purgatory import Purgatory
+from .reaper import SystemTimer
+
+try:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
+except ImportError as error:
+    raise ImportError("purgatory.otel needs OpenTelemetry: pip install 'aiopurgatory[otel]'") from error
+
+__all__ = ["Durations", "observe"]
+
+_SCOPE = "purgatory"
+_QUANTILES = (("0.5", "p50"), ("0.99", "p99"), ("0.999", "p999"), ("1", "max"))
+_OUTCOMES = ("completed", "expired", "cancelled", "failed")
+_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+_Read = Callable[[Statistics], Iterable[tuple[float, dict[str, str]]]]
+
+
+def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: int = 0) -> None:
+    """Report these purgatories, and their timers, to OpenTelemetry.  Call it once for all of them.
+
+    ``meter``: that of the global meter provider unless given.  ``hot_keys``: how many of each purgatory's busiest keys
+    to report; each is a time series of its own, and finding them is a pass over all keys.
+
+    Raises ValueError for no purgatory, and for two of the same name: their series could not be told apart.
+    """
+    if not purgatories:
+        raise ValueError("observe() takes the purgatories to report")
+    names = [purgatory.name for purgatory in purgatories]
+    if len(set(names)) < len(names):
+        raise ValueError(f"purgatories are told apart by their names, and two of {names} are the same")
+    if type(hot_keys) is not int or hot_keys < 0:
+        raise ValueError(f"hot_keys is a number of keys, at least 0, not {hot_keys!r}")
+    if meter is None:
+        meter = get_meter(_SCOPE)
+    reader = _Reader(purgatories)
+    for name, unit, text, read in _GAUGES:
+        meter.create_observable_up_down_counter(name, [reader.callback(read)], unit, text)
+    for name, unit, text, read in _COUNTERS:
+        meter.create_observable_counter(name, [reader.callback(read)], unit, text)
+    for name, unit, text, read in _DURATIONS:
+        meter.create_observable_gauge(name, [reader.callback(read)], unit, text)
+    meter.create_observable_up_down_counter(
+        "purgatory.timer.size", [reader.timer_sizes], "{task}", "Tasks on the timer, whoever shares it"
+    )
+    meter.create_observable_counter(
+        "purgatory.timer.cascades", [reader.timer_cascades], "{task}", "Tasks moved to a finer wheel"
+    )
+    if hot_keys:
+        meter.create_observable_gauge(
+            "purgatory.key.watchers", [reader.hot_keys(hot_keys)], "{operation}", "Operations that wait on a hot key"
+        )
+
+
+class Durations(Observer):
+    """An observer that records how long operations waited, and how late expiries were, as histograms.
+
+    ``purgatory.operation.wait.duration`` and ``purgatory.operation.late.duration``, in seconds, with the attributes
+    ``purgatory.name`` and ``purgatory.outcome``.
+    """
+
+    def __init__(self, meter: Meter | None = None) -> None:
+        if meter is None:
+            meter = get_meter(_SCOPE)
+        self._wait = meter.create_histogram(
+            "purgatory.operation.wait.duration",
+            "s",
+            "Time from parking to the end",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._late = meter.create_histogram(
+            "purgatory.operation.late.duration",
+            "s",
+            "Time from the deadline to the expiry",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+
+    def completed(self, event: Event) -> None:
+        self._record(event)
+
+    def expired(self, event: Event) -> None:
+        self._record(event)
+        if event.lateness is not None:
+            self._late.record(event.lateness, {"purgatory.name": event.purgatory})
+
+    def cancelled(self, event: Event) -> None:
+        self._record(event)
+
+    def failed(self, event: Event) -> None:
+        self._record(event)
+
+    def _record(self, event: Event) -> None:
+        if event.wait is not None:
+            attributes = {"purgatory.name": event.purgatory, "purgatory.outcome": event.outcome.value}
+            self._wait.record(event.wait, attributes)
+
+
+class _Reader:
+    """Holds the purgatories weakly, and reads them when a reader collects, which may be in another thread."""
+
+    def __init__(self, purgatories: Iterable[Purgatory[Any]]) -> None:
+        self._purgatories = [weakref.ref(purgatory) for purgatory in purgatories]
+
+    def _living(self) -> list[Purgatory[Any]]:
+        return [purgatory for reference in self._purgatories if (purgatory := reference()) is not None]
+
+    def callback(self, read: _Read) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observations(_: CallbackOptions) -> Iterable[Observation]:
+            for purgatory in self._living():
+                for value, attributes in read(purgatory.statistics()):
+                    yield Observation(value, {"purgatory.name": purgatory.name, **attributes})
+
+        return observations
+
+    def timer_sizes(self, _: CallbackOptions) -> Iterable[Observation]:
+        for name, timer in self._timers():
+            yield Observation(timer.size, {"purgatory.name": name})
+
+    def timer_cascades(self, _: CallbackOptions) -> Iterable[Observation]:
+        for name, timer in self._timers():
+            yield Observation(timer.cascades, {"purgatory.name": name})
+
+    def _timers(self) -> Iterable[tuple[str, SystemTimer]]:
+        """Each timer once, under the name of the first purgatory that uses it."""
+        seen = set()
+        for purgatory in self._living():
+            if id(purgatory.timer) not in seen:
+                seen.add(id(purgatory.timer))
+                yield purgatory.name, purgatory.timer
+
+    def hot_keys(self, number: int) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observations(_: CallbackOptions) -> Iterable[Observation]:
+            for purgatory in self._living():
+                try:
+                    hot = purgatory.hot_keys(number)
+                except RuntimeError:
+                    continue  # keys came or went while another thread counted; the next collection sees them
+                for key, watchers in hot:
+                    yield Observation(watchers, {"purgatory.name": purgatory.name, "purgatory.key": str(key)})
+
+        return observations
+
+
+def _quantiles(quantiles: Quantiles) -> Iterable[tuple[float, dict[str, str]]]:
+    for quantile, field in _QUANTILES:
+        yield getattr(quantiles, field), {"quantile": quantile}
+
+
+def _outcomes(statistics: Statistics) -> Iterable[tuple[float, dict[str, str]]]:
+    for outcome in _OUTCOMES:
+        yield getattr(statistics, outcome), {"purgatory.outcome": outcome}
+
+
+_GAUGES: tuple[tuple[str, str, str, _Read], ...] = (
+    ("purgatory.operation.parked", "{operation}", "Operations that wait", lambda s: [(s.parked, {})]),
+    ("purgatory.operation.delayed", "{operation}", "Operations with a deadline", lambda s: [(s.num_delayed, {})]),
+    ("purgatory.watch.count", "{watch}", "Pairs of an operation and a key it waits on", lambda s: [(s.watched, {})]),
+    ("purgatory.key.count", "{key}", "Keys that somebody waits on", lambda s: [(s.keys, {})]),
+)
+_COUNTERS: tuple[tuple[str, str, str, _Read], ...] = (
+    ("purgatory.operation.ended", "{operation}", "Operations that have ended", _outcomes),
+    (
+        "purgatory.observer.detached",
+        "{observer}",
+        "Observers that raised and were detached",
+        lambda s: [(s.observers_detached, {})],
+    ),
+)
+_DURATIONS: tuple[tuple[str, str, str, _Read], ...] = (
+    ("purgatory.operation.wait.quantile", "s", "Time from parking to the end", lambda s: _quantiles(s.wait)),
+    ("purgatory.operation.late.quantile", "s", "Time from deadline to expiry", lambda s: _quantiles(s.lateness)),
+)

@@ -1,0 +1,204 @@
+"""Metrics: what is reported is what ``statistics()`` says, under the names that are documented."""
+
+import asyncio
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from purgatory import DelayedOperation, Purgatory, SystemTimer
+from purgatory.testing import VirtualClock
+
+pytest.importorskip("opentelemetry.sdk", reason="the extra 'otel' is not installed")
+pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra 'otel' is not installed")
+
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import REGISTRY, start_http_server
+
+from purgatory import otel
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+class Wait(DelayedOperation[str]):
+    """Waits for ever, unless it is told."""
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_complete(self) -> str:
+        return "done"
+
+
+@pytest.fixture
+def reader() -> Iterator[InMemoryMetricReader]:
+    """A reader that is asked by hand."""
+    reader = InMemoryMetricReader()
+    yield reader
+    reader.shutdown()
+
+
+def meter(reader: Any) -> Any:
+    """A meter of a provider of its own."""
+    return MeterProvider(metric_readers=[reader], shutdown_on_exit=False).get_meter("test")
+
+
+def collected(reader: InMemoryMetricReader) -> dict[str, dict[tuple[tuple[str, str], ...], Any]]:
+    """What one collection gives: name -> attributes -> data point."""
+    data = reader.get_metrics_data()
+    if data is None:
+        return {}
+    found: dict[str, dict[tuple[tuple[str, str], ...], Any]] = {}
+    for resource in data.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                points = found.setdefault(metric.name, {})
+                for point in metric.data.data_points:
+                    points[tuple(sorted(point.attributes.items()))] = point
+    return found
+
+
+async def test_the_gauges_and_totals_are_those_of_the_statistics(reader: InMemoryMetricReader) -> None:
+    """Each instrument tells the number that ``statistics()`` has."""
+    clock = VirtualClock()
+    async with Purgatory[Wait]("fetch", clock=clock) as purgatory:
+        otel.observe(purgatory, meter=meter(reader), hot_keys=1)
+        for timeout in (1.0, 2.0, None):
+            purgatory.try_complete_else_watch(Wait(timeout), ["a", "b"])
+        purgatory.try_complete_else_watch(Wait(None), ["b"])
+        await clock.advance(1.5)
+        found = collected(reader)
+        name = ("purgatory.name", "fetch")
+        assert found["purgatory.operation.parked"][(name,)].value == 3
+        assert found["purgatory.operation.delayed"][(name,)].value == 1
+        assert found["purgatory.watch.count"][(name,)].value == 5
+        assert found["purgatory.key.count"][(name,)].value == 2
+        assert found["purgatory.timer.size"][(name,)].value == 1
+        assert found["purgatory.timer.cascades"][(name,)].value == purgatory.timer.cascades > 0
+        ended = found["purgatory.operation.ended"]
+        assert {dict(key)["purgatory.outcome"]: point.value for key, point in ended.items()} == {
+            "completed": 0,
+            "expired": 1,
+            "cancelled": 0,
+            "failed": 0,
+        }
+        waits = found["purgatory.operation.wait.quantile"]
+        assert {dict(key)["quantile"]: point.value for key, point in waits.items()} == dict.fromkeys(
+            ("0.5", "0.99", "0.999", "1"), 1.0
+        )
+        assert found["purgatory.key.watchers"][tuple(sorted([name, ("purgatory.key", "b")]))].value == 3
+
+
+async def test_a_shared_timer_is_reported_once(reader: InMemoryMetricReader) -> None:
+    """Two purgatories on one timer do not double its size."""
+    async with SystemTimer(clock=VirtualClock()) as timer:
+        one, two = Purgatory[Wait]("one", timer=timer), Purgatory[Wait]("two", timer=timer)
+        otel.observe(one, two, meter=meter(reader))
+        one.try_complete_else_watch(Wait(1.0), ["k"])
+        assert [point.value for point in collected(reader)["purgatory.timer.size"].values()] == [1]
+
+
+async def test_a_purgatory_that_is_gone_is_not_reported(reader: InMemoryMetricReader) -> None:
+    """The metrics do not keep a purgatory alive."""
+    import gc
+
+    purgatory: Purgatory[Wait] | None = Purgatory("gone", clock=VirtualClock())
+    assert purgatory is not None
+    otel.observe(purgatory, meter=meter(reader))
+    assert collected(reader)["purgatory.operation.parked"]
+    purgatory = None
+    gc.collect()
+    assert not collected(reader).get("purgatory.operation.parked")
+
+
+async def test_durations_are_recorded_as_histograms(reader: InMemoryMetricReader) -> None:
+    """The observer counts each wait under its outcome, and each late expiry."""
+    clock = VirtualClock()
+    async with Purgatory[Wait]("fetch", clock=clock, observers=[otel.Durations(meter(reader))]) as purgatory:
+        operations = [Wait(1.0) for _ in range(4)]
+        for operation in operations:
+            purgatory.try_complete_else_watch(operation, ["k"])
+        await clock.advance(0.25)
+        operations[0].force_complete()
+        operations[1].cancel()
+        purgatory.fail_for_key("k", RuntimeError("no"))
+        await clock.advance(1.0)
+        late = Wait(0.5)
+        purgatory.try_complete_else_watch(late, ["k"])
+        await clock.advance(1.0)
+        found = collected(reader)
+        waits = {
+            dict(key)["purgatory.outcome"]: point for key, point in found["purgatory.operation.wait.duration"].items()
+        }
+        assert {outcome: (point.count, point.sum) for outcome, point in waits.items()} == {
+            "completed": (1, 0.25),
+            "cancelled": (1, 0.25),
+            "failed": (2, 0.5),
+            "expired": (1, 0.5),
+        }
+        assert [point.count for point in found["purgatory.operation.late.duration"].values()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [([], {}, "takes the purgatories"), (["a", "a"], {}, "same"), (["a"], {"hot_keys": -1}, "hot_keys")],
+)
+async def test_bad_input_is_refused(names: list[str], options: dict[str, Any], message: str) -> None:
+    """Nothing to report, names that cannot be told apart, and bad numbers are a ValueError."""
+    purgatories = [Purgatory[Wait](name, clock=VirtualClock()) for name in names]
+    with pytest.raises(ValueError, match=message):
+        otel.observe(*purgatories, **options)
+
+
+def scrape() -> str:
+    """One real scrape over HTTP, as Prometheus does it."""
+    server, thread = start_http_server(0, addr="127.0.0.1")
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+async def test_the_dashboard_asks_for_metrics_that_a_real_scrape_has() -> None:
+    """Every metric name in the Grafana dashboard is in the answer of the Prometheus exporter."""
+    prometheus = PrometheusMetricReader()
+    clock = VirtualClock()
+    try:
+        provided = meter(prometheus)
+        async with Purgatory[Wait]("fetch", clock=clock, observers=[otel.Durations(provided)]) as purgatory:
+            otel.observe(purgatory, meter=provided, hot_keys=3)
+            purgatory.try_complete_else_watch(Wait(1.0), ["a"])
+            purgatory.try_complete_else_watch(Wait(None), ["b"])
+            await clock.advance(2.0)
+            page = await asyncio.to_thread(scrape)
+    finally:
+        prometheus.shutdown()
+    assert not [collector for collector in REGISTRY._collector_to_names if "Custom" in type(collector).__name__]
+    offered = set(re.findall(r"^(purgatory_\w+)\{", page, re.MULTILINE))
+    dashboard = json.loads((DOCS / "metrics" / "grafana-dashboard.json").read_text())
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", [])
+        for name in re.findall(r"\bpurgatory_\w+", target["expr"])
+        if name not in ("purgatory_name", "purgatory_outcome", "purgatory_key")
+    }
+    assert len(asked) >= 8
+    assert asked <= offered, f"not offered: {sorted(asked - offered)}; offered: {sorted(offered)}"
+
+
+def test_the_table_in_the_documentation_is_complete() -> None:
+    """Every instrument that the module makes is in its own table."""
+    source = Path(otel.__file__).read_text()
+    made = set(re.findall(r'"(purgatory\.(?:operation|watch|key|observer|timer)\.[a-z.]+)"', source))
+    documented = set(re.findall(r"``(purgatory\.[a-z.]+)``", otel.__doc__ or ""))
+    assert made - {"purgatory.operation.wait.duration", "purgatory.operation.late.duration"} <= documented
