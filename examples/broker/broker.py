@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from examples.group import GroupCoordinator
 from purgatory import Purgatory, Statistics, SystemTimer
+from purgatory.clock import Clock
 
 from .offsets import Offsets
 from .partition import Partition
@@ -33,17 +34,18 @@ __all__ = ["Broker"]
 class Broker:
     """One broker, the leader of all its partitions and the coordinator of all groups.
 
-    ``node_id``, ``host``, ``port``: what it tells clients about itself; the server sets the port.
+    ``node_id``, ``host``, ``port``: what it tells clients about itself; the server sets the port.  ``clock``: of its
+    timer.
     """
 
     node_id = 1
     cluster_id = "purgatory-example"
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, *, clock: Clock | None = None) -> None:
         self.settings = settings = Settings() if settings is None else settings
         self.host = settings.advertised_host or settings.host
         self.port = settings.port
-        self.timer = SystemTimer()
+        self.timer = SystemTimer(clock=clock)
         self.produce: Purgatory[Any] = Purgatory("produce", timer=self.timer)
         self.fetch: Purgatory[Any] = Purgatory("fetch", timer=self.timer)
         self.delete_records: Purgatory[Any] = Purgatory("delete_records", timer=self.timer)
@@ -73,13 +75,10 @@ class Broker:
         own = (self.produce, self.fetch, self.delete_records)
         return [purgatory.statistics() for purgatory in (*own, *self.groups.purgatories)]
 
-    def _moved(self, partition: Partition) -> None:
-        """A watermark has moved, the leader epoch has changed or the partition is gone: see who waited for it."""
+    def _moved(self, partition: Partition, everyone: bool) -> None:
+        """A watermark has moved: see who waited for that.  ``everyone``: an error may end any wait, so no threshold."""
         key = partition.key
-        if partition.gone:
-            for purgatory in (self.produce, self.fetch, self.delete_records):
-                purgatory.check_and_complete(key)
-            return
-        self.produce.check_and_complete(key, partition.high_watermark)
-        self.fetch.check_and_complete(key, partition.high_watermark)
-        self.delete_records.check_and_complete(key, partition.low_watermark)
+        high, low = (None, None) if everyone else (partition.high_watermark, partition.low_watermark)
+        self.produce.check_and_complete(key, high)
+        self.fetch.check_and_complete(key, high)
+        self.delete_records.check_and_complete(key, low)

@@ -119,8 +119,7 @@ class Log:
                 if batch.max_timestamp >= timestamp and batch.last_offset >= self.start_offset:
                     if batch.last_offset >= below:
                         return None
-                    offset, found = search_timestamp(batch, timestamp)
-                    return max(offset, self.start_offset), found
+                    return search_timestamp(batch, timestamp, self.start_offset)
         return None
 
     def delete_before(self, offset: int) -> None:

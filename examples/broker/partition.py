@@ -9,9 +9,10 @@ from .producers import Producers
 from .records import Batch, placed
 from .settings import Settings
 
-__all__ = ["Key", "Partition"]
+__all__ = ["Key", "Moved", "Partition"]
 
 Key = tuple[str, int]
+Moved = Callable[["Partition", bool], object]
 
 
 class Follower:
@@ -29,13 +30,12 @@ class Partition:
     """One partition of a topic.
 
     ``high_watermark``: what all replicas have; consumers read up to here.  ``low_watermark``: what all replicas have
-    deleted.  ``moved`` is called whenever one of them has changed.  ``stalled``: its followers copy nothing.
-    ``gone``: its topic has been deleted.  ``key``: what requests that wait for it are parked on.
+    deleted.  ``moved`` is called whenever one of them has changed, and with True when something else has that everyone
+    who waits must know.  ``stalled``: its followers copy nothing.  ``gone``: its topic has been deleted.  ``key``: what
+    requests that wait for it are parked on.
     """
 
-    def __init__(
-        self, key: Key, followers: int, settings: Settings, timer: SystemTimer, moved: Callable[["Partition"], object]
-    ) -> None:
+    def __init__(self, key: Key, followers: int, settings: Settings, timer: SystemTimer, moved: Moved) -> None:
         self.key = key
         self.log = Log(settings.segment_bytes)
         self.leader_epoch = 0
@@ -74,7 +74,12 @@ class Partition:
     def elect(self) -> None:
         """A new leader epoch: whoever knows only the old one is fenced."""
         self.leader_epoch += 1
-        self._moved(self)
+        self._moved(self, True)
+
+    def delete(self) -> None:
+        """Its topic is deleted."""
+        self.gone = True
+        self._moved(self, True)
 
     def resume(self) -> None:
         """Let the followers of a stalled partition copy from now on."""
@@ -109,4 +114,4 @@ class Partition:
         low = min([self.log.start_offset, *[follower.start_offset for follower in self._followers]])
         if high != self.high_watermark or low != self.low_watermark:
             self.high_watermark, self.low_watermark = high, low
-            self._moved(self)
+            self._moved(self, False)

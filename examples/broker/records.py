@@ -61,8 +61,9 @@ def parse_batch(data: bytes | None, max_bytes: int) -> Batch:
     head = _HEADER.unpack_from(data)
     _, length, _, _, checksum, attributes, last_delta, _, max_timestamp, producer, epoch, sequence, count = head
     if length + _OVERHEAD != len(data):
+        several = _HEADER.size <= length + _OVERHEAD < len(data)
         what = f"one batch per partition: it says {length + _OVERHEAD} bytes and {len(data)} came"
-        raise Rejected(Code.INVALID_RECORD if 0 < length + _OVERHEAD < len(data) else Code.CORRUPT_MESSAGE, what)
+        raise Rejected(Code.INVALID_RECORD if several else Code.CORRUPT_MESSAGE, what)
     if crc32c(memoryview(data)[_CHECKED_FROM:]) != checksum:
         raise Rejected(Code.CORRUPT_MESSAGE, "the checksum is wrong")
     if count < 1 or last_delta != count - 1:
@@ -85,26 +86,27 @@ def placed(batch: Batch, base_offset: int, leader_epoch: int) -> Batch:
     return batch._replace(data=bytes(data), base_offset=base_offset, last_offset=base_offset + batch.number - 1)
 
 
-def search_timestamp(batch: Batch, timestamp: int) -> tuple[int, int]:
-    """Offset and timestamp of the first record that is not older.  ``batch.max_timestamp`` must not be older.
+def search_timestamp(batch: Batch, timestamp: int, start_offset: int = 0) -> tuple[int, int]:
+    """Offset and timestamp of the first record from ``start_offset`` on that is not older.
 
-    Exact where the batch is uncompressed.  Else, or if the records cannot be read, the batch's first offset: what a
-    client has compressed may unpack to a thousand times its size, and a broker need not find out.
+    ``batch.max_timestamp`` must not be older.  Exact where the batch is uncompressed.  Else, or if the records cannot
+    be read, the batch's first offset: what a client has compressed may unpack to a thousand times its size, and a
+    broker need not find out.
     """
     if batch.codec == 0:
         try:
-            found = _first_not_older(batch.data, timestamp)
+            found = _first_not_older(batch.data, timestamp, start_offset)
         except Exception:  # the producer's bytes: whatever is wrong with them, the batch stands
             found = None
         if found is not None:
             return found
-    return batch.base_offset, batch.max_timestamp
+    return max(batch.base_offset, start_offset), batch.max_timestamp
 
 
-def _first_not_older(data: bytes, timestamp: int) -> tuple[int, int] | None:
+def _first_not_older(data: bytes, timestamp: int, start_offset: int) -> tuple[int, int] | None:
     records: Any = MemoryRecords(data)
     while records.has_next():
         for record in records.next_batch():
-            if record.timestamp >= timestamp:
+            if record.timestamp >= timestamp and record.offset >= start_offset:
                 return record.offset, record.timestamp
     return None

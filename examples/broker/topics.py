@@ -1,12 +1,12 @@
 """The topics: created, found, deleted."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from purgatory import SystemTimer
 
 from .codes import Code
-from .partition import Partition
+from .partition import Moved, Partition
 from .settings import Settings
 
 __all__ = ["Refused", "Topic", "Topics"]
@@ -31,9 +31,9 @@ class Topic:
 
 
 class Topics:
-    """All topics by name.  ``moved``: called for a partition whose watermarks have changed, or that is gone."""
+    """All topics by name.  ``moved``: as a :class:`Partition` calls it."""
 
-    def __init__(self, settings: Settings, timer: SystemTimer, moved: Callable[[Partition], object]) -> None:
+    def __init__(self, settings: Settings, timer: SystemTimer, moved: Moved) -> None:
         self._settings = settings
         self._timer = timer
         self._moved = moved
@@ -87,8 +87,7 @@ class Topics:
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         self._partitions -= len(topic.partitions)
         for partition in topic.partitions:
-            partition.gone = True
-            self._moved(partition)
+            partition.delete()
 
     def _make(self, name: str, index: int, followers: int) -> Partition:
         return Partition((name, index), followers, self._settings, self._timer, self._moved)
