@@ -31,6 +31,7 @@ CORE = [
     "timekeeper",
     "desk",
     "room",
+    "timeouts",
 ]
 
 

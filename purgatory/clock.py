@@ -43,6 +43,10 @@ class Clock:
         """
         return self.now_ms() + 1
 
+    def time(self) -> float:
+        """The time in seconds, not earlier than it is: a deadline may be counted from here."""
+        return self.ceil_ms() / 1000
+
     def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
         """Have ``callback`` called in the running event loop at ``when_ms`` or somewhat later.
 
@@ -72,6 +76,9 @@ class MonotonicClock(Clock):
 
     def ceil_ms(self) -> int:
         return int(self._read() * 1000.0) + 1
+
+    def time(self) -> float:
+        return self._read()
 
     def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
         loop = asyncio.get_running_loop()

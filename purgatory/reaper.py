@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Self
 from .clock import Alarm, Clock
 from .errors import PurgatoryClosed
 from .timekeeper import FAR_MS, Timekeeper
+from .timeouts import Timeout, checked
 from .timer.task import TimerTask
 from .units import duration_ms
 
@@ -230,6 +231,28 @@ class SystemTimer(Timekeeper):
         self.add(deadline)
         future.add_done_callback(deadline.withdraw)
         return future
+
+    def time(self) -> float:
+        """The time in seconds on the timer's clock: what ``timeout_at`` and ``Timeout.when()`` count in."""
+        return self.clock.time()
+
+    def timeout(self, delay: float | None) -> Timeout:
+        """``asyncio.timeout`` on the wheel: cancel the block after ``delay`` seconds and raise TimeoutError from it.
+
+        ::
+
+            async with timer.timeout(5.0) as deadline:
+                await answer()
+                deadline.reschedule(timer.time() + 5.0)
+
+        None (or infinity): no deadline; one that has passed cancels the block at its first await.  Entering it starts
+        the timer, and raises PurgatoryClosed if it is closed.  See :class:`purgatory.timeouts.Timeout`.
+        """
+        return Timeout(self, None if delay is None else self.clock.time() + checked(delay, "delay"))
+
+    def timeout_at(self, when: float | None) -> Timeout:
+        """:meth:`timeout` with the deadline itself, in seconds of the timer's clock (see :meth:`time`)."""
+        return Timeout(self, None if when is None else checked(when, "when"))
 
     # Inside
 
