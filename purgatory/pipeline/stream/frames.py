@@ -1,0 +1,116 @@
+"""From frames of rows to frames of outcomes: functions DataFrame -> DataFrame, for ``.transform``."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+from .processor import GroupProcessor
+from .records import DEAD, DEAD_MARK, OUTCOME, OUTPUT
+from .rows import LAST_MS
+
+__all__ = [
+    "ROW_COLUMNS",
+    "dead_columns",
+    "dead_letters",
+    "end_columns",
+    "for_groups",
+    "outcomes",
+    "prepared",
+    "row_texts",
+    "streamed",
+]
+
+ROW_COLUMNS: Final = (
+    "kind STRING, ts_ms LONG, seq LONG, `group` STRING, op_id STRING, keys ARRAY<STRING>, condition STRING,"
+    " timeout_ms LONG, deadline_ms LONG, key STRING, value DOUBLE"
+)
+_HEAD: Final = "kind STRING, ts_ms LONG, `group` STRING"
+
+
+def row_texts(rows: DataFrame) -> DataFrame:
+    """Rows in columns (see :mod:`purgatory.pipeline.stream.rows`) as JSON texts, in a column ``value``."""
+    return rows.select(F.to_json(F.struct(*rows.columns)).alias("value"))
+
+
+def prepared(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
+    """Rows as JSON texts, in a column ``value`` -> ``kind``, ``group``, ``event_time``, ``line``.
+
+    A row without a group or a time, or one that is more than ``max_ahead`` seconds ahead of the wall clock, gets no
+    ``event_time``: it is a dead letter.  A single row from the far future would move the watermark past everyone else.
+    """
+    known = texts.select(F.col("value").cast("string").alias("text")).select(
+        "text", F.from_json(F.col("text"), _HEAD).alias("head")
+    )
+    kind, group, ts_ms = F.col("head.kind"), F.col("head.group"), F.col("head.ts_ms")
+    reason = (
+        F.when(ts_ms.isNull(), F.lit("it is no JSON object with a whole number ts_ms"))
+        .when((ts_ms < 1) | (ts_ms > LAST_MS), F.lit("ts_ms is no time between 1970 and the year 9999"))
+        .when((kind.isNull() | (kind != "heartbeat")) & (F.coalesce(group, F.lit("")) == ""), F.lit("group is missing"))
+    )
+    if max_ahead is not None:
+        ahead = ts_ms > F.unix_millis(F.current_timestamp()) + F.lit(int(max_ahead * 1000))
+        reason = reason.when(ahead, F.lit(f"ts_ms is more than {max_ahead:g} s ahead of the clock"))
+    # A line break in JSON stands between its tokens only, where a space does as well.
+    one_line = F.translate(F.col("text"), "\r\n", "  ")
+    good = F.concat(ts_ms.cast("string"), F.lit(" "), one_line)
+    bad = F.concat(F.lit(DEAD_MARK), F.col("reason"), F.lit("\n"), F.coalesce(F.col("text"), F.lit("")))
+    return known.withColumn("reason", reason).select(
+        kind.alias("kind"),
+        F.coalesce(group, F.lit("")).alias("group"),
+        F.when(F.col("reason").isNull(), F.timestamp_millis(ts_ms)).alias("event_time"),
+        F.when(F.col("reason").isNull(), good).otherwise(bad).alias("line"),
+    )
+
+
+def for_groups(rows: DataFrame) -> DataFrame:
+    """What :func:`prepared` made, without heartbeats.
+
+    They have moved the watermark by being read.  The condition looks at ``event_time`` so that the optimizer leaves it
+    above the watermark: below it the heartbeats would be gone before they are seen.
+    """
+    heartbeat = F.coalesce(F.col("kind"), F.lit("")) == "heartbeat"
+    return rows.filter(~heartbeat | F.col("event_time").isNull()).select("group", "event_time", "line")
+
+
+def streamed(rows: DataFrame, delay: float, modules: tuple[str, ...] = ()) -> DataFrame:
+    """A stream of what :func:`prepared` made -> a stream of records (:mod:`purgatory.pipeline.stream.records`).
+
+    ``delay``: how many seconds a row may come later than one that happened after it.
+    """
+    return (
+        rows.withWatermark("event_time", f"{int(delay * 1000)} milliseconds")
+        .transform(for_groups)
+        .groupBy("group")
+        .transformWithState(
+            statefulProcessor=GroupProcessor(modules),
+            outputStructType=OUTPUT,
+            outputMode="Append",
+            timeMode="EventTime",
+        )
+    )
+
+
+def outcomes(records: DataFrame) -> DataFrame:
+    """The ends among the records, with times as timestamps."""
+    return records.filter(F.col("record") == OUTCOME).select("group", *end_columns())
+
+
+def dead_letters(records: DataFrame) -> DataFrame:
+    """The rows among the records that could not be handled."""
+    return records.filter(F.col("record") == DEAD).select("group", *dead_columns())
+
+
+def end_columns() -> list[Column]:
+    """The columns of an end, from those of a record."""
+    times = [_time("parked_ms", "parked_at"), _time("finished_ms", "finished_at"), _time("deadline_ms", "deadline")]
+    return [F.col("op_id"), F.col("outcome"), *times, F.col("error")]
+
+
+def dead_columns() -> list[Column]:
+    """The columns of a dead letter, from those of a record."""
+    return [F.col("error").alias("reason"), F.col("text")]
+
+
+def _time(name: str, alias: str) -> Column:
+    return F.timestamp_millis(F.col(name)).alias(alias)

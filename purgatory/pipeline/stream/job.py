@@ -1,0 +1,244 @@
+"""The streaming job: a source, the groups, a sink, and a line of progress per batch."""
+
+import importlib
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+from pyspark.sql.streaming.query import StreamingQuery
+
+from purgatory.errors import PurgatoryError
+
+from .frames import ROW_COLUMNS, prepared, row_texts, streamed
+from .processor import STATE_NAME
+from .sinks import DirectorySink, KafkaSink, Sink, Tally, observed, tally_of
+
+__all__ = [
+    "BatchLine",
+    "LateRows",
+    "Settings",
+    "StreamFailed",
+    "load_conditions",
+    "make_sink",
+    "read_batch",
+    "read_stream",
+    "run",
+]
+
+_POLL_S = 0.2  # how often to look whether a batch is done; it only delays the line
+
+
+class StreamFailed(PurgatoryError):
+    """The stream has stopped on an error; nothing of the batch in which it happened counts as done."""
+
+
+class LateRows(PurgatoryError):
+    """Rows came later than the delay allows, were dropped, and the job was told to stop then."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a job is to do.
+
+    ``source``, ``out``: a directory, or ``kafka``.  ``form``: of the files in the source, ``parquet`` or ``json`` (one
+    object per line).  ``delay``, ``max_ahead``: seconds, see :func:`streamed` and :func:`prepared`.  ``trigger``:
+    seconds between two batches; None: what is there now, and then stop.  ``modules``: see :class:`GroupProcessor`.
+    """
+
+    source: str
+    out: str
+    checkpoint: Path
+    form: str = "parquet"
+    delay: float = 10.0
+    max_ahead: float | None = 86_400.0
+    trigger: float | None = None
+    files_per_batch: int | None = None
+    fail_on_late: bool = False
+    modules: tuple[str, ...] = ()
+    source_options: Mapping[str, str] = field(default_factory=dict)
+    sink_options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """What is said about a batch.  ``lag``: how many seconds the watermark is behind the newest row of it."""
+
+    batch: int
+    rows: int
+    outcomes: int
+    dead: int
+    live: int
+    lag: float | None
+    dropped: int
+    seconds: float
+
+    def __str__(self) -> str:
+        lag = "   -  " if self.lag is None else f"{self.lag:6.1f}"
+        return (
+            f"batch {self.batch:>6}  rows {self.rows:>9,}  outcomes {self.outcomes:>9,}  dead {self.dead:>6,}"
+            f"  live {self.live:>9,}  lag {lag} s  dropped {self.dropped:>6,}  {self.seconds:6.1f} s"
+        )
+
+
+def read_stream(spark: SparkSession, settings: Settings) -> DataFrame:
+    """The source as a stream of JSON texts, in a column ``value``."""
+    reader = spark.readStream.options(**settings.source_options)
+    if settings.source == "kafka":
+        return reader.format("kafka").load().select(F.col("value").cast("string"))
+    if settings.files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", settings.files_per_batch)
+    if settings.form == "json":
+        return reader.text(settings.source)
+    return row_texts(reader.schema(ROW_COLUMNS).parquet(settings.source))
+
+
+def read_batch(spark: SparkSession, source: str, form: str = "parquet") -> DataFrame:
+    """A directory as a batch of JSON texts, in a column ``value``."""
+    if form == "json":
+        return spark.read.text(source)
+    return row_texts(spark.read.schema(ROW_COLUMNS).parquet(source))
+
+
+def make_sink(settings: Settings) -> Sink:
+    """The sink that the settings name.  ValueError where its directory belongs to another run."""
+    if settings.out == "kafka":
+        return KafkaSink(settings.sink_options)
+    directory = Path(settings.out)
+    if any(directory.glob("batch=*")) and not (settings.checkpoint / "offsets").exists():
+        raise ValueError(
+            f"{directory} holds the batches of another run, and {settings.checkpoint} is not its checkpoint:"
+            " name that checkpoint to go on, or an empty directory to begin"
+        )
+    return DirectorySink(directory)
+
+
+def load_conditions(modules: Iterable[str]) -> None:
+    """Import what registers conditions.  ValueError if it cannot be done: better here than on every worker."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(f"the module {module!r} with conditions cannot be imported: {error}") from error
+
+
+def run(spark: SparkSession, settings: Settings, tell: Callable[[BatchLine], None]) -> int:
+    """Run the job until its source is exhausted (without a trigger), or without end; return how many rows were dropped.
+
+    :class:`LateRows` if rows were dropped and ``fail_on_late`` is set; :class:`StreamFailed` if the query fails.
+    """
+    load_conditions(settings.modules)
+    sink = make_sink(settings)
+    return _Run(spark, settings, sink, tell).go()
+
+
+class _Run:
+    """One run of the query."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, sink: Sink, tell: Callable[[BatchLine], None]) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.sink = sink
+        self.tell = tell
+        self.tallies: dict[int, Tally] = {}
+        self.told = -1
+        self.dropped = 0
+        self.query: StreamingQuery | None = None
+        self.live = _live_before(spark, settings.checkpoint)
+
+    def go(self) -> int:
+        settings = self.settings
+        rows = prepared(read_stream(self.spark, settings), settings.max_ahead)
+        writer = (
+            streamed(rows, settings.delay, settings.modules)
+            .writeStream.foreachBatch(self._write)
+            .option("checkpointLocation", str(settings.checkpoint))
+        )
+        if settings.trigger is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{int(settings.trigger * 1000)} milliseconds")
+        query = self.query = writer.start()
+        try:
+            while query.isActive:
+                time.sleep(_POLL_S)
+                self._look()
+            query.awaitTermination()
+            self._look()
+        except StreamingQueryException as error:
+            self._look()
+            raise StreamFailed(_cause(error)) from error
+        finally:
+            query.stop()
+        return self.dropped
+
+    def _write(self, records: DataFrame, batch: int) -> None:
+        if self.settings.fail_on_late and self.query is not None:
+            # Progress of a batch is known only after it: look before the next one is written.
+            late = sum(_dropped(progress) for progress in self.query.recentProgress if progress["batchId"] < batch)
+            if late:
+                raise LateRows(f"{late} rows came too late")
+        counted, observation = observed(records)
+        self.sink.write(counted, batch)
+        self.tallies[batch] = tally_of(observation)
+
+    def _look(self) -> None:
+        """Say what is new, once per batch; stop at the first dropped row if that is wanted."""
+        assert self.query is not None
+        for progress in self.query.recentProgress:
+            batch = int(progress["batchId"])
+            if batch > self.told and batch in self.tallies:
+                self.told = batch
+                self.tell(self._line(json.loads(progress.json), self.tallies.pop(batch)))
+        if self.dropped and self.settings.fail_on_late:
+            self.query.stop()
+            raise LateRows(
+                f"{self.dropped} rows came more than {self.settings.delay:g} s late and were dropped:"
+                " a greater delay would have waited for them"
+            )
+
+    def _line(self, progress: dict[str, Any], tally: Tally) -> BatchLine:
+        dropped = _dropped(progress)
+        self.dropped += dropped
+        self.live += tally.live
+        return BatchLine(
+            int(progress["batchId"]),
+            int(progress["numInputRows"]),
+            tally.outcomes,
+            tally.dead,
+            self.live,
+            _lag(progress.get("eventTime", {})),
+            dropped,
+            int(progress["durationMs"].get("triggerExecution", 0)) / 1000,
+        )
+
+
+def _live_before(spark: SparkSession, checkpoint: Path) -> int:
+    """How many operations wait in the checkpoint that the run goes on from."""
+    if not any((checkpoint / "commits").glob("[0-9]*")):
+        return 0
+    state = spark.read.format("statestore").option("stateVarName", STATE_NAME).load(str(checkpoint))
+    row = state.agg(F.sum("value.live")).first()
+    return 0 if row is None or row[0] is None else int(row[0])
+
+
+def _dropped(progress: Mapping[str, Any]) -> int:
+    return sum(int(operator["numRowsDroppedByWatermark"]) for operator in progress["stateOperators"])
+
+
+def _lag(times: Mapping[str, str]) -> float | None:
+    if "max" not in times or "watermark" not in times:
+        return None
+    newest, watermark = (datetime.fromisoformat(times[name]) for name in ("max", "watermark"))
+    return None if watermark.timestamp() == 0 else (newest - watermark).total_seconds()
+
+
+def _cause(error: StreamingQueryException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else "the query failed"

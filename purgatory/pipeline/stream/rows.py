@@ -1,0 +1,140 @@
+"""The rows of a stream: what may be in them, and the order in which they happen.  Pure.
+
+=============  ==========================================================================================
+column         meaning
+=============  ==========================================================================================
+``kind``       ``park``, ``signal``, ``cancel`` or ``heartbeat``
+``ts_ms``      when it happened, in whole milliseconds since 1970 (1970 to 9999)
+``seq``        the order within one millisecond of one group; 0 where it is not given
+``group``      where it belongs: an operation, its keys and their signals are of one group
+``op_id``      park, cancel: the operation, unique within its group while it waits
+``keys``       park: the keys it waits on, at least one
+``condition``  park: what it waits for, see :mod:`purgatory.conditions`
+``timeout_ms`` park: how long it waits at most; or
+``deadline_ms`` park: until when; neither: without end
+``key``        signal: the key that something has happened on
+``value``      signal: a number, where the condition wants one
+=============  ==========================================================================================
+
+**Order.**  Rows happen in the order of ``(ts_ms, seq)``.  Two rows of one group that have both in common are ordered by
+their content, so that every engine orders them alike; number your rows if it matters.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from purgatory.conditions import parse
+
+__all__ = ["KINDS", "LAST_MS", "BadRow", "Row", "parse_row", "read_row"]
+
+KINDS = ("park", "signal", "cancel", "heartbeat")
+LAST_MS = 253_402_300_799_999  # the last millisecond of the year 9999, where the calendars of most engines end
+
+
+class BadRow(ValueError):
+    """A row that cannot be meant; the text says what is wrong with it."""
+
+
+class Row:
+    """A row that has been checked."""
+
+    __slots__ = ("condition", "deadline_ms", "key", "keys", "kind", "op_id", "order", "ts_ms", "value")
+
+    def __init__(self, kind: str, ts_ms: int, seq: int) -> None:
+        self.kind = kind
+        self.ts_ms = ts_ms
+        self.op_id = ""
+        self.keys: tuple[str, ...] = ()
+        self.condition = ""
+        self.deadline_ms: int | None = None
+        self.key = ""
+        self.value: float | None = None
+        self.order: tuple[Any, ...] = (ts_ms, seq, kind)
+
+    def __repr__(self) -> str:
+        return f"<Row {self.kind} {self.op_id or self.key} at {self.ts_ms}>"
+
+
+def read_row(text: str) -> Row:
+    """The row that a JSON object describes.  :class:`BadRow` if it is none."""
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadRow("it is no JSON") from None
+    if not isinstance(fields, dict):
+        raise BadRow("it is no JSON object")
+    return parse_row(fields)
+
+
+def parse_row(fields: Mapping[str, Any]) -> Row:
+    """Check a row.  :class:`BadRow` says what is wrong; columns that the kind has no use for are not looked at."""
+    kind = fields.get("kind")
+    if kind not in KINDS:
+        raise BadRow(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
+    seq = fields.get("seq")
+    row = Row(kind, _time(fields, "ts_ms"), 0 if seq is None else _whole(seq, "seq"))
+    if kind == "park":
+        _read_park(row, fields)
+    elif kind == "signal":
+        row.key = _text(fields, "key")
+        row.value = _value(fields.get("value"))
+        row.order += (row.key, row.value is not None, row.value or 0)
+    elif kind == "cancel":
+        row.op_id = _text(fields, "op_id")
+        row.order += (row.op_id,)
+    return row
+
+
+def _read_park(row: Row, fields: Mapping[str, Any]) -> None:
+    row.op_id = _text(fields, "op_id")
+    keys = fields.get("keys")
+    if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, str) for key in keys):
+        raise BadRow(f"keys is a list of at least one text, not {keys!r}")
+    row.keys = tuple(dict.fromkeys(keys))
+    row.condition = _text(fields, "condition")
+    try:
+        parse(row.condition)
+    except ValueError as error:
+        raise BadRow(f"condition: {error}") from None
+    timeout_ms, deadline_ms = fields.get("timeout_ms"), fields.get("deadline_ms")
+    if timeout_ms is not None and deadline_ms is not None:
+        raise BadRow("timeout_ms and deadline_ms are both given: one of them says it all")
+    if timeout_ms is not None:
+        if _whole(timeout_ms, "timeout_ms") < 0:
+            raise BadRow(f"timeout_ms is at least 0, not {timeout_ms}")
+        deadline_ms = row.ts_ms + timeout_ms
+    if deadline_ms is not None:
+        # A deadline that has passed when the operation parks is due at once, as everywhere in the house.
+        row.deadline_ms = max(_whole(deadline_ms, "deadline_ms"), row.ts_ms)
+        if row.deadline_ms > LAST_MS:
+            raise BadRow(f"the deadline {row.deadline_ms} lies beyond the year 9999: leave it out to wait without end")
+    row.order += (row.op_id, row.keys, row.condition, -1 if row.deadline_ms is None else row.deadline_ms)
+
+
+def _time(fields: Mapping[str, Any], name: str) -> int:
+    time_ms = _whole(fields.get(name), name)
+    if not 0 < time_ms <= LAST_MS:
+        raise BadRow(f"{name} is a time in milliseconds since 1970, up to the year 9999, not {time_ms}")
+    return time_ms
+
+
+def _whole(value: Any, name: str) -> int:
+    if type(value) is not int:
+        raise BadRow(f"{name} is a whole number, not {value!r}")
+    return value
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadRow(f"{name} is a text, not {value!r}")
+    return value
+
+
+def _value(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1e308 <= value <= 1e308:
+        raise BadRow(f"value is a finite number, not {value!r}")
+    return value

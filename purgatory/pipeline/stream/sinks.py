@@ -1,0 +1,102 @@
+"""Where records go: a directory of Parquet files, one part of it per batch, or a Kafka topic."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+from .frames import dead_columns, end_columns
+from .records import DEAD, LIVE, OUTCOME, OUTPUT
+
+__all__ = ["DirectorySink", "KafkaSink", "Sink", "Tally", "observed", "read_records"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What one batch did: ends, dead letters, and by how many more operations wait."""
+
+    outcomes: int
+    dead: int
+    live: int
+
+
+class Sink(Protocol):
+    """Takes the records of one batch; taking the same batch again must not double it, where the target can do so."""
+
+    def write(self, records: DataFrame, batch: int) -> None:
+        """Write them."""
+
+
+def observed(records: DataFrame) -> tuple[DataFrame, Observation]:
+    """The records, counted while they are written."""
+    observation = Observation()
+    ended, dead = F.count_if(F.col("record") == OUTCOME), F.count_if(F.col("record") == DEAD)
+    return records.observe(observation, ended.alias("ended"), dead.alias("dead"), F.sum("live").alias("parked")), (
+        observation
+    )
+
+
+def tally_of(observation: Observation) -> Tally:
+    """What was counted; to be asked for after the write."""
+    counted: dict[str, Any] = observation.get
+    return Tally(counted["ended"], counted["dead"], (counted["parked"] or 0) - counted["ended"])
+
+
+class DirectorySink:
+    """``DIR/batch=N/record=outcome/*.parquet`` and ``.../record=dead/*.parquet``.
+
+    A batch that is done again after a crash replaces its directory, so each record is there once, for every reader.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def write(self, records: DataFrame, batch: int) -> None:
+        path = f"{self.directory}/batch={batch:09}"
+        kept = records.filter(F.col("record") != LIVE).drop("live")
+        kept.write.partitionBy("record").mode("overwrite").parquet(path)
+
+    def __repr__(self) -> str:
+        return str(self.directory)
+
+
+class KafkaSink:
+    """Topics: the key of a message is the group, its value a JSON object.  At least once, as Spark's Kafka sink is.
+
+    ``options`` go to the sink; among them ``topic`` for outcomes and ``dead_topic`` for dead letters (``topic`` with
+    ``.dead`` behind it unless given).
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        if not options.get("topic") or not options.get("kafka.bootstrap.servers"):
+            raise ValueError("the kafka sink needs --sink-option kafka.bootstrap.servers=... and topic=...")
+        self.options = dict(options)
+        self.topic = self.options.pop("topic")
+        self.dead_topic = self.options.pop("dead_topic", f"{self.topic}.dead")
+
+    def write(self, records: DataFrame, batch: int) -> None:
+        self.messages(records).write.format("kafka").options(**self.options).save()
+
+    def messages(self, records: DataFrame) -> DataFrame:
+        """``topic``, ``key``, ``value`` of each message, in one pass over the records."""
+        is_end = F.col("record") == OUTCOME
+        end = F.to_json(F.struct("group", *end_columns()))
+        dead = F.to_json(F.struct("group", *dead_columns()))
+        return records.filter(F.col("record") != LIVE).select(
+            F.when(is_end, F.lit(self.topic)).otherwise(F.lit(self.dead_topic)).alias("topic"),
+            F.col("group").alias("key"),
+            F.when(is_end, end).otherwise(dead).alias("value"),
+        )
+
+    def __repr__(self) -> str:
+        return f"kafka {json.dumps([self.topic, self.dead_topic])}"
+
+
+def read_records(spark: SparkSession, directory: Path) -> DataFrame:
+    """The records that a :class:`DirectorySink` has written, for ``outcomes`` and ``dead_letters``."""
+    schema = ", ".join(column for column in OUTPUT.split(", ") if not column.startswith("live"))
+    return spark.read.schema(f"{schema}, batch LONG").parquet(str(directory))

@@ -1,0 +1,90 @@
+"""Random traces: rows for trials, tests and measurements, the same for the same seed."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from .rows import parse_row
+
+__all__ = ["BEGIN_MS", "disordered", "trace"]
+
+BEGIN_MS = 1_700_000_000_000
+
+_CONDITIONS = (
+    "count(1)", "count(2)", "count(3)", "all_keys", "all_keys(count(2))", "at_least(50)", "all_keys(at_least(30))",
+)  # fmt: skip
+
+
+def trace(
+    seed: int, groups: int, *, operations: int = 6, span_ms: int = 20_000, grid_ms: int = 50, heartbeat: bool = True
+) -> list[dict[str, Any]]:
+    """The rows of ``groups`` groups with ``operations`` operations each, in the order of their times.
+
+    Everything happens on a grid of ``grid_ms`` within ``span_ms``, deadlines too, so that ties are frequent: between
+    a signal and a deadline, between two deadlines, between rows.  With ``heartbeat`` a last row, of no group that
+    matters, stands a day after the end.
+    """
+    draw = random.Random(seed)  # noqa: S311 - a simulation draws numbers, not secrets
+    rows: list[dict[str, Any]] = []
+    for number in range(groups):
+        rows += _group(draw, f"group-{seed}-{number}", operations, span_ms, grid_ms)
+    rows.sort(key=_when)
+    for seq, row in enumerate(rows):
+        row["seq"] = seq
+    if heartbeat:
+        rows.append({"kind": "heartbeat", "ts_ms": BEGIN_MS + span_ms + 86_400_000, "seq": len(rows), "group": "-"})
+    return rows
+
+
+def _group(draw: random.Random, group: str, operations: int, span_ms: int, grid_ms: int) -> Iterator[dict[str, Any]]:
+    steps = span_ms // grid_ms
+    keys = [f"k{number}" for number in range(draw.choice((1, 2, 4)))]
+    for number in range(operations):
+        ts_ms = BEGIN_MS + draw.randrange(steps) * grid_ms
+        row: dict[str, Any] = {"kind": "park", "ts_ms": ts_ms, "group": group, "op_id": f"{group}/{number}"}
+        row["keys"] = draw.sample(keys, draw.randint(1, len(keys)))
+        row["condition"] = draw.choice(_CONDITIONS)
+        limit = draw.random()
+        if limit < 0.6:
+            row["timeout_ms"] = draw.randrange(steps // 4) * grid_ms
+        elif limit < 0.95:
+            row["deadline_ms"] = BEGIN_MS + draw.randrange(steps) * grid_ms
+        else:
+            row["condition"] = "count(1)"  # waits without end, for one of the signals below
+            yield _signal(BEGIN_MS + span_ms, group, row["keys"][0], None)
+        yield row
+        if draw.random() < 0.1:
+            yield {
+                "kind": "cancel",
+                "ts_ms": ts_ms + draw.randrange(steps // 4) * grid_ms,
+                "group": group,
+                "op_id": row["op_id"],
+            }
+    for _ in range(operations * 2):
+        value = draw.choice((None, draw.randrange(100), draw.random() * 100))
+        yield _signal(BEGIN_MS + draw.randrange(steps) * grid_ms, group, draw.choice(keys), value)
+
+
+def _signal(ts_ms: int, group: str, key: str, value: float | None) -> dict[str, Any]:
+    return {"kind": "signal", "ts_ms": ts_ms, "group": group, "key": key, "value": value}
+
+
+def _when(row: dict[str, Any]) -> tuple[Any, ...]:
+    return (row["ts_ms"], row["group"], row["kind"] != "park", json.dumps(row))
+
+
+def disordered(rows: list[dict[str, Any]], delay_ms: int, seed: int) -> list[dict[str, Any]]:
+    """The rows as they might arrive: each up to ``delay_ms`` after its time, so that none comes after a later one
+    by more than that."""
+    draw = random.Random(seed)  # noqa: S311
+    arriving = [(row["ts_ms"] + draw.randrange(delay_ms), number) for number, row in enumerate(rows)]
+    arriving.sort()
+    return [rows[number] for _, number in arriving]
+
+
+def checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each of which has been found to be good."""
+    for row in rows:
+        parse_row(row)
+    return rows

@@ -1,0 +1,212 @@
+"""Conditions: what they say, what they see, and that they travel."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from purgatory import Outcome, Purgatory
+from purgatory.conditions import AllKeys, AtLeast, Condition, ConditionalOperation, Count, parse, register, signal
+from purgatory.testing import VirtualClock
+
+
+@pytest.mark.parametrize(
+    "text", ["count(3)", "at_least(1500)", "at_least(-0.5)", "all_keys", "all_keys(count(2))", "all_keys(at_least(7))"]
+)
+def test_a_declaration_reads_as_it_is_written(text: str) -> None:
+    """The text of a parsed condition is the text that was parsed."""
+    assert str(parse(text)) == text
+    assert str(parse(f" {text} ")) == text
+
+
+def test_all_keys_is_one_signal_for_each() -> None:
+    """Three ways to say the same are the same."""
+    assert str(parse("all_keys()")) == str(parse("all_keys(count(1))")) == "all_keys"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cont(3)", "the condition 'cont' is unknown: "),
+        ("count", "count does not take such arguments"),
+        ("count(0)", "at least 1, not 0"),
+        ("count(1.5)", "whole number of signals, at least 1, not 1.5"),
+        ("count(1, 2)", "count does not take such arguments"),
+        ("at_least(1e999)", "at_least(value) takes a finite number, not inf"),
+        ("all_keys(3)", "all_keys takes a condition for one key"),
+        ("all_keys(all_keys)", "all_keys takes a condition for one key"),
+        ("3", "is a number, not a condition"),
+        ("count(n=3)", "is no condition"),
+        ("__import__('os')", "is no condition"),
+        ("count(3).n", "is no condition"),
+        ("count(3) or count(4)", "is no condition"),
+        ("", "is no condition"),
+        ("(" * 150, "is no condition"),
+        ("x" * 201, "at most 200 characters"),
+        (7, "a condition is a text such as 'count(3)', not 7"),
+    ],
+)
+def test_a_wrong_declaration_says_what_is_wrong(text: Any, said: str) -> None:
+    """ValueError, in words for the one who wrote it; nothing in it is executed."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse(text)
+
+
+async def _outcomes(condition: str, keys: list[str], signals: list[tuple[str, float | None]]) -> list[int]:
+    """How many operations each signal completed."""
+    async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+        operation = ConditionalOperation(condition, keys, timeout=5.0)
+        assert not purgatory.try_complete_else_watch(operation, operation.wanted)
+        done = [signal(purgatory, key, value) for key, value in signals]
+        purgatory._check()
+        return done
+
+
+@pytest.mark.parametrize(
+    ("condition", "signals", "done"),
+    [
+        ("count(2)", [("a", None), ("x", None), ("b", None), ("a", None)], [0, 0, 1, 0]),
+        ("at_least(10)", [("a", 9), ("b", None), ("b", 10)], [0, 0, 1]),
+        ("all_keys", [("a", None), ("a", None), ("b", None)], [0, 0, 1]),
+        ("all_keys(count(2))", [("a", None), ("b", None), ("b", 3), ("a", None)], [0, 0, 0, 1]),
+        ("all_keys(at_least(10))", [("a", 11), ("b", 9), ("a", 1), ("b", 10.0)], [0, 0, 0, 1]),
+    ],
+)
+async def test_a_condition_holds_with_the_signal_that_makes_it_hold(
+    condition: str, signals: list[tuple[str, float | None]], done: list[int]
+) -> None:
+    """Each condition sees the signals on its keys, in order, and no others."""
+    assert await _outcomes(condition, ["a", "b"], signals) == done
+
+
+async def test_the_result_says_whether_the_condition_held() -> None:
+    """True when it was completed, False when its time ran out."""
+    clock = VirtualClock()
+    async with Purgatory[ConditionalOperation]("test", clock=clock) as purgatory:
+        held, late = ConditionalOperation("count(1)", ["a"], 1.0), ConditionalOperation("count(1)", ["b"], 1.0)
+        for operation in (held, late):
+            purgatory.try_complete_else_watch(operation, operation.wanted)
+        signal(purgatory, "a")
+        await clock.advance(1.0)
+        assert (held.result(), late.result()) == (True, False)
+
+
+async def test_only_reached_thresholds_are_looked_at() -> None:
+    """A signal with a value does not touch the watchers that wait for a greater one."""
+
+    class Watched(AtLeast):
+        __slots__ = ("seen",)
+
+        def signal(self, state: Any, key: Any, value: float | None) -> Any:
+            seen.append(self.value)
+            return super().signal(state, key, value)
+
+    seen: list[float] = []
+    async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+        for number in range(100):
+            operation = ConditionalOperation(Watched(number), ["log"], 9.0)
+            purgatory.try_complete_else_watch(operation, operation.wanted)
+        plain = ConditionalOperation("count(1)", ["log"], 9.0)
+        purgatory.try_complete_else_watch(plain, plain.wanted)
+        assert signal(purgatory, "log", 2) == 4
+        assert sorted(seen) == [0, 1, 2]
+
+
+async def test_a_signal_from_inside_a_callback_is_seen_once() -> None:
+    """A callback that signals its own key adds one to what the others have seen, neither none nor two."""
+    async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+
+        class Echo(ConditionalOperation):
+            def on_complete(self) -> bool:
+                assert signal(purgatory, "k") == 0, "it runs before the outermost call returns, and counts there"
+                return True
+
+        echo = Echo("count(1)", ["k"], None)
+        counts = [ConditionalOperation(f"count({n})", ["k"], None) for n in (1, 2, 3)]
+        for operation in (echo, *counts):
+            purgatory.try_complete_else_watch(operation, operation.wanted)
+        assert signal(purgatory, "k") == 3
+        assert [operation.outcome for operation in counts] == [Outcome.COMPLETED, Outcome.COMPLETED, Outcome.PENDING]
+        assert counts[2].seen == 2
+        assert signal(purgatory, "k") == 1
+
+
+async def test_a_signal_that_nobody_waits_for_is_forgotten() -> None:
+    """Only what comes after the parking counts."""
+    async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+        assert signal(purgatory, "k", 100) == 0
+        operation = ConditionalOperation("at_least(1)", ["k"], 1.0)
+        assert not purgatory.try_complete_else_watch(operation, operation.wanted)
+
+
+@pytest.mark.parametrize("text", ["count(3)", "all_keys(count(2))", "all_keys(at_least(9))", "at_least(5)"])
+async def test_what_was_seen_goes_through_json_and_on(text: str) -> None:
+    """An operation taken up elsewhere, from its stored state, ends with the same signal."""
+    signals: list[tuple[str, float]] = [("a", 9), ("b", 4), ("a", 2), ("b", 9), ("a", 9), ("b", 9)]
+    expected = (await _outcomes(text, ["a", "b"], list(signals))).index(1)
+    for cut in range(1, expected + 1):
+        condition = parse(text)
+        seen: Any = condition.begin(("a", "b"))
+        for key, value in signals[:cut]:
+            seen = condition.signal(seen, key, value)
+        later = ConditionalOperation(text, ["a", "b"], None, seen=json.loads(json.dumps(seen)))
+        async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+            assert not purgatory.try_complete_else_watch(later, later.wanted)
+            assert [signal(purgatory, *one) for one in signals[cut:]].index(1) == expected - cut
+
+
+def test_a_registered_condition_is_called_by_its_name() -> None:
+    """A name means one factory, is refused to another, and its arguments are numbers and conditions."""
+
+    class Majority(Condition):
+        def __init__(self, of: int) -> None:
+            self.of = of
+
+        def begin(self, keys: tuple[Any, ...]) -> Any:
+            return []
+
+        def signal(self, state: Any, key: Any, value: float | None) -> Any:
+            return state if key in state else [*state, key]
+
+        def holds(self, state: Any) -> bool:
+            return len(state) * 2 > self.of
+
+    register("majority", Majority)
+    register("majority", Majority)
+    condition = parse("majority(3)")
+    assert isinstance(condition, Majority)
+    assert condition.of == 3
+    for bad in ("count", "majority"):
+        with pytest.raises(ValueError, match="registered already"):
+            register(bad, AllKeys)
+    with pytest.raises(ValueError, match="identifier"):
+        register("two words", Majority)
+    with pytest.raises(TypeError, match="factory"):
+        register("fine", 3)  # type: ignore[arg-type]
+
+
+def test_a_name_that_was_unknown_is_known_once_registered() -> None:
+    """An earlier refusal is not remembered."""
+    with pytest.raises(ValueError, match="unknown"):
+        parse("afterwards(2)")
+    register("afterwards", Count)
+    assert isinstance(parse("afterwards(2)"), Count)
+
+
+@pytest.mark.parametrize("keys", [[], "bare"])
+def test_keys_that_cannot_be_meant_are_refused(keys: Any) -> None:
+    """As everywhere: no keys are a ValueError, a bare text is a TypeError."""
+    with pytest.raises((TypeError, ValueError), match="keys is"):
+        ConditionalOperation("all_keys", keys, 1.0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), True, "7"])
+async def test_a_value_that_is_no_finite_number_is_refused(value: Any) -> None:
+    """ValueError, and nobody has seen anything."""
+    async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+        operation = ConditionalOperation("count(1)", ["k"], 1.0)
+        purgatory.try_complete_else_watch(operation, operation.wanted)
+        with pytest.raises(ValueError, match="finite number"):
+            signal(purgatory, "k", value)
+        assert operation.seen == 0

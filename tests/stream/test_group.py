@@ -1,0 +1,185 @@
+"""What happens in a group, and when."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", "4.2")
+
+from purgatory import conditions
+from purgatory.pipeline.stream.group import Ended, Group, line
+from purgatory.pipeline.stream.rows import LAST_MS, BadRow, parse_row, read_row
+
+
+def park(ts_ms: int, op_id: str = "a", seq: int = 0, **more: Any) -> dict[str, Any]:
+    return {
+        "kind": "park", "ts_ms": ts_ms, "seq": seq, "group": "g", "op_id": op_id, "keys": ["k"],
+        "condition": "count(1)", **more,
+    }  # fmt: skip
+
+
+def sign(ts_ms: int, seq: int = 0, key: str = "k", **more: Any) -> dict[str, Any]:
+    return {"kind": "signal", "ts_ms": ts_ms, "seq": seq, "group": "g", "key": key, **more}
+
+
+def happen(*rows: dict[str, Any], until_ms: int = 10**6) -> list[tuple[str, str, int]]:
+    group = Group("g")
+    group.add(line(row["ts_ms"], json.dumps(row)) for row in rows)
+    ends = group.advance(until_ms)
+    assert not group.dead
+    return [(end.op_id, end.outcome, end.finished_ms or 0) for end in ends]
+
+
+def test_a_deadline_comes_before_a_signal_of_the_same_millisecond() -> None:
+    """At its deadline an operation has run out of time, whatever happens in that millisecond."""
+    assert happen(park(100, timeout_ms=50), sign(150)) == [("a", "expired", 150)]
+    assert happen(park(100, timeout_ms=50), sign(149)) == [("a", "completed", 149)]
+
+
+def test_rows_of_one_millisecond_happen_in_the_order_of_their_numbers() -> None:
+    """A signal that is numbered before the park of its millisecond is not seen, one behind it is."""
+    assert happen(sign(100, seq=1), park(100, seq=2, timeout_ms=9)) == [("a", "expired", 109)]
+    assert happen(sign(100, seq=3), park(100, seq=2, timeout_ms=9)) == [("a", "completed", 100)]
+
+
+def test_an_operation_without_any_time_ends_before_the_next_row_of_its_millisecond() -> None:
+    """A timeout of zero and a deadline that has passed are due at once, also under the rows of the same millisecond."""
+    assert happen(park(100, timeout_ms=0), sign(100, seq=1)) == [("a", "expired", 100)]
+    assert happen(park(100, deadline_ms=7), sign(100, seq=1)) == [("a", "expired", 100)]
+
+
+def test_equal_deadlines_end_in_the_order_of_parking() -> None:
+    """Two that fall due in one millisecond end as they came, whichever had the longer timeout."""
+    ends = happen(park(100, "late", deadline_ms=500), park(200, "soon", deadline_ms=500))
+    assert ends == [("late", "expired", 500), ("soon", "expired", 500)]
+
+
+def test_a_signal_completes_those_who_wait_in_the_order_of_parking() -> None:
+    """One signal, three watchers: they end in the order of arrival, in its millisecond."""
+    ends = happen(park(1, "x"), park(2, "y"), park(3, "z"), sign(9))
+    assert ends == [("x", "completed", 9), ("y", "completed", 9), ("z", "completed", 9)]
+
+
+def test_a_withdrawn_operation_ends_cancelled_and_a_second_time_nothing_happens() -> None:
+    """A cancel row ends what waits; one for an operation that has ended or never was changes nothing."""
+    cancel = {"kind": "cancel", "group": "g", "op_id": "a"}
+    ends = happen(park(1), {**cancel, "ts_ms": 5}, {**cancel, "ts_ms": 6}, {**cancel, "ts_ms": 7, "op_id": "nobody"})
+    assert ends == [("a", "cancelled", 5)]
+
+
+def test_the_order_of_arrival_does_not_matter() -> None:
+    """Rows handed in backwards, and numbered alike, give the ends of rows handed in forwards."""
+    rows = [
+        park(5, "b", timeout_ms=7),
+        park(5, "a", timeout_ms=7),
+        sign(6),
+        sign(6, key="x"),
+        park(6, "c", timeout_ms=1),
+    ]
+    assert happen(*rows) == happen(*reversed(rows))
+
+
+def test_nothing_happens_before_its_time() -> None:
+    """A row after the watermark is kept, and so is who waits; the next time to look is the earliest of both."""
+    group = Group("g")
+    group.add([line(100, json.dumps(park(100, timeout_ms=50))), line(130, json.dumps(sign(130)))])
+    assert group.next_ms() == 100
+    assert group.advance(120) == []
+    assert (group.live, group.next_ms(), group.clock_ms) == (1, 130, 120)
+    again = Group("g", group.clock_ms, *group.state())
+    assert again.advance(130) == [Ended("a", "completed", 100, 130, 150)]
+    assert (again.live, again.next_ms(), again.state()) == (0, None, ("", ""))
+
+
+def test_what_waits_without_a_deadline_asks_for_no_time() -> None:
+    """With nobody but an operation that waits without end there is no time to come back at."""
+    group = Group("g")
+    group.add([line(100, json.dumps(park(100)))])
+    group.advance(100)
+    assert (group.live, group.next_ms()) == (1, None)
+    assert [end.outcome for end in group.pending()] == ["pending"]
+
+
+def test_an_identity_that_waits_already_is_a_dead_letter_and_one_that_has_ended_is_free() -> None:
+    """A second park under the same name is refused while the first waits, and leaves it alone."""
+    group = Group("g")
+    rows = [park(1, timeout_ms=10), park(2, timeout_ms=99), park(20, timeout_ms=5)]
+    group.add(line(row["ts_ms"], json.dumps(row)) for row in rows)
+    assert [(end.parked_ms, end.finished_ms) for end in group.advance(50)] == [(1, 11), (20, 25)]
+    assert [dead.reason for dead in group.dead] == ["operation 'a' waits already"]
+
+
+def test_a_row_from_before_the_groups_time_is_a_dead_letter() -> None:
+    """What has happened stays: a row that comes too late is told, not squeezed in."""
+    group = Group("g", clock_ms=500)
+    group.add([line(500, json.dumps(sign(500)))])
+    assert group.advance(600) == []
+    assert "too late" in group.dead[0].reason
+
+
+def test_a_condition_that_raises_fails_its_operation_alone() -> None:
+    """A registered condition with a fault ends its own operation as failed, with the reason; the others go on."""
+
+    class Faulty(conditions.Count):
+        def signal(self, state: Any, key: Any, value: float | None) -> Any:
+            raise RuntimeError("no idea")
+
+    conditions.register("faulty_in_signal", Faulty)
+    group = Group("g")
+    rows = [park(1, "bad", condition="faulty_in_signal(1)"), park(2, "good"), sign(3)]
+    group.add(line(row["ts_ms"], json.dumps(row)) for row in rows)
+    ends = {end.op_id: (end.outcome, end.error) for end in group.advance(9)}
+    assert ends == {"bad": ("failed", "RuntimeError: no idea"), "good": ("completed", None)}
+
+
+def test_long_waits_are_exact_to_the_millisecond() -> None:
+    """A deadline years ahead does not go through seconds as a float."""
+    until_ms = 250_000_000_000_123
+    assert happen(park(77, deadline_ms=until_ms), until_ms=until_ms) == [("a", "expired", until_ms)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kind": "parc"}, "kind is one of park, signal, cancel, heartbeat, not 'parc'"),
+        ({"ts_ms": 0}, "ts_ms is a time in milliseconds since 1970"),
+        ({"ts_ms": 1.5}, "ts_ms is a whole number, not 1.5"),
+        ({"ts_ms": True}, "ts_ms is a whole number, not True"),
+        ({"seq": "7"}, "seq is a whole number"),
+        ({"op_id": ""}, "op_id is a text"),
+        ({"keys": "k"}, "keys is a list of at least one text, not 'k'"),
+        ({"keys": []}, "keys is a list of at least one text"),
+        ({"keys": [1]}, "keys is a list of at least one text"),
+        ({"condition": "cuont(1)"}, "condition: the condition 'cuont' is unknown: "),
+        ({"condition": None}, "condition is a text"),
+        ({"timeout_ms": -1}, "timeout_ms is at least 0"),
+        ({"timeout_ms": 5, "deadline_ms": 5}, "timeout_ms and deadline_ms are both given"),
+        ({"timeout_ms": LAST_MS}, "lies beyond the year 9999"),
+        ({"kind": "signal"}, "key is a text, not None"),
+        ({"kind": "signal", "key": "k", "value": "NaN"}, "value is a finite number, not 'NaN'"),
+        ({"kind": "signal", "key": "k", "value": float("inf")}, "value is a finite number"),
+        ({"kind": "cancel", "op_id": None}, "op_id is a text"),
+    ],
+)
+def test_a_row_that_cannot_be_meant_says_what_is_wrong(changed: dict[str, Any], said: str) -> None:
+    """Each fault has its own words, for the one who reads the dead letters."""
+    with pytest.raises(BadRow, match=re.escape(said)):
+        parse_row({**park(100), **changed})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "[" * 100_000])
+def test_what_is_no_json_object_is_a_bad_row(text: str) -> None:
+    """Anything may be in a queue; none of it gets further than the reader."""
+    with pytest.raises(BadRow):
+        read_row(text)
+
+
+def test_a_bad_row_is_a_dead_letter_with_its_text_and_the_rest_goes_on() -> None:
+    """The text is kept to the letter, so that it can be mended and sent again."""
+    group = Group("g")
+    text = json.dumps(sign(5, key=""))
+    group.add([line(3, json.dumps(park(3))), line(5, text), line(6, json.dumps(sign(6)))])
+    assert len(group.advance(9)) == 1
+    assert [(dead.text, dead.reason) for dead in group.dead] == [(text, "key is a text, not ''")]

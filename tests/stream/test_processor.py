@@ -1,0 +1,141 @@
+"""The processor as Spark calls it, without Spark's JVM: the engine's own tester stands in for it."""
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", "4.2")
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from purgatory.pipeline.stream.processor import STATE_NAME, GroupProcessor
+from purgatory.pipeline.stream.traces import BEGIN_MS, disordered, trace
+from purgatory.pipeline.stream.twin import decide
+
+from .engines import End, Rows, by_group, ends_of_records, in_process, lines_of
+
+DELAY_MS = 3000
+
+
+def event_ms(row: Row) -> int:
+    """When a row that reaches the processor happened."""
+    return int(row.line.split(" ")[0])
+
+
+def new_tester() -> TwsTester:
+    return TwsTester(GroupProcessor(), timeMode="EventTime", eventTimeExtractor=event_ms)
+
+
+def streamed(rows: Rows, batch_size: int) -> tuple[list[Any], TwsTester]:
+    """What a stream makes of rows in the order of their arrival, in batches, with Spark's watermark."""
+    spark = new_tester()
+    records: list[Any] = []
+    newest_ms = 0
+    for start in range(0, len(rows), batch_size):
+        arrived = rows[start : start + batch_size]
+        for name, own in by_group(arrived).items():
+            records += spark.test(name, [Row(line=line) for line in lines_of(own)])
+        newest_ms = max(newest_ms, *(row["ts_ms"] for row in arrived))
+        if newest_ms - DELAY_MS > spark.handle._currentWatermarkMs:
+            records += spark.setWatermark(newest_ms - DELAY_MS)
+    return records, spark
+
+
+def in_batch(rows: Rows) -> list[End]:
+    """What the function behind the batch twin makes of them, a group at a time."""
+    until_ms = max(row["ts_ms"] for row in rows)
+    records = [record for name, own in by_group(rows).items() for record in decide(name, lines_of(own), until_ms)]
+    return ends_of_records(records)
+
+
+@pytest.mark.parametrize(("seed", "batch_size"), [(1, 50), (2, 500), (3, 5000)])
+async def test_stream_twin_and_library_agree_row_for_row(seed: int, batch_size: int) -> None:
+    """Many groups, several keys, ties, disorder within the delay: three engines, the same ends."""
+    rows = trace(seed, 150)
+    arriving = disordered(rows[:-1], DELAY_MS, seed) + rows[-1:]
+    assert arriving[:-1] != rows[:-1]
+    records, _ = streamed(arriving, batch_size)
+    expected = await in_process(rows)
+    assert len(expected) == 900
+    assert ends_of_records(records) == expected
+    assert in_batch(rows) == expected
+    assert not [record for record in records if record.record == "dead"]
+
+
+def test_thousands_of_groups_agree() -> None:
+    """Two thousand groups, in a stream and in a batch."""
+    rows = trace(9, 2000, operations=2)
+    arriving = disordered(rows[:-1], DELAY_MS, 9) + rows[-1:]
+    records, _ = streamed(arriving, 4000)
+    assert ends_of_records(records) == in_batch(rows)
+    assert len(in_batch(rows)) == 4000
+
+
+def test_nothing_is_kept_when_everyone_has_ended() -> None:
+    """After the last end there is neither a state nor a timer, of any group."""
+    rows = trace(5, 50)
+    records, spark = streamed(disordered(rows[:-1], DELAY_MS, 5) + rows[-1:], 100)
+    parked = sum(record.live for record in records if record.record == "live")
+    assert parked == len(ends_of_records(records)) == 300
+    assert spark.handle.value_states[STATE_NAME].state == {}
+    assert list(spark.handle._timers.getAllKeysWithTimers()) == []
+
+
+def park(ts_ms: int, **more: Any) -> dict[str, Any]:
+    return {"kind": "park", "ts_ms": ts_ms, "group": "g", "op_id": "a", "keys": ["k"], "condition": "count(1)", **more}
+
+
+def rows_of(*rows: dict[str, Any]) -> list[Row]:
+    return [Row(line=line) for line in lines_of(list(rows))]
+
+
+def test_a_group_has_one_timer_at_what_comes_next() -> None:
+    """At the earliest row while rows are kept, at the earliest deadline after that; an earlier row moves it."""
+    spark = new_tester()
+    spark.test("g", rows_of(park(5000, timeout_ms=9000)))
+    assert list(spark.handle._timers.listTimers("g")) == [5000]
+    spark.test("g", rows_of(park(4000, op_id="b", timeout_ms=100)))
+    assert list(spark.handle._timers.listTimers("g")) == [4000]
+    assert [record.op_id for record in spark.setWatermark(5000) if record.record == "outcome"] == ["b"]
+    assert list(spark.handle._timers.listTimers("g")) == [14_000]
+    state = spark.peekValueState(STATE_NAME, "g")
+    assert state is not None
+    assert state[:3] == (5000, 14_000, 1)
+
+
+def test_a_row_behind_the_watermark_that_is_let_through_still_happens_in_its_place() -> None:
+    """Spark drops what is behind the watermark of the batch before; what lies between that and the present one gets
+    here, and is decided at once, in the order of its time."""
+    spark = new_tester()
+    spark.test("g", rows_of(park(1000, timeout_ms=2000)))
+    signal = {"kind": "signal", "ts_ms": 2500, "group": "g", "key": "k"}
+    spark._currentWatermarkMs = 4000  # the watermark has moved, and no timer has fired yet: rows come first
+    spark.handle.setWatermark(4000)
+    spark._eventTimeExtractor = lambda row: event_ms(row) + 10_000  # let it through
+    records = spark.test("g", rows_of(signal))
+    assert [(r.op_id, r.outcome, r.finished_ms) for r in records if r.record == "outcome"] == [("a", "completed", 2500)]
+    assert spark._handleExpiredTimers() == []
+    assert spark.peekValueState(STATE_NAME, "g") is None
+
+
+def test_what_was_rejected_on_the_way_in_leaves_with_its_reason() -> None:
+    """A line that is marked as bad is a dead letter at once and touches no state."""
+    spark = new_tester()
+    spark._eventTimeExtractor = lambda row: 10**15
+    (dead,) = spark.test("g", [Row(line='!ts_ms is missing\n{"kind": "park"}')])
+    assert (dead.record, dead.error, dead.text) == ("dead", "ts_ms is missing", '{"kind": "park"}')
+    assert spark.handle.value_states[STATE_NAME].state == {}
+
+
+def test_a_bad_row_is_a_dead_letter_when_its_time_comes() -> None:
+    """What only the core can see to be wrong goes the same way, and the stream goes on."""
+    spark = new_tester()
+    bad = park(1000, condition="sorcery(3)")
+    spark.test("g", rows_of(bad, park(1000, timeout_ms=5)))
+    records = spark.setWatermark(BEGIN_MS)
+    (dead,) = [record for record in records if record.record == "dead"]
+    assert "'sorcery' is unknown" in dead.error
+    assert json.loads(dead.text) == bad
+    assert [record.op_id for record in records if record.record == "outcome"] == ["a"]
