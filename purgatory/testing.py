@@ -53,8 +53,10 @@ class VirtualClock(Clock):
     def __init__(self, start: float = 0.0) -> None:
         duration_ms(start, "start")
         self._now_ns = round(start * _NS_PER_S)
-        self._alarms: list[tuple[int, int, _Ring]] = []
-        self._number = 0
+        # A heap of the times at which anything rings, and what rings then, in the order in which it was asked for: a
+        # heap of the rings themselves would cost its logarithm for each of them.
+        self._times: list[int] = []
+        self._alarms: dict[int, list[_Ring]] = {}
         self._activity = 0
         self._effort = 0.0
         self._advancing = False
@@ -86,8 +88,12 @@ class VirtualClock(Clock):
         if when_ms * _NS_PER_MS <= self._now_ns:
             asyncio.get_running_loop().call_soon(self._let_ring, ring)
         else:
-            self._number += 1
-            heapq.heappush(self._alarms, (when_ms, self._number, ring))
+            rings = self._alarms.get(when_ms)
+            if rings is None:
+                self._alarms[when_ms] = [ring]
+                heapq.heappush(self._times, when_ms)
+            else:
+                rings.append(ring)
         return Alarm(ring)
 
     async def sleep(self, delay: float) -> None:
@@ -135,9 +141,13 @@ class VirtualClock(Clock):
     @property
     def next_alarm_ms(self) -> int | None:
         """When the next alarm rings, or None if nobody asked for one."""
-        while self._alarms and self._alarms[0][2].callback is None:
-            heapq.heappop(self._alarms)
-        return self._alarms[0][0] if self._alarms else None
+        times = self._times
+        while times:
+            for ring in self._alarms[times[0]]:
+                if ring.callback is not None:
+                    return times[0]
+            del self._alarms[heapq.heappop(times)]
+        return None
 
     async def _advance_to(self, target_ns: int) -> None:
         if self._advancing:
@@ -149,11 +159,11 @@ class VirtualClock(Clock):
                 when_ms = self.next_alarm_ms
                 if when_ms is None or when_ms * _NS_PER_MS > target_ns:
                     break
-                _, _, ring = heapq.heappop(self._alarms)
                 self._now_ns = max(self._now_ns, when_ms * _NS_PER_MS)
-                self._let_ring(ring)
-                if self.next_alarm_ms != when_ms:
-                    await self.settle()
+                # While they ring the time is theirs, so no other is added to them.
+                for ring in self._alarms[when_ms]:
+                    self._let_ring(ring)
+                await self.settle()
             self._now_ns = target_ns
             await self.settle()
         finally:
