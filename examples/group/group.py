@@ -96,7 +96,10 @@ class Member:
 
     def metadata(self, protocol: str) -> bytes:
         """What it said for the protocol."""
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
 
     def __repr__(self) -> str:
         parked = "join" if self.join is not None else "sync" if self.sync is not None else "nothing"
@@ -169,9 +172,10 @@ class Group:
 
     def update(self, member: Member, request: JoinRequest) -> None:
         """The member joined again, perhaps with other protocols and timeouts."""
-        self._forget_protocols(member)
-        member.protocols = request.protocols
-        self.supported.update({name for name, _ in member.protocols})
+        if member.protocols != request.protocols:
+            self._forget_protocols(member)
+            member.protocols = request.protocols
+            self.supported.update({name for name, _ in member.protocols})
         member.session_timeout = request.session_timeout
         member.rebalance_timeout = request.rebalance_timeout
         member.client_id = request.client_id
@@ -250,8 +254,13 @@ class Group:
         """Whether one who offers these can be a member: it shares at least one with all the others."""
         if not self.members:
             return bool(protocol_type and protocols)
+        if protocol_type != self.protocol_type:
+            return False
         number = len(self.members)
-        return protocol_type == self.protocol_type and any(self.supported[name] == number for name, _ in protocols)
+        for name, _ in protocols:
+            if self.supported[name] == number:
+                return True
+        return False
 
     def select_protocol(self) -> str:
         """The protocol with the most votes; each member votes for the first of its own that all support."""

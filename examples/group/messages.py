@@ -1,7 +1,8 @@
 """What members ask, and what they are answered: plain data.  Durations in seconds, assignments as raw bytes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from .errors import ErrorCode
@@ -56,8 +57,7 @@ class GroupConfig:
             raise ValueError(f"max_size is at least 1, or None for no limit, not {self.max_size}")
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRequest:
+class JoinRequest(NamedTuple):
     """JoinGroup.
 
     ``protocols`` are (name, metadata) pairs, the preferred one first.  ``require_known_member_id``: version 4 and
@@ -84,8 +84,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinResult:
+class JoinResult(NamedTuple):
     """The answer to JoinGroup.  ``members`` is for the leader alone; ``protocol`` is "" on errors, never None."""
 
     error: ErrorCode
@@ -97,21 +96,19 @@ class JoinResult:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncRequest:
+class SyncRequest(NamedTuple):
     """SyncGroup.  ``assignments`` is what the leader sends; ``protocol_type`` and ``protocol`` are checked if given."""
 
     group_id: str
     member_id: str
     generation: int
-    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    assignments: Mapping[str, bytes] = MappingProxyType({})
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResult:
+class SyncResult(NamedTuple):
     """The answer to SyncGroup."""
 
     error: ErrorCode
