@@ -4,22 +4,8 @@ The life of an operation
 ========================
 
 An operation is made, handed to a purgatory, tried once, and if its condition does not hold yet it is *parked*: linked
-into the watch list of each of its keys and, if it has a deadline, put on the timer.  Then one of five things happens,
-and whichever comes first decides:
-
-=============  =========================================  =======================  ==========================
-state          how it gets there                          runs                     awaiters get
-=============  =========================================  =======================  ==========================
-``PENDING``    where it starts                            ``try_complete``         (they wait)
-``COMPLETED``  ``try_complete`` was true, or              ``on_complete``          what ``on_complete``
-               ``force_complete()``                                                returned
-``EXPIRED``    its deadline passed, or its purgatory      ``on_complete``, then    what ``on_complete``
-               closed                                     ``on_expiration``        returned
-``CANCELLED``  ``cancel()``, ``cancel_for_key()``, or     nothing                  ``OperationCancelled``
-               the task in ``park()`` was cancelled
-``FAILED``     ``try_complete`` or ``on_complete``        nothing more             that exception
-               raised, or ``fail_for_key()``
-=============  =========================================  =======================  ==========================
+into the watch list of each of its keys and, if it has a deadline, put on the timer.  Then one of the things in the
+table :data:`ENDINGS` happens, and whichever comes first decides.
 
 The rules
 =========
@@ -46,7 +32,7 @@ b)  *Completed, then cancelled.*  The outcome stands.  The task still gets its C
 """
 
 from collections.abc import Callable, Generator, Hashable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -59,11 +45,13 @@ from .watch import Watch
 __all__ = [
     "CANCELLED",
     "COMPLETED",
+    "ENDINGS",
     "EXPIRED",
     "FAILED",
     "FOREVER_MS",
     "PENDING",
     "DelayedOperation",
+    "Ending",
     "Holder",
     "end",
     "fail",
@@ -79,6 +67,34 @@ EXPIRED: Final = 2
 CANCELLED: Final = 3
 FAILED: Final = 4
 _OUTCOMES = (Outcome.PENDING, Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED)
+
+
+class Ending(NamedTuple):
+    """One way in which an operation can end."""
+
+    outcome: Outcome
+    how: str
+    runs: str
+    awaiters: str
+
+
+ENDINGS: Final = (
+    Ending(Outcome.COMPLETED, "try_complete() is true, or force_complete()", "on_complete()", "its value"),
+    Ending(
+        Outcome.EXPIRED,
+        "its deadline passes, or its purgatory closes",
+        "on_complete(), then on_expiration()",
+        "its value",
+    ),
+    Ending(
+        Outcome.CANCELLED,
+        "cancel(), cancel_for_key(), or park() is cancelled",
+        "nothing",
+        "OperationCancelled",
+    ),
+    Ending(Outcome.FAILED, "a callback raises, or fail_for_key()", "nothing more", "that exception"),
+)
+"""How an operation can leave ``PENDING``; the documentation draws its picture from here."""
 
 FOREVER_MS: Final = -1  # the delay of an operation without a deadline
 
