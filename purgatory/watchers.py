@@ -157,6 +157,8 @@ class Watchers:
         """At most ``number`` of the operations that wait, in no order, for who wants to end them slice by slice."""
         found: list[DelayedOperation[Any]] = []
         for shard in self._shards:
+            if not shard:
+                continue  # a dict walks over what was deleted from it, too
             for entry in shard.values():
                 walk = Walk(entry, _NO_ID)
                 while len(found) < number:
