@@ -320,7 +320,7 @@ class Desk(Holder):
         following = walk.next()
         for operation in reached:
             while following is not None and following._op_id < operation._op_id:
-                if self._try(following):
+                if following._watch is not None and self._try(following):
                     done += 1
                 following = walk.next()
             if operation._watch is not None and self._try(operation):

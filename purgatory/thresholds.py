@@ -12,7 +12,7 @@ reached, because nothing below it can be.  So it costs what it tries, and a valu
 being moved.
 
 **Costs.**  Watching is O(log n), a check O(reached).  An entry whose operation has ended lets go of it at once, and
-stays in the heap as a husk of three words until it comes to the top or until husks are more than half of the heap, so
+stays in the heap as a husk, an empty entry, until it comes to the top or until husks are more than half of the heap, so
 the heap is never larger than twice what waits, plus a few.
 
 **What it is not.**  A threshold never decides anything.  It only says that ``try_complete()`` would be False below
@@ -36,11 +36,25 @@ _FEW: Final = 8  # below this many, husks are not worth a thought
 class ThresholdWatch(Watch):
     """A place in the watch list of a key, with the value from which on it is worth a try."""
 
-    __slots__ = ("threshold",)
+    __slots__ = ("rank", "threshold")
 
     def __init__(self, key: Hashable, operation: DelayedOperation[Any], threshold: Any) -> None:
         super().__init__(key, operation)
         self.threshold: Any = threshold
+        self.rank: Rank = Rank(operation)
+
+
+class Rank:
+    """What stands in the heap for a watch; without an operation it is a husk.
+
+    It is not the watch itself: a watch that has left leads on to those behind it, which may have left as well, and a
+    husk would keep the whole chain of them alive.
+    """
+
+    __slots__ = ("operation",)
+
+    def __init__(self, operation: DelayedOperation[Any]) -> None:
+        self.operation: DelayedOperation[Any] | None = operation
 
 
 class Ranks:
@@ -50,19 +64,19 @@ class Ranks:
 
     def __init__(self, key: Hashable) -> None:
         self.members: WatchRoot = WatchRoot(key)
-        self._heap: list[tuple[Any, int, ThresholdWatch]] = []
+        self._heap: list[tuple[Any, int, Rank]] = []
         self._husks: int = 0
 
     def add(self, watch: ThresholdWatch) -> None:
         operation = watch.operation
         assert operation is not None
-        heapq.heappush(self._heap, (watch.threshold, operation._op_id, watch))
+        heapq.heappush(self._heap, (watch.threshold, operation._op_id, watch.rank))
         self.members.append(watch)
 
     def remove(self, watch: ThresholdWatch) -> None:
         """Take the watch out of the list; its entry in the heap becomes a husk."""
         self.members.unlink(watch)
-        watch.operation = None
+        watch.rank.operation = None
         self._husks += 1
         heap = self._heap
         while heap and heap[0][2].operation is None:
@@ -83,10 +97,10 @@ class Ranks:
             index = todo.pop()
             if index >= size:
                 continue
-            threshold, op_id, watch = heap[index]
+            threshold, op_id, rank = heap[index]
             if threshold <= value:
-                if watch.operation is not None:
-                    found.append((op_id, watch.operation))
+                if rank.operation is not None:
+                    found.append((op_id, rank.operation))
                 todo.append(2 * index + 1)
                 todo.append(2 * index + 2)
         found.sort()
@@ -96,11 +110,11 @@ class Ranks:
         """Assert the invariants; return the number of watchers."""
         heap = self._heap
         live = 0
-        for index, (threshold, op_id, watch) in enumerate(heap):
+        for index, (threshold, op_id, rank) in enumerate(heap):
             if index:
                 assert heap[(index - 1) // 2][:2] <= (threshold, op_id), "the heap is no heap"
-            if watch.operation is not None:
-                assert watch.list_root is self.members and watch.operation._op_id == op_id
+            if rank.operation is not None:
+                assert rank.operation._op_id == op_id
                 live += 1
         assert len(heap) - live == self._husks, f"{len(heap) - live} husks, counted {self._husks}"
         assert self._husks <= max(_FEW, live + 1), f"{self._husks} husks beside {live} watchers"
