@@ -12,7 +12,7 @@ __all__ = ["VirtualClock"]
 
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
-_EFFORT = 0.000125  # eight portions of work fill the default turn budget of 1 ms
+_EFFORT = 0.0001  # ten portions of work fill the default turn budget of 1 ms; each counts as a cheap one
 _MOST_TURNS = 1_000_000
 _QUIET_TURNS = 16
 _FEW_TASKS = 200
