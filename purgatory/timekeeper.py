@@ -3,6 +3,7 @@
 The floors below take the time as an argument; this one asks the clock and hands it down.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from .units import duration_ms
 
 __all__ = ["FAR_MS", "Callback", "Timekeeper", "put_on"]
 
+# Who reads a cancelled future gets a CancelledError: a task's own affair, not an order to the reaper.
+_CONTAINED: Final = (Exception, asyncio.CancelledError)
 FAR_MS: Final = 1 << 60  # beyond every deadline that can be given
 
 
@@ -45,7 +48,7 @@ class Timekeeper:
 
     def __init__(self, tick_ms: int, wheel_size: int, clock: Clock | None) -> None:
         self.clock: Clock = MonotonicClock() if clock is None else clock
-        self.heart: TimerHeart = TimerHeart(tick_ms, wheel_size, self.clock.now_ms(), self._report)
+        self.heart: TimerHeart = TimerHeart(tick_ms, wheel_size, self.clock.now_ms(), self._report, _CONTAINED)
         self.closed: bool = False
         self.alarm_ms: i64 = FAR_MS  # when the floor above means to come; FAR_MS: it does not
 
@@ -53,8 +56,10 @@ class Timekeeper:
         """Put the task on the timer, to run ``task.delay_ms`` from now, rounded up to the next tick.
 
         One that is due already runs on the reaper's next turn, never in here.  One that is on the timer is moved.
-        Raises PurgatoryClosed when the timer is closed.
+        Raises PurgatoryClosed when the timer is closed, TypeError if it is no task.
         """
+        if not isinstance(task, TimerTask):
+            raise TypeError(f"task is a TimerTask, not {task!r}")
         put_on(self, task)
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerTask:

@@ -16,16 +16,19 @@ from .wheel import DelayQueue, TimingWheel
 __all__ = ["TimerHeart"]
 
 _OnError = Callable[[BaseException, TimerTask], None]
+_Errors = tuple[type[BaseException], ...]
 
 
 class TimerHeart:
     """Tasks by deadline, without a clock.
 
     ``tick_ms``, ``wheel_size``: see :class:`TimingWheel`.  ``start_ms``: the time at which it begins.  ``on_error``:
-    told of a task that raised; the tasks behind it run all the same.
+    told of a task that raised; the tasks behind it run all the same.  ``contained``: which exceptions are a task's own
+    affair in that way; all others pass through.
     """
 
     __slots__ = (
+        "_contained",
         "_counter",
         "_due",
         "_expiring",
@@ -38,7 +41,7 @@ class TimerHeart:
         "wheel",
     )
 
-    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int, on_error: _OnError) -> None:
+    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int, on_error: _OnError, contained: _Errors) -> None:
         self._counter: TaskCounter = TaskCounter()
         self._queue: DelayQueue = DelayQueue()
         self.wheel: TimingWheel = TimingWheel(tick_ms, wheel_size, start_ms, self._queue, self._counter)
@@ -49,6 +52,7 @@ class TimerHeart:
         self._taken_coarse: bool = False  # whether it is of an overflow wheel
         self._expiring: bool = False
         self._on_error = on_error
+        self._contained = contained
 
     @property
     def size(self) -> int:
@@ -102,8 +106,8 @@ class TimerHeart:
 
         ``limit`` > 0 bounds the tasks that are run or cascaded; the rest is kept for the next call.  What a callback
         adds that is due already waits for the next call, too, so this ends even if every task adds another.
-        An exception from a task goes to ``on_error``; KeyboardInterrupt and its like pass through, and the next
-        call goes on behind the task that raised.  Called from inside a task it does nothing and returns 0.
+        A contained exception from a task goes to ``on_error``; KeyboardInterrupt and its like pass through, and the
+        next call goes on behind the task that raised.  Called from inside a task it does nothing and returns 0.
         """
         if self._expiring:
             return 0
@@ -139,7 +143,9 @@ class TimerHeart:
                     due: Any = task  # what an override returns is its own affair
                     try:
                         due.run()
-                    except Exception as error:
+                    except BaseException as error:
+                        if not isinstance(error, self._contained):
+                            raise
                         self._on_error(error, task)
                 left -= 1
                 if left == 0:
