@@ -244,18 +244,18 @@ class Desk(Holder):
         books = self.books
         books.parked += 1
         delay_ms = operation.delay_ms
-        if delay_ms >= 0:
-            books.delayed += 1
-            now_ms = operation._parked_ms
-            due_ms = self._heart.schedule(operation, now_ms + delay_ms, now_ms)
-            if due_ms < self.timer.alarm_ms:
-                self.timer.earlier(due_ms)
-        if self._hearing.anybody:
-            try:
+        try:
+            if delay_ms >= 0:
+                books.delayed += 1
+                now_ms = operation._parked_ms
+                due_ms = self._heart.schedule(operation, now_ms + delay_ms, now_ms)
+                if due_ms < self.timer.alarm_ms:
+                    self.timer.earlier(due_ms)
+            if self._hearing.anybody:
                 self._hearing.parked(operation)
-            except BaseException:
-                end(operation, CANCELLED, None)  # an interrupt: nobody will wait for it
-                raise
+        except BaseException:
+            end(operation, CANCELLED, None)  # an interrupt, or a clock that fails: nobody will wait for it
+            raise
 
     def _hand_back(self, operation: DelayedOperation[Any]) -> None:
         """The operation, still PENDING, could not be parked: leave no trace of it."""

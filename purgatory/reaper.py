@@ -283,8 +283,8 @@ class SystemTimer(Timekeeper):
             self._silence()
         elif when_ms != self.alarm_ms or self._alarm is None:
             self._silence()
-            self.alarm_ms = when_ms
             self._alarm = self.clock.call_at(when_ms, self._ring)
+            self.alarm_ms = when_ms
 
     def _silence(self) -> None:
         if self._alarm is not None:
@@ -292,18 +292,24 @@ class SystemTimer(Timekeeper):
             self._alarm = None
         self.alarm_ms = FAR_MS
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         self._silence()
         for sleeper in self._sleepers:
             if not sleeper.done():
                 sleeper.set_result(None)
         self._sleepers.clear()
+
+    def _ring(self) -> None:
+        self._wake()
         if self._reaper is not None and self._reaper.done() and not self.closed:
             self.start()
 
     def earlier(self, expiration_ms: int) -> None:
         if self._sleepers or (self._reaper is not None and self._reaper.done()):
-            self._set_alarm(expiration_ms)
+            try:
+                self._set_alarm(expiration_ms)
+            except RuntimeError:  # the loop stands still: who sleeps looks again when it goes on
+                self._wake()
             return
         self._silence()  # it may have been set by a sleeper who has left
         self.alarm_ms = expiration_ms  # who goes to sleep next will look; until then only an earlier one is news
