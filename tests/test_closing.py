@@ -186,9 +186,11 @@ class TestFromInside:
         """on_complete starts the closing; the others are answered, it itself keeps its outcome."""
         purgatory = Purgatory[Op]("test", clock=clock)
         closing: list[asyncio.Task[None]] = []
-        op = Op(
-            5, name="closer", on_complete=lambda _: closing.append(asyncio.create_task(purgatory.aclose())) or "closer"
-        )
+
+        def close(_: Op) -> None:
+            closing.append(asyncio.create_task(purgatory.aclose()))
+
+        op = Op(5, name="closer", on_complete=close)
         others = [Op(None, name="x"), Op(100, name="y")]
         tasks = await _parked(purgatory, clock, *others)
         if how == "park":

@@ -18,7 +18,7 @@ class Bench:
         self.now_ms = start_ms
         self.log: list[Any] = []
         self.errors: list[tuple[BaseException, Any]] = []
-        self.heart = TimerHeart(tick_ms, wheel_size, start_ms, self._on_error)
+        self.heart = TimerHeart(tick_ms, wheel_size, start_ms, self._on_error, (Exception,))
 
     def _on_error(self, error: BaseException, task: Any) -> None:
         self.errors.append((error, task))
