@@ -96,13 +96,18 @@ def make_app(room: LongPoll) -> Starlette:
         name = check_topic_name(request.path_params["topic"])
         wanted = fetch_request(name, room.topics.get(name), request.query_params.multi_items(), room.limits)
         messages = await room.fetch(Fetch(room.topics, wanted), request.receive)
-        return Response(messages.to_json(name), media_type="application/json")
+        last_words = {"Connection": "close"} if room.stopping else None
+        return Response(messages.to_json(name), media_type="application/json", headers=last_words)
 
     async def topic(request: Request) -> Response:
         return await (append if request.method == "POST" else read)(request)
 
     async def stats(_: Request) -> Response:
         return JSONResponse(dataclasses.asdict(room.purgatory.statistics()) | {"topics": len(room.topics)})
+
+    async def parked(request: Request) -> Response:
+        hottest = room.purgatory.hot_keys(_most_rows(request))
+        return JSONResponse({"parked": len(room.purgatory), "hot_topics": dict(hottest)})
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -113,6 +118,7 @@ def make_app(room: LongPoll) -> Starlette:
         routes=[
             Route("/topics/{topic}", topic, methods=["GET", "POST"]),
             Route("/stats", stats, methods=["GET"]),
+            Route("/debug/parked", parked, methods=["GET"]),
         ],
         lifespan=lifespan,
         exception_handlers=_errors(room.retry_after),
@@ -122,6 +128,13 @@ def make_app(room: LongPoll) -> Starlette:
 def _says_json(content_type: str) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
     return kind == "application/json" or kind.endswith("+json")
+
+
+def _most_rows(request: Request) -> int:
+    text = request.query_params.get("rows", "20")
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise BadParameter(f"rows is a whole number below a million, not {text[:40]!r}")
+    return int(text)
 
 
 async def _body(request: Request, most: int) -> bytes:

@@ -197,8 +197,9 @@ async def _live(plan: Plan, life: Life, server: ServerProcess, seconds: float, d
         counts = replace(ledger.counts)
         life.farewell = await _end(Clients(plan, server, session, ledger), server, storm, draw)
     after = life.farewell.statistics
-    if life.farewell.exit_code or not after:
-        ledger.complain(f"the server ended with {life.farewell.exit_code}: {''.join(server.output)[-2000:]}")
+    if life.farewell.exit_code or not after or len(server.output) != 2:  # the line at the start and the one at the end
+        ledger.complain(f"the server ended with {life.farewell.exit_code} and said {''.join(server.output)[-2000:]}")
+    if not after:
         return
     if life.farewell.seconds > _NOTICE / 2:
         ledger.complain(f"the server took {life.farewell.seconds:.1f} s to end")

@@ -1,6 +1,7 @@
 """The long poll as a process: what it prints, whom it answers when it is told to stop, how it exits."""
 
 import asyncio
+import contextlib
 import socket
 import subprocess
 import sys
@@ -50,12 +51,23 @@ async def until(session: aiohttp.ClientSession, server: ServerProcess, holds: Ca
             return stats
 
 
-async def open_reader(server: ServerProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection with a request on it that waits."""
+_WAIT = b"GET /topics/a?max_wait=60 HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+@contextlib.asynccontextmanager
+async def connection(
+    server: ServerProcess, request: bytes
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection on which the request has been sent."""
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"GET /topics/a?max_wait=60 HTTP/1.1\r\nhost: x\r\n\r\n")
-    return reader, writer
+    try:
+        writer.write(request)
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def test_it_says_where_it_listens_and_on_which_loop(server: ServerProcess) -> None:
@@ -80,44 +92,40 @@ async def test_sigterm_answers_everyone_and_exits_with_0(server: ServerProcess, 
     assert len(server.output) == 2
 
 
+@pytest.mark.parametrize("rudely", [False, True])
 async def test_a_client_who_hangs_up_is_withdrawn_at_once(
-    server: ServerProcess, session: aiohttp.ClientSession
+    server: ServerProcess, session: aiohttp.ClientSession, rudely: bool
 ) -> None:
     """Whether the connection is closed in order or reset."""
-    _, orderly = await open_reader(server)
-    _, rude = await open_reader(server)
-    await until(session, server, lambda stats: stats["parked"] == 2)
-    orderly.close()
-    rude.transport.abort()
-    stats = await until(session, server, lambda stats: stats["parked"] == 0)
-    assert (stats["cancelled"], stats["watched"], stats["num_delayed"]) == (2, 0, 0)
-    await orderly.wait_closed()
-
-
-async def test_a_connection_is_closed_after_its_last_answer(server: ServerProcess) -> None:
-    """A client that keeps its connections is told not to, and does not hold up the end."""
-    reader, writer = await open_reader(server)
-    async with aiohttp.ClientSession() as session:
+    async with connection(server, _WAIT) as (_, writer):
         await until(session, server, lambda stats: stats["parked"] == 1)
-    stopping = asyncio.create_task(server.stop())
-    answer = (await reader.read()).lower()
-    assert answer.startswith(b"http/1.1 200")
-    assert b"connection: close" in answer
-    assert (await stopping).exit_code == 0
-    writer.close()
-    await writer.wait_closed()
+        if rudely:
+            writer.transport.abort()
+    stats = await until(session, server, lambda stats: stats["parked"] == 0)
+    assert (stats["cancelled"], stats["watched"], stats["num_delayed"]) == (1, 0, 0)
+
+
+async def test_a_connection_is_closed_after_its_last_answer(
+    server: ServerProcess, session: aiohttp.ClientSession
+) -> None:
+    """A client that keeps its connections is told not to, and does not hold up the end."""
+    async with connection(server, _WAIT) as (reader, _):
+        await until(session, server, lambda stats: stats["parked"] == 1)
+        stopping = asyncio.create_task(server.stop())
+        answer = (await reader.read()).lower()
+        assert answer.startswith(b"http/1.1 200")
+        assert b"connection: close" in answer
+        assert (await stopping).exit_code == 0
 
 
 async def test_a_client_who_dawdles_is_cut_off(server: ServerProcess) -> None:
     """A body that does not come holds up the end for the time of --drain, not longer."""
-    host, port = server.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"POST /topics/a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n")
-    assert (await reader.readline()).startswith(b"HTTP/1.1 100")
-    farewell = await server.stop()
+    unfinished = b"POST /topics/a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n"
+    async with connection(server, unfinished) as (reader, _):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 100")
+        farewell = await server.stop()
     assert farewell.exit_code == 0
     assert farewell.seconds < 5
-    writer.close()
 
 
 async def test_a_second_server_takes_the_port_over(server: ServerProcess, session: aiohttp.ClientSession) -> None:
