@@ -1,0 +1,111 @@
+"""Runs an order: moves the clock, paints, and writes what is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.live import Live
+
+from purgatory.clock import MonotonicClock
+from purgatory.testing import VirtualClock
+
+from .cli import Order
+from .show import final, live, plain_line
+from .simulation import Simulation
+from .turns import TurnMeter
+
+if TYPE_CHECKING:
+    from purgatory.journal import Journal
+
+__all__ = ["drive", "open_journal"]
+
+_FRAME = 0.1  # real seconds between two looks at it
+_PLAIN_FRAME = 2.0
+_STEPS = 200  # of a run at full speed
+
+
+def open_journal(order: Order, clock: MonotonicClock | VirtualClock) -> Journal | None:
+    """The journal that is asked for.  ImportError, with the command that helps, if its extra is not installed."""
+    if order.journal is None:
+        return None
+    from purgatory.journal import Journal  # an extra
+
+    return Journal(order.journal, clock=clock, key_text=_key_text)
+
+
+def _key_text(key: Hashable) -> str:
+    return "/".join(key) if isinstance(key, tuple) else str(key)
+
+
+async def drive(order: Order, meter: TurnMeter, console: Console) -> Simulation:
+    """Run it to its end, or until the task is cancelled; show the tables."""
+    clock = MonotonicClock() if order.real_time else VirtualClock()
+    journal = open_journal(order, clock)
+    observers: Sequence[Any] = () if journal is None else (journal,)
+    simulation = Simulation(order.scenario, clock=clock, observers=observers)
+    async with contextlib.AsyncExitStack() as stack:
+        if journal is not None:
+            await stack.enter_async_context(journal)
+        await stack.enter_async_context(simulation.running())
+        await simulation.advance_to(0.001)
+        # The members live as long as the run: there is no use in looking through them for garbage.
+        gc.collect()
+        gc.freeze()
+        meter.begin()
+        began = time.perf_counter()
+        try:
+            if console.is_terminal:
+                await _paint(order, simulation, meter, console)
+            else:
+                await _print(order, simulation, meter, console)
+        finally:
+            gc.unfreeze()
+            view = simulation.view()
+            console.print(final(simulation, view, meter, time.perf_counter() - began))
+    if journal is not None:
+        kept = journal.statistics()
+        console.print(
+            f"journal: {kept.written:,} rows in {kept.files} files in {order.journal}, {kept.dropped} dropped"
+        )
+    return simulation
+
+
+async def _paint(order: Order, simulation: Simulation, meter: TurnMeter, console: Console) -> None:
+    """Run, with a live view on the terminal."""
+    with Live(live(simulation, simulation.view()), console=console, auto_refresh=False, transient=True) as screen:
+        await _run(order, simulation, meter, lambda: screen.update(live(simulation, simulation.view()), refresh=True))
+
+
+async def _print(order: Order, simulation: Simulation, meter: TurnMeter, console: Console) -> None:
+    """Run, with a line now and then."""
+    shown = time.perf_counter()
+
+    def look() -> None:
+        nonlocal shown
+        if time.perf_counter() - shown >= _PLAIN_FRAME:
+            shown = time.perf_counter()
+            console.print(plain_line(simulation.view()), soft_wrap=True)
+
+    await _run(order, simulation, meter, look)
+
+
+async def _run(order: Order, simulation: Simulation, meter: TurnMeter, look: Callable[[], None]) -> None:
+    """Move the clock in steps to the end, looking after each, and no faster than is asked for."""
+    duration = order.scenario.duration
+    speed = 1.0 if order.real_time else order.speed
+    step = duration / _STEPS if speed is None else _FRAME * speed
+    began, began_at = time.perf_counter(), simulation.now
+    while simulation.now < duration:
+        await simulation.advance_to(min(simulation.now + step, duration))
+        with meter.left_out():
+            look()
+        if speed is not None:
+            early = began + (simulation.now - began_at) / speed - time.perf_counter()
+            if early > 0.0:
+                await asyncio.sleep(early)

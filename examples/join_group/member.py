@@ -1,0 +1,178 @@
+"""A simulated member: one coroutine that does what a client of the group protocol does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from examples.group import ErrorCode, GroupCoordinator, JoinRequest, JoinResult, SyncRequest
+from purgatory import SystemTimer, TimerTask
+
+from .record import Record, Status
+from .scenario import Fate, MemberPlan, Scenario, Strike
+
+__all__ = ["SimulatedMember"]
+
+_RETRY_BACKOFF = 0.1
+_OVER = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_PROTOCOLS = (("range", b""), ("roundrobin", b""))
+
+
+class _CoordinatorGone(Exception):
+    """The simulation is being ended."""
+
+
+class SimulatedMember:
+    """One member of one group, from its arrival to the end of the run."""
+
+    def __init__(
+        self,
+        plan: MemberPlan,
+        group_id: str,
+        scenario: Scenario,
+        coordinator: GroupCoordinator,
+        timer: SystemTimer,
+        sleep: Callable[[float], Awaitable[None]],
+        record: Record,
+    ) -> None:
+        self._plan = plan
+        self._group_id = group_id
+        self._scenario = scenario
+        self._coordinator = coordinator
+        self._timer = timer
+        self._sleep = sleep
+        self._record = record
+        self._strikes = iter(plan.strikes)
+        self._struck: Strike | None = None
+        self._fate: TimerTask | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._slow_until_ms = 0
+        self._member_id = ""
+        self._generation = -1
+        self._asked = self._first_request()
+        self.assignment = b""
+
+    async def run(self) -> None:
+        """Arrive, and live until it is gone for good or the coordinator is."""
+        self._task = asyncio.current_task()
+        await self._sleep(self._plan.arrival)
+        while True:
+            strike = await self._live()
+            if strike is None or strike.pause is None:
+                return
+            await self._sleep(strike.pause)
+
+    async def _live(self) -> Strike | None:
+        """One life, from joining until something befalls it; None: the coordinator is gone."""
+        self._member_id = ""
+        self._await_fate()
+        try:
+            while True:
+                await self._join()
+                await self._work()
+        except _CoordinatorGone:
+            return None
+        except asyncio.CancelledError:
+            strike, self._struck = self._struck, None
+            if strike is None or self._task is None:
+                raise
+            self._task.uncancel()
+        finally:
+            if self._fate is not None:
+                self._fate.cancel()
+        if strike.fate is Fate.LEAVE and self._plan.instance_id is None and self._member_id:
+            # A static member does not say goodbye: it means to come back.
+            self._coordinator.leave(self._group_id, self._member_id)
+        group = self._coordinator.groups.get(self._group_id)
+        noticed = group is None or self._member_id not in group.members
+        self._say(Status.GONE if noticed else Status.GHOST)
+        return strike
+
+    def _await_fate(self) -> None:
+        strike = next(self._strikes, None)
+        self._fate = None if strike is None else self._timer.call_later(strike.after, self._be_struck, strike)
+
+    def _be_struck(self, strike: Strike) -> None:
+        if strike.fate is Fate.SLOW:
+            self._slow_until_ms = self._record.now_ms() + round(1000 * (strike.pause or 0.0))
+            self._await_fate()
+        elif self._task is not None:
+            self._struck = strike
+            self._task.cancel()
+
+    async def _join(self) -> None:
+        """Ask until it is part of a generation and has its assignment."""
+        began_ms = self._record.now_ms()
+        self._say(Status.WAITING)
+        while True:
+            joined = await self._coordinator.join(self._request())
+            if joined.error is ErrorCode.NONE:
+                if await self._sync(joined):
+                    break
+            elif joined.error is ErrorCode.MEMBER_ID_REQUIRED:
+                self._member_id = joined.member_id
+            else:
+                await self._recover(joined.error)
+        self._record.joined(self._record.now_ms() - began_ms)
+        self._say(Status.MEMBER)
+
+    def _request(self) -> JoinRequest:
+        if self._asked.member_id != self._member_id:
+            self._asked = self._asked._replace(member_id=self._member_id)
+        return self._asked
+
+    def _first_request(self) -> JoinRequest:
+        return JoinRequest(
+            self._group_id,
+            "",
+            "consumer",
+            _PROTOCOLS,
+            self._scenario.session_timeout,
+            self._scenario.rebalance_timeout,
+            self._plan.instance_id,
+            self._plan.name,
+        )
+
+    async def _sync(self, joined: JoinResult) -> bool:
+        """Send the assignments, if it leads, and get its own.  False: it has to join again."""
+        self._member_id, self._generation = joined.member_id, joined.generation
+        await self._sleep(self._plan.latency)
+        assignments = {member.member_id: b"%d" % number for number, member in enumerate(joined.members)}
+        synced = await self._coordinator.sync(
+            SyncRequest(self._group_id, self._member_id, self._generation, assignments, self._plan.instance_id)
+        )
+        if synced.error is ErrorCode.NONE:
+            self.assignment = synced.assignment
+            return True
+        if synced.error is not ErrorCode.REBALANCE_IN_PROGRESS:
+            await self._recover(synced.error)
+        return False
+
+    async def _work(self) -> None:
+        """Send heartbeats until the answer says that it has to join again."""
+        while True:
+            await self._sleep(self._scenario.heartbeat_interval)
+            error = self._coordinator.heartbeat(
+                self._group_id, self._member_id, self._generation, self._plan.instance_id
+            )
+            if error is ErrorCode.NONE:
+                continue
+            slow_ms = self._slow_until_ms - self._record.now_ms()
+            if error is not ErrorCode.REBALANCE_IN_PROGRESS:
+                await self._recover(error)
+                if slow_ms > 0:
+                    await self._sleep(slow_ms / 1000)
+                return
+            if slow_ms <= 0:
+                return
+
+    async def _recover(self, error: ErrorCode) -> None:
+        if error in _OVER:
+            raise _CoordinatorGone
+        if error is not ErrorCode.ILLEGAL_GENERATION:
+            self._member_id = ""
+        if error is not ErrorCode.UNKNOWN_MEMBER_ID:
+            await self._sleep(_RETRY_BACKOFF)
+
+    def _say(self, status: Status) -> None:
+        self._record.client(self._group_id, self._plan.name, status, self._member_id, self._generation)

@@ -1,0 +1,159 @@
+"""What happened: counts for the table, a timeline for the picture, and a fingerprint of the whole run."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from examples.group import Group, GroupListener, GroupState, Member, Removal
+
+__all__ = ["GroupTrack", "Moment", "Record", "Slot", "Status"]
+
+
+class Status(enum.Enum):
+    """How a member stands, as the picture shows it."""
+
+    WAITING = "waiting"  # its JoinGroup or SyncGroup is parked
+    MEMBER = "member"  # part of a generation
+    GHOST = "ghost"  # its client is gone, and the coordinator does not know yet
+    REMOVED = "removed"  # the coordinator has removed it, and its client does not know yet
+    GONE = "gone"  # neither there nor a member
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """From ``at_ms`` on a member stood like this."""
+
+    at_ms: int
+    status: Status
+    generation: int
+
+
+@dataclass(slots=True)
+class Slot:
+    """One member's row in the picture."""
+
+    moments: list[Moment] = field(default_factory=list)
+    member_id: str = ""
+
+
+@dataclass(slots=True)
+class GroupTrack:
+    """One group in the picture: its states as (time, state, generation), and its members' rows."""
+
+    states: list[tuple[int, GroupState, int]] = field(default_factory=list)
+    slots: dict[str, Slot] = field(default_factory=dict)
+
+
+class Record(GroupListener):
+    """Listens to the coordinator and to the members.
+
+    ``read_ms``: the clock; times are counted from the first call of :meth:`begin`.  ``tracked``: the groups that are
+    kept for the picture, with the names of their members.
+    """
+
+    def __init__(self, read_ms: Callable[[], int], tracked: dict[str, Iterable[str]]) -> None:
+        self._read_ms = read_ms
+        self._start_ms = read_ms()
+        self._hash = hashlib.sha256()
+        self.tracks = {
+            group_id: GroupTrack(slots={name: Slot() for name in names}) for group_id, names in tracked.items()
+        }
+        self.latencies_ms = array("q")
+        self.rebalances_begun = 0
+        self.rebalances = 0
+        self.emptied = 0
+        self.joined_first = 0
+        self.kept = 0
+        self.replaced = 0
+        self.removed: Counter[Removal] = Counter()
+        self.news: deque[tuple[int, str]] = deque(maxlen=8)
+
+    def begin(self) -> None:
+        """Time is counted from now."""
+        self._start_ms = self._read_ms()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the beginning."""
+        return self._read_ms() - self._start_ms
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that happened to groups and members, and when."""
+        return self._hash.hexdigest()[:16]
+
+    # From the coordinator
+
+    def state_changed(self, group: Group, before: GroupState) -> None:
+        now_ms = self.now_ms()
+        state = group.state
+        if state is GroupState.DEAD:
+            return
+        if state is GroupState.PREPARING_REBALANCE:
+            self.rebalances_begun += 1
+        elif state is GroupState.COMPLETING_REBALANCE:
+            new = sum(1 for member in group.members.values() if member.is_new)
+            self.rebalances += 1
+            self.joined_first += new
+            self.kept += len(group.members) - new
+            self.news.append(
+                (
+                    now_ms,
+                    f"{group.group_id} generation {group.generation}: {len(group.members)} members, {new} of them new",
+                )
+            )
+        elif state is GroupState.EMPTY:
+            self.emptied += 1
+            self.news.append((now_ms, f"{group.group_id} is empty"))
+        track = self.tracks.get(group.group_id)
+        if track is not None:
+            track.states.append((now_ms, state, group.generation))
+        self._note(f"{now_ms} {group.group_id} {before.value}>{state.value} {group.generation} {len(group.members)}")
+
+    def member_added(self, group: Group, member: Member) -> None:
+        self._note(f"{self.now_ms()} {group.group_id} +{member.member_id}")
+
+    def member_replaced(self, group: Group, member: Member, before: str) -> None:
+        self.replaced += 1
+        self.news.append((self.now_ms(), f"{member.client_id} is back under its instance id: nobody rebalances"))
+        self._note(f"{self.now_ms()} {group.group_id} {before}>{member.member_id}")
+
+    def member_removed(self, group: Group, member: Member, why: Removal) -> None:
+        now_ms = self.now_ms()
+        self.removed[why] += 1
+        if why is not Removal.LEFT:
+            self.news.append((now_ms, f"{member.client_id} is removed: {why.value}"))
+        self._note(f"{now_ms} {group.group_id} -{member.member_id} {why.name}")
+        slot = self._slot(group.group_id, member.client_id)
+        if slot is not None and slot.member_id == member.member_id and slot.moments:
+            last = slot.moments[-1].status
+            if last is Status.GHOST:
+                slot.moments.append(Moment(now_ms, Status.GONE, -1))
+            elif last is Status.MEMBER:
+                slot.moments.append(Moment(now_ms, Status.REMOVED, -1))
+
+    # From the members
+
+    def joined(self, latency_ms: int) -> None:
+        """A member has its assignment, ``latency_ms`` after it asked to join."""
+        self.latencies_ms.append(latency_ms)
+
+    def client(self, group_id: str, name: str, status: Status, member_id: str, generation: int) -> None:
+        """How a member sees itself."""
+        slot = self._slot(group_id, name)
+        if slot is not None:
+            slot.member_id = member_id
+            slot.moments.append(Moment(self.now_ms(), status, generation if status is Status.MEMBER else -1))
+
+    # Inside
+
+    def _slot(self, group_id: str, name: str) -> Slot | None:
+        track = self.tracks.get(group_id)
+        return None if track is None else track.slots.get(name)
+
+    def _note(self, line: str) -> None:
+        self._hash.update(line.encode() + b"\n")

@@ -1,0 +1,159 @@
+"""What is simulated: the settings, and from them the plan of every member's life.
+
+All chance is spent here, before anything runs: a plan says when its member arrives and what befalls it, so the order in
+which an event loop runs its tasks cannot change what happens.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from examples.group import GroupConfig
+
+__all__ = ["Fate", "MemberPlan", "Scenario", "Strike", "plan_groups"]
+
+_HOUR = 3600.0
+
+
+class Fate(enum.Enum):
+    """What can befall a member."""
+
+    CRASH = "crash"  # it stops without a word, and perhaps comes back
+    LEAVE = "leave"  # it says goodbye, and perhaps comes back
+    SLOW = "slow"  # it still sends heartbeats, but does not join again when it should
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One blow of fate, ``after`` seconds of a life; ``pause``: how long it is away or slow; None: for good."""
+
+    after: float
+    fate: Fate
+    pause: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPlan:
+    """A member's life: it arrives, and is struck by ``strikes`` in turn.  ``latency``: of its answers, in seconds."""
+
+    name: str
+    arrival: float
+    latency: float
+    instance_id: str | None = None
+    strikes: tuple[Strike, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """The settings; durations in seconds, rates per member and hour, shares between 0 and 1.
+
+    ``arrivals``: recorded arrival times by group instead of drawn ones.
+    """
+
+    groups: int = 50
+    members: int = 20
+    duration: float = 600.0
+    seed: int = 1
+    arrival_median: float = 4.0
+    arrival_sigma: float = 0.8
+    spread: float = 30.0
+    late: float = 0.05
+    static: float = 0.25
+    crash_rate: float = 0.5
+    leave_rate: float = 0.5
+    slow_rate: float = 0.5
+    downtime: float = 40.0
+    stay_away: float = 0.2
+    session_timeout: float = 45.0
+    heartbeat_interval: float = 15.0
+    rebalance_timeout: float = 60.0
+    initial_rebalance_delay: float = 3.0
+    arrivals: Mapping[str, Sequence[float]] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("groups", "members"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is a number of {name}, at least 1, not {getattr(self, name)}")
+        for name in ("duration", "arrival_median", "downtime", "heartbeat_interval", "rebalance_timeout"):
+            if not 0.0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} is a number of seconds above 0, not {getattr(self, name)}")
+        for name in ("spread", "initial_rebalance_delay", "arrival_sigma"):
+            if not 0.0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} is a number, at least 0, not {getattr(self, name)}")
+        for name in ("crash_rate", "leave_rate", "slow_rate"):
+            if not 0.0 <= getattr(self, name) <= _HOUR:
+                raise ValueError(f"{name} is a number per member and hour from 0 to 3600, not {getattr(self, name)}")
+        for name in ("late", "static", "stay_away"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} is a share between 0 and 1, not {getattr(self, name)}")
+        if not self.heartbeat_interval < self.session_timeout < float("inf"):
+            raise ValueError(
+                f"session_timeout={self.session_timeout} is not above heartbeat_interval={self.heartbeat_interval}:"
+                " every session would expire"
+            )
+
+    @property
+    def config(self) -> GroupConfig:
+        """The coordinator's settings for it."""
+        return GroupConfig(
+            initial_rebalance_delay=self.initial_rebalance_delay,
+            min_session_timeout=min(6.0, self.session_timeout),
+            max_session_timeout=max(1800.0, self.session_timeout),
+        )
+
+
+def plan_groups(scenario: Scenario) -> dict[str, list[MemberPlan]]:
+    """The plans of all members by group.  The same scenario, the same plans."""
+    if scenario.arrivals is not None:
+        return {
+            group_id: [
+                _plan(scenario, Random(f"{scenario.seed}/{group_id}/{number}"), group_id, number, arrival)
+                for number, arrival in enumerate(arrivals)
+            ]
+            for group_id, arrivals in scenario.arrivals.items()
+        }
+    plans = {}
+    for index in range(scenario.groups):
+        group_id = f"group-{index:0{len(str(scenario.groups - 1))}}"
+        chance = Random(f"{scenario.seed}/{group_id}")
+        start = chance.uniform(0.0, scenario.spread)
+        plans[group_id] = [
+            _plan(scenario, chance, group_id, number, start + _draw_arrival(scenario, chance))
+            for number in range(scenario.members)
+        ]
+    return plans
+
+
+def _draw_arrival(scenario: Scenario, chance: Random) -> float:
+    """Log-normal, as starts of processes are: most soon, a few much later; late ones come at some time of the run."""
+    arrival = scenario.arrival_median * chance.lognormvariate(0.0, scenario.arrival_sigma)
+    if chance.random() < scenario.late:
+        arrival += chance.uniform(0.0, 0.6 * scenario.duration)
+    return arrival
+
+
+def _plan(scenario: Scenario, chance: Random, group_id: str, number: int, arrival: float) -> MemberPlan:
+    name = f"{group_id}-m{number}"
+    instance_id = name if chance.random() < scenario.static else None
+    latency = chance.uniform(0.002, 0.060)
+    strikes = []
+    rates = (scenario.crash_rate, scenario.leave_rate, scenario.slow_rate)
+    now = arrival
+    while any(rates):
+        after = chance.expovariate(sum(rates) / _HOUR)
+        fate = chance.choices((Fate.CRASH, Fate.LEAVE, Fate.SLOW), rates)[0]
+        pause: float | None = chance.expovariate(1.0 / scenario.downtime)
+        if fate is not Fate.SLOW and chance.random() < scenario.stay_away:
+            pause = None
+        now += after
+        if now >= scenario.duration:
+            break
+        strikes.append(Strike(after, fate, pause))
+        if pause is None:
+            break
+        if fate is not Fate.SLOW:
+            now += pause
+    return MemberPlan(name, arrival, latency, instance_id, tuple(strikes))
