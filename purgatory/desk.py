@@ -348,18 +348,18 @@ class Desk(Holder):
             self._trying = None
         return operation._state == COMPLETED
 
-    def check_some(self, walk: Walk, number: int) -> bool:
-        """Try the next ``number`` operations of a walk along a key.  False when the walk is at its end."""
+    def check_some(self, walk: Walk, number: int) -> int:
+        """Try the next ``number`` operations of a walk along a key; return how many, fewer at the end of the walk."""
         self.busy = True
         try:
-            for _ in range(number):
+            for tried in range(number):
                 operation = walk.next()
                 if operation is None:
-                    return False
+                    return tried
                 self._try(operation)
         finally:
             self.leave()
-        return True
+        return number
 
     def walk(self, key: Hashable) -> Walk | None:
         """A walk along those who wait on the key now, or None if nobody does."""

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -14,8 +13,8 @@ from .ledger import Ledger
 from .operation import DelayedOperation, set_waiter_factory
 from .reaper import Slices, SystemTimer, report
 from .room import Room
+from .rounds import Rounds
 from .units import duration_ms
-from .watchers import Walk
 
 __all__ = ["Purgatory"]
 
@@ -96,12 +95,11 @@ class Purgatory(Room, Generic[Op]):
         contained = (Exception, asyncio.CancelledError)
         super().__init__(name, timer, contained, max_parked, max_parked_per_key, observers)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._soon: dict[Hashable, None] = {}
-        self._walks: deque[Walk] = deque()
+        self._soon = Rounds(self._desk)
         self._soon_slices: Slices | None = None
         self._soon_scheduled = False
         self._inbox: dict[Hashable, None] = {}
-        self._inbox_lock = threading.Lock()
+        self._inbox_lock = threading.RLock()  # a signal handler may ask while the loop's own thread is asking
         self._empty: asyncio.Future[None] | None = None
         self._all_answered: asyncio.Future[None] | None = None
 
@@ -230,13 +228,13 @@ class Purgatory(Room, Generic[Op]):
 
         The checks of a turn are done in slices of the timer's ``turn_budget_ms``, the keys taking turns, so that
         neither many keys nor many watchers hold up the loop.  A key that is named again while it is being checked is
-        checked again.
+        checked again, once.  RuntimeError where no loop runs.
         """
         hash(key)
         if not self._soon_scheduled:
             asyncio.get_running_loop().call_soon(self._check_in_slices)
             self._soon_scheduled = True
-        self._soon[key] = None
+        self._soon.add(key)
 
     def _check_in_slices(self) -> None:
         slices = self._soon_slices
@@ -245,28 +243,16 @@ class Purgatory(Room, Generic[Op]):
         else:
             slices.resume()
         try:
-            while self._soon or self._walks:
-                self._check_a_portion(slices.portion())
+            while self._soon:
+                self._soon.work(slices.portion())
                 if slices.over():
                     break
         finally:
-            self._soon_scheduled = bool(self._soon or self._walks)
+            self._soon_scheduled = bool(self._soon)
             if self._soon_scheduled:
                 asyncio.get_running_loop().call_soon(self._check_in_slices)
             else:
                 self._soon_slices = None
-
-    def _check_a_portion(self, number: int) -> None:
-        if self._soon:
-            key = next(iter(self._soon))
-            del self._soon[key]
-            walk = self._desk.walk(key)
-            if walk is None:
-                return
-        else:
-            walk = self._walks.popleft()
-        if self._desk.check_some(walk, number):
-            self._walks.append(walk)
 
     def check_threadsafe(self, key: Hashable) -> None:
         """:meth:`check_soon` from any thread; one wake-up of the loop for all that is asked before it comes round.
