@@ -28,7 +28,7 @@ from typing import Any, Final
 from .operation import DelayedOperation
 from .watch import Watch, WatchRoot
 
-__all__ = ["Ranks", "ThresholdWatch", "check_thresholds", "check_value"]
+__all__ = ["Rank", "Ranks", "ThresholdWatch", "check_thresholds", "check_value"]
 
 _FEW: Final = 8  # below this many, husks are not worth a thought
 

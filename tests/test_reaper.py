@@ -170,8 +170,8 @@ class TestTheReaperIsCancelled:
                 timer.call_later(1, log.append, number)
             clock._now_ns += 1_000_000_000
             timer.call_later(0, lambda: None)
-            while not log:
-                await asyncio.sleep(0)  # noqa: ASYNC110 - turn by turn, to stop in the midst of the work
+            while not log:  # noqa: ASYNC110 - turn by turn, to stop in the midst of the work
+                await asyncio.sleep(0)
             assert len(log) < 5000
             assert timer._reaper is not None
             timer._reaper.cancel()

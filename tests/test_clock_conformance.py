@@ -1,0 +1,291 @@
+"""What every clock must do, on the virtual and on the real one; nothing here depends on how fast the machine is."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from purgatory import Outcome, Purgatory, SystemTimer
+from purgatory.clock import Clock, MonotonicClock
+from purgatory.testing import VirtualClock
+from tests.helpers import Op
+
+Pass = Callable[[float], Awaitable[None]]
+
+
+@pytest.fixture(params=["virtual", "real"])
+def any_clock(request: pytest.FixtureRequest) -> Clock:
+    return VirtualClock(77.7775) if request.param == "virtual" else MonotonicClock()
+
+
+@pytest.fixture
+def let_pass(any_clock: Clock) -> Pass:
+    """Let so many seconds pass on the clock; on the real one perhaps somewhat more."""
+    if isinstance(any_clock, VirtualClock):
+        return any_clock.advance
+
+    async def sleep(seconds: float) -> None:
+        until_ms = any_clock.ceil_ms() + round(seconds * 1000)
+        while any_clock.now_ms() < until_ms:  # noqa: ASYNC110 - time itself is what is waited for
+            await asyncio.sleep(max(0, until_ms - any_clock.now_ms()) / 1000)
+
+    return sleep
+
+
+async def test_the_time_is_whole_milliseconds_and_never_goes_back(any_clock: Clock) -> None:
+    """Rounded down it is at most one below what it is rounded up."""
+    times: list[int] = []
+    for _ in range(1000):
+        times += [any_clock.now_ms(), any_clock.ceil_ms()]
+    assert all(type(time) is int for time in times)
+    down, up = times[::2], times[1::2]
+    assert down == sorted(down)
+    assert up == sorted(up)
+    assert all(later >= earlier for earlier, later in zip(down, up, strict=True))
+    assert up[0] - down[0] <= 1 or isinstance(any_clock, MonotonicClock)
+
+
+async def test_an_alarm_does_not_ring_in_the_same_turn(any_clock: Clock) -> None:
+    """Not even one for a time that has come: it rings in a later turn of the loop."""
+    rung: list[int] = []
+    rang = asyncio.Event()
+
+    def ring() -> None:
+        rung.append(any_clock.now_ms())
+        rang.set()
+
+    when_ms = any_clock.now_ms()
+    any_clock.call_at(when_ms - 5, ring)
+    any_clock.call_at(when_ms, ring)
+    assert rung == []
+    await rang.wait()
+    await asyncio.sleep(0)
+    assert len(rung) == 2
+
+
+async def test_alarms_that_are_called_off_do_not_ring(any_clock: Clock, let_pass: Pass) -> None:
+    """Cancelling is harmless before, after, and twice."""
+    rung: list[str] = []
+    off = any_clock.call_at(any_clock.now_ms() + 2, lambda: rung.append("off"))
+    due = any_clock.call_at(any_clock.now_ms(), lambda: rung.append("due"))
+    on = any_clock.call_at(any_clock.now_ms() + 2, lambda: rung.append("on"))
+    off.cancel()
+    due.cancel()
+    off.cancel()
+    await let_pass(0.02)
+    assert rung == ["on"]
+    on.cancel()
+
+
+async def test_effort_grows(any_clock: Clock) -> None:
+    """What budgets of work are measured with goes forward."""
+    first = any_clock.effort()
+    assert any_clock.effort() >= first
+
+
+@pytest.mark.parametrize("tick_ms", [1, 7])
+async def test_nothing_fires_early(any_clock: Clock, let_pass: Pass, tick_ms: int) -> None:
+    """Callbacks and operations come at their deadline or later, in the order of the deadlines."""
+    fired: list[tuple[int, int]] = []
+    async with SystemTimer(clock=any_clock, tick_ms=tick_ms) as timer:
+        due: dict[int, int] = {}
+        expirations: list[int | None] = []
+
+        def note(number: int) -> None:
+            fired.append((number, any_clock.now_ms()))
+
+        for number, delay in enumerate((0.005, 0.0, 0.0131, 0.001, 0.025)):
+            due[number] = any_clock.now_ms() + round(delay * 1000 - 0.5)
+            expirations.append(timer.call_later(delay, note, number).expiration_ms)
+        await let_pass(0.05)
+        while len(fired) < len(due):
+            await let_pass(0.01)
+    assert sorted(number for number, _ in fired) == list(due)
+    for number, when_ms in fired:
+        assert when_ms >= due[number]
+    assert [number for number, _ in fired] == sorted(due, key=lambda number: (expirations[number] or 0, number))
+
+
+async def test_an_operation_waits_at_least_its_timeout(any_clock: Clock, let_pass: Pass) -> None:
+    """Between handing over and expiry lies the timeout, by the clock's own measure, rounded down."""
+    async with Purgatory[Op]("test", clock=any_clock) as purgatory:
+        ended: list[int] = []
+        op = Op(0.012, name="x", on_complete=lambda _: ended.append(any_clock.now_ms()))
+        begun_ms = any_clock.now_ms()
+        task = asyncio.create_task(purgatory.park(op, ["a"]))
+        while not task.done():
+            await let_pass(0.005)
+        assert op.outcome is Outcome.EXPIRED
+        assert ended[0] - begun_ms >= 12
+        assert purgatory.statistics().lateness.count == 1
+
+
+async def test_completing_before_the_deadline(any_clock: Clock, let_pass: Pass) -> None:
+    """An operation that is completed in time does not expire, though its time comes."""
+    async with Purgatory[Op]("test", clock=any_clock) as purgatory:
+        op = Op(0.01, name="x")
+        task = asyncio.create_task(purgatory.park(op, ["a"]))
+        await asyncio.sleep(0)
+        op.ready = True
+        if purgatory.check_and_complete("a"):
+            assert await task == "x"
+            await let_pass(0.02)
+            assert op.calls == ["try", "try", "complete"]
+
+
+async def test_a_long_sleep_is_not_polled(any_clock: Clock, let_pass: Pass) -> None:
+    """While nothing is due the reaper does not run: it looks at the time a bounded number of times."""
+    asked = 0
+
+    class Counting(Clock):
+        def now_ms(self) -> int:
+            nonlocal asked
+            asked += 1
+            return any_clock.now_ms()
+
+        def ceil_ms(self) -> int:
+            return any_clock.ceil_ms()
+
+        def call_at(self, when_ms: int, callback: Callable[[], object]) -> Any:
+            return any_clock.call_at(when_ms, callback)
+
+    async with SystemTimer(clock=Counting()) as timer:
+        timer.call_later(3600, print)
+        await let_pass(0.001)
+        await asyncio.sleep(0)
+        before = asked
+        await let_pass(0.03)
+        assert asked - before <= 3
+
+
+class TestVirtualClock:
+    """What the virtual clock promises beyond that."""
+
+    async def test_it_stands_still(self) -> None:
+        """Time passes when it is told to, exactly."""
+        clock = VirtualClock(5.0)
+        assert clock.time() == 5.0
+        await asyncio.sleep(0.001)
+        assert clock.time() == 5.0
+        await clock.advance(0.0005)
+        assert (clock.now_ms(), clock.ceil_ms()) == (5000, 5001)
+        await clock.advance_to(7.5)
+        assert clock.time() == 7.5
+
+    async def test_it_does_not_go_back(self) -> None:
+        """Neither by a negative step nor by an earlier time, and a bad time changes nothing."""
+        clock = VirtualClock(5.0)
+        for bad in (-1, float("nan"), float("inf")):
+            with pytest.raises(ValueError, match="seconds"):
+                await clock.advance(bad)
+        with pytest.raises(ValueError, match="does not go back"):
+            await clock.advance_to(4.9)
+        with pytest.raises(ValueError, match="start"):
+            VirtualClock(-1)
+        assert clock.time() == 5.0
+
+    async def test_everything_fires_in_the_order_of_its_time(self, clock: VirtualClock) -> None:
+        """One advance goes from alarm to alarm and lets tasks run in between, however they chain."""
+        log: list[tuple[str, float]] = []
+        async with Purgatory[Op]("test", clock=clock) as purgatory:
+
+            async def client(name: str, *timeouts: float) -> None:
+                for timeout in timeouts:
+                    await purgatory.park(Op(timeout), [name])
+                    log.append((name, clock.time() - 1000))
+
+            tasks = [
+                asyncio.create_task(client("a", 10, 5, 0.5)),
+                asyncio.create_task(client("b", 3, 9)),
+                asyncio.create_task(client("c", 12)),
+            ]
+            await clock.advance(30)
+            await asyncio.gather(*tasks)
+        assert log == [("b", 3), ("a", 10), ("c", 12), ("b", 12), ("a", 15), ("a", 15.5)]
+        assert clock.time() == 1030
+
+    async def test_sleeping_in_virtual_time(self, clock: VirtualClock) -> None:
+        """sleep() wakes in order, can be cancelled, and takes no real time."""
+        log: list[str] = []
+
+        async def sleeper(name: str, delay: float) -> None:
+            await clock.sleep(delay)
+            log.append(name)
+
+        tasks = [asyncio.create_task(sleeper(*pair)) for pair in (("b", 2), ("a", 1), ("now", 0), ("never", 3))]
+        await clock.advance(1)
+        assert log == ["now", "a"]
+        tasks[3].cancel()
+        await clock.advance(10)
+        assert log == ["now", "a", "b"]
+        assert clock.next_alarm_ms is None
+        with pytest.raises(ValueError, match="delay"):
+            await clock.sleep(-1)
+
+    async def test_a_sleeper_cancelled_as_it_wakes(self, clock: VirtualClock) -> None:
+        """Cancelled in the turn in which its time has come, it stays cancelled and nothing complains."""
+        task = asyncio.create_task(clock.sleep(1))
+        clock_settled = asyncio.create_task(clock.settle())
+        await clock_settled
+        clock.call_at(clock.now_ms() + 1000, task.cancel)
+        await clock.advance(1)
+        assert task.done()
+
+    async def test_going_from_alarm_to_alarm(self, clock: VirtualClock) -> None:
+        """advance_to_next stops at each alarm and says when there is none."""
+        rung: list[float] = []
+        for delay_ms in (5, 1, 3):
+            clock.call_at(clock.now_ms() + delay_ms, lambda: rung.append(clock.time()))
+        while await clock.advance_to_next():
+            pass
+        assert rung == [1000.001, 1000.003, 1000.005]
+        assert clock.rings == 3
+
+    async def test_one_task_moves_the_time(self, clock: VirtualClock) -> None:
+        """A second advance meanwhile is refused."""
+        refused: list[str] = []
+
+        async def also() -> None:
+            try:
+                await clock.advance(1)
+            except RuntimeError as error:
+                refused.append(str(error))
+
+        clock.call_at(clock.now_ms() + 10, lambda: None)
+        task = asyncio.create_task(also())
+        await clock.advance(1)
+        await task
+        assert refused == ["the clock is being advanced already: one task moves the time"]
+
+    async def test_a_task_that_never_rests_is_told(self, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A task that loops over sleep(0) is an error, not a hang."""
+        monkeypatch.setattr("purgatory.testing._MOST_TURNS", 1000)
+
+        async def spin() -> None:
+            while True:  # noqa: ASYNC110 - what a task must not do
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(spin())
+        with pytest.raises(RuntimeError, match="have not come to rest within 1000 turns"):
+            await clock.advance(1)
+        task.cancel()
+
+    async def test_many_tasks(self, clock: VirtualClock) -> None:
+        """A thousand tasks are all served within one advance."""
+        async with Purgatory[Op]("test", clock=clock) as purgatory:
+            tasks = [
+                asyncio.create_task(purgatory.park(Op(number / 100, name="x"), [number])) for number in range(1000)
+            ]
+            await clock.advance(10)
+            assert [task.done() for task in tasks] == [True] * 1000
+
+    async def test_plain_callbacks_are_settled_too(self, clock: VirtualClock) -> None:
+        """A chain of checks that touch neither time nor task is over when advance returns."""
+        async with Purgatory[Op]("test", clock=clock) as purgatory:
+            ops = [Op(None) for _ in range(300)]
+            for op in ops:
+                purgatory.try_complete_else_watch(op, ["a"])
+            purgatory.check_soon("a")
+            await clock.advance(0.001)
+            assert {op.calls.count("try") for op in ops} == {2}
