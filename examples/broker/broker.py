@@ -16,11 +16,12 @@ All six share one timer, and the followers' delays and the connections' timeouts
 """
 
 import itertools
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from examples.group import GroupCoordinator
-from purgatory import Purgatory, Statistics, SystemTimer
+from purgatory import Observer, Purgatory, Statistics, SystemTimer
 from purgatory.clock import Clock
 
 from .offsets import Offsets
@@ -35,23 +36,25 @@ class Broker:
     """One broker, the leader of all its partitions and the coordinator of all groups.
 
     ``node_id``, ``host``, ``port``: what it tells clients about itself; the server sets the port.  ``clock``: of its
-    timer.
+    timer.  ``observers``: of all purgatories.
     """
 
     node_id = 1
     cluster_id = "purgatory-example"
 
-    def __init__(self, settings: Settings | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: Settings | None = None, *, clock: Clock | None = None, observers: Sequence[Observer] = ()
+    ) -> None:
         self.settings = settings = Settings() if settings is None else settings
         self.host = settings.advertised_host or settings.host
         self.port = settings.port
         self.timer = SystemTimer(clock=clock)
-        self.produce: Purgatory[Any] = Purgatory("produce", timer=self.timer)
-        self.fetch: Purgatory[Any] = Purgatory("fetch", timer=self.timer)
-        self.delete_records: Purgatory[Any] = Purgatory("delete_records", timer=self.timer)
+        self.produce: Purgatory[Any] = Purgatory("produce", timer=self.timer, observers=observers)
+        self.fetch: Purgatory[Any] = Purgatory("fetch", timer=self.timer, observers=observers)
+        self.delete_records: Purgatory[Any] = Purgatory("delete_records", timer=self.timer, observers=observers)
         self.topics = Topics(settings, self.timer, self._moved)
         self.offsets = Offsets(settings.max_committed)
-        self.groups = GroupCoordinator(self.timer, settings.group)
+        self.groups = GroupCoordinator(self.timer, settings.group, observers=observers)
         self.producer_ids = itertools.count(1000)
 
     async def __aenter__(self) -> Self:

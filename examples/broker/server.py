@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
+
+from purgatory import Observer
 
 from .broker import Broker
 from .connection import Connection, Memory
@@ -27,8 +30,8 @@ class Server:
     ``shutdown_timeout``) and closes the connections.
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.broker = Broker(settings)
+    def __init__(self, settings: Settings | None = None, *, observers: Sequence[Observer] = ()) -> None:
+        self.broker = Broker(settings, observers=observers)
         self.memory = Memory(self.broker.settings.max_buffered_bytes)
         self.connections: set[Connection] = set()
         self.dropped = 0
