@@ -40,8 +40,8 @@ FLOORS: dict[str, int] = {
 }
 ORDER = list(FLOORS)
 NO_WORLD = {
-    "asyncio", "concurrent", "io", "logging", "multiprocessing", "os", "pathlib", "select", "selectors", "signal", "socket",
-    "subprocess", "threading", "time", "datetime", "sched", "queue", "random", "secrets",
+    "asyncio", "concurrent", "io", "logging", "multiprocessing", "os", "pathlib", "select", "selectors", "signal",
+    "socket", "subprocess", "threading", "time", "datetime", "sched", "queue", "random", "secrets",
 }  # fmt: skip
 OPTIONAL = [
     "uvloop",
