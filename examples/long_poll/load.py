@@ -22,10 +22,11 @@ from typing import Any
 
 import aiohttp
 
+from .client import loop_factory, quantiles
 from .process import ServerProcess
 from .server import raise_file_limit
 
-__all__ = ["loop_factory", "main", "quantiles"]
+__all__ = ["main"]
 
 _BATCH = 1000  # so many connect at a time: the queue of a listening socket is finite
 _PER_ADDRESS = 20_000  # connections from one loopback address; there are fewer than 30 000 ports to come from
@@ -52,6 +53,7 @@ class Run:
 
     url: str
     readers: list[Reader]
+    control: aiohttp.ClientSession
     sessions: list[aiohttp.ClientSession]
     patience: float
     before: dict[str, Any] = field(default_factory=dict)
@@ -64,7 +66,7 @@ class Run:
 
     async def stats(self) -> dict[str, Any]:
         """The server's books."""
-        async with self.sessions[0].get(f"{self.url}/stats") as response:
+        async with self.control.get(f"{self.url}/stats") as response:
             return await response.json()  # type: ignore[no-any-return]
 
     async def until_parked(self, enough: Callable[[int], bool]) -> int:
@@ -91,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-uvloop", action="store_true", help="server and client on asyncio's own loop")
     parser.add_argument("--seed", type=int, default=1, help="who hangs up (%(default)s)")
     given = parser.parse_args(arguments)
-    if given.readers < 1 or given.topics < 1 or given.rate <= 0 or not 0.0 <= given.hang_up <= 1.0:
+    if given.readers < 1 or given.topics < 1 or not given.rate > 0 or not 0.0 <= given.hang_up <= 1.0:
         parser.error("--readers and --topics are at least 1, --rate is above 0, --hang-up is 0 to 1")
     if given.stop and given.url:
         parser.error("--stop is for a server that this command has started itself: leave out --url")
@@ -99,19 +101,13 @@ def main(arguments: list[str] | None = None) -> int:
     if files < given.readers + 100:
         parser.error(f"{given.readers} connections need more open files than the {files} allowed (ulimit -Hn)")
     with asyncio.Runner(loop_factory=loop_factory(uvloop=not given.no_uvloop)) as runner:
-        wrong = runner.run(_load(given))
+        try:
+            wrong = runner.run(_load(given))
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            wrong = [f"the run broke off: {error!r}"]
     for line in wrong:
         print("WRONG     ", line)
     return 1 if wrong else 0
-
-
-def loop_factory(*, uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes the event loops that are asked for."""
-    if not uvloop:
-        return asyncio.new_event_loop
-    from uvloop import new_event_loop
-
-    return new_event_loop
 
 
 async def _load(given: argparse.Namespace) -> list[str]:
@@ -124,6 +120,8 @@ async def _load(given: argparse.Namespace) -> list[str]:
         run = Run(
             given.url or server.url,  # type: ignore[union-attr]
             _readers(given),
+            # A connection for each request: none is reused in the moment in which the server closes it.
+            await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))),
             [await stack.enter_async_context(_session(number)) for number in range(1 + given.readers // _PER_ADDRESS)],
             given.patience,
         )
@@ -214,7 +212,7 @@ async def _publish(run: Run, rate: float) -> dict[str, float]:
     for number, topic in enumerate(dict.fromkeys(reader.topic for reader in run.readers)):
         await asyncio.sleep(began + number / rate - time.perf_counter())
         published[topic] = time.perf_counter()
-        async with run.sessions[0].post(f"{run.url}/topics/{topic}", json={"for": topic}) as response:
+        async with run.control.post(f"{run.url}/topics/{topic}", json={"for": topic}) as response:
             run.expect(response.status == 201, f"publishing to {topic}: {response.status} {await response.text()}")
     sent = time.perf_counter() - began
     await _wait_for_answers(run)
@@ -251,15 +249,6 @@ def _expect_all(run: Run, staying: list[Reader], right: list[Reader]) -> None:
     run.expect(
         len(right) == len(staying),
         f"{len(staying) - len(right)} were answered wrongly or not at all: statuses {statuses}, errors {errors}",
-    )
-
-
-def quantiles(seconds: list[float]) -> str:
-    """p50, p99, p99.9 and the largest, in milliseconds."""
-    ranked = sorted(seconds)
-    shown = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)]
-    return "  ".join(
-        f"{name} {ranked[min(len(ranked) - 1, int(share * len(ranked)))] * 1000:.1f} ms" for name, share in shown
     )
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 
+from .client import loop_factory, quantiles
 from .ledger import Asked, Ledger
-from .load import loop_factory, quantiles
 from .process import Farewell, ServerProcess
 from .server import raise_file_limit
 

@@ -1,0 +1,24 @@
+"""What the programs share that put load on the server: their event loop, and their figures."""
+
+import asyncio
+from collections.abc import Callable
+
+__all__ = ["loop_factory", "quantiles"]
+
+
+def loop_factory(*, uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes the event loops that are asked for."""
+    if not uvloop:
+        return asyncio.new_event_loop
+    from uvloop import new_event_loop
+
+    return new_event_loop
+
+
+def quantiles(seconds: list[float]) -> str:
+    """p50, p99, p99.9 and the largest, in milliseconds."""
+    ranked = sorted(seconds)
+    shown = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)]
+    return "  ".join(
+        f"{name} {ranked[min(len(ranked) - 1, int(share * len(ranked)))] * 1000:.1f} ms" for name, share in shown
+    )
