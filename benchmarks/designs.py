@@ -1,0 +1,50 @@
+"""The first purgatory's design and this one, in Kafka's experiment at one rate: CPU time per request.
+
+``python -m benchmarks.experiment`` sweeps the rate and has all parameters.  What arrivals, latencies and the loop cost
+in any case is taken off, pair by pair: it is measured with a purgatory that holds nothing.
+
+The first design is interpreted Python, so beside a compiled core the comparison is one of design and of compilation; of
+design alone it is where the core is interpreted as well.
+"""
+
+from collections.abc import Callable, Iterator
+
+from .experiment import LATENCIES, Parameters, perform
+from .measure import OURS, compare, rounds
+from .model import Row, Scale
+
+__all__ = ["rows"]
+
+SECTION = "designs"
+FIRST = "the first design"
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """The rows of this section."""
+    rate = 10_000.0
+    number = scale.pick(50_000, 10_000)
+    published = [
+        (
+            f"Kafka's experiment, (pct75, pct50) = ({pct75:g}, {pct50:g})",
+            Parameters(number, rate, pct50=pct50, pct75=pct75),
+        )
+        for pct75, pct50 in LATENCIES
+    ]
+    patient = Parameters(number, rate, keys=3, key_space_size=100_000, timeout=30_000, pct50=20, pct75=60)
+    for what, parameters in [*published, ("the same, (60, 20), timeout 30 s, 100 000 keys", patient)]:
+        samples = rounds({name: _sampler(design, parameters) for name, design in _CONTENDERS.items()}, scale.pick(5, 2))
+        bare = samples.pop("none")
+        above = {
+            name: [max(0.01, cost - least) for cost, least in zip(costs, bare, strict=True)]
+            for name, costs in samples.items()
+        }
+        note = "CPU time per request at 10 000 a second, less that of the same run without a purgatory"
+        yield from compare(SECTION, what, "us", above, note=note)
+
+
+_CONTENDERS = {OURS: "new", FIRST: "first", "none": "none"}
+
+
+def _sampler(design: str, parameters: Parameters) -> Callable[[], float]:
+    """Microseconds per request."""
+    return lambda: perform(design, parameters).cpu / parameters.num * 1e6

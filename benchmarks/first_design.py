@@ -1,0 +1,134 @@
+"""The design of Kafka's first purgatory, for comparison: what a wheel and tidy watch lists were invented against.
+
+One heap holds all operations by deadline.  A completed operation is only marked: it stays in the heap until its time
+comes, and on the lists of its other keys until somebody walks them.  Every ``purge_interval`` new requests a purge pass
+rebuilds the heap and all lists without what is marked.  A coroutine sleeps until the top of the heap falls due.
+
+It has the interface of :class:`purgatory.Purgatory` as far as the experiment needs it, takes the same operations, and
+is written with the same care: interpreted, with ``__slots__``, one try before watching.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import time
+from collections.abc import Hashable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from purgatory import DelayedOperation
+
+__all__ = ["FirstPurgatory"]
+
+Entry = tuple[float, int, "DelayedOperation[Any]"]
+
+
+class FirstPurgatory:
+    """Waits with a heap, watches with lists, and purges.
+
+    ``purge_interval``: how many new requests lie between two purge passes.  ``clock``: seconds, for tests.
+    """
+
+    def __init__(self, name: str, *, purge_interval: int = 1_000, clock: Any = time.monotonic) -> None:
+        if purge_interval < 1:
+            raise ValueError(f"purge_interval is at least 1, not {purge_interval}")
+        self.name = name
+        self.purge_interval = purge_interval
+        self.purges = 0
+        self._clock = clock
+        self._heap: list[Entry] = []
+        self._watchers: dict[Hashable, list[DelayedOperation[Any]]] = {}
+        self._number = 0
+        self._since_purge = 0
+        self._reaper: asyncio.Task[None] | None = None
+        self._earlier: asyncio.Event = asyncio.Event()
+
+    def try_complete_else_watch(self, operation: DelayedOperation[Any], keys: Iterable[Hashable]) -> bool:
+        """Try it; if it has to wait, put it on the list of each key and on the heap."""
+        if operation.try_complete():
+            return operation.force_complete()
+        for key in keys:
+            self._watchers.setdefault(key, []).append(operation)
+        if operation.timeout is not None:
+            self._number += 1
+            entry = (self._clock() + operation.timeout, self._number, operation)
+            heapq.heappush(self._heap, entry)
+            if self._heap[0] is entry:
+                self._earlier.set()
+        self._since_purge += 1
+        return False
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Try everyone on the key; those who have ended leave this list, and stay on their others."""
+        watching = self._watchers.get(key)
+        if watching is None:
+            return 0
+        done = 0
+        waiting = []
+        for operation in watching:
+            if operation.is_completed:
+                continue
+            if operation.try_complete() and operation.force_complete():
+                done += 1
+            else:
+                waiting.append(operation)
+        if waiting:
+            self._watchers[key] = waiting
+        else:
+            del self._watchers[key]
+        return done
+
+    @property
+    def watched(self) -> int:
+        """(operation, key) pairs on the lists, ended ones included."""
+        return sum(len(watching) for watching in self._watchers.values())
+
+    @property
+    def num_delayed(self) -> int:
+        """Entries of the heap, ended ones included."""
+        return len(self._heap)
+
+    def expire_due(self) -> int:
+        """Expire what is due, drop what has ended before; return how many expired."""
+        now = self._clock()
+        expired = 0
+        while self._heap and self._heap[0][0] <= now:
+            _, _, operation = heapq.heappop(self._heap)
+            if not operation.is_completed:
+                operation.run()
+                expired += 1
+        if self._since_purge >= self.purge_interval:
+            self._since_purge = 0
+            self.purge()
+        return expired
+
+    def purge(self) -> int:
+        """Take out all that has ended, from the heap and from every list; return how many places that frees."""
+        before = len(self._heap) + self.watched
+        self._heap = [entry for entry in self._heap if not entry[2].is_completed]
+        heapq.heapify(self._heap)
+        lists = {key: [op for op in watching if not op.is_completed] for key, watching in self._watchers.items()}
+        self._watchers = {key: watching for key, watching in lists.items() if watching}
+        self.purges += 1
+        return before - len(self._heap) - self.watched
+
+    async def __aenter__(self) -> Self:
+        self._reaper = asyncio.create_task(self._reap(), name="first-purgatory-reaper")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._reaper is not None:
+            self._reaper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reaper
+
+    async def _reap(self) -> None:
+        # As in the original, it looks again after 200 ms at the latest, which is also when it notices a purge is due.
+        while True:
+            self.expire_due()
+            self._earlier.clear()
+            patience = 0.2 if not self._heap else min(0.2, max(0.0, self._heap[0][0] - self._clock()))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._earlier.wait(), patience)

@@ -1,0 +1,115 @@
+"""How late an expiry is, under a steady load of 50 000 a second.
+
+Operations are parked ahead of time with deadlines spread evenly, 50 for each millisecond, and each notes when it is
+answered: lateness is that moment less the moment asked for (parked + timeout, on the monotonic clock).  Timeouts are
+whole milliseconds, as those of most people are.  Peers: as many
+``call_later`` on the same loop, in a run of their own.  None of ours may be early; a loop may be.  Nobody else uses the
+loop meanwhile, but whatever else the machine does is in the numbers: they are times on the wall.
+"""
+
+import asyncio
+import statistics
+import time
+from array import array
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from purgatory import Purgatory
+
+from .measure import frozen, loops, new_loop
+from .model import Budget, Row, Scale, quantile
+from .subjects import Request
+
+__all__ = ["rows"]
+
+SECTION = "lateness"
+RATE = 50_000
+
+
+class _Late(Request):
+    """Notes how late it is answered, in seconds."""
+
+    __slots__ = ("found", "wanted")
+
+    def __init__(self, timeout: float, key: int, found: "array[float]", wanted: float) -> None:
+        super().__init__(timeout, key)
+        self.found = found
+        self.wanted = wanted
+
+    def on_complete(self) -> bool:
+        self.found.append(time.monotonic() - self.wanted)
+        return False
+
+
+async def _ours(number: int) -> "array[float]":
+    found = array("d")
+    async with Purgatory[Any]("lateness") as purgatory:
+        begin = time.monotonic() + 1.0 + number / 50_000
+        for index in range(number):
+            now = time.monotonic()
+            timeout = round(begin + index / RATE - now, 3)
+            purgatory.try_complete_else_watch(_Late(timeout, index, found, now + timeout), (index,))
+        await _until(found, number)
+    return found
+
+
+async def _loop(number: int) -> "array[float]":
+    found = array("d")
+    loop = asyncio.get_running_loop()
+
+    def note(wanted: float) -> None:
+        found.append(time.monotonic() - wanted)
+
+    begin = time.monotonic() + 1.0 + number / 50_000
+    for index in range(number):
+        now = time.monotonic()
+        delay = round(begin + index / RATE - now, 3)
+        loop.call_later(delay, note, now + delay)
+    await _until(found, number)
+    return found
+
+
+async def _until(found: "array[float]", number: int) -> None:
+    with frozen():
+        while len(found) < number:
+            await asyncio.sleep(0.05)
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """The rows of this section."""
+    number = RATE * scale.pick(5, 1)
+    for kind in loops():
+        ours, theirs = [], []
+        for _ in range(scale.pick(3, 1)):
+            ours.append(_run(kind, _ours, number))
+            theirs.append(_run(kind, _loop, number))
+        yield from _rows_of(kind, ours, theirs)
+
+
+def _rows_of(kind: str, ours: list["array[float]"], theirs: list["array[float]"]) -> Iterator[Row]:
+    at = f"at 50 000 expiries/s, {kind}"
+    for name, fraction in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0)):
+        own = [quantile(found, fraction) * 1e3 for found in ours]
+        peers = [quantile(found, fraction) * 1e3 for found in theirs]
+        row = Row(SECTION, f"lateness {name} {at}", "ms", statistics.median(own), f"{kind} call_later")
+        row.theirs = statistics.median(peers)
+        row.ratio = statistics.median(peer / mine for mine, peer in zip(own, peers, strict=True))
+        row.budget = Budget.at_most_value(3.0) if name == "p99" else None
+        yield row
+    early = sum(late < 0 for found in ours for late in found)
+    of_theirs = sum(late < 0 for found in theirs for late in found)
+    row = Row(SECTION, f"early {at}", "count", early, f"{kind} call_later", of_theirs)
+    row.budget = Budget.at_most_value(0.0)
+    yield row
+
+
+def _run(kind: str, scenario: Callable[[int], Awaitable["array[float]"]], number: int) -> "array[float]":
+    async def run() -> "array[float]":
+        return await scenario(number)
+
+    loop = new_loop(kind)
+    try:
+        with frozen():
+            return loop.run_until_complete(run())
+    finally:
+        loop.close()

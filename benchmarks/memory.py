@@ -1,0 +1,204 @@
+"""Resident memory per parked operation, and what importing costs; each measured in a process of its own.
+
+``python -m benchmarks.memory KIND NUMBER`` parks so many, one distinct key each, and prints the bytes of resident
+memory (RSS) that came with each of them: the operation, its place on the key, its place on the timer, the key and the
+key's place in the dict.  The keys are ints.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from purgatory import Purgatory, SystemTimer
+
+from .measure import loops, new_loop
+from .model import Budget, Row, Scale, grouped, quantile
+from .subjects import Nothing, Request, RequestWithDict, nothing
+
+__all__ = ["rows"]
+
+SECTION = "memory"
+FAR = 3600.0
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory; on a system without ``/proc`` the most that ever were."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return pages * resource_page_size()
+
+
+def resource_page_size() -> int:
+    """Bytes of a page of memory."""
+    import resource
+
+    return resource.getpagesize()
+
+
+@asynccontextmanager
+async def _parked(number: int, make: Callable[..., Any] = Request) -> AsyncIterator[Any]:
+    purgatory: Purgatory[Any] = Purgatory("memory")
+    for key in range(number):
+        purgatory.try_complete_else_watch(make(FAR, key), (key,))
+    yield purgatory
+    assert len(purgatory) == number
+
+
+@asynccontextmanager
+async def _parked_with_dict(number: int) -> AsyncIterator[Any]:
+    async with _parked(number, RequestWithDict) as purgatory:
+        yield purgatory
+
+
+@asynccontextmanager
+async def _timer_tasks(number: int) -> AsyncIterator[Any]:
+    timer = SystemTimer()
+    for _ in range(number):
+        timer.add(Nothing(3_600_000))
+    yield timer
+    assert timer.size == number
+
+
+@asynccontextmanager
+async def _loop_timers(number: int) -> AsyncIterator[Any]:
+    loop = asyncio.get_running_loop()
+    handles = [loop.call_later(FAR, nothing) for _ in range(number)]
+    yield handles
+    for handle in handles:
+        handle.cancel()
+
+
+async def _waits(purgatory: Purgatory[Any], key: int) -> None:
+    await purgatory.park(Request(FAR, key), (key,))
+
+
+async def _waits_for_event(events: dict[int, asyncio.Event], key: int) -> None:
+    event = events[key] = asyncio.Event()
+    async with asyncio.timeout(FAR):
+        await event.wait()
+
+
+@asynccontextmanager
+async def _tasks(number: int) -> AsyncIterator[Any]:
+    purgatory: Purgatory[Any] = Purgatory("memory")
+    tasks = [asyncio.create_task(_waits(purgatory, key)) for key in range(number)]
+    await asyncio.sleep(0)
+    yield tasks
+    assert len(purgatory) == number
+    await _cancel(tasks)
+
+
+@asynccontextmanager
+async def _event_tasks(number: int) -> AsyncIterator[Any]:
+    events: dict[int, asyncio.Event] = {}
+    tasks = [asyncio.create_task(_waits_for_event(events, key)) for key in range(number)]
+    await asyncio.sleep(0)
+    yield tasks
+    assert len(events) == number
+    await _cancel(tasks)
+
+
+async def _cancel(tasks: list[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+KINDS: dict[str, Callable[[int], Any]] = {
+    "operation": _parked,
+    "operation-with-dict": _parked_with_dict,
+    "timer-task": _timer_tasks,
+    "call-later": _loop_timers,
+    "task-in-park": _tasks,
+    "task-with-event": _event_tasks,
+}
+
+
+async def _measured(kind: str, number: int) -> float:
+    async with KINDS[kind](1_000):
+        pass  # what is made once is made now
+    gc.collect()
+    gc.disable()
+    before = resident()
+    async with KINDS[kind](number):
+        return (resident() - before) / number
+
+
+def _apart(kind: str, number: int, loop: str = "asyncio") -> float:
+    command = [sys.executable, "-m", "benchmarks.memory", kind, str(number), "--loop", loop]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(json.loads(finished.stdout))
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """The rows of this section."""
+    number = scale.pick(1_000_000, 100_000)
+    at = f"of {grouped(number)}, one key each"
+    plain = Row(SECTION, f"a parked operation, nobody awaits it, {at}", "bytes", _apart("operation", number))
+    plain.budget = Budget.at_most_value(400, compiled_only=True)
+    yield plain
+    yield _beside("the same", plain.ours, "a subclass without __slots__", _apart("operation-with-dict", number))
+    task = _apart("timer-task", number)
+    for loop in loops():
+        yield _beside("a TimerTask on the timer", task, f"{loop} call_later", _apart("call-later", number, loop))
+    few = number // 10
+    parked, event = _apart("task-in-park", few), _apart("task-with-event", few)
+    what = f"a task in park(), of {grouped(few)}, one key each"
+    yield _beside(what, parked, "a task in asyncio.timeout + Event", event)
+    yield from _imports(scale)
+
+
+def _beside(what: str, ours: float, peer: str, theirs: float) -> Row:
+    return Row(SECTION, what, "bytes", ours, peer, theirs, theirs / ours)
+
+
+_IMPORT = "import sys,time,{before};start=time.perf_counter();import {module};print((time.perf_counter()-start)*1e3)"
+
+
+def _imports(scale: Scale) -> Iterator[Row]:
+    """What ``import purgatory`` adds to a program that has asyncio already."""
+    modules = {"purgatory": "asyncio", "anyio": "asyncio", "asyncio": "os"}
+    costs: dict[str, list[float]] = {name: [] for name in modules}
+    for _ in range(scale.pick(9, 3)):
+        for module, before in modules.items():
+            code = _IMPORT.format(module=module, before=before)
+            finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            costs[module].append(float(finished.stdout))
+    own = costs["purgatory"]
+    for peer in ("anyio", "asyncio"):
+        ratios = [theirs / mine for mine, theirs in zip(own, costs[peer], strict=True)]
+        row = Row(SECTION, "import purgatory, asyncio being there", "ms", statistics.median(own), f"import {peer}")
+        row.theirs, row.ratio = statistics.median(costs[peer]), statistics.median(ratios)
+        row.low, row.high = quantile(ratios, 0.25), quantile(ratios, 0.75)
+        yield row
+
+
+def main() -> None:
+    """Print the bytes for one kind."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__.partition("\n")[0])
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("number", type=int)
+    parser.add_argument("--loop", choices=loops(), default="asyncio")
+    options = parser.parse_args()
+    loop = new_loop(options.loop)
+    try:
+        print(loop.run_until_complete(_measured(options.kind, options.number)))
+    finally:
+        loop.close()
+
+
+if __name__ == "__main__":
+    main()

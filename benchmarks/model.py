@@ -1,0 +1,149 @@
+"""What the benchmarks print: rows, and the budgets that they are held to."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, TypeVar
+
+__all__ = ["Budget", "Row", "Scale", "Unit", "grouped", "number", "number_of", "quantile"]
+
+T = TypeVar("T")
+Unit = Literal["ns", "us", "ms", "s", "bytes", "ratio", "count", "1/s"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much to measure: ``quick`` trades steadiness and the largest sizes for time."""
+
+    quick: bool = False
+
+    def pick(self, full: T, quick: T) -> T:
+        return quick if self.quick else full
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit for the ratio or the value of a row, for the compiled core and for the interpreted one.
+
+    ``interpreted`` None: the budget is stated for the compiled core only.
+    """
+
+    on: Literal["ratio", "value"]
+    limit: float
+    interpreted: float | None
+    at_most: bool
+
+    @classmethod
+    def ratio_at_least(cls, limit: float, *, interpreted: float | None = None) -> Self:
+        return cls("ratio", limit, limit if interpreted is None else interpreted, at_most=False)
+
+    @classmethod
+    def ratio_at_most(cls, limit: float) -> Self:
+        return cls("ratio", limit, limit, at_most=True)
+
+    @classmethod
+    def at_most_value(cls, limit: float, *, compiled_only: bool = False) -> Self:
+        return cls("value", limit, None if compiled_only else limit, at_most=True)
+
+    def limit_for(self, *, compiled: bool) -> float | None:
+        return self.limit if compiled else self.interpreted
+
+
+@dataclass(slots=True)
+class Row:
+    """One line of the table.
+
+    ``ratio`` is how many times ours goes into theirs (above 1: ours is the better one), the median of the ratios of
+    the pairs; ``low`` and ``high`` are the quartiles of those.  In a row without a peer it is what ``what`` says.
+    """
+
+    section: str
+    what: str
+    unit: Unit
+    ours: float
+    peer: str = ""
+    theirs: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    budget: Budget | None = None
+    note: str = ""
+
+    def judged(self) -> float | None:
+        """The number that the budget is about."""
+        if self.budget is None:
+            return None
+        return self.ratio if self.budget.on == "ratio" else self.ours
+
+    def met(self, *, compiled: bool) -> bool | None:
+        """Whether the budget is kept; None if there is none for this kind of core."""
+        value = self.judged()
+        if self.budget is None or value is None:
+            return None
+        limit = self.budget.limit_for(compiled=compiled)
+        if limit is None:
+            return None
+        return value <= limit if self.budget.at_most else value >= limit
+
+    def budget_text(self, *, compiled: bool) -> str:
+        budget = self.budget
+        if budget is None:
+            return ""
+        limit = budget.limit_for(compiled=compiled)
+        if limit is None:
+            return "(compiled)"
+        sign = "<=" if budget.at_most else ">="
+        shown = f"{limit:g}x" if budget.on == "ratio" else number_of(limit, self.unit)
+        return f"{sign} {shown}"
+
+    def verdict(self, *, compiled: bool) -> str:
+        """met / NOT met, and by how much: how far the number is on the good side of its limit, or on the bad one."""
+        met = self.met(compiled=compiled)
+        value = self.judged()
+        if met is None or value is None or self.budget is None:
+            return ""
+        limit = self.budget.limit_for(compiled=compiled)
+        assert limit is not None
+        if value <= 0 or limit <= 0:
+            return "met" if met else "NOT met"
+        better = limit / value if self.budget.at_most else value / limit
+        return f"met, {better:.2f}x within" if met else f"NOT met, {1 / better:.2f}x off"
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Row":
+        budget = data.pop("budget")
+        return cls(**data, budget=None if budget is None else Budget(**budget))
+
+
+def number(value: float) -> str:
+    """Three significant digits, with thin groups for what is large."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    if abs(value) >= 1000:
+        digits = max(0, math.floor(math.log10(abs(value))) - 2)
+        return grouped(round(value, -digits))
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}" if decimals < 5 else f"{value:.2g}"
+
+
+def number_of(value: float, unit: Unit) -> str:
+    """The number with its unit."""
+    if unit == "ratio":
+        return f"{number(value)}x"
+    if unit == "count":
+        return grouped(value)
+    return f"{number(value)} {unit}"
+
+
+def grouped(value: float) -> str:
+    """A whole number in groups of three digits."""
+    return f"{value:,.0f}".replace(",", " ")
+
+
+def quantile(values: Sequence[float], fraction: float) -> float:
+    """The nearest-rank quantile."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(fraction * len(ordered)) - 1))]

@@ -1,0 +1,275 @@
+"""The longest turn of the loop while very many operations end at once.
+
+A callback that asks to be called again sees every turn of the loop, and keeps the longest, in CPU time of the thread
+and on the wall.  The budget is for the CPU time, which is what the turn took of its own doing; on a machine with
+neighbours the time on the wall holds theirs as well (``an idle loop`` is the same with nothing to do).  Three ways to
+end:
+
+``expire``    all deadlines lie in one instant.  Peers: as many ``call_at`` of asyncio and of uvloop for one instant.
+``close``     ``aclose()`` while all are parked, so that everyone is answered at once.  The loops offer no such thing.
+``withdraw``  they are cancelled, 1 000 in each turn of the loop, as by as many clients that go away.  Peers: as many
+              timer handles, cancelled in the same portions; asyncio rebuilds its heap when half of it is cancelled.
+
+The operations live in a purgatory that runs on the loop; nobody awaits them (the callback is the answer).  The
+collector does not look at what was there before the end begins (``gc.freeze``): ``collector`` has the price of that.
+"""
+
+import asyncio
+import gc
+import random
+import statistics
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from purgatory import Purgatory
+
+from .measure import cpu, frozen, loops, new_loop
+from .model import Budget, Row, Scale, grouped, quantile
+from .subjects import Request, nothing
+
+__all__ = ["Heartbeat", "rows"]
+
+SECTION = "stall"
+PORTION = 1_000
+PATIENCE = (3, 9, 27)
+
+
+@dataclass(slots=True)
+class Turn:
+    """The longest turn by each clock; the two need not be the same turn."""
+
+    wall_ms: float
+    cpu_ms: float
+
+
+class Heartbeat:
+    """Sees every turn of the running loop, from ``start()`` to ``stop()``."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._beating = False
+        self._wall = 0.0
+        self._cpu = 0.0
+        self.longest = Turn(0.0, 0.0)
+
+    def start(self) -> None:
+        self._beating = True
+        self._wall, self._cpu = time.perf_counter(), cpu()
+        self._loop.call_soon(self._beat)
+
+    def stop(self) -> None:
+        self._beating = False
+
+    def _beat(self) -> None:
+        wall, own = time.perf_counter(), cpu()
+        longest = self.longest
+        if wall - self._wall > longest.wall_ms / 1e3 or own - self._cpu > longest.cpu_ms / 1e3:
+            longest.wall_ms = max(longest.wall_ms, (wall - self._wall) * 1e3)
+            longest.cpu_ms = max(longest.cpu_ms, (own - self._cpu) * 1e3)
+        self._wall, self._cpu = wall, own
+        if self._beating:
+            self._loop.call_soon(self._beat)
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Heartbeat]:
+    """A heartbeat round the block, which covers the turn in which the block ends."""
+    heart = Heartbeat()
+    await asyncio.sleep(0)
+    heart.start()
+    try:
+        yield heart
+    finally:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        heart.stop()
+        await asyncio.sleep(0)
+
+
+class _Count:
+    """Counts down as operations end."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+        self.done = asyncio.get_running_loop().create_future()
+
+    def one(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.done.set_result(None)
+
+
+class _Counted(Request):
+    """A request that tells a counter when it is answered."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, timeout: float | None, key: int, count: _Count) -> None:
+        super().__init__(timeout, key)
+        self.count = count
+
+    def on_complete(self) -> bool:
+        self.count.one()
+        return False
+
+
+Scenario = Callable[[int], Awaitable[Turn]]
+
+
+async def _idle(number: int) -> Turn:
+    async with watched() as heart:
+        end = time.perf_counter() + number / 400_000
+        while time.perf_counter() < end:
+            await asyncio.sleep(0)
+    return heart.longest
+
+
+async def _filled(purgatory: Purgatory[Any], number: int, count: _Count, instant: float | None) -> list[Request]:
+    """Park so many, each on a key of its own, for a deadline at the instant or in an hour."""
+    operations: list[Request] = []
+    for index in range(number):
+        timeout = 3600.0 if instant is None else max(0.0, instant - time.monotonic())
+        operation = _Counted(timeout, index, count)
+        purgatory.try_complete_else_watch(operation, (index,))
+        operations.append(operation)
+    return operations
+
+
+async def _expire(number: int) -> Turn:
+    patience = await _time_to_park()
+    for factor in PATIENCE:
+        count = _Count(number)
+        async with Purgatory[Any]("expire") as purgatory:
+            instant = time.monotonic() + 1.0 + factor * patience * number
+            await _filled(purgatory, number, count, instant)
+            if time.monotonic() >= instant:
+                continue  # the machine was busy, and the deadline came before all were parked
+            gc.freeze()
+            async with watched() as heart:
+                await count.done
+                assert len(purgatory) == 0
+            return heart.longest
+    raise RuntimeError("the machine is too busy to park them all before the deadline")
+
+
+async def _time_to_park() -> float:
+    """Seconds to park one."""
+    some = 20_000
+    start = time.perf_counter()
+    async with Purgatory[Any]("trial") as purgatory:
+        for operation in await _filled(purgatory, some, _Count(some), None):
+            operation.cancel()
+    return (time.perf_counter() - start) / some
+
+
+async def _close(number: int) -> Turn:
+    count = _Count(number)
+    purgatory: Purgatory[Any] = Purgatory("close")
+    await _filled(purgatory, number, count, None)
+    gc.freeze()
+    async with watched() as heart:
+        await purgatory.aclose()
+        assert count.left == 0, f"{count.left} were not answered"
+    return heart.longest
+
+
+async def _withdraw(number: int) -> Turn:
+    async with Purgatory[Any]("withdraw") as purgatory:
+        operations = await _filled(purgatory, number, _Count(number), None)
+        return await _cancelled(operations)
+
+
+async def _cancelled(handles: list[Any]) -> Turn:
+    random.Random(3).shuffle(handles)  # clients go away in no order
+    gc.freeze()
+    async with watched() as heart:
+        for start in range(0, len(handles), PORTION):
+            for handle in handles[start : start + PORTION]:
+                handle.cancel()
+            await asyncio.sleep(0)
+    return heart.longest
+
+
+async def _loop_expire(number: int) -> Turn:
+    loop = asyncio.get_running_loop()
+    start = time.perf_counter()
+    for _ in range(20_000):
+        loop.call_later(3600.0, nothing).cancel()
+    patience = (time.perf_counter() - start) / 20_000
+    for factor in PATIENCE:
+        count = _Count(number)
+        instant = loop.time() + 1.0 + factor * patience * number
+        handles = [loop.call_at(instant, count.one) for _ in range(number)]
+        if loop.time() >= instant:
+            for handle in handles:
+                handle.cancel()
+            continue
+        del handles
+        gc.freeze()
+        async with watched() as heart:
+            await count.done
+        return heart.longest
+    raise RuntimeError("the machine is too busy to set all timers before the deadline")
+
+
+async def _loop_withdraw(number: int) -> Turn:
+    loop = asyncio.get_running_loop()
+    count = _Count(number)
+    return await _cancelled([loop.call_later(3600.0 + index / 1e6, count.one) for index in range(number)])
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """The rows of this section."""
+    number = scale.pick(1_000_000, 100_000)
+    repeats = scale.pick(3, 2)
+    scenarios: list[tuple[str, Scenario, Scenario | None]] = [
+        ("expire in one instant", _expire, _loop_expire),
+        ("answered by aclose()", _close, None),
+        ("cancelled, 1 000 a turn", _withdraw, _loop_withdraw),
+    ]
+    for kind in loops():
+        idle = [_run(kind, _idle, number).wall_ms for _ in range(repeats)]
+        yield Row(SECTION, f"an idle loop, on the wall, {kind}", "ms", statistics.median(idle))
+        for words, ours, theirs in scenarios:
+            yield from _compared(f"{grouped(number)} {words}, {kind}", kind, number, repeats, ours, theirs)
+
+
+def _compared(
+    what: str, kind: str, number: int, repeats: int, ours: Scenario, theirs: Scenario | None
+) -> Iterator[Row]:
+    own, peers = [], []
+    for _ in range(repeats):
+        own.append(_run(kind, ours, number))
+        if theirs is not None:
+            peers.append(_run(kind, theirs, number))
+    by_cpu, by_wall = [turn.cpu_ms for turn in own], [turn.wall_ms for turn in own]
+    row = Row(SECTION, f"longest turn, {what}", "ms", statistics.median(by_cpu), budget=Budget.at_most_value(5.0))
+    wall = Row(SECTION, f"the same on the wall, {what}", "ms", statistics.median(by_wall))
+    if peers:
+        _beside(row, f"{kind} timers", by_cpu, [turn.cpu_ms for turn in peers])
+        _beside(wall, f"{kind} timers", by_wall, [turn.wall_ms for turn in peers])
+    yield row
+    yield wall
+
+
+def _beside(row: Row, peer: str, own: list[float], peers: list[float]) -> None:
+    ratios = [theirs / mine for mine, theirs in zip(own, peers, strict=True)]
+    row.peer, row.theirs, row.ratio = peer, statistics.median(peers), statistics.median(ratios)
+    row.low, row.high = quantile(ratios, 0.25), quantile(ratios, 0.75)
+
+
+def _run(kind: str, scenario: Scenario, number: int) -> Turn:
+    async def run() -> Turn:
+        return await scenario(number)
+
+    loop = new_loop(kind)
+    gc.disable()  # filling it is not what is measured; the scenario's own garbage is freed by its counts
+    try:
+        with frozen():
+            return loop.run_until_complete(run())
+    finally:
+        gc.enable()
+        loop.close()

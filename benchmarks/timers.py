@@ -1,0 +1,315 @@
+"""Timers: add, cancel, and both at a steady number outstanding.
+
+Peers: ``call_later`` of asyncio and of uvloop, each on its own running loop, and a plain ``heapq`` in which a cancelled
+entry stays until it comes to the top (the recipe in the heapq documentation).
+
+Every contender draws the same delays, uniform over five to fifteen minutes in whole milliseconds, so that none falls
+due.  The loop goes round once every 1 000 operations, because that is when asyncio and uvloop pay for a part of what
+was asked of them.  A sample is too short for asyncio's rebuilding of its heap (when half of it is cancelled) to fall
+into it at the larger sizes; ``stall`` shows that one.
+"""
+
+import asyncio
+import heapq
+import random
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from purgatory import SystemTimer
+
+from .measure import OURS, compare, cpu, frozen, loops, new_loop, rounds
+from .model import Budget, Row, Scale, grouped
+from .subjects import Nothing, nothing
+
+__all__ = ["rows"]
+
+SECTION = "timers"
+TURN = 1000
+
+_BUDGETS = {
+    "asyncio call_later": Budget.ratio_at_least(10, interpreted=2.5),
+    "uvloop call_later": Budget.ratio_at_least(5, interpreted=1.5),
+}
+
+
+class _Cancellable(Protocol):
+    def cancel(self) -> Any: ...
+
+
+class _Contender:
+    """Something that keeps timers, with some outstanding already; its methods return seconds per operation."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.outstanding: deque[Any] = deque()
+
+    def add(self, delay: float) -> Any:
+        raise NotImplementedError
+
+    def fill(self, delays: list[float]) -> None:
+        async def fill() -> None:
+            for delay in delays:
+                self.outstanding.append(self.add(delay))
+
+        self.loop.run_until_complete(fill())
+
+    def add_and_cancel(self, delays: list[float]) -> tuple[float, float]:
+        """Add them all, then cancel them all in another order."""
+        return self.loop.run_until_complete(self._add_and_cancel(delays))
+
+    async def _add_and_cancel(self, delays: list[float]) -> tuple[float, float]:
+        start = cpu()
+        handles = await self.added(delays)
+        added = cpu()
+        random.Random(1).shuffle(handles)
+        shuffled = cpu()
+        await self.cancelled(handles)
+        return (added - start) / len(delays), (cpu() - shuffled) / len(delays)
+
+    async def added(self, delays: list[float]) -> list[Any]:
+        raise NotImplementedError
+
+    async def cancelled(self, handles: list[Any]) -> None:
+        for block in _blocks(handles):
+            for handle in block:
+                handle.cancel()
+            await asyncio.sleep(0)
+
+    def churn(self, delays: list[float]) -> float:
+        """Add one and cancel the oldest, again and again."""
+
+        async def churn() -> float:
+            start = cpu()
+            await self.churned(delays)
+            return (cpu() - start) / len(delays)
+
+        return self.loop.run_until_complete(churn())
+
+    async def churned(self, delays: list[float]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for handle in self.outstanding:
+            handle.cancel()
+
+
+class _CallLater(_Contender):
+    """``call_later`` of whoever offers it: the loop, or our timer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, call_later: Callable[..., _Cancellable]) -> None:
+        super().__init__(loop)
+        self.call_later = call_later
+
+    def add(self, delay: float) -> Any:
+        return self.call_later(delay, nothing)
+
+    async def added(self, delays: list[float]) -> list[Any]:
+        call_later = self.call_later
+        handles: list[Any] = []
+        for block in _blocks(delays):
+            for delay in block:
+                handles.append(call_later(delay, nothing))  # noqa: PERF401  the loop is what is measured
+            await asyncio.sleep(0)
+        return handles
+
+    async def churned(self, delays: list[float]) -> None:
+        call_later, outstanding = self.call_later, self.outstanding
+        for block in _blocks(delays):
+            for delay in block:
+                outstanding.append(call_later(delay, nothing))
+                outstanding.popleft().cancel()
+            await asyncio.sleep(0)
+
+
+class _Ours(_Contender):
+    """``SystemTimer.add`` of a ``TimerTask``, made for the purpose each time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, timer: SystemTimer) -> None:
+        super().__init__(loop)
+        self.timer = timer
+
+    def add(self, delay: float) -> Any:
+        task = Nothing(round(delay * 1000))
+        self.timer.add(task)
+        return task
+
+    def _whole(self, delays: list[float]) -> list[int]:
+        return [round(delay * 1000) for delay in delays]
+
+    async def _add_and_cancel(self, delays: list[float]) -> tuple[float, float]:
+        return await super()._add_and_cancel(self._whole(delays))  # type: ignore[arg-type]
+
+    async def added(self, delays: list[float]) -> list[Any]:
+        add = self.timer.add
+        handles = []
+        for block in _blocks(delays):
+            for delay_ms in block:
+                task = Nothing(delay_ms)
+                add(task)
+                handles.append(task)
+            await asyncio.sleep(0)
+        return handles
+
+    def churn(self, delays: list[float]) -> float:
+        return super().churn(self._whole(delays))  # type: ignore[arg-type]
+
+    async def churned(self, delays: list[float]) -> None:
+        add, outstanding = self.timer.add, self.outstanding
+        for block in _blocks(delays):
+            for delay_ms in block:
+                task = Nothing(delay_ms)
+                add(task)
+                outstanding.append(task)
+                outstanding.popleft().cancel()
+            await asyncio.sleep(0)
+
+
+class _Heap(_Contender):
+    """A heap of [when, number, callback]; None in the place of the callback means cancelled."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.heap: list[list[Any]] = []
+        self.number = 0
+
+    def add(self, delay: float) -> Any:
+        self.number += 1
+        entry = [time.monotonic() + delay, self.number, nothing]
+        heapq.heappush(self.heap, entry)
+        return entry
+
+    async def added(self, delays: list[float]) -> list[Any]:
+        heap, push, now, number = self.heap, heapq.heappush, time.monotonic, self.number
+        handles = []
+        for block in _blocks(delays):
+            for delay in block:
+                number += 1
+                entry = [now() + delay, number, nothing]
+                push(heap, entry)
+                handles.append(entry)
+            await asyncio.sleep(0)
+        self.number = number
+        return handles
+
+    async def cancelled(self, handles: list[Any]) -> None:
+        for block in _blocks(handles):
+            for entry in block:
+                entry[2] = None
+            self._drop()
+            await asyncio.sleep(0)
+
+    async def churned(self, delays: list[float]) -> None:
+        heap, push, now, outstanding, number = self.heap, heapq.heappush, time.monotonic, self.outstanding, self.number
+        for block in _blocks(delays):
+            for delay in block:
+                number += 1
+                entry = [now() + delay, number, nothing]
+                push(heap, entry)
+                outstanding.append(entry)
+                outstanding.popleft()[2] = None
+            self._drop()
+            await asyncio.sleep(0)
+        self.number = number
+
+    def _drop(self) -> None:
+        while self.heap and self.heap[0][2] is None:
+            heapq.heappop(self.heap)
+
+    def close(self) -> None:
+        self.heap.clear()
+
+
+def _blocks(items: list[Any]) -> Iterable[list[Any]]:
+    return [items[start : start + TURN] for start in range(0, len(items), TURN)]
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """The rows of this section."""
+    ours: dict[tuple[str, int], float] = {}
+    sizes = scale.pick([1_000, 10_000, 100_000, 1_000_000], [1_000, 10_000, 100_000])
+    for outstanding in sizes:
+        for kind in loops():
+            for row in _rows_at(scale, kind, outstanding):
+                if kind == "asyncio":
+                    ours[row.what.partition(",")[0], outstanding] = row.ours
+                yield row
+    smallest, largest = sizes[0], sizes[-1]
+    for what in ("add + cancel", "churn"):
+        cost, least = ours[what, largest], ours[what, smallest]
+        row = Row(SECTION, f"{what}, {grouped(largest)} against {grouped(smallest)} outstanding", "ns", cost)
+        row.peer, row.theirs, row.ratio = f"the same at {grouped(smallest)}", least, cost / least
+        row.note = "ratio: how many times the cost"
+        if what == "add + cancel":
+            row.budget = Budget.ratio_at_most(1.5)
+        yield row
+
+
+def _rows_at(scale: Scale, kind: str, outstanding: int) -> Iterator[Row]:
+    loop = new_loop(kind)
+    timer, second = SystemTimer(), SystemTimer()
+    contenders: dict[str, _Contender] = {
+        OURS: _Ours(loop, timer),
+        "purgatory call_later": _CallLater(loop, second.call_later),
+        f"{kind} call_later": _CallLater(loop, loop.call_later),
+    }
+    if kind == "asyncio":
+        contenders["heapq"] = _Heap(loop)
+    else:
+        del contenders["purgatory call_later"]
+    rng = random.Random(7)
+    delays = [rng.randrange(300_000, 900_000) / 1000 for _ in range(outstanding)]
+    number = scale.pick(20_000, 5_000)
+    some = [rng.randrange(300_000, 900_000) / 1000 for _ in range(number)]
+    chunk = min(outstanding, number)
+    loop.run_until_complete(_start(timer, second))
+    try:
+        for contender in contenders.values():
+            contender.fill(delays)
+        with frozen():
+            yield from _measured(scale, outstanding, contenders, some, chunk)
+    finally:
+        for contender in contenders.values():
+            contender.close()
+        for each in (timer, second):
+            loop.run_until_complete(each.aclose())
+        loop.close()
+
+
+async def _start(*timers: SystemTimer) -> None:
+    for timer in timers:
+        timer.start()
+    await asyncio.sleep(0)
+
+
+def _measured(
+    scale: Scale, outstanding: int, contenders: dict[str, _Contender], delays: list[float], chunk: int
+) -> Iterator[Row]:
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+
+    def both(name: str) -> Callable[[], float]:
+        def sample() -> float:
+            contender = contenders[name]
+            parts = [contender.add_and_cancel(delays[start : start + chunk]) for start in range(0, len(delays), chunk)]
+            add, cancel = (statistics.fmean(part[index] for part in parts) * 1e9 for index in (0, 1))
+            costs[name].append((add, cancel))
+            return add + cancel
+
+        return sample
+
+    def churn(name: str) -> Callable[[], float]:
+        return lambda: contenders[name].churn(delays) * 1e9
+
+    repeats = scale.pick(9, 3)
+    at = f"{grouped(outstanding)} outstanding"
+    sums = rounds({name: both(name) for name in contenders}, repeats)
+    parts = {name: pairs[1:] for name, pairs in costs.items()}  # the first round warms up
+    yield from compare(SECTION, f"add, {at}", "ns", {name: [add for add, _ in pairs] for name, pairs in parts.items()})
+    yield from compare(
+        SECTION, f"cancel, {at}", "ns", {name: [cut for _, cut in pairs] for name, pairs in parts.items()}
+    )
+    budgets = _BUDGETS if outstanding in (10_000, 1_000_000) else {}
+    yield from compare(SECTION, f"add + cancel, {at}", "ns", sums, budgets=budgets)
+    yield from compare(SECTION, f"churn, {at}", "ns", rounds({name: churn(name) for name in contenders}, repeats))

@@ -1,0 +1,217 @@
+"""Waiting: a coroutine parks, somebody completes it, it goes on.
+
+The floor is a bare future, with no deadline and no condition: what the loop and the tasks cost in any case.  Everyone
+else gives a deadline of 30 s on top.  The same tasks do the same rounds for each contender: all park, all are
+completed, all have gone on and parked again.  What counts is the cost per wait above the floor of the same round.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+
+from purgatory import Purgatory
+
+from .measure import OURS, compare, cpu, frozen, loops, new_loop, rounds
+from .model import Budget, Row, Scale
+from .subjects import Request
+
+__all__ = ["rows"]
+
+SECTION = "waiting"
+TIMEOUT = 30.0
+FLOOR = "bare future (the floor)"
+
+_BUDGETS = {
+    "asyncio.timeout + Event": Budget.ratio_at_least(4),
+    "anyio move_on_after + Event": Budget.ratio_at_least(8),
+    "Condition.wait_for in asyncio.timeout": Budget.ratio_at_least(8),
+}
+
+
+class _Contender:
+    """A number of tasks that wait, each ``turns`` times; ``waiting`` counts the waits that have begun."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.waiting = 0
+        self.slots: list[Any] = [None] * number
+
+    async def worker(self, index: int, turns: int) -> None:
+        raise NotImplementedError
+
+    async def complete_all(self) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+    async def run(self, turns: int) -> float:
+        """Seconds of CPU time per wait."""
+        self.waiting = 0
+        tasks = [asyncio.create_task(self.worker(index, turns + 1)) for index in range(self.number)]
+        await self._everyone(self.number)
+        start = cpu()
+        for turn in range(turns):
+            await self.complete_all()
+            await self._everyone(self.number * (turn + 2))
+        cost = cpu() - start
+        await self.complete_all()
+        await asyncio.gather(*tasks)
+        return cost / (turns * self.number)
+
+    async def _everyone(self, wanted: int) -> None:
+        while self.waiting < wanted:
+            await asyncio.sleep(0)
+
+
+class _Future(_Contender):
+    """The floor."""
+
+    async def worker(self, index: int, turns: int) -> None:
+        create_future = asyncio.get_running_loop().create_future
+        for _ in range(turns):
+            future = self.slots[index] = create_future()
+            self.waiting += 1
+            await future
+
+    async def complete_all(self) -> None:
+        for future in self.slots:
+            future.set_result(None)
+
+
+class _WaitFor(_Future):
+    async def worker(self, index: int, turns: int) -> None:
+        create_future = asyncio.get_running_loop().create_future
+        for _ in range(turns):
+            future = self.slots[index] = create_future()
+            self.waiting += 1
+            await asyncio.wait_for(future, TIMEOUT)
+
+
+class _Event(_Contender):
+    async def worker(self, index: int, turns: int) -> None:
+        for _ in range(turns):
+            event = self.slots[index] = asyncio.Event()
+            self.waiting += 1
+            async with asyncio.timeout(TIMEOUT):
+                await event.wait()
+
+    async def complete_all(self) -> None:
+        for event in self.slots:
+            event.set()
+
+
+class _Anyio(_Event):
+    async def worker(self, index: int, turns: int) -> None:
+        for _ in range(turns):
+            event = self.slots[index] = anyio.Event()
+            self.waiting += 1
+            with anyio.move_on_after(TIMEOUT):
+                await event.wait()
+
+
+class _Condition(_Contender):
+    """A condition for each waiter; a shared one would wake everyone for each."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.ready = [False] * number
+
+    async def worker(self, index: int, turns: int) -> None:
+        ready = self.ready
+        for _ in range(turns):
+            condition = self.slots[index] = asyncio.Condition()
+            ready[index] = False
+            self.waiting += 1
+            async with asyncio.timeout(TIMEOUT), condition:
+                await condition.wait_for(lambda: ready[index])
+
+    async def complete_all(self) -> None:
+        for index, condition in enumerate(self.slots):
+            self.ready[index] = True
+            async with condition:
+                condition.notify_all()
+
+
+class _Park(_Contender):
+    """Ours: an operation of its own for each wait, on a key of its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.purgatory: Purgatory[Any] = Purgatory("waiting")
+
+    async def worker(self, index: int, turns: int) -> None:
+        park = self.purgatory.park
+        for _ in range(turns):
+            request = self.slots[index] = Request(TIMEOUT, index)
+            self.waiting += 1
+            await park(request, (index,))
+
+    async def complete_all(self) -> None:
+        check = self.purgatory.check_and_complete
+        for request in self.slots:
+            request.ready = True
+            check(request.key)
+
+    async def close(self) -> None:
+        await self.purgatory.aclose()
+
+
+class _WaitUntil(_Park):
+    """Ours, without a class: a predicate."""
+
+    async def worker(self, index: int, turns: int) -> None:
+        slots, wait_until = self.slots, self.purgatory.wait_until
+        for _ in range(turns):
+            slots[index] = False
+            self.waiting += 1
+            await wait_until(lambda: slots[index], keys=(index,), timeout=TIMEOUT)
+
+    async def complete_all(self) -> None:
+        slots, check = self.slots, self.purgatory.check_and_complete
+        for index in range(self.number):
+            slots[index] = True
+            check(index)
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """The rows of this section."""
+    for kind in loops():
+        loop = new_loop(kind)
+        try:
+            yield from _rows_on(scale, kind, loop)
+        finally:
+            loop.close()
+
+
+def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterator[Row]:
+    number, turns = scale.pick(500, 200), scale.pick(20, 10)
+    contenders: dict[str, _Contender] = {
+        FLOOR: _Future(number),
+        OURS: _Park(number),
+        "purgatory wait_until": _WaitUntil(number),
+        "asyncio.wait_for": _WaitFor(number),
+        "asyncio.timeout + Event": _Event(number),
+        "Condition.wait_for in asyncio.timeout": _Condition(number),
+        "anyio move_on_after + Event": _Anyio(number),
+    }
+
+    def sampler(contender: _Contender) -> Callable[[], float]:
+        return lambda: loop.run_until_complete(contender.run(turns)) * 1e9
+
+    with frozen():
+        samples = rounds({name: sampler(each) for name, each in contenders.items()}, scale.pick(15, 5))
+    for contender in contenders.values():
+        loop.run_until_complete(contender.close())
+    floor = samples.pop(FLOOR)
+    whole = compare(SECTION, f"park, await and complete, {kind}", "ns", {OURS: samples[OURS], FLOOR: floor})
+    for row in whole:
+        row.note = "above the floor: the cost less that of a bare future in the same round"
+    yield from whole
+    above = {
+        name: [max(cost - least, 1.0) for cost, least in zip(costs, floor, strict=True)]
+        for name, costs in samples.items()
+    }
+    yield from compare(SECTION, f"the same above the floor, {kind}", "ns", above, budgets=_BUDGETS)
