@@ -377,6 +377,7 @@ async def test_an_offset_that_is_no_longer_kept_gets_410(make_house: Callable[..
         await house.post("a", b"x" * 10)
     reader = await house.get("/topics/a?offset=0")
     assert (reader.status, reader.answer["start"]) == (410, 4)
+    assert [message["offset"] for message in (await house.get("/topics/a?offset=4")).answer["messages"]] == [4]
 
 
 @pytest.mark.parametrize(("method", "target", "status"), [("GET", "/nowhere", 404), ("PUT", "/topics/a", 405)])
@@ -416,3 +417,20 @@ async def test_the_books_can_be_read(house: House) -> None:
     stats = (await house.get("/stats")).answer
     assert (stats["parked"], stats["watched"], stats["keys"], stats["num_delayed"]) == (1, 1, 1, 1)
     assert (stats["submitted"], stats["topics"]) == (1, 1)
+
+
+async def test_the_topics_with_the_most_readers_can_be_seen(house: House) -> None:
+    """Most first, as many rows as one asks for."""
+    for topic in "abbccc":
+        await house.get(f"/topics/{topic}")
+    seen = (await house.get("/debug/parked?rows=2")).answer
+    assert seen["parked"] == 6
+    assert list(seen["hot_topics"].items()) == [("c", 3), ("b", 2)]
+
+
+@pytest.mark.parametrize("rows", ["x", "-1", "1000000", "%C2%B2"])
+async def test_a_bad_number_of_rows_gets_422(house: House, rows: str) -> None:
+    """With the reason."""
+    call = await house.get(f"/debug/parked?rows={rows}")
+    assert call.status == 422
+    assert "rows is a whole number" in call.answer["error"]
