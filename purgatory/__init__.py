@@ -10,7 +10,9 @@ The rooms, from the ground up; each floor imports only what is below it:
 ``operation watch thresholds watchers``     operations, and the lists in which they wait
 ``books ledger hearing``                    counting, and telling who listens
 ``clock timekeeper desk room``              the same with a clock at hand: all that happens without waiting
-``reaper purgatory``                        the event loop: what waits
+``rounds dump``                             checking later, and looking in
+``timeouts reaper futures purgatory``       the event loop: what waits
+``levels lobby``                            what is built of it: thresholds alone, futures without a purgatory
 ``testing``                                 virtual time
 ==========================================  =====================================================================
 
@@ -18,9 +20,13 @@ The rooms, from the ground up; each floor imports only what is below it:
 """
 
 from . import operation
+from .clock import Clock
 from .compiled import is_compiled, refuse_stale
 from .errors import OperationCancelled, PurgatoryClosed, PurgatoryError, PurgatoryFull
 from .events import Event, Observer, Outcome, Quantiles, Statistics
+from .futures import DelayedFuture
+from .levels import ThresholdPurgatory
+from .lobby import when_all
 from .operation import DelayedOperation
 from .purgatory import Purgatory
 from .reaper import SystemTimer
@@ -37,6 +43,8 @@ if COMPILED:
 
 __all__ = [
     "COMPILED",
+    "Clock",
+    "DelayedFuture",
     "DelayedOperation",
     "Event",
     "Observer",
@@ -49,7 +57,9 @@ __all__ = [
     "Quantiles",
     "Statistics",
     "SystemTimer",
+    "ThresholdPurgatory",
     "TimerTask",
     "TimerTaskList",
     "TimingWheel",
+    "when_all",
 ]

@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from .clock import Clock
+from .dump import Dump, dump
 from .events import Observer
+from .futures import DelayedFuture, WhenAll, wait_for_all
 from .ledger import Ledger
 from .operation import DelayedOperation, set_waiter_factory
 from .reaper import Slices, SystemTimer, report
@@ -221,6 +223,20 @@ class Purgatory(Room, Generic[Op]):
             raise TypeError(f"predicate is something to call, not {predicate!r}")
         return await self.park(_Condition(predicate, timeout), keys)
 
+    def when_all(
+        self, futures: Iterable["asyncio.Future[T]"], timeout: float | None, callback: WhenAll[T] | None = None
+    ) -> DelayedFuture[T]:
+        """Park an operation that completes when all the futures are done; await it, or give a ``callback``, or both.
+
+        It is handed over at once, and what :meth:`try_complete_else_watch` raises is raised here.  On expiry the
+        futures that are pending fail with TimeoutError.  See :class:`purgatory.DelayedFuture`.
+        """
+        operation = DelayedFuture(futures, timeout, callback)
+        wait_for_all(self, operation)
+        if self._reaping._reaper is None and operation.scheduled:
+            self._reaping.start()
+        return operation
+
     # Checking, later
 
     def check_soon(self, key: Hashable) -> None:
@@ -273,6 +289,16 @@ class Purgatory(Room, Generic[Op]):
             keys, self._inbox = self._inbox, {}
         for key in keys:
             self.check_soon(key)
+
+    # Looking in
+
+    def dump(self, limit: int | None = 1000) -> Dump:
+        """Who waits on what, since when, until when: a dict for tools, whose ``str()`` is a table for people.
+
+        The longest waiting come first.  Where more than ``limit`` wait, it lists some ``limit`` of them, in no
+        particular choice, and takes no longer than that; None lists all.
+        """
+        return dump(self._desk, limit)
 
     # Inside
 

@@ -134,6 +134,11 @@ class Watchers:
         entry = self.entry(key)
         return [] if entry is None else _operations(entry)
 
+    def reached(self, key: Hashable, value: Any) -> list[DelayedOperation[Any]]:
+        """Of those who gave a threshold for the key, those for whom the value reaches it, in the order of arrival."""
+        entry = self.entry(key)
+        return entry.ranks.reached(value) if isinstance(entry, WatchRoot) and entry.ranks is not None else []
+
     def counts(self) -> Iterator[tuple[Hashable, int]]:
         """Every key and its number of watchers.  O(keys)."""
         for shard in self._shards:

@@ -1,4 +1,4 @@
-"""``check_threadsafe``: from any thread, one wake-up of the loop for many calls, and an error where nobody would hear."""
+"""``check_threadsafe``: from any thread, one wake-up for many calls, and an error where nobody would hear."""
 
 import asyncio
 import threading
