@@ -1,0 +1,164 @@
+"""A group coordinator in virtual time, and clients that ask it."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from examples.group import (
+    ErrorCode,
+    Group,
+    GroupConfig,
+    GroupCoordinator,
+    GroupListener,
+    JoinRequest,
+    JoinResult,
+    Member,
+    Parked,
+    Removal,
+    SyncRequest,
+    SyncResult,
+)
+from purgatory import SystemTimer
+from purgatory.testing import VirtualClock
+
+__all__ = ["Asked", "World", "coordinating", "join_request"]
+
+
+def join_request(member_id: str = "", **changes: Any) -> JoinRequest:
+    """A JoinGroup of group "g", with a session of 10 and a rebalance timeout of 60 seconds."""
+    asked = JoinRequest(
+        group_id="g",
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=(("range", b"range-metadata"),),
+        session_timeout=10.0,
+        rebalance_timeout=60.0,
+        client_id="client",
+    )
+    return asked._replace(**changes)
+
+
+class Asked:
+    """A request, and what it was answered."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+        self.parked: Parked[Any] | None = None
+
+    @property
+    def waits(self) -> bool:
+        return not self.answers
+
+    @property
+    def result(self) -> Any:
+        assert len(self.answers) == 1, f"answered {len(self.answers)} times"
+        return self.answers[0]
+
+    @property
+    def error(self) -> ErrorCode:
+        return self.result.error  # type: ignore[no-any-return]
+
+
+class Noted(GroupListener):
+    """Notes who was removed, and why."""
+
+    def __init__(self) -> None:
+        self.removed: list[tuple[str, Removal]] = []
+
+    def member_removed(self, group: Group, member: Member, why: Removal) -> None:
+        self.removed.append((member.member_id, why))
+
+
+class World:
+    """A coordinator on a virtual clock."""
+
+    def __init__(self, clock: VirtualClock, coordinator: GroupCoordinator, noted: Noted) -> None:
+        self.clock = clock
+        self.coordinator = coordinator
+        self.noted = noted
+
+    @property
+    def group(self) -> Group:
+        return self.coordinator.groups["g"]
+
+    @property
+    def state(self) -> str:
+        return self.coordinator.describe("g").state
+
+    def join(self, member_id: str = "", **changes: Any) -> Asked:
+        """Ask to join; the answer comes when it comes."""
+        asked = Asked()
+        asked.parked = self.coordinator.start_join(join_request(member_id, **changes), asked.answers.append)
+        return asked
+
+    def enter(self, **changes: Any) -> Asked:
+        """Join as a new member does: get an id, and come again with it."""
+        first = self.join(**changes)
+        if changes.get("instance_id") is not None:
+            return first
+        assert first.error is ErrorCode.MEMBER_ID_REQUIRED
+        return self.join(first.result.member_id, **changes)
+
+    def sync(self, joined: JoinResult, **changes: Any) -> Asked:
+        """Sync in the generation that was joined; the leader sends each member its own id as assignment."""
+        asked = Asked()
+        assignments = {member.member_id: member.member_id.encode() for member in joined.members}
+        request = SyncRequest("g", joined.member_id, joined.generation, assignments)._replace(**changes)
+        asked.parked = self.coordinator.start_sync(request, asked.answers.append)
+        return asked
+
+    async def stable(self, number: int, **changes: Any) -> list[JoinResult]:
+        """A stable group of so many members, the first one leading; their join results."""
+        asked = [self.enter(**changes) for _ in range(number)]
+        await self.clock.advance(6.0)
+        joined = [one.result for one in asked]
+        self.sync_all(joined)
+        return joined
+
+    def sync_all(self, joined: list[JoinResult]) -> list[SyncResult]:
+        """All of them sync."""
+        synced = [self.sync(one) for one in joined]
+        assert [one.error for one in synced] == [ErrorCode.NONE] * len(joined)
+        assert self.state == "Stable"
+        return [one.result for one in synced]
+
+    def heartbeat(self, joined: JoinResult, **changes: Any) -> ErrorCode:
+        """A heartbeat of the member."""
+        asked = {"group_id": "g", "member_id": joined.member_id, "generation": joined.generation, **changes}
+        return self.coordinator.heartbeat(**asked)
+
+    async def keep_alive(self, seconds: float, *joined: JoinResult) -> None:
+        """Let time pass while these send heartbeats."""
+        for _ in range(int(seconds)):
+            for one in joined:
+                self.heartbeat(one)
+            await self.clock.advance(1.0)
+
+    def check(self) -> None:
+        """Assert what must hold between two calls."""
+        for purgatory in self.coordinator.purgatories:
+            purgatory._check()
+        for group in self.coordinator.groups.values():
+            waiting = [member for member in group.members.values() if member.join is not None]
+            assert group.awaiting_join == len(waiting)
+            assert not waiting or group.state.value == "PreparingRebalance"
+            assert set(group.static.values()) <= group.members.keys()
+            assert group.pending_sync <= group.members.keys()
+            assert not group.pending.keys() & group.members.keys()
+            assert (group.leader in group.members) == bool(group.members)
+
+
+@contextlib.asynccontextmanager
+async def coordinating(clock: VirtualClock, **config: Any) -> AsyncIterator[World]:
+    """A coordinator whose initial delay is 3 seconds."""
+    noted = Noted()
+    numbers = iter(range(1, 1_000_000))
+    async with (
+        SystemTimer(clock=clock) as timer,
+        GroupCoordinator(
+            timer, GroupConfig(**config), listener=noted, new_id=lambda: str(next(numbers))
+        ) as coordinator,
+    ):
+        world = World(clock, coordinator, noted)
+        yield world
+        world.check()
