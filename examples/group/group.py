@@ -254,13 +254,8 @@ class Group:
         """Whether one who offers these can be a member: it shares at least one with all the others."""
         if not self.members:
             return bool(protocol_type and protocols)
-        if protocol_type != self.protocol_type:
-            return False
         number = len(self.members)
-        for name, _ in protocols:
-            if self.supported[name] == number:
-                return True
-        return False
+        return protocol_type == self.protocol_type and any(self.supported[name] == number for name, _ in protocols)
 
     def select_protocol(self) -> str:
         """The protocol with the most votes; each member votes for the first of its own that all support."""

@@ -126,7 +126,8 @@ def _draw_group(canvas: Canvas, scale: _Scale, top: float, label: str, track: Gr
 
 
 def _draw_row(canvas: Canvas, scale: _Scale, y: float, moments: list[Moment]) -> None:
-    for moment, until_ms in zip(moments, [*(m.at_ms for m in moments[1:]), scale.end_ms], strict=True):
+    ends = [*(moment.at_ms for moment in moments[1:]), scale.end_ms]
+    for moment, until_ms in zip(moments, ends, strict=False):  # one who never came has no moments
         x, to_x = scale.x(moment.at_ms), scale.x(until_ms)
         if to_x - x < 0.05:
             continue
@@ -149,7 +150,7 @@ def _generation_ink(generation: int) -> str:
 def _draw_states(canvas: Canvas, scale: _Scale, top: float, bottom: float, track: GroupTrack) -> None:
     """The strip above the rows: the group's own state, and its generations by number."""
     ends = [*(at_ms for at_ms, _, _ in track.states[1:]), scale.end_ms]
-    for (at_ms, state, generation), until_ms in zip(track.states, ends, strict=True):
+    for (at_ms, state, generation), until_ms in zip(track.states, ends, strict=False):
         x, to_x = scale.x(at_ms), scale.x(until_ms)
         if state is GroupState.COMPLETING_REBALANCE:
             canvas.line(x, top, x, bottom - (_ROW - _BAR), "barrier", 1.0)

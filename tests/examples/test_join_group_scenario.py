@@ -1,0 +1,135 @@
+"""Plans, recorded arrivals and the command line of the join-group simulator."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.join_group.arrivals import ArrivalsError, read_arrivals
+from examples.join_group.cli import parse
+from examples.join_group.scenario import Fate, Scenario, plan_groups
+
+
+def test_the_same_seed_plans_the_same_lives() -> None:
+    """All chance comes from the seed."""
+    scenario = Scenario(groups=3, members=5)
+    assert plan_groups(scenario) == plan_groups(scenario)
+    assert plan_groups(scenario) != plan_groups(Scenario(groups=3, members=5, seed=2))
+
+
+def test_the_plans_of_a_group_do_not_depend_on_the_others() -> None:
+    """More groups are other groups in addition, not other lives for those that were there."""
+    few, many = plan_groups(Scenario(groups=3, members=5)), plan_groups(Scenario(groups=9, members=5))
+    assert list(many.values())[:3] == list(few.values())
+
+
+def test_a_plan_keeps_to_the_settings() -> None:
+    """Nobody is struck without a rate, everybody is static with a share of 1, and nothing lies beyond the end."""
+    quiet = plan_groups(Scenario(crash_rate=0, leave_rate=0, slow_rate=0, static=1.0))
+    assert all(not plan.strikes and plan.instance_id for plans in quiet.values() for plan in plans)
+    wild = plan_groups(Scenario(crash_rate=100, leave_rate=0, slow_rate=100, static=0.0, stay_away=0.0))
+    strikes = [strike for plans in wild.values() for plan in plans for strike in plan.strikes]
+    assert {strike.fate for strike in strikes} == {Fate.CRASH, Fate.SLOW}
+    assert all(sum(strike.after for strike in plan.strikes) < 600 for plans in wild.values() for plan in plans)
+    assert all(strike.pause is not None for strike in strikes)
+
+
+def test_who_stays_away_is_struck_once() -> None:
+    """A life that ends for good has no later blows."""
+    plans = plan_groups(Scenario(crash_rate=100, slow_rate=0, stay_away=1.0))
+    assert all(len(plan.strikes) <= 1 for some in plans.values() for plan in some)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"groups": 0}, "groups is a number of groups, at least 1, not 0"),
+        ({"duration": 0.0}, "duration is a number of seconds above 0"),
+        ({"spread": -1.0}, "spread is a number, at least 0"),
+        ({"crash_rate": 4000.0}, "crash_rate is a number per member and hour"),
+        ({"static": 1.5}, "static is a share between 0 and 1"),
+        ({"heartbeat_interval": 45.0}, "every session would expire"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
+    """The message names the setting and what it should be."""
+    with pytest.raises(ValueError, match=said):
+        Scenario(**settings)
+
+
+def test_recorded_arrivals_in_seconds(tmp_path: Path) -> None:
+    """Times are counted from the earliest one and sorted within their groups; other columns do not matter."""
+    path = tmp_path / "a.csv"
+    path.write_text("group,host,arrived_at\nb,x,12.5\na,y,10\na,z,9.5\n")
+    assert read_arrivals(path) == {"b": (3.0,), "a": (0.0, 0.5)}
+
+
+def test_recorded_arrivals_as_dates(tmp_path: Path) -> None:
+    """Dates with and without a zone; without a column for it the group is named after the file."""
+    path = tmp_path / "restart.csv"
+    path.write_text("arrived_at\n2025-01-31T12:00:01.5\n2025-01-31T13:00:00+01:00\n")
+    assert read_arrivals(path) == {"restart": (0.0, 1.5)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no column 'arrived_at'"),
+        ("group,time\na,1\n", "no column 'arrived_at'"),
+        ("arrived_at\n", "holds no arrival"),
+        ("group,arrived_at\na,1\n,2\n", "line 3: the group is missing"),
+        ("group,arrived_at\na\n", "line 2: arrived_at is missing"),
+        ("arrived_at\nsoon\n", "line 2: arrived_at is seconds, or a date .* not 'soon'"),
+        ("arrived_at\nnan\n", "line 2: arrived_at is a finite number"),
+        ("arrived_at\n1\n2025-01-31\n", "line 3: some arrivals are seconds and others dates"),
+        ("arrived_at\n\x00\n", "a.csv"),
+        ("arrived_at\n\udcff\n", "is not a CSV file"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """The message names the file, the line and what is wrong."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ArrivalsError, match=said):
+        read_arrivals(path)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    """A file that is not there is not a traceback."""
+    with pytest.raises(ArrivalsError, match="cannot be read: No such file"):
+        read_arrivals(tmp_path / "none.csv")
+
+
+def test_the_command_line_says_it_all(tmp_path: Path) -> None:
+    """Durations with units, the seed, the speed, the arrivals."""
+    path = tmp_path / "a.csv"
+    path.write_text("arrived_at\n1\n2\n")
+    order = parse(["--duration", "2h", "--downtime", "500ms", "--seed", "7", "--speed", "max", "--arrivals", str(path)])
+    assert (order.scenario.duration, order.scenario.downtime, order.scenario.seed) == (7200.0, 0.5, 7)
+    assert order.speed is None
+    assert order.scenario.arrivals == {"a": (0.0, 1.0)}
+    assert parse([]).speed == 40.0
+    assert parse(["--speed", "2.5"]).speed == 2.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--groups", "0"], "groups is a number of groups"),
+        (["--duration", "10x"], "a duration is seconds, or as 500ms, 10m, 2h"),
+        (["--speed", "0"], "a speed is a number above 0"),
+        (["--speed", "fast"], "a speed is a number above 0"),
+        (["--speed", "2", "--real-time"], "--real-time has only one speed"),
+        (["--picture", "p.gif"], "writes .svg or .png"),
+        (["--picture", "/not/there/p.svg"], "there is no directory"),
+        (["--arrivals", "/not/there.csv"], "cannot be read"),
+    ],
+)
+def test_a_bad_command_line_says_what_was_meant(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 2 and one sentence."""
+    with pytest.raises(SystemExit) as ended:
+        parse(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,293 @@
+"""Runs of the join-group simulator: reproducible, complete, worth looking at."""
+
+import asyncio
+import re
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.group import Group, GroupState, Removal
+from examples.join_group.__main__ import main
+from examples.join_group.canvas import INKS
+from examples.join_group.picture import write_picture
+from examples.join_group.record import Record, Status
+from examples.join_group.scenario import Scenario
+from examples.join_group.show import plain_line, quantiles
+from examples.join_group.simulation import Simulation
+from examples.join_group.turns import TurnMeter
+from purgatory.clock import MonotonicClock
+
+LIVELY = Scenario(groups=6, members=6, duration=300.0, crash_rate=6.0, leave_rate=6.0, slow_rate=6.0, downtime=20.0)
+
+
+async def _run(scenario: Scenario, steps: int = 1) -> Simulation:
+    """A whole run in virtual time, in so many steps; the invariants hold at its end."""
+    simulation = Simulation(scenario)
+    async with simulation.running():
+        for step in range(1, steps + 1):
+            await simulation.advance_to(scenario.duration * step / steps)
+        simulation.view()
+        for purgatory in simulation.coordinator.purgatories:
+            purgatory._check()
+    return simulation
+
+
+async def test_the_same_settings_give_the_same_run() -> None:
+    """Event by event, whatever the steps in which the clock is moved; another seed gives another run."""
+    first, second = await _run(LIVELY), await _run(LIVELY, steps=37)
+    assert first.record.fingerprint == second.record.fingerprint
+    assert list(first.record.latencies_ms) == list(second.record.latencies_ms)
+    other = await _run(Scenario(groups=6, members=6, duration=300.0, seed=2))
+    assert other.record.fingerprint != first.record.fingerprint
+
+
+def test_all_loops_give_the_same_run() -> None:
+    """asyncio and uvloop order nothing differently that matters."""
+    uvloop = pytest.importorskip("uvloop")
+    runs = []
+    for factory in (asyncio.SelectorEventLoop, uvloop.new_event_loop):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runs.append(runner.run(_run(LIVELY)))
+    assert runs[0].record.fingerprint == runs[1].record.fingerprint
+    assert runs[0].record.tracks == runs[1].record.tracks
+
+
+async def test_everything_that_can_befall_a_member_does() -> None:
+    """Sessions end, members leave, are too slow and are removed, and static ones return quietly."""
+    simulation = await _run(LIVELY)
+    record = simulation.record
+    assert {Removal.SESSION, Removal.LEFT, Removal.REBALANCE} <= record.removed.keys()
+    assert record.replaced > 0
+    assert record.rebalances > 6
+    assert record.kept > record.joined_first > 0
+    shown = {
+        moment.status for track in record.tracks.values() for slot in track.slots.values() for moment in slot.moments
+    }
+    assert shown == set(Status)
+
+
+async def test_in_peace_everyone_ends_up_with_a_share_of_its_own() -> None:
+    """Without blows of fate each group is stable, complete, and each member has another assignment."""
+    scenario = Scenario(groups=4, members=5, duration=120.0, crash_rate=0, leave_rate=0, slow_rate=0, late=0.0)
+    simulation = Simulation(scenario)
+    async with simulation.running():
+        await simulation.advance_to(scenario.duration)
+        groups: list[Group] = list(simulation.coordinator.groups.values())
+        assert {group.state for group in groups} == {GroupState.STABLE}
+        for group in groups:
+            assert sorted(int(member.assignment) for member in group.members.values()) == list(range(5))
+        assert simulation.record.removed.total() == 0
+
+
+async def test_recorded_arrivals_are_kept() -> None:
+    """Members of a recorded group come when the record says, and its generations follow from that."""
+    arrivals = {"morning": (0.0, 1.0, 2.0), "evening": (100.0,)}
+    scenario = Scenario(arrivals=arrivals, duration=150.0, crash_rate=0, leave_rate=0, slow_rate=0)
+    simulation = await _run(scenario)
+    tracks = simulation.record.tracks
+    first = [slot.moments[0].at_ms for slot in tracks["morning"].slots.values()]
+    assert first == [0, 1000, 2000]
+    assert [at_ms for at_ms, state, _ in tracks["evening"].states if state is GroupState.COMPLETING_REBALANCE] == [
+        103_000
+    ]
+
+
+async def test_a_run_leaves_nothing_behind() -> None:
+    """At its end no task of a member is left, and nobody waits."""
+    before = asyncio.all_tasks()
+    simulation = await _run(LIVELY)
+    assert asyncio.all_tasks() == before
+    assert [len(purgatory) for purgatory in simulation.coordinator.purgatories] == [0, 0, 0]
+
+
+async def test_a_defect_in_a_member_comes_to_light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member's coroutine that raises is not taken for one that has left."""
+
+    async def broken(self: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("examples.join_group.member.SimulatedMember._work", broken)
+    with pytest.raises(ZeroDivisionError):
+        await _run(LIVELY)
+
+
+async def test_a_run_in_real_time() -> None:
+    """The same members on the real clock: the groups come together, in steps of real time."""
+    scenario = Scenario(
+        groups=2,
+        members=3,
+        duration=60.0,
+        spread=0.0,
+        arrival_median=0.01,
+        late=0.0,
+        initial_rebalance_delay=0.05,
+        crash_rate=0,
+        leave_rate=0,
+        slow_rate=0,
+    )
+    simulation = Simulation(scenario, clock=MonotonicClock())
+    async with simulation.running():
+        await simulation.advance_to(0.02)
+        assert simulation.now >= 0.02
+        while simulation.record.joined_first < 6 and simulation.now < scenario.duration:
+            await simulation.advance_to(simulation.now + 0.01)
+        assert simulation.record.joined_first == 6
+
+
+async def test_the_picture_has_a_row_for_every_member(tmp_path: Path) -> None:
+    """It is well-formed, names groups and members, and has a colour for all that happened, light and dark."""
+    simulation = await _run(LIVELY)
+    path = tmp_path / "timeline.svg"
+    write_picture(path, simulation)
+    text = path.read_text()
+    root = ET.fromstring(text)
+    labels = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [label for label in labels if label in simulation.plans] == list(simulation.plans)
+    assert sum(1 for label in labels if re.fullmatch(r"m\d+", label or "")) == 36
+    assert {f"f-{ink}" for ink in ("waiting", "ghost", "removed")} <= set(re.findall(r'class="([\w-]+)"', text))
+    assert "prefers-color-scheme:dark" in text
+    assert all(light in text and dark in text for light, dark in INKS.values())
+
+
+async def test_a_large_group_is_drawn_in_part_and_says_so(tmp_path: Path) -> None:
+    """The picture stays readable, and tells what is left out."""
+    simulation = await _run(Scenario(groups=2, members=80, duration=30.0))
+    path = tmp_path / "timeline.svg"
+    write_picture(path, simulation)
+    text = path.read_text()
+    assert "group-0: the first 60 of 80 members" in text
+    assert "1 of 2 groups" in text
+
+
+def test_a_png_without_matplotlib_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message says what to install, and nothing has been simulated for it."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main(["--picture", str(tmp_path / "p.png"), "--speed", "max"]) == 1
+    shown = capsys.readouterr()
+    assert "pip install matplotlib" in shown.err
+    assert shown.out == ""
+
+
+def test_a_png_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With matplotlib the same picture is written as PNG."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "p.png"
+    assert main(["--groups", "1", "--members", "3", "--speed", "max", "--picture", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert str(path) in capsys.readouterr().out.replace("\n", "")
+
+
+def test_a_journal_without_its_extra_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message says what to install."""
+    monkeypatch.delitem(sys.modules, "purgatory.journal", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(["--journal", str(tmp_path), "--speed", "max"]) == 1
+    assert "aiopurgatory[journal]" in capsys.readouterr().err
+
+
+def test_the_journal_has_every_operation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As many rows as operations were handed over, and the same run as without one."""
+    dataset = pytest.importorskip("pyarrow.parquet")
+    small = ["--groups", "2", "--members", "4", "--speed", "max", "--crash-rate", "10"]
+    assert main(small) == 0
+    without = capsys.readouterr().out
+    assert main([*small, "--journal", str(tmp_path / "journal")]) == 0
+    shown = capsys.readouterr().out
+    assert without.splitlines()[-1] in shown
+    handed_over = [int(number) for number in re.findall(r"^(?:join|sync|heartbeat) +(\d+)", shown, re.MULTILINE)]
+    rows = dataset.ParquetDataset(tmp_path / "journal").read()
+    assert rows.num_rows == sum(handed_over)
+    assert {"group-0", "group-1"} == {key.split("/")[0] for keys in rows.column("keys").to_pylist() for key in keys}
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_the_program_shows_what_happened(loop: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables at the end, without a terminal, with the longest turn of the loop."""
+    pytest.importorskip(loop)
+    assert main(["--groups", "2", "--members", "3", "--speed", "max", "--loop", loop, "--plain"]) == 0
+    shown = capsys.readouterr().out
+    assert "groups 2, members 6: 0:10:00 simulated" in shown
+    for what in ("rebalances", "members kept", "the longest", "heartbeat", "longest turn", "fingerprint"):
+        assert what in shown
+    assert "\x1b" not in shown
+
+
+def test_the_pace_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    """A speed of 100 makes ten seconds last a tenth of a second at least."""
+    assert main(["--groups", "1", "--members", "2", "--duration", "10", "--speed", "100"]) == 0
+    took = re.search(r"simulated in (\d+\.\d) s", capsys.readouterr().out)
+    assert took is not None
+    assert float(took[1]) >= 0.1
+
+
+async def test_a_line_of_progress_tells_what_waits() -> None:
+    """Groups by state, and what is parked, completed and expired."""
+    simulation = Simulation(LIVELY)
+    async with simulation.running():
+        await simulation.advance_to(100.0)
+        line = plain_line(simulation.view())
+    assert line.startswith("0:01:40")
+    assert "Stable" in line
+    assert "joins parked" in line
+
+
+def test_the_longest_turn_leaves_out_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn is what passes between two questions to the selector, less the painting."""
+    now = [0.0]
+    monkeypatch.setattr("examples.join_group.turns.time.perf_counter", lambda: now[0])
+    meter = TurnMeter()
+    with meter.left_out():
+        now[0] = 5.0
+    now[0] = 5.25
+    meter.over(0.0)
+    assert meter.longest == 0.25
+    now[0] = 6.0
+    meter.over(5.25)
+    assert (meter.longest, meter.turns) == (0.75, 2)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_turns_are_measured(loop: str) -> None:
+    """A callback that holds the loop shows in the longest turn."""
+    pytest.importorskip(loop)
+    meter = TurnMeter()
+
+    async def hold() -> None:
+        import time
+
+        meter.begin()
+        until = time.perf_counter() + 0.02
+        while time.perf_counter() < until:
+            pass
+        await asyncio.sleep(0.002)
+
+    with asyncio.Runner(loop_factory=lambda: meter.new_loop(loop)) as runner:
+        runner.run(hold())
+    assert meter.longest >= 0.018
+
+
+def test_quantiles_are_values_that_were_there() -> None:
+    """Of a hundred values the 99 in 100 is the 99th."""
+    assert quantiles(range(1, 101), (0.5, 0.99, 1.0)) == [50, 99, 100]
+    assert quantiles([7], (0.0, 1.0)) == [7, 7]
+
+
+def test_a_record_counts_from_the_beginning() -> None:
+    """Times are since begin(), and a group that dies is nobody's news."""
+    now = [500]
+    record = Record(lambda: now[0], {})
+    now[0] = 700
+    record.begin()
+    now[0] = 950
+    assert record.now_ms() == 250
+    group = Group("g")
+    group.transition(GroupState.DEAD)
+    record.state_changed(group, GroupState.EMPTY)
+    assert not record.news
