@@ -20,7 +20,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive
 
@@ -106,8 +106,13 @@ def make_app(room: LongPoll) -> Starlette:
         return JSONResponse(dataclasses.asdict(room.purgatory.statistics()) | {"topics": len(room.topics)})
 
     async def parked(request: Request) -> Response:
-        hottest = room.purgatory.hot_keys(_most_rows(request))
-        return JSONResponse({"parked": len(room.purgatory), "hot_topics": dict(hottest)})
+        rows, as_text = _view(request)
+        seen = room.purgatory.dump(rows)
+        hottest = room.purgatory.hot_keys(rows)
+        if as_text:
+            ranking = "".join(f"  {count} on {topic}\n" for topic, count in hottest)
+            return PlainTextResponse(f"{seen}\ntopics with the most readers\n{ranking}")
+        return JSONResponse({**seen, "hot_topics": dict(hottest)})
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -130,11 +135,15 @@ def _says_json(content_type: str) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 
 
-def _most_rows(request: Request) -> int:
-    text = request.query_params.get("rows", "20")
-    if not (text.isascii() and text.isdigit() and len(text) < 7):
-        raise BadParameter(f"rows is a whole number below a million, not {text[:40]!r}")
-    return int(text)
+def _view(request: Request) -> tuple[int, bool]:
+    """How many rows, and whether as text for people."""
+    rows = request.query_params.get("rows", "20")
+    if not (rows.isascii() and rows.isdigit() and len(rows) < 7):
+        raise BadParameter(f"rows is a whole number below a million, not {rows[:40]!r}")
+    kind = request.query_params.get("format", "json")
+    if kind not in ("json", "text"):
+        raise BadParameter(f"format is json or text, not {kind[:40]!r}")
+    return int(rows), kind == "text"
 
 
 async def _body(request: Request, most: int) -> bytes:

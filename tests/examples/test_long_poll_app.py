@@ -63,8 +63,12 @@ class Call:
         return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
 
     @property
+    def text(self) -> str:
+        return b"".join(message.get("body", b"") for message in self.sent[1:]).decode()
+
+    @property
     def answer(self) -> Any:
-        return json.loads(b"".join(message.get("body", b"") for message in self.sent[1:]))
+        return json.loads(self.text)
 
 
 class House:
@@ -206,6 +210,7 @@ async def test_a_reader_with_enough_to_read_never_parks(house: House) -> None:
     reader = await house.get("/topics/a?offset=1&max_bytes=10")
     assert [message["offset"] for message in reader.answer["messages"]] == [1]
     assert house.purgatory.statistics().immediate == 1
+    assert "connection" not in reader.headers
 
 
 async def test_trimming_never_takes_what_a_reader_waits_for(make_house: Callable[..., House]) -> None:
@@ -298,6 +303,7 @@ async def test_everyone_is_answered_when_it_closes(house: House) -> None:
     await house.clock.settle()
     assert [reader.status for reader in readers] == [200] * 3
     assert [len(reader.answer["messages"]) for reader in readers] == [0, 0, 1]
+    assert [reader.headers["connection"] for reader in readers] == ["close"] * 3
     for late in (await house.get("/topics/a"), await house.post("a", b"late")):
         assert (late.status, late.headers["retry-after"], late.headers["connection"]) == (503, "7", "close")
     assert house.room.topics.get("a").end == 0
@@ -424,13 +430,36 @@ async def test_the_topics_with_the_most_readers_can_be_seen(house: House) -> Non
     for topic in "abbccc":
         await house.get(f"/topics/{topic}")
     seen = (await house.get("/debug/parked?rows=2")).answer
-    assert seen["parked"] == 6
+    assert (seen["parked"], len(seen["operations"]), seen["omitted"]) == (6, 2, 4)
     assert list(seen["hot_topics"].items()) == [("c", 3), ("b", 2)]
 
 
-@pytest.mark.parametrize("rows", ["x", "-1", "1000000", "%C2%B2"])
-async def test_a_bad_number_of_rows_gets_422(house: House, rows: str) -> None:
+async def test_who_waits_on_what_can_be_seen(house: House) -> None:
+    """Since when, until when, and for which byte; as JSON and as a table."""
+    await house.post("a", b"12345")
+    await house.get("/topics/a?offset=1&min_bytes=10&max_wait=30")
+    await house.clock.advance(2)
+    (row,) = (await house.get("/debug/parked")).answer["operations"]
+    assert (row["kind"], row["keys"]) == ("Fetch", [{"key": "a", "threshold": 15}])
+    assert (row["waited"], row["left"]) == (2.0, 28.0)
+    table = await house.get("/debug/parked?format=text")
+    assert table.headers["content-type"].startswith("text/plain")
+    assert "a >= 15" in table.text
+    assert table.text.endswith("  1 on a\n")
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("rows=x", "rows is a whole number"),
+        ("rows=-1", "rows is a whole number"),
+        ("rows=1000000", "rows is a whole number"),
+        ("rows=%C2%B2", "rows is a whole number"),
+        ("format=xml", "format is json or text, not 'xml'"),
+    ],
+)
+async def test_a_bad_view_of_the_debug_page_gets_422(house: House, query: str, reason: str) -> None:
     """With the reason."""
-    call = await house.get(f"/debug/parked?rows={rows}")
+    call = await house.get(f"/debug/parked?{query}")
     assert call.status == 422
-    assert "rows is a whole number" in call.answer["error"]
+    assert reason in call.answer["error"]
