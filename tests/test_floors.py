@@ -33,10 +33,15 @@ FLOORS: dict[str, int] = {
     "timekeeper": 4,
     "desk": 4,
     "room": 4,
+    "rounds": 4,
+    "dump": 4,
+    "futures": 4,
     "timeouts": 4,
     "reaper": 4,
     "conditions": 4,
     "purgatory": 4,
+    "levels": 5,
+    "lobby": 5,
 }
 ORDER = list(FLOORS)
 NO_WORLD = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory import PurgatoryClosed, PurgatoryFull, SystemTimer, ThresholdPurgatory
+from purgatory import Event, Observer, PurgatoryClosed, PurgatoryFull, SystemTimer, ThresholdPurgatory
 from purgatory.testing import VirtualClock
 
 from .helpers import Boom
@@ -208,16 +208,18 @@ async def test_bad_values_are_refused(marks: ThresholdPurgatory, key: Any, value
 async def test_values_told_by_an_observer_are_queued(clock: VirtualClock) -> None:
     """In order, without nesting, and counted by the outermost call: a chain of two thousand is no deeper than one."""
 
-    class Chain:
+    class Chain(Observer):
         def __init__(self) -> None:
             self.counts: list[int] = []
 
-        def completed(self, _: Any) -> None:
+        def completed(self, event: Event) -> None:
             number = len(self.counts) + 1
-            self.counts.append(marks.maybe_complete(number, number))
+            self.counts.append(told[0].maybe_complete(number, number))
 
     chain = Chain()
+    told: list[ThresholdPurgatory] = []
     async with ThresholdPurgatory("marks", clock=clock, observers=[chain]) as marks:
+        told.append(marks)
         tasks = await waiting(marks, *((number, number) for number in range(2000)))
         assert marks.maybe_complete(0, 0) == 2000
         assert await asyncio.gather(*tasks) == list(range(2000))

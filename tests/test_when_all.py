@@ -363,7 +363,7 @@ async def test_a_coroutine_is_refused(purgatory: Purgatory[Any]) -> None:
 
     coroutine = work()
     with pytest.raises(TypeError, match="make a task of a coroutine"):
-        purgatory.when_all([coroutine], 1)  # type: ignore[list-item]
+        purgatory.when_all([coroutine], 1)  # type: ignore[arg-type]
     coroutine.close()
 
 
