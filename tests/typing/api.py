@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import assert_type
+from typing import NoReturn, assert_type
 
 from purgatory import (
     DelayedOperation,
