@@ -23,6 +23,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaRange
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor as KafkaSticky
 
+confluent_admin: Any = confluent_kafka.admin
+
 __all__ = ["CLIENTS", "Member", "client_named"]
 
 PATIENCE = 15.0  # seconds; nothing waits so long unless it fails
@@ -410,7 +412,7 @@ class _ConfluentMember(Member):
             while not stopped():
                 message = consumer.poll(0.02)
                 if message is not None and message.error() is None:
-                    self.got(message.value())
+                    self.got(message.value() or b"")
                 assigned = frozenset(p.partition for p in consumer.assignment())
                 if assigned != self.assigned:
                     self.tell(assigned)
@@ -432,8 +434,8 @@ class Confluent:
         self.address = f"127.0.0.1:{port}"
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
-        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.address})
-        created = admin.create_topics([confluent_kafka.admin.NewTopic(topic, partitions, 3)])
+        admin: Any = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.address})
+        created = admin.create_topics([confluent_admin.NewTopic(topic, partitions, 3)])
         created[topic].result(PATIENCE)
 
     def delete_records(self, topic: str, offset: int) -> int:
@@ -473,7 +475,7 @@ class Confluent:
             else:
                 offsets.append(message.offset())
 
-        where = {} if partition is None else {"partition": partition}
+        where: dict[str, Any] = {} if partition is None else {"partition": partition}
         for value in values:
             producer.produce(topic, value, on_delivery=delivered, **where)
         assert producer.flush(PATIENCE) == 0

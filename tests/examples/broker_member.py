@@ -1,4 +1,4 @@
-"""A member of a group in a process of its own, to be killed: prints how many partitions it has whenever that changes."""
+"""A member of a group in a process of its own, to be killed: prints how many partitions it has, each time."""
 
 import sys
 import threading

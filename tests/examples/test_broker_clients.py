@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import uvloop
@@ -76,7 +76,7 @@ class Running:
             self._ready.set()
             await self._stop.wait()
 
-    def __enter__(self) -> "Running":
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(PATIENCE)
         return self
