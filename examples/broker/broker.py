@@ -32,6 +32,9 @@ from .topics import Topics
 __all__ = ["Broker"]
 
 
+_CROWD = 1000  # fetches that could be answered in one turn of the loop without anybody else noticing
+
+
 class Broker:
     """One broker, the leader of all its partitions and the coordinator of all groups.
 
@@ -79,9 +82,16 @@ class Broker:
         return [purgatory.statistics() for purgatory in (*own, *self.groups.purgatories)]
 
     def _moved(self, partition: Partition, everyone: bool) -> None:
-        """A watermark has moved: see who waited for that.  ``everyone``: an error may end any wait, so no threshold."""
+        """A watermark has moved: see who waited for that.  ``everyone``: an error may end any wait, so no threshold.
+
+        Where a crowd is parked, fetches are checked in slices of a loop turn: the thresholds save less then than it
+        costs everybody else to wait until thousands are answered.
+        """
         key = partition.key
         high, low = (None, None) if everyone else (partition.high_watermark, partition.low_watermark)
         self.produce.check_and_complete(key, high)
-        self.fetch.check_and_complete(key, high)
+        if len(self.fetch) < _CROWD:
+            self.fetch.check_and_complete(key, high)
+        else:
+            self.fetch.check_soon(key)
         self.delete_records.check_and_complete(key, low)

@@ -1,5 +1,6 @@
 """A partition: its log, its simulated followers, and the two watermarks that requests wait for."""
 
+import asyncio
 from collections.abc import Callable
 
 from purgatory import SystemTimer
@@ -100,7 +101,10 @@ class Partition:
             for follower in self._followers:
                 if not follower.copying and (follower.end_offset < end or follower.start_offset < start):
                     follower.copying = True
-                    self._timer.call_later(self._delay, self._copied, follower, end, start)
+                    if self._delay:
+                        self._timer.call_later(self._delay, self._copied, follower, end, start)
+                    else:
+                        asyncio.get_running_loop().call_soon(self._copied, follower, end, start)
         self._advance()
 
     def _copied(self, follower: Follower, end_offset: int, start_offset: int) -> None:

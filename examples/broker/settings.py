@@ -16,7 +16,7 @@ class Settings:
     ``host``, ``port``           where it listens; port 0 takes a free one
     ``advertised_host``          what Metadata tells the clients; None: ``host``
     ``followers``                simulated followers of a partition, so there are that many replicas and one more
-    ``replication_delay``        how long a follower takes to copy
+    ``replication_delay``        how long a follower takes to copy; 0: one turn of the loop
     ``stall_prefix``             followers of topics with this prefix never catch up; empty: there are none such
     ``auto_create``              whether Metadata creates the topics that it is asked for
     ``default_partitions``       of a topic that is created without a number
