@@ -6,7 +6,7 @@ it to disk.
 
 from .need import need
 
-need("journal", "pyarrow")
+need(__name__, "journal", "pyarrow")
 
 from .errors import JournalError  # noqa: E402 - the line above tells what is missing
 from .journal import Journal, JournalStatistics  # noqa: E402

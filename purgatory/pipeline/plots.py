@@ -1,0 +1,203 @@
+"""Pictures of the tables.  Colours stand for outcomes, the same in every picture, and can be told apart by everyone."""
+
+import io
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import matplotlib as mpl
+import matplotlib.dates
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
+
+__all__ = ["COLOURS", "STYLE", "Picture", "picture", "report_plots", "seconds"]
+
+COLOURS: Final = {
+    COMPLETED: "#0072B2",
+    EXPIRED: "#E69F00",
+    CANCELLED: "#8C8C8C",
+    FAILED: "#D55E00",
+    PENDING: "#CC79A7",
+}
+_MOST_ROOMS: Final = 8
+_DATES: Final[Any] = matplotlib.dates  # it has no types
+STYLE: Final[Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "purgatory",
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A plot in both forms, and what it shows in one sentence."""
+
+    title: str
+    caption: str
+    svg: bytes
+    png: bytes
+
+
+def report_plots(tables: dict[str, pa.Table], bucket_ms: int) -> dict[str, Picture]:
+    """The pictures of a report, by name, in the order in which they are read."""
+    with mpl.rc_context(STYLE):
+        return {
+            "outcomes": _outcomes(tables["outcomes"]),
+            "occupancy": _occupancy(tables["occupancy"], bucket_ms),
+            "waits": _waits(tables["wait_histogram"]),
+            "hot_keys": _hot_keys(tables["hot_keys"]),
+        }
+
+
+def picture(figure: Figure, title: str, caption: str) -> Picture:
+    """The figure as SVG and PNG, the same bytes every time."""
+    svg, png = io.BytesIO(), io.BytesIO()
+    figure.savefig(svg, format="svg", metadata={"Date": None}, bbox_inches="tight")
+    figure.savefig(png, format="png", dpi=130, metadata={"Software": None}, bbox_inches="tight")
+    return Picture(title, caption, svg.getvalue(), png.getvalue())
+
+
+def seconds(value: float) -> str:
+    """A duration as people write it: 340 ms, 2.5 s, 90 s, 3 min, 2 h."""
+    for unit, least, length in (("h", 7200.0, 3600.0), ("min", 120.0, 60.0), ("s", 1.0, 1.0)):
+        if value >= least:
+            return f"{value / length:.3g} {unit}"
+    return f"{value * 1000:.3g} ms"
+
+
+def _outcomes(table: pa.Table) -> Picture:
+    rows = table.to_pylist()
+    kinds = sorted({(row["purgatory"], row["kind"]) for row in rows}, reverse=True)
+    figure = Figure(figsize=(9, 0.9 + 0.42 * len(kinds)))
+    axes = figure.subplots()
+    left = dict.fromkeys(kinds, 0.0)
+    for outcome, colour in COLOURS.items():
+        shares = {(row["purgatory"], row["kind"]): row["share"] for row in rows if row["outcome"] == outcome}
+        if not shares:
+            continue
+        widths = [shares.get(kind, 0.0) for kind in kinds]
+        axes.barh(range(len(kinds)), widths, left=[left[k] for k in kinds], color=colour, label=outcome, height=0.62)
+        for number, (kind, width) in enumerate(zip(kinds, widths, strict=True)):
+            if width >= 0.05:
+                middle = left[kind] + width / 2
+                axes.text(middle, number, f"{width:.1%}", ha="center", va="center", color="white", fontsize=8.5)
+            left[kind] += width
+    axes.set_yticks(range(len(kinds)), [f"{purgatory} · {kind}" for purgatory, kind in kinds])
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.grid(visible=False, axis="y")
+    axes.legend(ncols=len(COLOURS), loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
+    return picture(figure, "How operations ended", "Share of each outcome, by purgatory and kind.")
+
+
+def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
+    rooms = _rooms(table)
+    figure = Figure(figsize=(9, 2.3 * len(rooms) + 0.4))
+    grid = figure.subplots(len(rooms), 1, sharex=True, squeeze=False)
+    for axes, (name, rows) in zip(grid[:, 0], rooms, strict=True):
+        begin = rows["bucket"].to_pylist()
+        # A step lasts to the end of its bucket; less than some seconds have no ticks worth reading.
+        times = [*begin, begin[-1] + timedelta(milliseconds=bucket_ms)]
+        peak, mean = (np.append(column.to_numpy(), column[-1].as_py()) for column in (rows["peak"], rows["mean"]))
+        axes.fill_between(times, peak, step="post", color="#0072B2", alpha=0.18, linewidth=0, label="peak")
+        axes.step(times, mean, where="post", color="#0072B2", linewidth=1.2, label="mean")
+        top = int(np.argmax(peak))
+        axes.plot([times[top]], [peak[top]], "o", color="#D55E00", markersize=4)
+        axes.annotate(
+            f"{peak[top]:,}", (times[top], peak[top]), xytext=(5, 4), textcoords="offset points", color="#D55E00"
+        )
+        axes.set_title(name)
+        axes.set_ylim(0, max(1, peak[top]) * 1.15)
+        earliest, latest = min(table["bucket"].to_pylist()), max(table["bucket"].to_pylist())
+        axes.set_xlim(earliest, max(latest + timedelta(milliseconds=bucket_ms), earliest + timedelta(seconds=10)))
+        axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
+        locator = _DATES.AutoDateLocator(maxticks=9)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(_DATES.ConciseDateFormatter(locator))
+    grid[0, 0].legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0))
+    figure.tight_layout()
+    each = seconds(bucket_ms / 1000)
+    return picture(figure, "Who waited, over time", f"Operations parked, mean and peak of each {each}; times are UTC.")
+
+
+def _waits(table: pa.Table) -> Picture:
+    rooms = _rooms(table)
+    figure = Figure(figsize=(9, 2.2 * max(1, len(rooms)) + 0.4))
+    grid = figure.subplots(max(1, len(rooms)), 1, sharex=True, squeeze=False)
+    for axes, (name, rows) in zip(grid[:, 0], rooms, strict=False):
+        _wait_bars(axes, rows)
+        axes.set_title(name)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    grid[0, 0].legend(handles, labels, ncols=4, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.0)
+    figure.tight_layout()
+    return picture(figure, "How long they waited", "Operations by length of wait (logarithmic), stacked by outcome.")
+
+
+def _wait_bars(axes: Axes, rows: pa.Table) -> None:
+    lower = sorted(set(rows["from"].to_pylist()))
+    bottom = dict.fromkeys(lower, 0.0)
+    for outcome, colour in COLOURS.items():
+        part = rows.filter(pc.equal(rows["outcome"], outcome))
+        if not part.num_rows:
+            continue
+        counts = dict(zip(part["from"].to_pylist(), part["operations"].to_pylist(), strict=True))
+        heights = [counts.get(start, 0) for start in lower]
+        # What waited less than a millisecond stands one step below it.
+        starts = [max(start, 0.00075) for start in lower]
+        widths = [start * 0.3 for start in starts]
+        axes.bar(starts, heights, widths, bottom=[bottom[s] for s in lower], align="edge", color=colour, label=outcome)
+        for start, height in zip(lower, heights, strict=True):
+            bottom[start] += height
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
+
+
+def _hot_keys(table: pa.Table) -> Picture:
+    rows = table.slice(0, 20).to_pylist()[::-1]
+    figure = Figure(figsize=(9, 0.9 + 0.27 * len(rows)))
+    axes = figure.subplots()
+    left = [0] * len(rows)
+    for outcome, colour in COLOURS.items():
+        widths = [row[outcome] for row in rows]
+        if any(widths):
+            axes.barh(range(len(rows)), widths, left=left, color=colour, label=outcome, height=0.7)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    for number, row in enumerate(rows):
+        text = "" if row["p99"] is None else f"  p50 {seconds(row['p50'])}, p99 {seconds(row['p99'])}"
+        axes.text(row["operations"], number, text, va="center", fontsize=8, color="#444444")
+    axes.set_yticks(range(len(rows)), [f"{row['purgatory']} · {_short(row['key'])}" for row in rows])
+    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.22, y=0.02)
+    axes.legend(ncols=len(COLOURS), loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
+    return picture(figure, "Hot keys", "The keys with the most operations, and how long these waited.")
+
+
+def _rooms(table: pa.Table) -> list[tuple[str, pa.Table]]:
+    names = sorted(set(table["purgatory"].to_pylist()))[:_MOST_ROOMS]
+    return [(name, table.filter(pc.equal(table["purgatory"], name))) for name in names]
+
+
+def _thousands(value: float, _: Any) -> str:
+    return f"{value:,.0f}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:37] + "..."

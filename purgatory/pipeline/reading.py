@@ -1,0 +1,168 @@
+"""A journal as a DataFrame, with every file looked at first.
+
+Spark says of a bad file that a task failed, somewhere; so the head of each file is read before, which takes
+milliseconds, and what is wrong is told with the name of the file.  Damage further inside shows only while the rows are
+read: :func:`damaged_file` finds the name in what Spark raised, :func:`sound_files` reads everything to tell.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from purgatory.journal import JournalError
+from purgatory.journal.files import check_head, data_files, read_head
+from purgatory.journal.schema import COLUMNS
+
+__all__ = ["SPARK_SCHEMA", "Reading", "damaged_file", "open_journal", "read_through", "sound_files"]
+
+T = TypeVar("T")
+_TYPES: Final[dict[str, DataType]] = {
+    "string": StringType(),
+    "strings": ArrayType(StringType()),
+    "int64": LongType(),
+    "double": DoubleType(),
+    "timestamp": TimestampType(),
+}
+SPARK_SCHEMA: Final = StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
+_FILE: Final = re.compile(r"((?:file:|/)[^\s'\"]*?\.parquet)")
+_THREADS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A journal that can be read.  ``files`` and ``rows`` are None where only Spark can list it (``hdfs:``, ``s3a:``).
+
+    ``skipped``: why each file was left out that was.
+    """
+
+    frame: DataFrame
+    files: tuple[str, ...] | None
+    rows: int | None
+    skipped: tuple[str, ...]
+
+
+def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) -> Reading:
+    """Look at every file and make a DataFrame of them.
+
+    JournalError, naming the file, for one that is corrupt, of another schema version, or without the columns; with
+    ``skip_corrupt`` it is left out instead.  JournalError if there is nothing to read.
+    """
+    local = _local(path)
+    if local is None:
+        return Reading(_read(spark, [path]), None, None, ())
+    files = data_files(local)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        looked = list(pool.map(_look, map(str, files)))
+    wrong = [answer for answer in looked if isinstance(answer, str)]
+    if wrong and not skip_corrupt:
+        more = f" (and {len(wrong) - 1} more files)" if len(wrong) > 1 else ""
+        raise JournalError(f"{wrong[0]}{more}; --skip-corrupt goes on without")
+    good = [str(file) for file, answer in zip(files, looked, strict=True) if isinstance(answer, int)]
+    rows = sum(answer for answer in looked if isinstance(answer, int))
+    if not rows:
+        raise JournalError(f"the journal {path} is empty: {_empty(len(files), len(wrong))}")
+    # One directory is one listing; thousands of names are an argument each.
+    everything = not wrong and local.is_dir()
+    return Reading(_read(spark, [str(local)] if everything else good), tuple(good), rows, tuple(wrong))
+
+
+def read_through(
+    spark: SparkSession, path: str, work: Callable[[Reading], T], *, skip_corrupt: bool = False
+) -> tuple[T, Reading]:
+    """Do the work, and tell of damage that shows only then; with ``skip_corrupt`` do it again without those files."""
+    reading = open_journal(spark, path, skip_corrupt=skip_corrupt)
+    try:
+        return work(reading), reading
+    except (PySparkException, Py4JJavaError) as error:
+        file = damaged_file(error)
+        if file is None:
+            raise
+        if not skip_corrupt or reading.files is None:
+            raise JournalError(f"{file} is corrupt: its rows cannot be read; --skip-corrupt goes on without") from error
+        sound, wrong = sound_files(reading.files)
+        if not wrong or not sound:
+            raise JournalError(f"{file} is corrupt: its rows cannot be read, and nothing is left without it") from error
+        rows = sum(read_head(name).rows for name in sound)
+        again = Reading(_read(spark, sound), tuple(sound), rows, (*reading.skipped, *wrong))
+        return work(again), again
+
+
+def damaged_file(error: BaseException) -> str | None:
+    """The file that Spark could not read, from what it raised, or None if it was something else."""
+    text = str(error)
+    if "FAILED_READ_FILE" not in text and "Parquet" not in text and "parquet" not in text:
+        return None
+    match = _FILE.search(text)
+    return unquote(urlparse(match[1]).path) if match else None
+
+
+def sound_files(files: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Read every row: the files that are sound, and for each other one why it is not."""
+    names = list(files)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        answers = list(pool.map(_damage, names))
+    sound = [name for name, answer in zip(names, answers, strict=True) if answer is None]
+    return sound, [answer for answer in answers if answer is not None]
+
+
+def _read(spark: SparkSession, paths: list[str]) -> DataFrame:
+    reader = spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
+    return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
+
+
+def _local(path: str) -> Path | None:
+    url = urlparse(path)
+    if url.scheme == "file":
+        return Path(unquote(url.path))
+    return None if len(url.scheme) > 1 else Path(path)  # one letter is a drive
+
+
+def _look(file: str) -> int | str:
+    """How many rows the file has, or why it cannot be read."""
+    try:
+        head = read_head(file)
+    except JournalError as error:
+        return str(error)
+    return check_head(head) or head.rows
+
+
+def _damage(file: str) -> str | None:
+    try:
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches():
+                batch.validate(full=True)
+    except (OSError, pa.ArrowException) as error:
+        return f"{file} is corrupt: {_first_line(error)}"
+    return None
+
+
+def _first_line(error: Any) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _empty(files: int, wrong: int) -> str:
+    if not files:
+        return "there is no Parquet file in it"
+    if wrong == files:
+        return f"none of its {files} files can be read"
+    return "its files hold no rows"

@@ -1,0 +1,269 @@
+"""Recorded operations through the real timer and purgatory, in virtual time.  No Spark in here.
+
+What is replayed
+================
+
+Each operation is parked when it was parked, with the deadline it had.  What ended it from outside (completion,
+cancellation, failure, an early expiry because the purgatory closed) is done to it again at the recorded time; whether
+its deadline comes first is for the timer to decide.  So every recorded outcome should come out again, whatever the
+tick and the wheel: a timer that is never early cannot change one.  Where one does change it is counted.
+
+At one millisecond the order is: arrivals, endings from outside, expiries.  A recorded ending from outside that came
+after the deadline shows that the loop was busy in between: the timer is held back for that time, as it was then.
+
+What is counted
+===============
+
+Cascades, buckets that were queued, operations of the heap of buckets, how often the timer woke, lateness against the
+recorded deadline, and the CPU time of it all.  The CPU time holds the replay's own loop, which is the same for every
+setting.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from purgatory.clock import Clock
+from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
+from purgatory.operation import DelayedOperation, fail
+from purgatory.room import Room
+from purgatory.timekeeper import Timekeeper
+
+__all__ = ["Measured", "Trace", "replay"]
+
+_PENDING, _COMPLETED, _EXPIRED, _CANCELLED, _FAILED = (
+    OUTCOMES.index(outcome) for outcome in (PENDING, COMPLETED, EXPIRED, CANCELLED, FAILED)
+)
+_NEVER: Final = 1 << 62
+_PARK: Final = 5  # beside the states of an operation, what is to be done to it
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Recorded operations, column by column; times in milliseconds of the recording clock.
+
+    ``deadline_ms`` is -1 where there was none, ``finished_ms`` -1 where there is no end.  ``outcomes`` are positions in
+    :data:`~purgatory.journal.schema.OUTCOMES`.
+    """
+
+    parked_ms: Any
+    deadline_ms: Any
+    finished_ms: Any
+    outcomes: Any
+    keys: list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a replay counted.  ``late_ms`` and ``late_number``: how often each lateness occurred.
+
+    ``changed``: outcomes that are not the recorded ones, and ``examples`` of these as positions in the trace.
+    """
+
+    operations: int
+    changed: int
+    examples: tuple[int, ...]
+    expired: int
+    cascades: int
+    buckets: int
+    heap_operations: int
+    wakeups: int
+    late_ms: tuple[int, ...]
+    late_number: tuple[int, ...]
+    cpu_s: float
+
+
+class _ReplayClock(Clock):
+    """Stands where the replay puts it."""
+
+    def __init__(self, at_ms: int) -> None:
+        self.at_ms = at_ms
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    def ceil_ms(self) -> int:
+        return self.at_ms
+
+
+class _Recorded(DelayedOperation[None]):
+    """An operation that knows no condition: what happens to it is in the trace."""
+
+    __slots__ = ("clock", "ended_ms", "immediate")
+
+    def __init__(self, clock: _ReplayClock, immediate: bool) -> None:
+        super().__init__(None)
+        self.clock = clock
+        self.immediate = immediate
+        self.ended_ms = -1
+
+    def try_complete(self) -> bool:
+        return self.immediate
+
+    def on_complete(self) -> None:
+        self.ended_ms = self.clock.at_ms
+
+
+class _RecordedFailure(Exception):
+    """Stands for the exception of then."""
+
+
+def replay(trace: Trace, tick_ms: int, wheel_size: int) -> Measured:
+    """Replay a trace with a timer of this tick and wheel size.  ValueError, TypeError: as from the timer."""
+    at, what, which = _script(trace)
+    holds = _holds(trace)
+    clock = _ReplayClock(int(at[0]) if at else 0)
+    timer = Timekeeper(tick_ms, wheel_size, clock)
+    room = Room("replay", timer)
+    operations = _operations(trace, clock)
+    keys: list[tuple[str, ...]] = [tuple(k) for k in trace.keys]
+    started = time.thread_time()
+    wakeups = _drive(room, timer, clock, operations, keys, at, what, which, holds)
+    wakeups += _run_out(timer, clock, _still_to_expire(trace, operations), holds)
+    cpu_s = time.thread_time() - started
+    return _measured(trace, operations, timer, wakeups, cpu_s)
+
+
+def _drive(
+    room: Room,
+    timer: Timekeeper,
+    clock: _ReplayClock,
+    operations: list[_Recorded],
+    keys: list[tuple[str, ...]],
+    at: list[int],
+    what: list[int],
+    which: list[int],
+    holds: "_Holds",
+) -> int:
+    wakeups = 0
+    failure = _RecordedFailure("recorded")
+    for at_ms, act, number in zip(at, what, which, strict=True):
+        while (due_ms := timer.next_expiration_ms) is not None:
+            due_ms = holds.until(max(due_ms, clock.at_ms))
+            if due_ms >= at_ms:
+                break
+            clock.at_ms = due_ms
+            timer.expire_due(due_ms)
+            wakeups += 1
+        clock.at_ms = at_ms
+        operation = operations[number]
+        if act == _PARK:
+            room.try_complete_else_watch(operation, keys[number] or ("",))
+        elif act == _COMPLETED:
+            operation.force_complete()
+        elif act == _CANCELLED:
+            operation.cancel()
+        elif act == _FAILED:
+            fail(operation, failure)
+        else:
+            operation.run()
+    return wakeups
+
+
+def _run_out(timer: Timekeeper, clock: _ReplayClock, waiting: list[_Recorded], holds: "_Holds") -> int:
+    """After the last event, go on until all have expired that did then."""
+    wakeups = 0
+    for operation in waiting:
+        while operation.ended_ms < 0 and (due_ms := timer.next_expiration_ms) is not None:
+            clock.at_ms = holds.until(max(due_ms, clock.at_ms))
+            timer.expire_due(clock.at_ms)
+            wakeups += 1
+    return wakeups
+
+
+def _operations(trace: Trace, clock: _ReplayClock) -> list[_Recorded]:
+    operations = [_Recorded(clock, each) for each in _immediate(trace).tolist()]
+    delays = np.where(trace.deadline_ms < 0, -1, np.maximum(trace.deadline_ms - trace.parked_ms, 0))
+    for operation, delay_ms in zip(operations, delays.tolist(), strict=True):
+        operation.delay_ms = delay_ms
+    return operations
+
+
+def _on_deadline(trace: Trace) -> Any:
+    """Which of them the timer ended."""
+    return (trace.outcomes == _EXPIRED) & (trace.deadline_ms >= 0) & (trace.finished_ms >= trace.deadline_ms)
+
+
+def _immediate(trace: Trace) -> Any:
+    """Which of them never waited: completed by the one who handed them over."""
+    without = np.fromiter((not keys for keys in trace.keys), dtype=bool, count=len(trace.keys))
+    return without & (trace.outcomes == _COMPLETED)
+
+
+def _script(trace: Trace) -> tuple[list[int], list[int], list[int]]:
+    """What is done to which operation, in order: arrivals, then endings from outside, at each millisecond."""
+    number = np.arange(len(trace.parked_ms))
+    outside = (trace.outcomes != _PENDING) & ~_on_deadline(trace) & ~_immediate(trace)
+    at = np.concatenate([trace.parked_ms, trace.finished_ms[outside]])
+    what = np.concatenate([np.full(len(number), _PARK), trace.outcomes[outside]])
+    which = np.concatenate([number, number[outside]])
+    order = np.lexsort((which, what != _PARK, at))
+    return at[order].tolist(), what[order].tolist(), which[order].tolist()
+
+
+def _still_to_expire(trace: Trace, operations: list[_Recorded]) -> list[_Recorded]:
+    numbers = np.flatnonzero(_on_deadline(trace))
+    numbers = numbers[np.argsort(trace.deadline_ms[numbers], kind="stable")]
+    return [operations[number] for number in numbers.tolist()]
+
+
+class _Holds:
+    """Spans of time in which the recording shows that the timer did not get to run."""
+
+    def __init__(self, starts: list[int], ends: list[int]) -> None:
+        self._starts = [*starts, _NEVER]
+        self._ends = [*ends, _NEVER]
+        self._here = 0
+
+    def until(self, due_ms: int) -> int:
+        """When a timer that is due then gets to run.  Asked in the order of time."""
+        here = self._here
+        while self._ends[here] <= due_ms:
+            here += 1
+        self._here = here
+        return self._ends[here] if self._starts[here] <= due_ms else due_ms
+
+
+def _holds(trace: Trace) -> _Holds:
+    late = (trace.deadline_ms >= 0) & (trace.finished_ms > trace.deadline_ms)
+    late &= np.isin(trace.outcomes, (_COMPLETED, _CANCELLED, _FAILED))
+    order = np.argsort(trace.deadline_ms[late], kind="stable")
+    starts: list[int] = []
+    ends: list[int] = []
+    for start, end in zip(
+        trace.deadline_ms[late][order].tolist(), trace.finished_ms[late][order].tolist(), strict=True
+    ):
+        if ends and start <= ends[-1]:
+            ends[-1] = max(ends[-1], end)
+        else:
+            starts.append(start)
+            ends.append(end)
+    return _Holds(starts, ends)
+
+
+def _measured(trace: Trace, operations: list[_Recorded], timer: Timekeeper, wakeups: int, cpu_s: float) -> Measured:
+    replayed = np.fromiter((operation._state for operation in operations), dtype=np.int64, count=len(operations))
+    ended = np.fromiter((operation.ended_ms for operation in operations), dtype=np.int64, count=len(operations))
+    # Who still waited at the end of the recording may expire when a coarse timer runs past it.
+    closing_ms = max(trace.parked_ms.max(), trace.finished_ms.max()) if len(replayed) else 0
+    beyond = (trace.outcomes == _PENDING) & (replayed == _EXPIRED) & (trace.deadline_ms >= closing_ms)
+    wrong = np.flatnonzero((replayed != trace.outcomes) & ~beyond)
+    expired = (replayed == _EXPIRED) & ~beyond & (trace.deadline_ms >= 0) & (ended >= trace.deadline_ms)
+    values, numbers = np.unique((ended - trace.deadline_ms)[expired], return_counts=True)
+    queue = timer.heart._queue
+    pops = (queue.operations - len(queue)) // 2
+    return Measured(
+        operations=len(operations),
+        changed=len(wrong),
+        examples=tuple(wrong[:5].tolist()),
+        expired=int(expired.sum()),
+        cascades=timer.cascades,
+        buckets=queue.operations - pops,
+        heap_operations=queue.operations,
+        wakeups=wakeups,
+        late_ms=tuple(values.tolist()),
+        late_number=tuple(numbers.tolist()),
+        cpu_s=cpu_s,
+    )
