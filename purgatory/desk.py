@@ -34,10 +34,23 @@ from .clock import Clock, ceil_now, now
 from .errors import PurgatoryClosed, PurgatoryFull
 from .events import Event
 from .hearing import Hearing
-from .operation import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING, DelayedOperation, Holder, end, fail, finish
+from .operation import (
+    CANCELLED,
+    COMPLETED,
+    EXPIRED,
+    FAILED,
+    PENDING,
+    DelayedOperation,
+    Holder,
+    end,
+    fail,
+    finish,
+    new_waiter,
+)
 from .thresholds import ThresholdWatch, check_thresholds, check_value
 from .timekeeper import Timekeeper
 from .timer.system import TimerHeart
+from .timer.task import TimerTask
 from .watch import Watch, WatchRoot
 from .watchers import Walk, Watchers
 
@@ -184,6 +197,18 @@ class Desk(Holder):
             if outermost:
                 self.leave()
         return operation._state == COMPLETED
+
+    def park(self, operation: DelayedOperation[Any], keys: Iterable[Hashable]) -> Any:
+        """Hand the operation over for somebody who waits; return the future to wait for, or None if it has ended."""
+        self.hand_over(operation, keys)
+        if operation._watch is None:
+            return None
+        try:
+            waiter = operation._parker = new_waiter()
+        except BaseException:
+            end(operation, CANCELLED, None)
+            raise
+        return waiter
 
     def check_open(self) -> None:
         """Raise PurgatoryClosed if nothing new is taken."""
@@ -376,9 +401,8 @@ class Desk(Holder):
     # What an operation asks of its holder
 
     def release(self, operation: DelayedOperation[Any]) -> None:
-        bucket = operation._list
-        if bucket is not None:
-            bucket.remove(operation)
+        if operation._list is not None:
+            TimerTask.cancel(operation)
         watch = operation._watch
         if watch is None:
             return  # it is in its first try and parked nowhere

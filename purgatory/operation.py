@@ -56,7 +56,8 @@ __all__ = [
     "end",
     "fail",
     "finish",
-    "set_waiter_factory",
+    "new_waiter",
+    "set_running_loop",
 ]
 
 T = TypeVar("T")
@@ -99,23 +100,28 @@ ENDINGS: Final = (
 FOREVER_MS: Final = -1  # the delay of an operation without a deadline
 
 
-def _no_waiter() -> Any:
+def _no_loop() -> Any:
     raise RuntimeError("an operation can be awaited only where an event loop is at hand: import purgatory")
 
 
 class _Waiters:
-    """Where futures come from: the floor that knows the event loop puts its factory here."""
+    """Where futures come from: the floor that knows the event loop says here how to find the one that runs."""
 
     def __init__(self) -> None:
-        self.make: Callable[[], Any] = _no_waiter
+        self.running_loop: Callable[[], Any] = _no_loop
 
 
 _waiters = _Waiters()
 
 
-def set_waiter_factory(make: Callable[[], Any]) -> None:
-    """Tell this floor how to make a future of the running event loop."""
-    _waiters.make = make
+def set_running_loop(running_loop: Callable[[], Any]) -> None:
+    """Tell this floor how to find the event loop that runs."""
+    _waiters.running_loop = running_loop
+
+
+def new_waiter() -> Any:
+    """A future of the running event loop."""
+    return _waiters.running_loop().create_future()
 
 
 class Holder:
@@ -291,7 +297,7 @@ class DelayedOperation(TimerTask, Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait for the end; the value of :meth:`on_complete`, or the exception that :meth:`result` would raise."""
-        waiter = _waiters.make()
+        waiter = new_waiter()
         if self._state != PENDING:
             _answer(self, waiter)
         else:
@@ -416,15 +422,14 @@ def _settle(operation: DelayedOperation[Any], holder: Holder | None) -> bool:
 
 def _answer(operation: DelayedOperation[Any], waiter: Any) -> bool:
     """Give the future what it waits for.  False if it has been cancelled, or if its loop is closed."""
-    if waiter.done():
-        return False
     try:
         if operation._state == COMPLETED or operation._state == EXPIRED:
             waiter.set_result(operation._value)
         else:
             waiter.set_exception(_exception(operation))
-    except RuntimeError:
-        return False  # "Event loop is closed": nobody will ever read it
+    except Exception:
+        # InvalidStateError: it is cancelled.  RuntimeError: its loop is closed, and nobody will ever read it.
+        return False
     return True
 
 

@@ -12,7 +12,7 @@ from .dump import Dump, dump
 from .events import Observer
 from .futures import DelayedFuture, WhenAll, wait_for_all
 from .ledger import Ledger
-from .operation import DelayedOperation, set_waiter_factory
+from .operation import DelayedOperation, set_running_loop
 from .reaper import Slices, SystemTimer, report
 from .room import Room
 from .rounds import Rounds
@@ -24,11 +24,7 @@ T = TypeVar("T")
 Op = TypeVar("Op", bound=DelayedOperation[Any])
 
 
-def _new_waiter() -> "asyncio.Future[Any]":
-    return asyncio.get_running_loop().create_future()
-
-
-set_waiter_factory(_new_waiter)
+set_running_loop(asyncio.get_running_loop)
 
 
 class _Condition(DelayedOperation[bool]):
@@ -197,16 +193,16 @@ class Purgatory(Room, Generic[Op]):
         :meth:`try_complete_else_watch` raises, :class:`OperationCancelled` if somebody withdraws the operation, and
         the exception of one that failed.
         """
-        if self.try_complete_else_watch(operation, keys):  # type: ignore[arg-type]
+        if not isinstance(operation, DelayedOperation):
+            raise TypeError(f"operation is a DelayedOperation, not {operation!r}")
+        waiter = self._desk.park(operation, keys)
+        if waiter is None:
             return operation.result()
-        if operation._watch is None:
-            return operation.result()  # it ended while it was tried, but not by completing
         try:
             timer = self._reaping
             if timer._reaper is None:
                 timer.start()
-            operation._parker = _new_waiter()
-            return await operation._parker  # type: ignore[no-any-return]
+            return await waiter  # type: ignore[no-any-return]
         except BaseException:
             operation._parker = None  # who waited here has left
             operation.cancel()  # only does something if it has not ended

@@ -4,6 +4,7 @@ The floors below take the time as an argument; this one asks the clock and hands
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -44,11 +45,13 @@ class Callback(TimerTask):
 class Timekeeper:
     """The synchronous half of :class:`SystemTimer`."""
 
-    __slots__ = ("alarm_ms", "clock", "closed", "heart")
+    __slots__ = ("_read", "alarm_ms", "clock", "closed", "heart")
 
     def __init__(self, tick_ms: int, wheel_size: int, clock: Clock | None) -> None:
         self.clock: Clock = MonotonicClock() if clock is None else clock
         self.heart: TimerHeart = TimerHeart(tick_ms, wheel_size, self.clock.now_ms(), self._report, _CONTAINED)
+        # The usual clock is read here without a call to it, which counts where nothing is compiled.
+        self._read: Callable[[], float] | None = time.monotonic if isinstance(self.clock, MonotonicClock) else None
         self.closed: bool = False
         self.alarm_ms: i64 = FAR_MS  # when the floor above means to come; FAR_MS: it does not
 
@@ -58,9 +61,17 @@ class Timekeeper:
         One that is due already runs on the reaper's next turn, never in here.  One that is on the timer is moved.
         Raises PurgatoryClosed when the timer is closed, TypeError if it is no task.
         """
-        if not isinstance(task, TimerTask):
-            raise TypeError(f"task is a TimerTask, not {task!r}")
-        put_on(self, task)
+        try:
+            delay_ms = task.delay_ms
+        except AttributeError:
+            raise TypeError(f"task is a TimerTask, not {task!r}") from None
+        if self.closed:
+            raise PurgatoryClosed("the timer is closed")
+        read = self._read
+        now_ms: i64 = self.clock.ceil_ms() if read is None else int(read() * 1000.0) + 1
+        due_ms = self.heart.schedule(task, now_ms + delay_ms, now_ms)
+        if due_ms < self.alarm_ms:
+            self.earlier(due_ms)
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerTask:
         """Call ``callback(*args)`` in ``delay`` seconds; the task that is returned can be cancelled.

@@ -78,9 +78,6 @@ class TimerHeart:
         A task that is on a timer already is moved.  One that is due already joins what the next
         :meth:`expire_due` runs first; it is never run in here.
         """
-        bucket = task._list
-        if bucket is not None:
-            bucket.remove(task)
         wheel = self.wheel
         tick_ms = wheel.tick_ms
         if now_ms >= wheel.current_time_ms + tick_ms:
@@ -91,9 +88,9 @@ class TimerHeart:
         if expiration_ms < wheel.current_time_ms + tick_ms:
             self._due.add(task)
             return wheel.current_time_ms
-        bucket = wheel.bucket_for(expiration_ms)
-        bucket.add(task)
-        return bucket.expiration_ms
+        if task._list is not None:
+            TimerTask.cancel(task)
+        return wheel.place(task, expiration_ms)
 
     def rounded_ms(self, expiration_ms: i64, now_ms: i64) -> i64:
         """A deadline, rounded up to a tick if it lies ahead."""

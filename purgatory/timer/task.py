@@ -41,8 +41,8 @@ class TimerTask:
     def __init__(self, delay_ms: int) -> None:
         if not isinstance(delay_ms, int):
             raise TypeError(f"delay_ms is a whole number of milliseconds (int), not {delay_ms!r}")
-        if not -_LONGEST_MS <= delay_ms <= _LONGEST_MS:
-            raise ValueError(f"delay_ms is at most 10**18 either way, not {delay_ms}")
+        if delay_ms > _LONGEST_MS:
+            raise ValueError(f"delay_ms is at most 10**18, not {delay_ms}")
         self.delay_ms: i64 = delay_ms
         self._expiration_ms: i64 = NOT_QUEUED
         self._list: TimerTaskList | None = None
@@ -57,7 +57,15 @@ class TimerTask:
         bucket = self._list
         if bucket is None:
             return False
-        bucket.remove(self)
+        before = self._prev
+        after = self._next
+        assert before is not None and after is not None
+        before._next = after
+        after._prev = before
+        self._list = None
+        self._prev = None
+        self._next = None
+        bucket.counter.value -= 1
         return True
 
     @property
@@ -82,13 +90,13 @@ class TimerTaskList:
     if not, the queue drops it when it comes up.
     """
 
-    __slots__ = ("_counter", "_root", "expiration_ms")
+    __slots__ = ("_root", "counter", "expiration_ms")
 
     def __init__(self, counter: TaskCounter | None = None) -> None:
         root = TimerTask(0)
         root._prev = root._next = root
         self._root: TimerTask = root
-        self._counter: TaskCounter = TaskCounter() if counter is None else counter
+        self.counter: TaskCounter = TaskCounter() if counter is None else counter
         self.expiration_ms: i64 = NOT_QUEUED
 
     @property
@@ -98,7 +106,7 @@ class TimerTaskList:
     def add(self, task: TimerTask) -> None:
         """Append the task; one that is in some bucket already leaves it first."""
         if task._list is not None:
-            task._list.remove(task)
+            TimerTask.cancel(task)
         root = self._root
         tail = root._prev
         assert tail is not None
@@ -107,7 +115,7 @@ class TimerTaskList:
         task._next = root
         tail._next = task
         root._prev = task
-        self._counter.value += 1
+        self.counter.value += 1
 
     def add_first(self, task: TimerTask) -> None:
         """Put the task, which is in no bucket, before all others."""
@@ -119,22 +127,11 @@ class TimerTaskList:
         task._next = head
         head._prev = task
         root._next = task
-        self._counter.value += 1
+        self.counter.value += 1
 
     def remove(self, task: TimerTask) -> bool:
         """Take the task out, in O(1).  True iff it was here."""
-        if task._list is not self:
-            return False
-        before = task._prev
-        after = task._next
-        assert before is not None and after is not None
-        before._next = after
-        after._prev = before
-        task._list = None
-        task._prev = None
-        task._next = None
-        self._counter.value -= 1
-        return True
+        return task._list is self and TimerTask.cancel(task)
 
     def pop_first(self) -> TimerTask | None:
         """Take out and return the first task, or None when there is none."""

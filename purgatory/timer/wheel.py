@@ -174,6 +174,32 @@ class TimingWheel:
             wheel._queue.push(start_ms, wheel)
         return bucket
 
+    def place(self, task: TimerTask, expiration_ms: i64) -> i64:
+        """Put the task, which is in no bucket, where it belongs now; return when that bucket falls due.
+
+        The same as ``bucket_for(expiration_ms).add(task)`` without the calls: every deadline goes through here.
+        """
+        wheel = self
+        while expiration_ms >= wheel._horizon_ms:
+            above = wheel.overflow_wheel
+            wheel = wheel._grow() if above is None else above
+        tick_ms = wheel.tick_ms
+        bucket = wheel._buckets[expiration_ms // tick_ms % wheel.wheel_size]
+        start_ms = expiration_ms - expiration_ms % tick_ms
+        if bucket.expiration_ms != start_ms:
+            bucket.expiration_ms = start_ms
+            wheel._queue.push(start_ms, wheel)
+        root = bucket._root
+        tail = root._prev
+        assert tail is not None
+        task._list = bucket
+        task._prev = tail
+        task._next = root
+        tail._next = task
+        root._prev = task
+        wheel._counter.value += 1
+        return start_ms
+
     def bucket_at(self, expiration_ms: i64) -> TimerTaskList:
         """The bucket of this level whose slot serves the expiration."""
         return self._buckets[expiration_ms // self.tick_ms % self.wheel_size]
