@@ -10,7 +10,7 @@ from .model import Row, number, number_of
 
 __all__ = ["print_machine", "print_rows", "print_verdicts"]
 
-_WIDTH = 150
+_WIDTH = 165
 
 
 def _console() -> Console:

@@ -26,7 +26,7 @@ FLOOR = "bare future (the floor)"
 _BUDGETS = {
     "asyncio.timeout + Event": Budget.ratio_at_least(4),
     "anyio move_on_after + Event": Budget.ratio_at_least(8),
-    "Condition.wait_for in asyncio.timeout": Budget.ratio_at_least(8),
+    "timeout + Condition.wait_for": Budget.ratio_at_least(8),
 }
 
 
@@ -194,7 +194,7 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
         "purgatory wait_until": _WaitUntil(number),
         "asyncio.wait_for": _WaitFor(number),
         "asyncio.timeout + Event": _Event(number),
-        "Condition.wait_for in asyncio.timeout": _Condition(number),
+        "timeout + Condition.wait_for": _Condition(number),
         "anyio move_on_after + Event": _Anyio(number),
     }
 

@@ -24,7 +24,7 @@ __all__ = ["Fifo", "rows"]
 SECTION = "watching"
 KEY_SPACE = 100_000
 TIMEOUT = 30.0
-JVM = "Kafka's own on the JVM, as stated"
+JVM = "Kafka on the JVM, as stated"
 JVM_NS = {(1_000, 1): 430.0, (1_000, 3): 2500.0, (100_000, 1): 2500.0, (100_000, 3): 4300.0}
 
 
@@ -127,7 +127,7 @@ def _beside_the_jvm(scale: Scale) -> Iterator[Row]:
     with frozen():
         samples = rounds({str(shape): sampler(line) for shape, line in lines.items()}, scale.pick(15, 5))
         bare = statistics.median(_bare_steps(number) for _ in range(5))
-    yield Row(SECTION, "the user's own Python in each of the next rows, no purgatory", "ns", bare)
+    yield Row(SECTION, "the user's own Python in each of the next rows", "ns", bare)
     for shape in shapes:
         outstanding, keys = shape
         costs = samples[str(shape)]

@@ -1,0 +1,192 @@
+"""The figures of saved runs, written into the documentation.
+
+    python -m benchmarks --json benchmarks/results/compiled.json         on a compiled core, and likewise interpreted
+    python -m benchmarks.experiment --sweep --json benchmarks/results/experiment-compiled.json
+    python -m benchmarks.report                                          writes the tables into docs/performance.md
+
+A page holds pairs of comments, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``; what stands between them is
+replaced.  NAME is a section of the table, ``budgets``, ``machine`` or ``experiment``.  With ``--check`` nothing is
+written, and the status is 1 if the page is not what the saved runs say.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .model import Row, grouped, number, number_of
+
+__all__ = ["RESULTS", "Results", "fill", "load"]
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+KINDS = ("compiled", "interpreted")
+
+_BLOCK = re.compile(r"(<!-- figures: (?P<name>\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+
+Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Results:
+    """What was saved: machines, rows and runs of the experiment, by kind of core."""
+
+    machines: dict[str, dict[str, str]]
+    rows: dict[str, list[Row]]
+    runs: dict[str, list[dict[str, Any]]]
+
+    def row(self, kind: str, key: Key) -> Row | None:
+        """The row with the section, the words and the peer."""
+        for row in self.rows.get(kind, []):
+            if (row.section, row.what, row.peer) == key:
+                return row
+        return None
+
+    def keys(self, wanted: Callable[[Row], bool]) -> list[Key]:
+        """The rows that are wanted, in order, each once."""
+        found: dict[Key, None] = {}
+        for kind in KINDS:
+            for row in self.rows.get(kind, []):
+                if wanted(row):
+                    found[row.section, row.what, row.peer] = None
+        return list(found)
+
+
+def load(folder: Path = RESULTS) -> Results:
+    """Read the saved runs; a file that is not there is left out.  ValueError for one of a quick run."""
+    results = Results({}, {}, {})
+    for kind in KINDS:
+        file = folder / f"{kind}.json"
+        if file.is_file():
+            saved = json.loads(file.read_text())
+            if saved["compiled"] is not (kind == "compiled"):
+                raise ValueError(f"{file} does not hold figures of a core that is {kind}")
+            if saved["quick"]:
+                raise ValueError(f"{file} holds figures of a quick run: measure without --quick")
+            results.machines[kind] = saved["machine"]
+            results.rows[kind] = [Row.from_json(row) for row in saved["rows"]]
+        file = folder / f"experiment-{kind}.json"
+        if file.is_file():
+            results.runs[kind] = json.loads(file.read_text())["runs"]
+    return results
+
+
+def fill(page: str, results: Results) -> str:
+    """The page with its tables filled.  ValueError for a name that there is no table for."""
+
+    def replaced(match: "re.Match[str]") -> str:
+        name = match["name"]
+        known: Mapping[str, Callable[[], str]] = {
+            "machine": lambda: _machine(results),
+            "budgets": lambda: _budgets(results),
+            "experiment": lambda: _experiment(results),
+        }
+        text = known[name]() if name in known else _section(results, name)
+        return f"{match[1]}\n{text}\n\n{match[3]}"
+
+    return _BLOCK.sub(replaced, page)
+
+
+def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
+    rule = ["---" if index < left else "--:" for index in range(len(head))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
+
+
+def _machine(results: Results) -> str:
+    names = list(dict.fromkeys(name for machine in results.machines.values() for name in machine))
+    kinds = list(results.machines)
+    lines = [[name, *(results.machines[kind].get(name, "") for kind in kinds)] for name in names if name != "core"]
+    return _markdown(["", *kinds], lines, left=1 + len(kinds))
+
+
+def _budgets(results: Results) -> str:
+    lines = []
+    for section, what, peer in results.keys(lambda row: row.budget is not None):
+        beside = f", beside {peer}" if peer else ""
+        cells = [f"{what}{beside}"]
+        for kind in KINDS:
+            row = results.row(kind, (section, what, peer))
+            if row is None:
+                cells += ["", "", ""]
+                continue
+            compiled = kind == "compiled"
+            judged = row.judged()
+            assert judged is not None, f"{what}: there is a budget and nothing to judge"
+            shown = f"{number(judged)}x" if row.budget and row.budget.on == "ratio" else number_of(judged, row.unit)
+            verdict = row.verdict(compiled=compiled)
+            cells += [row.budget_text(compiled=compiled), shown, verdict.replace("NOT met", "**not met**")]
+        lines.append(cells)
+    head = ["", "budget, compiled", "measured", "", "budget, interpreted", "measured", ""]
+    return _markdown(head, lines)
+
+
+def _section(results: Results, section: str) -> str:
+    keys = results.keys(lambda row: row.section == section)
+    if results.rows and not keys:
+        raise ValueError(f"no figures were saved for {section!r}")
+    lines = []
+    for key in keys:
+        rows = [results.row(kind, key) for kind in KINDS]
+        some = next(row for row in rows if row is not None)
+        theirs = "" if some.theirs is None else number_of(some.theirs, some.unit)
+        cells = [some.what, some.peer, theirs]
+        for row in rows:
+            cells += _ours(row)
+        lines.append(cells)
+    head = ["", "beside", "theirs", "ours, compiled", "ratio", "ours, interpreted", "ratio"]
+    return _markdown(head, lines, left=2)
+
+
+def _ours(row: Row | None) -> list[str]:
+    if row is None:
+        return ["", ""]
+    return [number_of(row.ours, row.unit), "" if row.ratio is None else f"{number(row.ratio)}x"]
+
+
+def _experiment(results: Results) -> str:
+    lines = []
+    for kind, runs in results.runs.items():
+        for run in runs:
+            if kind == "interpreted" and run["design"] == "none":
+                continue
+            given = run["parameters"]
+            lines.append(
+                [
+                    {"new": f"this one, {kind}", "first": "the first", "none": "none"}[run["design"]],
+                    f"({given['pct75']:g}, {given['pct50']:g})",
+                    grouped(given["num"]),
+                    grouped(given["rate"]),
+                    grouped(run["actual_rate"]) + (" (saturated)" if run["saturated"] else ""),
+                    f"{run['cpu']:.1f} s",
+                    f"{run['cpu'] / given['num'] * 1e6:.1f} us",
+                ]
+            )
+    head = ["design", "(pct75, pct50)", "num", "target rate", "actual rate", "CPU time", "per request"]
+    return _markdown(head, lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__.partition("\n")[0])
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the saved runs are (%(default)s)")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page (%(default)s)")
+    parser.add_argument("--check", action="store_true", help="write nothing; status 1 if the page would change")
+    options = parser.parse_args(arguments)
+    page = options.page.read_text()
+    try:
+        filled = fill(page, load(options.results))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.check:
+        return int(filled != page)
+    options.page.write_text(filled)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""The first purgatory's design, and Kafka's experiment: the comparison is with something that works."""
+
+import random
+import statistics
+from typing import Any
+
+import pytest
+
+from benchmarks.experiment import Parameters, perform
+from benchmarks.first_design import FirstPurgatory
+from benchmarks.subjects import Request
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _first(purge_interval: int = 1000) -> tuple[FirstPurgatory, _Clock]:
+    clock = _Clock()
+    return FirstPurgatory("first", purge_interval=purge_interval, clock=clock), clock
+
+
+def test_an_operation_is_completed_once_through_either_key() -> None:
+    """It answers when its condition holds, on whichever key is checked, and only once."""
+    first, _ = _first()
+    request = Request(1.0, "a")
+    assert first.try_complete_else_watch(request, ["a", "b"]) is False
+    assert first.check_and_complete("b") == 0
+    request.ready = True
+    assert first.check_and_complete("b") == 1
+    assert first.check_and_complete("a") == 0
+    assert request.is_completed
+    assert not request.expired
+
+
+def test_one_that_is_ready_does_not_wait() -> None:
+    """The condition is tried before anything is watched."""
+    first, _ = _first()
+    request = Request(1.0, "a")
+    request.ready = True
+    assert first.try_complete_else_watch(request, ["a"]) is True
+    assert (first.watched, first.num_delayed) == (0, 0)
+
+
+def test_what_has_ended_stays_until_its_time_or_a_purge() -> None:
+    """That is the design: debris on the other keys and in the heap, and passes that remove it."""
+    first, clock = _first()
+    requests = [Request(1.0, "a") for _ in range(3)]
+    for request in requests:
+        first.try_complete_else_watch(request, ["a", "b"])
+        request.ready = True
+    assert first.check_and_complete("a") == 3
+    assert (first.watched, first.num_delayed) == (3, 3)
+    assert first.purge() == 6
+    assert (first.watched, first.num_delayed) == (0, 0)
+    clock.now = 2.0
+    assert first.expire_due() == 0
+
+
+def test_it_expires_in_the_order_of_the_deadlines_and_not_early() -> None:
+    """Only what is due expires, and what has completed before does not."""
+    first, clock = _first()
+    late, soon, done = Request(2.0, "a"), Request(1.0, "a"), Request(1.0, "b")
+    for request in (late, soon, done):
+        first.try_complete_else_watch(request, [request.key])
+    done.ready = True
+    first.check_and_complete("b")
+    assert first.expire_due() == 0
+    clock.now = 1.0
+    assert first.expire_due() == 1
+    assert (soon.expired, late.expired, done.expired) == (True, False, False)
+
+
+def test_a_purge_pass_comes_after_so_many_requests() -> None:
+    """The interval counts requests, as in the original."""
+    first, _ = _first(purge_interval=5)
+    for _ in range(4):
+        first.try_complete_else_watch(Request(1.0, "a"), ["a"])
+    first.expire_due()
+    assert first.purges == 0
+    first.try_complete_else_watch(Request(1.0, "a"), ["a"])
+    first.expire_due()
+    first.expire_due()
+    assert first.purges == 1
+
+
+def test_latencies_have_the_percentiles_they_were_given() -> None:
+    """The log-normal distribution is the one that the two percentiles name."""
+    drawn = sorted(Parameters(pct50=20, pct75=60).latencies(random.Random(5), 40_000))
+    assert drawn[20_000] * 1000 == pytest.approx(20, rel=0.05)
+    assert drawn[30_000] * 1000 == pytest.approx(60, rel=0.05)
+
+
+def test_arrivals_have_the_rate_they_were_given() -> None:
+    """Poisson arrivals: the gaps are exponential, so their mean is their deviation."""
+    gaps = Parameters(rate=500).gaps(random.Random(5), 40_000)
+    assert statistics.fmean(gaps) == pytest.approx(1 / 500, rel=0.03)
+    assert statistics.stdev(gaps) == pytest.approx(1 / 500, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"num": 0}, {"rate": 0.0}, {"keys": 101}, {"pct50": 60.0, "pct75": 20.0}, {"timeout": -1.0}],
+)
+def test_parameters_that_make_no_experiment_are_refused(wrong: dict[str, Any]) -> None:
+    """A wrong parameter is an error, not a figure."""
+    with pytest.raises(ValueError, match=r"above 0|must hold|do not fit"):
+        Parameters(**wrong).check()
+
+
+@pytest.mark.parametrize("design", ["new", "first", "none"])
+def test_every_request_of_the_experiment_is_answered(design: str) -> None:
+    """Each design answers all, some by completion and some by expiry, since the latency is really used."""
+    run = perform(design, Parameters(num=300, rate=20_000, timeout=20, pct50=10, pct75=30))
+    assert run.completed + run.expired == 300
+    assert run.completed > 100
+    assert run.expired > 50
