@@ -16,6 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import pytest
+
+pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
+pytest.importorskip("aiokafka", reason="the extra 'test' is not installed")
+pytest.importorskip("confluent_kafka", reason="the extra 'test' is not installed")
+pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
+
 import uvloop
 
 from examples.broker import Server, Settings

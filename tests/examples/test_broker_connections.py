@@ -9,6 +9,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
+pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
+pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
+
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 

@@ -7,6 +7,10 @@ import tracemalloc
 from typing import Any
 
 import pytest
+
+pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
+pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,6 +5,10 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
+pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
+
+
 from examples.broker.codes import Code
 from examples.broker.log import Log
 from examples.broker.offsets import Committed, Offsets
