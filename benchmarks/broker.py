@@ -189,9 +189,7 @@ async def parked_at_once(fetches: int, joins: int, group_size: int) -> None:
             producer = connect(server, [0], produce_frame("t", -1, 100))
             await until(lambda: answered[0] == fetches)
             passed = time.perf_counter() - began
-        print(
-            f"one record answers all {fetches} in {passed:.2f} s, the longest loop turn being {turns.longest:.2f} s"
-        )
+        print(f"one record answers all {fetches} in {passed:.2f} s, the longest loop turn being {turns.longest:.2f} s")
         for connection in [*connections, producer]:
             connection.connection_lost(None)
         await until(lambda: not server.connections)
@@ -199,7 +197,7 @@ async def parked_at_once(fetches: int, joins: int, group_size: int) -> None:
 
 async def until(condition: Any) -> None:
     """Let the loop turn until the condition holds."""
-    while not condition():  # noqa: ASYNC110 (a benchmark need not be polite)
+    while not condition():
         await asyncio.sleep(0)
 
 
@@ -268,7 +266,7 @@ def with_broker(delay: float, options: list[str], number: int, windows: list[tup
     """Start a broker, ask it, stop it."""
     command = [sys.executable, "-m", "examples.broker", "--port", "0", "--replication-delay", str(delay), *options]
     root = Path(__file__).resolve().parent.parent
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:  # noqa: S603 (our own)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline().rpartition(":")[2])

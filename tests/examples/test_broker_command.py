@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-for _needed in ("kafka", "crc32c", "aiokafka", "confluent_kafka"):
-    pytest.importorskip(_needed, reason="the extras 'broker' and 'test' are not installed")
+pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
+pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
+pytest.importorskip("aiokafka", reason="the extra 'test' is not installed")
+pytest.importorskip("confluent_kafka", reason="the extra 'test' is not installed")
 
 from examples.broker import Server, Settings
 from examples.broker.__main__ import main, parser, settings_from, table

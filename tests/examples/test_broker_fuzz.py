@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
 pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.broker import Server, Settings
@@ -123,7 +123,6 @@ async def answer_all_of(bodies: list[bytes]) -> None:
             purgatory._check()
 
 
-@settings(max_examples=250)
 @given(st.lists(ANYTHING, max_size=8))
 def test_whatever_is_asked_the_broker_answers_or_refuses(bodies: list[bytes]) -> None:
     """A request ends with a response, with none where none is due, or as malformed; never with another error."""
@@ -193,7 +192,6 @@ class Keeper(logging.Handler):
         self.kept.append(record)
 
 
-@settings(max_examples=120)
 @given(st.lists(st.one_of(st.binary(max_size=200), ANYTHING.map(lambda b: struct.pack(">i", len(b)) + b)), max_size=6))
 def test_whatever_bytes_come_the_other_connections_are_served(chunks: list[bytes]) -> None:
     """Bytes in any pieces end, at worst, their own connection; and nothing is held for it afterwards."""
