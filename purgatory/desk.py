@@ -50,7 +50,7 @@ from .operation import (
 from .thresholds import ThresholdWatch, check_thresholds, check_value
 from .timekeeper import Timekeeper
 from .timer.system import TimerHeart
-from .timer.task import TimerTask
+from .timer.task import NOT_QUEUED, TimerTask
 from .watch import Watch, WatchRoot
 from .watchers import Walk, Watchers
 
@@ -168,6 +168,7 @@ class Desk(Holder):
         self.busy = True
         try:
             operation._parked_ms = ceil_now(self.clock)
+            operation._expiration_ms = NOT_QUEUED  # unless it is extended while it is tried
             self._first_try(operation)
             if operation._state == PENDING:
                 if operation._op_id != self._last_id:
@@ -273,7 +274,10 @@ class Desk(Holder):
             if delay_ms >= 0:
                 books.delayed += 1
                 now_ms = operation._parked_ms
-                due_ms = self._heart.schedule(operation, now_ms + delay_ms, now_ms)
+                expiration_ms = operation._expiration_ms
+                if expiration_ms == NOT_QUEUED:
+                    expiration_ms = now_ms + delay_ms
+                due_ms = self._heart.schedule(operation, expiration_ms, now_ms)
                 if due_ms < self.timer.alarm_ms:
                     self.timer.earlier(due_ms)
             if self._hearing.anybody:
@@ -291,6 +295,7 @@ class Desk(Holder):
             self.books.watched -= 1
             watch = watch.sibling
         operation._holder = None
+        operation._expiration_ms = NOT_QUEUED
         self.books.submitted -= 1
 
     # Checking
@@ -472,6 +477,7 @@ class Desk(Holder):
     def extend(self, operation: DelayedOperation[Any], delay_ms: int) -> None:
         if operation._watch is None:  # in its first try: it is put on the timer when it is parked
             operation.delay_ms = delay_ms
+            operation._expiration_ms = NOT_QUEUED if delay_ms < 0 else ceil_now(self.clock) + delay_ms
             return
         if delay_ms >= 0 and self.timer.closed:
             raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed: nobody would keep the deadline")
