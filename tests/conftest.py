@@ -20,6 +20,7 @@ if sys.platform != "win32":
 _QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
 settings.register_profile("default", max_examples=60, stateful_step_count=30, **_QUIET)  # type: ignore[arg-type]
 settings.register_profile("nightly", max_examples=12_000, stateful_step_count=60, **_QUIET)  # type: ignore[arg-type]
+settings.register_profile("deep", max_examples=1_500, stateful_step_count=40, **_QUIET)  # type: ignore[arg-type]
 settings.load_profile("default")
 
 

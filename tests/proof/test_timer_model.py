@@ -1,0 +1,147 @@
+"""The timer against a sorted list, step by step."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+
+from purgatory.timer.system import TimerHeart
+from purgatory.timer.task import TimerTask
+from tests.strategies import delays_ms, ticks
+
+
+class Noted(TimerTask):
+    """A task that notes that it ran, and may act on the timer then."""
+
+    def __init__(self, machine: "TimerMachine", number: int, then: int) -> None:
+        super().__init__(0)
+        self.machine = machine
+        self.number = number
+        self.then = then
+
+    def run(self) -> None:
+        self.machine.has_run(self)
+
+
+class TimerMachine(RuleBasedStateMachine):
+    """The model: of each scheduled task its deadline, rounded up, and the number of its adding.
+
+    What is due already when it is added has no place in the order: it runs with the next call.
+    """
+
+    tasks = Bundle("tasks")
+
+    @initialize(tick_ms=ticks, wheel_size=st.sampled_from([2, 3, 20]), start_ms=st.integers(100, 10**6))
+    def begin(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
+        self.tick_ms = tick_ms
+        self.now_ms = start_ms
+        self.heart = TimerHeart(tick_ms, wheel_size, start_ms, self._on_error, (Exception,))
+        self.model: dict[int, tuple[int, int]] = {}
+        self.ahead: set[int] = set()
+        self.added = 0
+        self.number = 0
+        self.ran: list[int] = []
+        self.raised = 0
+
+    def _on_error(self, error: BaseException, task: Any) -> None:
+        self.raised += 1
+
+    def _schedule(self, task: Noted, delay_ms: int) -> None:
+        due_ms = self.now_ms + delay_ms
+        self.heart.schedule(task, due_ms, self.now_ms)
+        self.ahead.discard(task.number)
+        if due_ms > self.now_ms:
+            due_ms += -due_ms % self.tick_ms
+            self.ahead.add(task.number)
+        self.added += 1
+        self.model[task.number] = (due_ms, self.added)
+        assert task.scheduled
+        assert task.expiration_ms == due_ms
+
+    def has_run(self, task: Noted) -> None:
+        """A task runs: it was scheduled, its time has come, and nobody earlier is left that was due before this call."""
+        due_ms, order = self.model.pop(task.number)
+        assert due_ms <= self.now_ms, f"{self.now_ms - due_ms} ms early"
+        assert not task.scheduled
+        self.ran.append(task.number)
+        if task.number in self.ahead:
+            self.fired.append((due_ms, order))
+        if task.then == 1:
+            self._schedule(task, 0)
+        elif task.then == 2:
+            self._schedule(task, 25)
+        elif task.then == 3:
+            raise ValueError("on purpose")
+        elif task.then == 4:
+            assert self.heart.expire_due(self.now_ms + 10**9) == 0
+
+    @rule(target=tasks, delay_ms=delays_ms, then=st.sampled_from([0, 0, 0, 0, 1, 2, 3, 4]))
+    def add(self, delay_ms: int, then: int) -> Noted:
+        self.number += 1
+        task = Noted(self, self.number, then)
+        self._schedule(task, delay_ms)
+        return task
+
+    @rule(task=tasks, delay_ms=delays_ms)
+    def add_again(self, task: Noted, delay_ms: int) -> None:
+        self._schedule(task, delay_ms)
+
+    @rule(task=consumes(tasks))
+    def cancel(self, task: Noted) -> None:
+        assert task.cancel() is (self.model.pop(task.number, None) is not None)
+        assert not task.scheduled
+
+    @rule(advance_ms=st.one_of(st.integers(0, 50), st.integers(0, 10**7)))
+    def stand_still_or_jump(self, advance_ms: int) -> None:
+        """Time passes and nobody looks."""
+        self.now_ms += advance_ms
+
+    def _expire(self, limit: int) -> int:
+        self.fired: list[tuple[int, int]] = []
+        due = sorted(
+            self.model[number] for number in self.ahead & set(self.model) if self.model[number][0] <= self.now_ms
+        )
+        others = [number for number, entry in self.model.items() if entry[0] <= self.now_ms]
+        before = len(self.ran)
+        ran = self.heart.expire_due(self.now_ms, limit)
+        assert ran == len(self.ran) - before
+        assert self.fired == due[: len(self.fired)], "not in the order of deadlines and of arrival"
+        if not limit:
+            assert self.fired == due, "what was due did not run"
+            assert set(others) <= set(self.ran[before:])
+        return ran
+
+    @rule()
+    def expire(self) -> None:
+        self._expire(0)
+
+    @rule(limit=st.integers(1, 5))
+    def expire_a_slice(self, limit: int) -> None:
+        assert self._expire(limit) <= limit
+
+    @precondition(lambda self: bool(self.model))
+    @rule()
+    def go_to_the_next_bucket(self) -> None:
+        """The time to come back is never later than the earliest deadline."""
+        next_ms = self.heart.next_expiration_ms
+        assert next_ms is not None
+        assert next_ms <= max(self.now_ms, min(self.model.values())[0])
+        self.now_ms = max(self.now_ms, next_ms)
+        self._expire(0)
+
+    @invariant()
+    def whole(self) -> None:
+        if hasattr(self, "heart"):
+            self.heart._check()
+            assert self.heart.size == len(self.model)
+            if not self.model:
+                assert self.heart.next_expiration_ms is None
+
+    def teardown(self) -> None:
+        if hasattr(self, "heart"):
+            tasks = self.heart.clear()
+            assert sorted(task.number for task in tasks) == sorted(self.model)  # type: ignore[attr-defined]
+            assert self.heart.size == 0
+
+
+TestTimerModel = TimerMachine.TestCase
