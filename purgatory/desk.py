@@ -45,7 +45,6 @@ from .operation import (
     end,
     fail,
     finish,
-    new_waiter,
 )
 from .thresholds import ThresholdWatch, check_thresholds, check_value
 from .timekeeper import Timekeeper
@@ -199,13 +198,15 @@ class Desk(Holder):
                 self.leave()
         return operation._state == COMPLETED
 
-    def park(self, operation: DelayedOperation[Any], keys: Iterable[Hashable]) -> Any:
+    def park(self, operation: Any, keys: Iterable[Hashable]) -> Any:
         """Hand the operation over for somebody who waits; return the future to wait for, or None if it has ended."""
+        if not isinstance(operation, DelayedOperation):
+            raise TypeError(f"operation is a DelayedOperation, not {operation!r}")
         self.hand_over(operation, keys)
         if operation._watch is None:
             return None
         try:
-            waiter = operation._parker = new_waiter()
+            waiter = operation._parker = self.timer.loop.create_future()
         except BaseException:
             end(operation, CANCELLED, None)
             raise

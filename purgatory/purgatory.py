@@ -193,20 +193,23 @@ class Purgatory(Room, Generic[Op]):
         :meth:`try_complete_else_watch` raises, :class:`OperationCancelled` if somebody withdraws the operation, and
         the exception of one that failed.
         """
-        if not isinstance(operation, DelayedOperation):
-            raise TypeError(f"operation is a DelayedOperation, not {operation!r}")
+        reaper = self._reaping._reaper
+        if reaper is None or reaper.done():
+            self._settle_in()
         waiter = self._desk.park(operation, keys)
         if waiter is None:
             return operation.result()
         try:
-            timer = self._reaping
-            if timer._reaper is None:
-                timer.start()
             return await waiter  # type: ignore[no-any-return]
         except BaseException:
             operation._parker = None  # who waited here has left
             operation.cancel()  # only does something if it has not ended
             raise
+
+    def _settle_in(self) -> None:
+        """Before somebody waits for the first time, or when the reaper is gone: see that there is one in this loop."""
+        self._desk.check_open()
+        self._reaping.start()
 
     async def wait_until(
         self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None

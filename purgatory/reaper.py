@@ -129,7 +129,6 @@ class SystemTimer(Timekeeper):
         super().__init__(tick_ms, wheel_size, clock)
         self.turn_budget_ms = turn_budget_ms
         self._reaper: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm: Alarm | None = None
         self._sleepers: list[asyncio.Future[None]] = []
         self._all_answered: asyncio.Future[None] | None = None  # once it is closing
@@ -157,7 +156,7 @@ class SystemTimer(Timekeeper):
             raise PurgatoryClosed("the timer is closed")
         if not self.running:
             loop = asyncio.get_running_loop()
-            self._loop = loop
+            self.loop = loop
             self._reaper = loop.create_task(self._reap(), name="purgatory-reaper")
             self._reaper.add_done_callback(self._reaper_ended)
 
@@ -320,7 +319,7 @@ class SystemTimer(Timekeeper):
     def _reaper_ended(self, reaper: "asyncio.Task[None]") -> None:
         if not reaper.cancelled():
             reaper.exception()
-        if not self.closed and self._loop is not None and not self._loop.is_closed():
+        if not self.closed and self.loop is not None and not self.loop.is_closed():
             # Not a new task at once: that would never end where a whole loop is being shut down.
             self._set_alarm(self.next_expiration_ms)
 

@@ -45,13 +45,14 @@ class Callback(TimerTask):
 class Timekeeper:
     """The synchronous half of :class:`SystemTimer`."""
 
-    __slots__ = ("_read", "alarm_ms", "clock", "closed", "heart")
+    __slots__ = ("_read", "alarm_ms", "clock", "closed", "heart", "loop")
 
     def __init__(self, tick_ms: int, wheel_size: int, clock: Clock | None) -> None:
         self.clock: Clock = MonotonicClock() if clock is None else clock
         self.heart: TimerHeart = TimerHeart(tick_ms, wheel_size, self.clock.now_ms(), self._report, _CONTAINED)
         # The usual clock is read here without a call to it, which counts where nothing is compiled.
         self._read: Callable[[], float] | None = time.monotonic if isinstance(self.clock, MonotonicClock) else None
+        self.loop: Any = None  # the event loop that the floor above runs on, once it does
         self.closed: bool = False
         self.alarm_ms: i64 = FAR_MS  # when the floor above means to come; FAR_MS: it does not
 
