@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .broker import Broker
+from .codec import Header
 
 __all__ = ["Api", "Call", "Hangup"]
 
@@ -30,9 +31,11 @@ class Api:
 
     ``key``: its number.  ``pin``: the highest version; 0 to ``pin`` are advertised.  ``request``: the class that
     decodes it.  ``answer``: makes the response, or None where none is sent; cancelled when the client goes away.
+    ``glance``: looks at the bytes before they are decoded, and raises :class:`~examples.broker.codec.Malformed`.
     """
 
     key: int
     pin: int
     request: Any
     answer: Callable[[Call, Any], Awaitable[Any]]
+    glance: Callable[[bytes, Header], None] | None = None

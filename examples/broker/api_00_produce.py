@@ -10,6 +10,7 @@ gets its offset and waits for the followers again.
 Left out: transactions, message formats 0 and 1, ``min.insync.replicas``, log-append time, throttling.
 """
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +19,14 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from purgatory import DelayedOperation
 
 from .api import Api, Call, Hangup
+from .codec import Header, Malformed
 from .codes import Code
 from .partition import Partition
 from .records import Rejected, parse_batch
 
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_MOST_PARTITIONS = 10_000
 _ACKS_NONE, _ACKS_LEADER, _ACKS_ALL = 0, 1, -1
 
 
@@ -133,4 +138,34 @@ def _response(topics: list[tuple[str, list[Written]]]) -> ProduceResponse:
     )
 
 
-API = Api(0, 7, ProduceRequest, answer)
+def glance(frame: bytes, header: Header) -> None:
+    """Refuse a request that names too many partitions.
+
+    Produce is the one request that may be large, and decoding a million empty partitions would hold the loop for
+    seconds.  What cannot be followed here is left to the decoder, which says what is wrong.
+    """
+    at = header.end
+    try:
+        if header.version >= 3:
+            (length,) = _INT16.unpack_from(frame, at)
+            at += 2 + max(length, 0)
+        (topics,) = _INT32.unpack_from(frame, at + 6)
+        at += 10
+        seen = topics
+        while topics > 0 and seen <= _MOST_PARTITIONS:
+            (length,) = _INT16.unpack_from(frame, at)
+            (partitions,) = _INT32.unpack_from(frame, at + 2 + max(length, 0))
+            at += 6 + max(length, 0)
+            topics -= 1
+            seen += max(partitions, 0)
+            while partitions > 0 and seen <= _MOST_PARTITIONS:
+                (length,) = _INT32.unpack_from(frame, at + 4)
+                at += 8 + max(length, 0)
+                partitions -= 1
+    except struct.error:
+        return
+    if seen > _MOST_PARTITIONS:
+        raise Malformed(f"ProduceRequest v{header.version} names more than {_MOST_PARTITIONS} topics and partitions")
+
+
+API = Api(0, 7, ProduceRequest, answer, glance)

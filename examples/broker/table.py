@@ -69,6 +69,8 @@ async def answer_frame(broker: Broker, frame: bytes, client_host: str) -> bytes 
         if api is not api_18_api_versions.API or header.version < 0:
             raise Malformed(f"{api.request.name} is known in versions 0 to {api.pin}, not {header.version}")
         return encode(api_18_api_versions.response(Code.UNSUPPORTED_VERSION, ADVERTISED), 0, header.correlation_id)
+    if api.glance is not None:
+        api.glance(frame, header)
     request = decode(api.request, frame, header)
     call = Call(broker, ADVERTISED, header.version, header.client_id, client_host)
     response = await api.answer(call, request)

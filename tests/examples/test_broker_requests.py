@@ -537,6 +537,12 @@ async def test_every_advertised_version_is_decoded_and_answered(asker: Asker, ke
     assert await asker.ask(request, version) is not None
 
 
+# No transactional id, acks, timeout; then one topic with 10 000 null partitions, or 10 001 topics with none
+ACKS = b"\xff\xff\x00\x01\x00\x00\x00\x00"
+MANY_PARTITIONS = ACKS + b"\x00\x00\x00\x01\x00\x01t\x00\x00\x27\x10" + b"\x00\x00\x00\x00\xff\xff\xff\xff" * 10_000
+MANY_TOPICS = ACKS + b"\x00\x00\x27\x11" + b"\x00\x01t\x00\x00\x00\x00" * 10_001
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -550,6 +556,8 @@ async def test_every_advertised_version_is_decoded_and_answered(asker: Asker, ke
         (b"\x00\x03\x00\x05\x00\x00\x00\x01\xff\xff\x7f\xff\xff\xff\x00", "cannot be read"),
         (b"\x00\x03\x00\x05\x00\x00\x00\x01\xff\xff\x00\x00\x00\x01\x00\x09abc\x01", "cannot be read"),
         (b"\x00\x0a\x00\x00\x00\x00\x00\x01\xff\xff\x00\x09abc", "the frame has"),
+        (b"\x00\x00\x00\x07\x00\x00\x00\x01\xff\xff" + MANY_PARTITIONS, "more than 10000 topics and partitions"),
+        (b"\x00\x00\x00\x07\x00\x00\x00\x01\xff\xff" + MANY_TOPICS, "more than 10000 topics and partitions"),
         (b"\x00\x0a\x00\x00\x00\x00\x00\x01\xff\xff\x00\x01abc", "the frame has"),
         (b"\x00\x0a\x00\x00\x00\x00\x00\x01\xff\xff\xff\xff", "key is null"),
         (b"\x00\x0f\x00\x00\x00\x00\x00\x01\xff\xff\x00\x00\x00\x01\xff\xff", "an element in groups is null"),
