@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from .machine import compiled, describe
 from .model import Row, Scale
@@ -32,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {', '.join(SECTIONS)} (all)")
     parser.add_argument("--only", default="", metavar="TEXT", help="print only rows that contain the text")
     parser.add_argument("--quick", action="store_true", help="fewer repeats, and not the largest sizes")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to a file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the rows in a file; other sections in it stay")
     parser.add_argument("--list", action="store_true", help="say what the sections are")
     parser.add_argument("--here", action="store_true", help="in this process, not in one for each section")
     options = parser.parse_args(arguments)
@@ -44,6 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{name:10} {text}")
         return 0
     machine = describe()
+    try:
+        saved = _Saved(options.json, machine, quick=options.quick)
+    except ValueError as error:
+        parser.error(str(error))
     print_machine(machine)
     measured: list[Row] = []
     for name in options.sections or SECTIONS:
@@ -51,11 +56,35 @@ def main(arguments: list[str] | None = None) -> int:
         section = [row for row in source if options.only in row.what or options.only in row.peer]
         print_rows(name, section, compiled=compiled())
         measured += section
+        saved.replace(name, section)
     print_verdicts(measured, compiled=compiled())
-    if options.json is not None:
-        saved = {"machine": machine, "compiled": compiled(), "quick": options.quick}
-        options.json.write_text(json.dumps({**saved, "rows": [row.as_json() for row in measured]}, indent=1) + "\n")
     return 0
+
+
+class _Saved:
+    """The file of ``--json``; what is measured replaces the rows of its section, as soon as they are there.
+
+    ValueError if the file holds figures of another machine, another kind of core, or of quick runs beside full ones.
+    """
+
+    def __init__(self, file: Path | None, machine: dict[str, str], *, quick: bool) -> None:
+        self._file = file
+        self._head: dict[str, Any] = {"machine": machine, "compiled": compiled(), "quick": quick}
+        self._rows: dict[str, list[Any]] = {}
+        if file is not None and file.exists():
+            saved = json.loads(file.read_text())
+            for name, value in self._head.items():
+                if saved.get(name) != value:
+                    raise ValueError(f"{file} was measured with {name} {saved.get(name)!r}, not {value!r}: remove it")
+            for row in saved["rows"]:
+                self._rows.setdefault(row["section"], []).append(row)
+
+    def replace(self, section: str, rows: list[Row]) -> None:
+        self._rows[section] = [row.as_json() for row in rows]
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            all_rows = [row for name in SECTIONS for row in self._rows.get(name, [])]
+            self._file.write_text(json.dumps({**self._head, "rows": all_rows}, indent=1) + "\n")
 
 
 def _here(section: str, *, quick: bool) -> Iterator[Row]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import SECTIONS, main
+from benchmarks.__main__ import SECTIONS, _Saved, main
 from benchmarks.measure import compare, rounds
 from benchmarks.model import Budget, Row, number, number_of, quantile
 from benchmarks.report import fill, load
@@ -86,6 +86,22 @@ def test_the_command_says_what_it_has(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         main(["nonsense"])
     assert "choose from timers" in capsys.readouterr().err
+
+
+def test_a_section_measured_again_replaces_its_own_rows(tmp_path: Path) -> None:
+    """The file of ``--json`` keeps what other sections gave, and takes no figures of another kind beside them."""
+    file = tmp_path / "rows.json"
+    saved = _Saved(file, {"cpu": "abacus"}, quick=False)
+    saved.replace("timers", [Row("timers", "what", "ns", 1.0)])
+    saved.replace("memory", [Row("memory", "bytes of it", "bytes", 3.0)])
+    again = _Saved(file, {"cpu": "abacus"}, quick=False)
+    again.replace("memory", [Row("memory", "bytes of it", "bytes", 4.0)])
+    rows = json.loads(file.read_text())["rows"]
+    assert [(row["what"], row["ours"]) for row in rows] == [("what", 1.0), ("bytes of it", 4.0)]
+    with pytest.raises(ValueError, match="abacus"):
+        _Saved(file, {"cpu": "loom"}, quick=False)
+    with pytest.raises(ValueError, match="quick"):
+        _Saved(file, {"cpu": "abacus"}, quick=True)
 
 
 def _save(folder: Path, *, quick: bool = False, ours: float = 2.0) -> None:
