@@ -21,7 +21,9 @@ class Doing(Observer):
 
     def _act(self, method: str, event: Event) -> None:
         self.seen.append((method, event.operation.name))
-        self.actions.get(method, lambda _: None)(event)
+        action = self.actions.get(method)
+        if action is not None:
+            action(event)
 
     def parked(self, event: Event) -> None:
         self._act("parked", event)
@@ -137,7 +139,7 @@ async def test_what_was_refused_is_not_told(clock: VirtualClock) -> None:
         with pytest.raises(PurgatoryFull):
             park(purgatory, "out")
         with pytest.raises(TypeError):
-            park(purgatory, "bad", [])
+            purgatory.try_complete_else_watch(Op(name="bad"), [[]])  # type: ignore[list-item]
         assert recorder.events == [("parked", "in")]
 
 
@@ -185,6 +187,7 @@ async def test_one_that_completes_what_is_being_parked(clock: VirtualClock) -> N
 @pytest.mark.parametrize("ending", ["completed", "expired", "cancelled", "failed"])
 async def test_one_that_checks(clock: VirtualClock, ending: str) -> None:
     """A check from any event completes whose condition holds, before the call that caused it returns."""
+    purgatory: Purgatory[Op]
     observer = Doing(**{ending: lambda _: purgatory.check_and_complete("other")})
     async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
         other = park(purgatory, "other", "other")
@@ -260,7 +263,8 @@ async def test_wherever_it_raises_the_operation_is_not_touched(
     async with Purgatory[Op]("events", clock=clock, observers=[bad, recorder]) as purgatory:
         for _ in range(2):
             completed = park(purgatory, "completed", timeout=1)
-            cancelled, failed = park(purgatory, "cancelled"), park(purgatory, "failed", "bad")
+            cancelled = park(purgatory, "cancelled")
+            park(purgatory, "failed", "bad")
             expired = park(purgatory, "expired", timeout=1)
             assert completed.force_complete()
             assert cancelled.cancel()
