@@ -1,0 +1,97 @@
+"""The pages: every block of Python in them runs as it is written, and prints what stands below it."""
+
+import asyncio
+import contextlib
+import inspect
+import io
+import re
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
+_FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>\S*)[^\n]*\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass
+class Block:
+    """A block of Python (its fence says ``python``; ``py`` is an excerpt, to be read only), and what it prints."""
+
+    path: Path
+    line: int
+    text: str
+    prints: str | None
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}"
+
+
+def _blocks(path: Path) -> Iterator[Block]:
+    page = path.read_text(encoding="utf-8")
+    fences = list(_FENCE.finditer(page))
+    for number, fence in enumerate(fences):
+        if fence["language"] != "python":
+            continue
+        prints = None
+        if number + 1 < len(fences):
+            after = fences[number + 1]
+            if after["language"] == "text" and not page[fence.end() : after.start()].strip():
+                prints = after["text"]
+        yield Block(path, page.count("\n", 0, fence.start()) + 1, fence["text"], prints)
+
+
+BLOCKS = [block for path in PAGES for block in _blocks(path)]
+
+
+@contextlib.contextmanager
+def _module(name: str) -> Iterator[types.ModuleType]:
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    try:
+        yield module
+    finally:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_runs_as_it_is_written(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On its own, from its first line to its last; a text block below it is what it prints."""
+    monkeypatch.chdir(tmp_path)
+    padding = "\n" * block.line  # so that a traceback names the line of the page
+    code = compile(padding + block.text, str(block.path), "exec", dont_inherit=True)
+    printed = io.StringIO()
+    with _module(f"docs_{block.path.stem.replace('-', '_')}_{block.line}") as module:
+        with contextlib.redirect_stdout(printed):
+            exec(code, module.__dict__)
+        for name, value in list(vars(module).items()):
+            if (
+                name.startswith("test_")
+                and inspect.iscoroutinefunction(value)
+                and not inspect.signature(value).parameters
+            ):
+                asyncio.run(value())
+    if block.prints is not None:
+        assert printed.getvalue() == block.prints
+
+
+def test_there_are_pages_and_blocks() -> None:
+    """The search finds what it is meant to find: a page for each feature, with an example that prints something."""
+    features = {block.path.stem for block in BLOCKS if block.path.parent.name == "features" and block.prints}
+    assert features >= {
+        "check-soon",
+        "extend",
+        "introspection",
+        "limits",
+        "observers",
+        "thresholds",
+        "threshold-purgatory",
+        "timeouts",
+        "when-all",
+    }
