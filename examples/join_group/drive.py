@@ -54,20 +54,24 @@ async def drive(order: Order, meter: TurnMeter, console: Console) -> Simulation:
             await stack.enter_async_context(journal)
         await stack.enter_async_context(simulation.running())
         await simulation.advance_to(0.001)
-        # The members live as long as the run: there is no use in looking through them for garbage.
+        # The members live as long as the run: there is no use in looking through them for garbage, again and again.
+        thresholds = gc.get_threshold()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(100_000, *thresholds[1:])
         meter.begin()
-        began = time.perf_counter()
+        began, began_busy = time.perf_counter(), time.process_time()
         try:
             if console.is_terminal:
                 await _paint(order, simulation, meter, console)
             else:
                 await _print(order, simulation, meter, console)
         finally:
+            gc.set_threshold(*thresholds)
             gc.unfreeze()
             view = simulation.view()
-            console.print(final(simulation, view, meter, time.perf_counter() - began))
+            took, busy = time.perf_counter() - began, time.process_time() - began_busy
+            console.print(final(simulation, view, meter, took, busy))
     if journal is not None:
         kept = journal.statistics()
         console.print(

@@ -91,13 +91,13 @@ def plain_line(view: View) -> str:
     )
 
 
-def final(simulation: Simulation, view: View, meter: TurnMeter, took: float) -> RenderableType:
-    """The tables at the end."""
+def final(simulation: Simulation, view: View, meter: TurnMeter, took: float, busy: float) -> RenderableType:
+    """The tables at the end; ``took`` and ``busy``: real seconds, and seconds of processor time."""
     scenario = simulation.scenario
     number = sum(len(plans) for plans in simulation.plans.values())
     head = Text(
-        f"groups {len(simulation.plans):,}, members {number:,}: {clock_text(view.now)} simulated in {took:.1f} s"
-        f" (seed {scenario.seed})",
+        f"groups {len(simulation.plans):,}, members {number:,}: {clock_text(view.now)} simulated in {took:.1f} s,"
+        f" {busy:.1f} s of them busy (seed {scenario.seed})",
         style="bold",
     )
     return Group(Text(), head, Text(), _happened(simulation), Text(), _waited(view), Text(), _loop(simulation, meter))
