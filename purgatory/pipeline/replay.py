@@ -20,6 +20,7 @@ setting.
 """
 
 import time
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,7 +37,6 @@ __all__ = ["Measured", "Trace", "replay"]
 _PENDING, _COMPLETED, _EXPIRED, _CANCELLED, _FAILED = (
     OUTCOMES.index(outcome) for outcome in (PENDING, COMPLETED, EXPIRED, CANCELLED, FAILED)
 )
-_NEVER: Final = 1 << 62
 _PARK: Final = 5  # beside the states of an operation, what is to be done to it
 
 
@@ -213,17 +213,13 @@ class _Holds:
     """Spans of time in which the recording shows that the timer did not get to run."""
 
     def __init__(self, starts: list[int], ends: list[int]) -> None:
-        self._starts = [*starts, _NEVER]
-        self._ends = [*ends, _NEVER]
-        self._here = 0
+        self._starts = starts
+        self._ends = ends
 
     def until(self, due_ms: int) -> int:
-        """When a timer that is due then gets to run.  Asked in the order of time."""
-        here = self._here
-        while self._ends[here] <= due_ms:
-            here += 1
-        self._here = here
-        return self._ends[here] if self._starts[here] <= due_ms else due_ms
+        """When a timer that is due then gets to run."""
+        here = bisect_right(self._starts, due_ms) - 1
+        return max(due_ms, self._ends[here]) if here >= 0 else due_ms
 
 
 def _holds(trace: Trace) -> _Holds:

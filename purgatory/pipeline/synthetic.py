@@ -126,11 +126,11 @@ def _draw(
         "finished": finished,
     }
     order = np.lexsort((columns["op_id"], np.where(pending, closing_ms + 1, finished)))
-    keys = [drawn[offsets[i] : offsets[i + 1]] for i in order]
-    return {name: column[order] for name, column in columns.items()} | {
-        "keys": np.concatenate(keys) if keys else drawn,
-        "offsets": np.concatenate([[0], np.cumsum(number_of_keys[order])]),
-    }
+    # The keys of each row, in the new order of the rows: from where it starts, as many as it has.
+    each = number_of_keys[order]
+    ends = np.concatenate([[0], np.cumsum(each)])
+    places = np.arange(ends[-1]) + np.repeat(offsets[:-1][order] - ends[:-1], each)
+    return {name: column[order] for name, column in columns.items()} | {"keys": drawn[places], "offsets": ends}
 
 
 def _distinct(drawn: Any, offsets: Any, keys: int) -> Any:

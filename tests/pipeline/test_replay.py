@@ -68,6 +68,12 @@ def test_a_completion_after_the_deadline_shows_that_the_timer_was_held() -> None
     assert (measured.late_ms, measured.late_number) == ((0, 20), (1, 1))
 
 
+def test_a_far_deadline_does_not_hide_that_the_timer_was_held() -> None:
+    """Who arrives while only a far deadline is on the timer, and is completed late, is completed again."""
+    measured = replay(trace((0, 900, 900, EXPIRED), (10, 20, 50, COMPLETED), (12, 30, 51, EXPIRED)), 1, 20)
+    assert (measured.changed, measured.late_ms) == (0, (0, 20))
+
+
 def test_who_was_pending_stays_pending() -> None:
     """An operation without an end is left waiting, even where others expire after it was recorded."""
     measured = replay(trace((0, 5_000, -1, PENDING), (0, -1, -1, PENDING), (10, 50, 50, EXPIRED)), 1, 20)

@@ -1,0 +1,184 @@
+"""The report at scale: ``python -m benchmarks.pipeline [--rows 1000000,10000000,50000000]``.
+
+Makes up a journal of each size, runs the report on it with two cores and a driver of 1 GB, and computes the same tables
+with DuckDB, two threads and 1 GB, which someone with one machine would take.  Each runs in a process of its own;
+memory is the most that process and its children held at once.  The tables of both are compared.  What is made is thrown
+away.  Needs ``pip install 'aiopurgatory[spark]' duckdb``.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["main"]
+
+_MASTER = "local[2]"
+_POLL_S = 0.1
+_DUCKDB = """
+import sys, duckdb
+journal, out = sys.argv[1:]
+db = duckdb.connect(config={"threads": 2, "memory_limit": "1GB", "temp_directory": out + "/spill"})
+db.execute("SET TimeZone = 'UTC'")
+db.execute(f"CREATE VIEW journal AS SELECT * FROM read_parquet('{journal}/*.parquet')")
+db.execute('''CREATE VIEW operations AS SELECT purgatory, kind, keys, outcome, len(keys) = 0 AS immediate,
+    epoch_ms(parked_at) AS parked_ms, epoch_ms(finished_at) AS finished_ms, finished_ms - parked_ms AS wait_ms,
+    CASE WHEN outcome = 'expired' AND finished_at >= deadline THEN finished_ms - epoch_ms(deadline) END AS late_ms
+    FROM journal WHERE outcome <> 'dropped' ''')
+quantiles = "[0.5, 0.9, 0.99, 0.999]"
+tables = {
+    "dropped": '''SELECT source, count(*) FILTER (outcome <> 'dropped') AS operations, sum(dropped) AS dropped
+        FROM journal GROUP BY ALL''',
+    "outcomes": '''SELECT purgatory, kind, outcome, count(*) AS operations, count(*) FILTER (immediate) AS immediate
+        FROM operations GROUP BY ALL ORDER BY ALL''',
+    "waits": f'''SELECT purgatory, kind, count(*) AS operations, avg(wait_ms) AS mean,
+        quantile_cont(wait_ms, {quantiles}) AS quantiles, max(wait_ms) / 1000 AS max
+        FROM operations WHERE NOT immediate AND wait_ms IS NOT NULL
+        GROUP BY GROUPING SETS ((purgatory), (purgatory, kind)) ORDER BY purgatory, kind NULLS FIRST''',
+    "lateness": f'''SELECT purgatory, count(late_ms) AS expired, quantile_cont(late_ms, {quantiles}) AS quantiles
+        FROM operations WHERE outcome = 'expired' GROUP BY ALL ORDER BY ALL''',
+    "occupancy": '''WITH changes AS (
+            SELECT purgatory, at_ms, sum(change) AS change FROM (
+                SELECT purgatory, parked_ms AS at_ms, 1 AS change FROM operations WHERE NOT immediate
+                UNION ALL
+                SELECT purgatory, finished_ms, -1 FROM operations WHERE NOT immediate AND finished_ms IS NOT NULL
+            ) GROUP BY ALL),
+        levels AS (SELECT *, sum(change) OVER (PARTITION BY purgatory ORDER BY at_ms) AS level FROM changes)
+        SELECT purgatory, at_ms // BUCKET AS bucket, max(level) AS peak FROM levels GROUP BY ALL ORDER BY ALL''',
+    "hot_keys": f'''WITH each AS (SELECT purgatory, unnest(keys) AS key, outcome, wait_ms FROM operations),
+        hottest AS (SELECT purgatory, key, count(*) AS number FROM each GROUP BY ALL
+            ORDER BY number DESC, purgatory, key LIMIT 50)
+        SELECT purgatory, key, count(*) AS operations, count(*) FILTER (outcome = 'expired') AS expired,
+            quantile_cont(wait_ms, {quantiles}) AS quantiles
+        FROM each JOIN hottest USING (purgatory, key) GROUP BY ALL ORDER BY operations DESC, purgatory, key''',
+}
+first, last = db.execute("SELECT min(parked_ms), max(coalesce(finished_ms, parked_ms)) FROM operations").fetchone()
+bucket = next(n for n in (1000, 5000, 15000, 60000, 300000, 900000, 3600000) if (last - first) / n <= 2000)
+for name, sql in tables.items():
+    db.execute(f"COPY ({sql.replace('BUCKET', str(bucket))}) TO '{out}/{name}.parquet'")
+"""
+
+
+def main() -> int:
+    """Measure and print; the exit status is 1 if the tables differ."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rows", default="1000000,10000000,50000000", help="sizes, with commas (default: %(default)s)")
+    parser.add_argument("--rows-per-file", type=int, default=250_000)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    asked = parser.parse_args()
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="purgatory-scale-") as folder:
+        for rows in (int(part) for part in asked.rows.split(",")):
+            figures.append(measure(Path(folder), rows, asked.rows_per_file))
+            print(json.dumps(figures[-1]), file=sys.stderr, flush=True)
+    show(figures)
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0 if all(figure["same"] for figure in figures) else 1
+
+
+def measure(folder: Path, rows: int, rows_per_file: int) -> dict[str, float]:
+    """Both reports of one journal: seconds, and megabytes at the most."""
+    journal, spark_out, duck_out = (folder / name for name in ("journal", "spark", "duckdb"))
+    pipeline = [sys.executable, "-m", "purgatory.pipeline"]
+    # However many rows, they lie within a day: more operations at once, not more seconds.
+    rate = str(max(1_000.0, rows / 20_000))
+    knobs = ["--rows", str(rows), "--rate", rate, "--rows-per-file", str(rows_per_file)]
+    subprocess.run([*pipeline, "synthesize", str(journal), *knobs], check=True, stdout=subprocess.DEVNULL)
+    size = sum(file.stat().st_size for file in journal.glob("*.parquet"))
+    duck_out.mkdir()
+    spark_s, spark_mb = _run([*pipeline, "report", str(journal), "--out", str(spark_out), "--master", _MASTER])
+    duck_s, duck_mb = _run([sys.executable, "-c", _DUCKDB, str(journal), str(duck_out)])
+    same = _same(spark_out, duck_out)
+    for made in (journal, spark_out, duck_out):
+        shutil.rmtree(made)
+    return {
+        "rows": rows,
+        "bytes_per_row": size / rows,
+        "spark_s": spark_s,
+        "spark_mb": spark_mb,
+        "duckdb_s": duck_s,
+        "duckdb_mb": duck_mb,
+        "same": same,
+    }
+
+
+def show(figures: list[dict[str, float]]) -> None:
+    """The figures as a table."""
+    table = Table(box=SIMPLE_HEAD)
+    for head in ("rows", "bytes/row", "Spark s", "rows/s", "MB", "DuckDB s", "rows/s", "MB", "same"):
+        table.add_column(head, justify="right")
+    for figure in figures:
+        cells = [f"{figure['rows']:,}", f"{figure['bytes_per_row']:.1f}"]
+        for name in ("spark", "duckdb"):
+            seconds = figure[f"{name}_s"]
+            cells += [f"{seconds:.1f}", f"{figure['rows'] / seconds:,.0f}", f"{figure[f'{name}_mb']:,.0f}"]
+        table.add_row(*cells, "yes" if figure["same"] else "NO")
+    Console().print(table)
+
+
+def _run(command: list[str]) -> tuple[float, float]:
+    """Seconds, and the most megabytes that the process and its children held."""
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    most = 0.0
+    ended = threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not ended.wait(_POLL_S):
+            most = max(most, _resident_mb(process.pid))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    _, errors = process.communicate()
+    seconds = time.perf_counter() - started
+    ended.set()
+    watcher.join()
+    if process.returncode:
+        raise SystemExit(f"{command[:4]} failed: {errors[-2_000:]}")
+    return seconds, most
+
+
+def _resident_mb(pid: int) -> float:
+    """Resident memory of a process and all below it."""
+    kilobytes, waiting = 0, [pid]
+    while waiting:
+        this = waiting.pop()
+        try:
+            status = Path(f"/proc/{this}/status").read_text()
+            waiting += [int(child) for child in Path(f"/proc/{this}/task/{this}/children").read_text().split()]
+        except OSError:
+            continue  # it has ended
+        kilobytes += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+    return kilobytes / 1024
+
+
+def _same(spark_out: Path, duck_out: Path) -> bool:
+    """Whether both have the same counts, hot keys and peaks."""
+
+    def rows(out: Path, name: str, *columns: str) -> list[tuple[object, ...]]:
+        return [tuple(row.values()) for row in pq.read_table(out / f"{name}.parquet").select(columns).to_pylist()]
+
+    counted = ("purgatory", "kind", "outcome", "operations", "immediate")
+    hot = ("purgatory", "key", "operations", "expired")
+    if any(rows(spark_out, n, *c) != rows(duck_out, n, *c) for n, c in (("outcomes", counted), ("hot_keys", hot))):
+        return False
+    peaks: dict[object, int] = {}
+    for purgatory, peak in rows(duck_out, "occupancy", "purgatory", "peak"):
+        peaks[purgatory] = max(peaks.get(purgatory, 0), int(float(str(peak))))
+    return dict(rows(spark_out, "peaks", "purgatory", "peak")) == peaks
+
+
+if __name__ == "__main__":
+    sys.exit(main())
