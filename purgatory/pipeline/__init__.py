@@ -9,6 +9,7 @@
 ``replay``   recorded operations through the real timer and purgatory, in virtual time
 ``whatif``   the same for many settings at once, and which of them serves best
 ``synthetic``  journals made up to measure, with known answers
+``stream``   the purgatory's work as a stream: parks and signals in, outcomes out
 ===========  ============================================================================================
 
 ``python -m purgatory.pipeline --help`` has the commands.

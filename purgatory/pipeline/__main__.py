@@ -1,4 +1,4 @@
-"""``python -m purgatory.pipeline``: report, replay, synthesize."""
+"""``python -m purgatory.pipeline``: report, replay, synthesize, stream, backfill."""
 
 import argparse
 import sys
@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from purgatory.errors import PurgatoryError
+
+from .stream.cli import add_commands
 
 __all__ = ["main"]
 
@@ -28,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m purgatory.pipeline", description="Reports over journals, on Spark."
+        prog="python -m purgatory.pipeline", description="Reports over journals, and streams of operations, on Spark."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -57,6 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     for name, kind, meaning in _KNOBS:
         made.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=meaning)
     made.set_defaults(run=_synthesize)
+
+    add_commands(commands)
     return parser
 
 

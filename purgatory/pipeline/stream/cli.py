@@ -1,117 +1,125 @@
-"""The commands ``stream`` and ``backfill``."""
+"""The commands ``stream`` and ``backfill`` of ``python -m purgatory.pipeline``."""
 
 import argparse
 import math
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["add_backfill", "add_stream", "backfill", "stream"]
+__all__ = ["add_commands"]
 
-LATE = 3  # the exit status where --fail-on-late has stopped the job
+LATE: Final = 3  # the exit status where --fail-on-late has stopped the job
+STOPPED: Final = 130  # as shells say it of a program that was interrupted
 
-Sessions = Callable[[], AbstractContextManager[Any]]
+# A batch then writes what has changed, not all that is kept; on a cluster its own settings hold.
+_LOCAL: Final = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
 
 
-def add_stream(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``stream``."""
-    parser.description = (
-        "Decide a stream of rows: operations that park, and the signals that complete them. Without --trigger it works"
-        " off what is there and stops; run again, it goes on from its checkpoint."
+def add_commands(commands: Any) -> None:
+    """Add the two to what ``ArgumentParser.add_subparsers`` has returned; each sets ``run`` to what does it."""
+    stream = commands.add_parser(
+        "stream",
+        help="decide operations that park and are signalled, as a stream",
+        description="Decide a stream of rows: operations that park, and the signals that complete them. Without"
+        " --trigger it works off what is there and ends; run again, it goes on from its checkpoint.",
     )
-    parser.add_argument("--source", required=True, help="a directory of row files, or: kafka")
+    stream.add_argument("--source", required=True, metavar="DIR", help="a directory of row files, or: kafka")
+    stream.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="where the job keeps its state")
+    stream.add_argument("--out", required=True, metavar="DIR", help="for outcomes and dead letters, or: kafka")
+    stream.add_argument(
+        "--delay", type=_seconds, default=10.0, metavar="S", help="how late a row may come (default: 10)"
+    )
+    stream.add_argument("--trigger", type=_seconds, metavar="S", help="go on without end, a batch every S seconds")
+    stream.add_argument(
+        "--files-per-batch", type=_positive, metavar="N", help="at most N files of the source in a batch"
+    )
+    stream.add_argument(
+        "--fail-on-late", action="store_true", help=f"stop at the first dropped row, exit status {LATE}"
+    )
+    stream.add_argument("--source-option", type=_option, action="append", default=[], metavar="NAME=VALUE")
+    stream.add_argument("--sink-option", type=_option, action="append", default=[], metavar="NAME=VALUE")
+    _common(stream)
+    stream.set_defaults(run=_stream)
+
+    backfill = commands.add_parser(
+        "backfill",
+        help="decide the same rows in one batch",
+        description="Decide a directory of rows in one batch, up to the time of its last row.",
+    )
+    backfill.add_argument("--source", required=True, metavar="DIR", help="a directory of row files")
+    backfill.add_argument("--out", required=True, type=Path, metavar="DIR", help="for outcomes and dead letters")
+    backfill.add_argument("--until-ms", type=int, metavar="MS", help="how far the time goes, if not to the last row")
+    backfill.add_argument("--pending", action="store_true", help="also a record for each operation that waits then")
+    _common(backfill)
+    backfill.set_defaults(run=_backfill)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("parquet", "json"), default="parquet", help="of the row files")
-    parser.add_argument("--checkpoint", required=True, type=Path, help="the directory that the job's state lives in")
-    parser.add_argument("--out", required=True, help="the directory for outcomes and dead letters, or: kafka")
-    parser.add_argument(
-        "--delay", type=_seconds, default=10.0, metavar="S", help="how late a row may come (default 10)"
-    )
-    parser.add_argument("--trigger", type=_seconds, metavar="S", help="go on without end, a batch every S seconds")
-    parser.add_argument("--files-per-batch", type=_positive, metavar="N", help="at most N files of the source a batch")
-    parser.add_argument("--fail-on-late", action="store_true", help=f"stop at the first late row, exit status {LATE}")
-    _add_common(parser)
-    parser.add_argument("--source-option", type=_option, action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--sink-option", type=_option, action="append", default=[], metavar="NAME=VALUE")
+    add = parser.add_argument
+    add("--max-ahead", type=_seconds, default=86_400.0, metavar="S", help="rows from further ahead are dead letters")
+    add("--conditions", action="append", default=[], metavar="MODULE", help="a module that registers conditions")
+    add("--master", metavar="URL", help="Spark's master (default: all cores of this machine)")
+    add("--conf", action="append", default=[], type=_option, metavar="NAME=VALUE", help="for Spark")
 
 
-def add_backfill(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``backfill``."""
-    parser.description = "Decide a directory of rows in one batch, up to the time of its last row."
-    parser.add_argument("--source", required=True, help="a directory of row files")
-    parser.add_argument("--format", choices=("parquet", "json"), default="parquet", help="of the row files")
-    parser.add_argument("--out", required=True, type=Path, help="the directory for outcomes and dead letters")
-    parser.add_argument("--until-ms", type=int, metavar="MS", help="how far the time goes, instead")
-    parser.add_argument("--pending", action="store_true", help="also a record for each operation that waits then")
-    _add_common(parser)
+def _stream(asked: argparse.Namespace, _console: object) -> int:
+    from purgatory.pipeline.session import spark_session
 
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--max-ahead", type=_seconds, default=86_400.0, metavar="S",
-        help="a row this far ahead of the clock is a dead letter (default: a day)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--conditions", action="append", default=[], metavar="MODULE", help="a module that registers conditions"
-    )
-
-
-def stream(arguments: argparse.Namespace, sessions: Sessions) -> int:
-    """Run the command; return the exit status.  ``sessions`` makes a context that gives a Spark session."""
-    from .job import LateRows, Settings, StreamFailed, make_sink, run
+    from .job import LateRows, Settings, make_sink, run
+    from .quiet import without_chatter
 
     settings = Settings(
-        source=arguments.source,
-        out=arguments.out,
-        checkpoint=arguments.checkpoint,
-        form=arguments.format,
-        delay=arguments.delay,
-        max_ahead=arguments.max_ahead,
-        trigger=arguments.trigger,
-        files_per_batch=arguments.files_per_batch,
-        fail_on_late=arguments.fail_on_late,
-        modules=tuple(arguments.conditions),
-        source_options=dict(arguments.source_option),
-        sink_options=dict(arguments.sink_option),
+        source=asked.source,
+        out=asked.out,
+        checkpoint=asked.checkpoint,
+        form=asked.format,
+        delay=asked.delay,
+        max_ahead=asked.max_ahead,
+        trigger=asked.trigger,
+        files_per_batch=asked.files_per_batch,
+        fail_on_late=asked.fail_on_late,
+        modules=tuple(asked.conditions),
+        source_options=dict(asked.source_option),
+        sink_options=dict(asked.sink_option),
     )
+    _check_source(settings.source)
+    make_sink(settings)
     try:
-        _check_source(settings.source)
-        make_sink(settings)
-        with sessions() as spark:
+        with without_chatter(), spark_session(asked.master, _LOCAL | dict(asked.conf)) as spark:
             dropped = run(spark, settings, _say)
     except LateRows as error:
-        return _fail(str(error), LATE)
-    except (StreamFailed, ValueError) as error:
-        return _fail(str(error), 1)
+        print(f"error: {error}", file=sys.stderr)
+        return LATE
     except KeyboardInterrupt:
-        return _fail("stopped; run the same command again to go on", 130)
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return STOPPED
     if dropped:
-        _warn(f"{dropped} rows came too late and were dropped: a greater --delay waits longer")
+        print(f"{dropped:,} rows came too late and were dropped: a greater --delay waits longer", file=sys.stderr)
     return 0
 
 
-def backfill(arguments: argparse.Namespace, sessions: Sessions) -> int:
-    """Run the command; return the exit status."""
+def _backfill(asked: argparse.Namespace, _console: object) -> int:
+    from purgatory.pipeline.session import spark_session
+
     from .frames import prepared
     from .job import load_conditions, read_batch
+    from .quiet import without_chatter
     from .sinks import DirectorySink, observed, tally_of
     from .twin import decided
 
-    try:
-        _check_source(arguments.source)
-        if any(arguments.out.glob("batch=*")):
-            raise ValueError(f"{arguments.out} holds the batches of another run: give an empty directory")
-        load_conditions(arguments.conditions)
-        with sessions() as spark:
-            rows = prepared(read_batch(spark, arguments.source, arguments.format), arguments.max_ahead)
-            records = decided(rows, arguments.until_ms, pending=arguments.pending, modules=tuple(arguments.conditions))
-            counted, observation = observed(records)
-            DirectorySink(arguments.out).write(counted, 0)
-            tally = tally_of(observation)
-    except ValueError as error:
-        return _fail(str(error), 1)
-    sys.stdout.write(f"outcomes {tally.outcomes:,}  dead {tally.dead:,}  in {arguments.out}\n")
+    _check_source(asked.source)
+    if any(asked.out.glob("batch=*")):
+        raise ValueError(f"{asked.out} holds the batches of another run: give an empty directory")
+    load_conditions(asked.conditions)
+    with without_chatter(), spark_session(asked.master, dict(asked.conf)) as spark:
+        rows = prepared(read_batch(spark, asked.source, asked.format), asked.max_ahead)
+        records = decided(rows, asked.until_ms, pending=asked.pending, modules=tuple(asked.conditions))
+        counted, observation = observed(records)
+        DirectorySink(asked.out).write(counted, 0)
+        tally = tally_of(observation)
+    print(f"outcomes {tally.outcomes:,}  dead {tally.dead:,}: {asked.out}")
     return 0
 
 
@@ -121,35 +129,29 @@ def _check_source(source: str) -> None:
 
 
 def _say(line: object) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    print(line, flush=True)
 
 
-def _warn(message: str) -> None:
-    sys.stderr.write(f"warning: {message}\n")
-
-
-def _fail(message: str, status: int) -> int:
-    sys.stderr.write(f"{message}\n")
-    return status
+def _checked(text: str, kind: Callable[[str], float], suits: Callable[[float], bool], meant: str) -> float:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = math.nan
+    if not suits(value):
+        raise argparse.ArgumentTypeError(f"{meant}, not {text!r}")
+    return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds, at least 0")
-    return value
+    return _checked(text, float, lambda value: 0 <= value < math.inf, "a number of seconds, at least 0")
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
+    return int(_checked(text, int, lambda value: value >= 1, "a whole number, at least 1"))
 
 
 def _option(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"NAME=VALUE, not {text!r}")
     return name, value

@@ -31,6 +31,8 @@ from .rows import BadRow, Row, read_row
 
 __all__ = ["Dead", "Ended", "Group", "line"]
 
+_WHEEL_SIZE = 6  # a group lives for a moment, and small wheels are quickly made; when things happen is the same
+
 
 def line(ts_ms: int, text: str) -> str:
     """A row as a group keeps it: its time, a space, and the row as a JSON object without line breaks."""
@@ -192,7 +194,7 @@ class Group:
         """Park the stored operations again, each at its own time, so that they come to stand as they stood."""
         stored = json.loads(self._ops) if self._ops else []
         clock = self._clock = _HandClock(stored[0][3] if stored else self.clock_ms)
-        timer = self._timer = Timekeeper(1, 20, clock)
+        timer = self._timer = Timekeeper(1, _WHEEL_SIZE, clock)
         self._room = _Room(self.name, timer, observers=(self._noted,))
         for op_id, condition, keys, parked_ms, deadline_ms, seen in stored:
             clock.time_ms = parked_ms

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,6 +32,8 @@ __all__ = [
     "run",
 ]
 
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _POLL_S = 0.2  # how often to look whether a batch is done; it only delays the line
 
 
@@ -135,6 +137,9 @@ def run(spark: SparkSession, settings: Settings, tell: Callable[[BatchLine], Non
     """
     load_conditions(settings.modules)
     sink = make_sink(settings)
+    if "RocksDB" not in str(spark.conf.get(_PROVIDER)):
+        spark = spark.newSession()  # the caller's settings stay as they are
+        spark.conf.set(_PROVIDER, _ROCKSDB)
     return _Run(spark, settings, sink, tell).go()
 
 
@@ -154,7 +159,10 @@ class _Run:
 
     def go(self) -> int:
         settings = self.settings
-        rows = prepared(read_stream(self.spark, settings), settings.max_ahead)
+        try:
+            rows = prepared(read_stream(self.spark, settings), settings.max_ahead)
+        except AnalysisException as error:
+            raise StreamFailed(f"the source cannot be read: {_first_line(error)}") from error
         writer = (
             streamed(rows, settings.delay, settings.modules)
             .writeStream.foreachBatch(self._write)
@@ -173,7 +181,7 @@ class _Run:
             self._look()
         except StreamingQueryException as error:
             self._look()
-            raise StreamFailed(_cause(error)) from error
+            raise StreamFailed(_first_line(error)) from error
         finally:
             query.stop()
         return self.dropped
@@ -239,6 +247,6 @@ def _lag(times: Mapping[str, str]) -> float | None:
     return None if watermark.timestamp() == 0 else (newest - watermark).total_seconds()
 
 
-def _cause(error: StreamingQueryException) -> str:
+def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else "the query failed"
+    return lines[0] if lines else type(error).__name__

@@ -1,13 +1,13 @@
 """Random traces: rows for trials, tests and measurements, the same for the same seed."""
 
 import json
+import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from .rows import parse_row
-
-__all__ = ["BEGIN_MS", "disordered", "trace"]
+__all__ = ["BEGIN_MS", "disordered", "trace", "write_trace"]
 
 BEGIN_MS = 1_700_000_000_000
 
@@ -83,8 +83,21 @@ def disordered(rows: list[dict[str, Any]], delay_ms: int, seed: int) -> list[dic
     return [rows[number] for _, number in arriving]
 
 
-def checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, each of which has been found to be good."""
-    for row in rows:
-        parse_row(row)
-    return rows
+def write_trace(rows: list[dict[str, Any]], directory: Path, files: int) -> None:
+    """Write the rows, as they come, into Parquet files that a stream reads in that order: by time of change."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    text, whole = pa.string(), pa.int64()
+    schema = pa.schema(
+        {
+            "kind": text, "ts_ms": whole, "seq": whole, "group": text, "op_id": text, "keys": pa.list_(text),
+            "condition": text, "timeout_ms": whole, "deadline_ms": whole, "key": text, "value": pa.float64(),
+        }
+    )  # fmt: skip
+    directory.mkdir(parents=True, exist_ok=True)
+    size = -(-len(rows) // files)
+    for number in range(files):
+        path = directory / f"rows-{number:04}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows[number * size : (number + 1) * size], schema=schema), path)
+        os.utime(path, (BEGIN_MS // 1000 + number,) * 2)

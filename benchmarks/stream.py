@@ -1,0 +1,292 @@
+"""What the streaming job costs: rows a second, state per operation, hot groups, and what that means at scale.
+
+::
+
+    python -m benchmarks.stream            # all of it: some minutes
+    python -m benchmarks.stream core       # the decisions alone, without Spark
+    python -m benchmarks.stream spark      # the whole job on this machine, and the sizing from its figures
+    python -m benchmarks.stream sizing --row-us 300 --disk-bytes 200     # the sizing from given figures
+
+Other programs on the machine make wall-clock figures worse than they are, so the CPU time of the JVM and its Python
+workers is shown beside them, and the sizing is made from that.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from purgatory.pipeline.stream.group import Group, line
+from purgatory.pipeline.stream.traces import BEGIN_MS, write_trace
+
+Rows = list[dict[str, Any]]
+
+_KEPT_MS = 3_600_000
+_DAY_S = 86_400
+_PEAK = 3  # the busiest time of a day against its mean
+_BUSY = 0.5  # how much of a core to use, so that there is something left to catch up with
+
+
+def make_rows(operations: int, per_group: int, *, span_ms: int = 60_000, timeout_ms: int = 20_000) -> Rows:
+    """One park an operation, one key each; half of them are signalled, the others expire."""
+    draw = random.Random(1)
+    rows: Rows = []
+    for number in range(operations):
+        group, key = f"group-{number // per_group}", f"key-{number % per_group}"
+        ts_ms = BEGIN_MS + draw.randrange(span_ms)
+        rows.append(_park(number, group, key, ts_ms, timeout_ms))
+        if number % 2:
+            at_ms = ts_ms + draw.randrange(1, timeout_ms)
+            rows.append({"kind": "signal", "ts_ms": at_ms, "seq": 2 * number + 1, "group": group, "key": key})
+    rows.sort(key=lambda row: int(row["ts_ms"]))
+    return rows
+
+
+def _park(number: int, group: str, key: str, ts_ms: int, timeout_ms: int) -> dict[str, Any]:
+    row = {"kind": "park", "ts_ms": ts_ms, "seq": 2 * number, "group": group, "op_id": f"operation-{number}"}
+    return {**row, "keys": [key], "condition": "count(1)", "timeout_ms": timeout_ms}
+
+
+# The decisions alone
+
+
+def core(operations: int) -> None:
+    """Groups of several sizes, woken once a second of their time, in one process."""
+    say("the decisions alone, one process")
+    say(f"{'operations a group':>20} {'rows/s':>10} {'us/row':>8} {'us/wake-up':>11} {'bytes/operation':>16}")
+    for per_group in (1, 20, 500):
+        groups: dict[str, Rows] = {}
+        for row in make_rows(operations, per_group):
+            groups.setdefault(row["group"], []).append(row)
+        began = time.process_time()
+        wakes = rows = ended = 0
+        sizes: list[float] = []
+        for name, own in groups.items():
+            done, woken = _live_through(name, own, sizes)
+            ended += done
+            wakes += woken
+            rows += len(own)
+        took = time.process_time() - began
+        assert ended == operations, f"{operations} operations parked, {ended} ended"
+        per_row, per_wake, each = took / rows * 1e6, took / wakes * 1e6, statistics.median(sizes)
+        say(f"{per_group:>20} {rows / took:>10,.0f} {per_row:>8.0f} {per_wake:>11.0f} {each:>16.0f}")
+    say("\na hot group: everyone waits in one, and a batch brings one signal")
+    say(f"{'operations':>20} {'s/batch':>10} {'us/operation':>13} {'state, MB':>10}")
+    for waiting in (1_000, 10_000, 50_000):
+        took, size = _hot_group(waiting)
+        say(f"{waiting:>20,} {took:>10.3f} {took / waiting * 1e6:>13.1f} {size / 1e6:>10.2f}")
+
+
+def _live_through(name: str, rows: Rows, sizes: list[float]) -> tuple[int, int]:
+    """Put the group away and take it up again, at every second in which something happens; return ends, wake-ups."""
+    state, clock_ms, ended, wakes, at = ("", ""), 0, 0, 0, 0
+    next_ms: int | None = int(rows[0]["ts_ms"])
+    while next_ms is not None:
+        until_ms = next_ms + 1000
+        first = at
+        while at < len(rows) and rows[at]["ts_ms"] <= until_ms:
+            at += 1
+        group = Group(name, clock_ms, *state)
+        group.add([line(row["ts_ms"], json.dumps(row)) for row in rows[first:at]])
+        ended += len(group.advance(until_ms))
+        clock_ms, state, next_ms = group.clock_ms, group.state(), group.next_ms()
+        wakes += 1
+        if group.live:
+            sizes.append(len(state[0]) / group.live)
+        if at < len(rows):
+            arrives_ms = int(rows[at]["ts_ms"])
+            next_ms = arrives_ms if next_ms is None else min(next_ms, arrives_ms)
+    return ended, wakes
+
+
+def _hot_group(waiting: int) -> tuple[float, int]:
+    """CPU seconds of one batch, and the bytes that are stored."""
+    group = Group("hot")
+    parks = [_park(number, "hot", f"key-{number}", BEGIN_MS, _KEPT_MS) for number in range(waiting)]
+    group.add([line(row["ts_ms"], json.dumps(row)) for row in parks])
+    group.advance(BEGIN_MS)
+    state = group.state()
+    began = time.process_time()
+    group = Group("hot", BEGIN_MS, *state)
+    group.add([line(BEGIN_MS + 5, json.dumps({"kind": "signal", "ts_ms": BEGIN_MS + 5, "key": "key-7"}))])
+    assert len(group.advance(BEGIN_MS + 10)) == 1
+    group.state()
+    return time.process_time() - began, len(state[0])
+
+
+# The whole job
+
+
+@dataclass
+class Measured:
+    """What the sizing needs: CPU per row, and bytes on disk per waiting operation."""
+
+    row_us: float
+    disk_bytes: float
+
+
+def whole_job(operations: int, batches: int) -> Measured:
+    """The job on a Spark of this machine, with two task slots."""
+    from purgatory.pipeline.session import spark_session
+    from purgatory.pipeline.stream.quiet import without_chatter
+
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    with tempfile.TemporaryDirectory() as name, without_chatter(), spark_session("local[2]", settings) as spark:
+        place = Path(name)
+        _run(spark, place / "warm-up", make_rows(1000, 20), 4)
+        say("the job on Spark, two task slots")
+        say(
+            f"{'operations a group':>20} {'rows':>9} {'s':>7} {'rows/s':>8} {'CPU s':>7} {'CPU us/row':>11}"
+            f" {'rows/s a core':>14} {'s/batch':>8} {'most waiting':>13}"
+        )
+        best_us = float("inf")
+        for per_group in (1, 20, 200):
+            rows = make_rows(operations, per_group)
+            before, began = cpu_s(), time.perf_counter()
+            lines = _run(spark, place / f"of-{per_group}", rows, batches)
+            took, used = time.perf_counter() - began, cpu_s() - before
+            ended = sum(one.outcomes for one in lines)
+            assert ended == operations, f"{operations} operations parked, {ended} ended"
+            typical, row_us = statistics.median(one.seconds for one in lines), used / len(rows) * 1e6
+            say(
+                f"{per_group:>20} {len(rows):>9,} {took:>7.1f} {len(rows) / took:>8,.0f} {used:>7.1f} {row_us:>11.0f}"
+                f" {1e6 / row_us:>14,.0f} {typical:>8.2f} {max(one.live for one in lines):>13,}"
+            )
+            best_us = min(best_us, row_us)
+        return Measured(best_us, _state_size(spark, place, operations))
+
+
+def _run(spark: Any, place: Path, rows: Rows, files: int, *, to_the_end: bool = True) -> list[Any]:
+    from purgatory.pipeline.stream.job import BatchLine, Settings, run
+
+    last_ms = BEGIN_MS + (_KEPT_MS * 30 if to_the_end else 120_000)
+    heartbeat = {"kind": "heartbeat", "ts_ms": last_ms, "seq": 0, "group": "-"}
+    write_trace([*rows, heartbeat], place / "rows", files)
+    lines: list[BatchLine] = []
+    plan = Settings(str(place / "rows"), str(place / "out"), place / "checkpoint", delay=1.0, files_per_batch=1)
+    run(spark, plan, lines.append)
+    return lines
+
+
+def _state_size(spark: Any, place: Path, operations: int) -> float:
+    """Everyone waits: what the state holds, and what the checkpoint takes on disk."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    say("\nstate, with everyone waiting")
+    say(f"{'operations a group':>20} {'waiting':>9} {'groups':>9} {'bytes held/operation':>21} {'bytes on disk':>14}")
+    disk = 0.0
+    for per_group in (1, 20):
+        spot = place / f"kept-{per_group}"
+        rows = [row for row in make_rows(operations, per_group, timeout_ms=_KEPT_MS) if row["kind"] == "park"]
+        _run(spark, spot, rows, 1, to_the_end=False)
+        state = spark.read.format("statestore").option("stateVarName", "group").load(str(spot / "checkpoint"))
+        length = F.sum(F.length("value.ops") + F.length("value.buffer") + F.length("key.group") + 24)
+        row = state.agg(F.sum("value.live").alias("live"), F.count("*").alias("groups"), length.alias("held")).first()
+        assert row.live == operations, f"{row.live} wait of {operations}"
+        newest = _newest_version(spot / "checkpoint" / "state")
+        held, each = row.held / row.live, newest / row.live
+        say(f"{per_group:>20} {row.live:>9,} {row.groups:>9,} {held:>21.0f} {each:>14.0f}")
+        disk = max(disk, each)
+    return disk
+
+
+def _newest_version(state: Path) -> int:
+    """The bytes of the last change log of each partition: the batch in which everyone came to wait."""
+    total = 0
+    for partition in (path.parent for path in state.rglob("1.changelog")):
+        total += max(path.stat().st_size for path in partition.glob("*.changelog"))
+    return total
+
+
+def cpu_s() -> float:
+    """The CPU time of this process and all below it, the Java and its workers included; Linux only, else 0."""
+    proc = Path("/proc")
+    if not proc.is_dir():
+        return 0.0
+    children: dict[int, list[int]] = {}
+    used: dict[int, float] = {}
+    for entry in proc.iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+            used[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    total, todo = 0.0, [os.getpid()]
+    while todo:
+        pid = todo.pop()
+        total += used.get(pid, 0.0)
+        todo += children.get(pid, [])
+    return total
+
+
+# At scale
+
+
+def sizing(measured: Measured) -> None:
+    """What the figures mean for a day of 10^6, 10^8 and 10^9 operations, of two rows each."""
+    say(
+        f"\nat scale, from {measured.row_us:.0f} us of CPU a row and {measured.disk_bytes:.0f} bytes an operation:"
+        f" two rows an operation,\nthe busiest time {_PEAK} x the mean, cores {_BUSY:.0%} busy, executors of 4 cores"
+    )
+    say(
+        f"{'operations a day':>17} {'wait':>6} {'rows/s mean':>12} {'rows/s peak':>12} {'cores':>7} {'executors':>10}"
+        f" {'waiting at peak':>16} {'state':>8}"
+    )
+    for operations in (10**6, 10**8, 10**9):
+        for label, wait_s in (("30 s", 30), ("1 h", 3_600), ("1 day", _DAY_S)):
+            mean = 2 * operations / _DAY_S
+            cores = max(1, -(-mean * _PEAK * measured.row_us / 1e6 // _BUSY))
+            waiting = min(operations * _PEAK / _DAY_S * wait_s, float(operations))
+            say(
+                f"{operations:>17,} {label:>6} {mean:>12,.0f} {mean * _PEAK:>12,.0f} {cores:>7,.0f}"
+                f" {-(-cores // 4):>10,.0f} {waiting:>16,.0f} {_bytes(waiting * measured.disk_bytes):>8}"
+            )
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def say(text: str) -> None:
+    """Print it now."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stream", description="What the streaming job costs.")
+    parser.add_argument("part", nargs="?", choices=("all", "core", "spark", "sizing"), default="all")
+    parser.add_argument("--operations", type=int, default=40_000, help="parked per measurement (default 40 000)")
+    parser.add_argument("--batches", type=int, default=8, help="in which their rows come (default 8)")
+    parser.add_argument("--row-us", type=float, help="sizing: CPU microseconds a row")
+    parser.add_argument("--disk-bytes", type=float, help="sizing: bytes of state an operation")
+    arguments = parser.parse_args()
+    if arguments.part in ("all", "core"):
+        core(min(arguments.operations, 10_000))
+    if arguments.part in ("all", "spark"):
+        say("")
+        sizing(whole_job(arguments.operations, arguments.batches))
+    if arguments.part == "sizing":
+        if arguments.row_us is None or arguments.disk_bytes is None:
+            parser.error("sizing needs --row-us and --disk-bytes: the part 'spark' measures them")
+        sizing(Measured(arguments.row_us, arguments.disk_bytes))
+
+
+if __name__ == "__main__":
+    main()

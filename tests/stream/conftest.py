@@ -1,0 +1,20 @@
+"""A Spark session for the tests of this directory; one that is there already is shared."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A session of its own on the one Spark of the test run, with few partitions."""
+    pytest.importorskip("pyspark", "4.2")
+    from purgatory.pipeline.session import spark_session
+
+    with spark_session("local[2]") as shared:
+        session = shared.newSession()
+        session.conf.set("spark.sql.shuffle.partitions", "2")
+        session.conf.set("spark.sql.codegen.wholeStage", "false")  # small queries: compiling them takes longest
+        session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        yield session

@@ -1,0 +1,90 @@
+"""The commands, as they are typed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", "4.2")
+pytest.importorskip("rich")
+
+from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.stream.sinks import read_records
+from purgatory.pipeline.stream.traces import trace, write_trace
+
+from .engines import ends_of_records, in_one_go
+
+
+def command(tmp_path: Path, name: str = "stream", **more: str) -> list[str]:
+    words = {"source": str(tmp_path), "out": str(tmp_path / "out")}
+    if name == "stream":
+        words["checkpoint"] = str(tmp_path / "checkpoint")
+    words.update(more)
+    return [name, *(part for option, value in words.items() for part in (f"--{option.replace('_', '-')}", value))]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"source": "/nowhere/at/all"}, "/nowhere/at/all is no directory"),
+        ({"out": "kafka"}, "the kafka sink needs --sink-option kafka.bootstrap.servers=... and topic=..."),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_spark_starts(
+    tmp_path: Path, more: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 1 and the reason on standard error."""
+    assert main(command(tmp_path, **more)) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"delay": "soon"}, "a number of seconds, at least 0, not 'soon'"),
+        ({"delay": "-1"}, "a number of seconds, at least 0, not '-1'"),
+        ({"files_per_batch": "0"}, "a whole number, at least 1, not '0'"),
+        ({"source_option": "subscribe"}, "NAME=VALUE, not 'subscribe'"),
+    ],
+)
+def test_a_wrong_argument_says_what_was_meant(
+    tmp_path: Path, more: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 2, as for every wrong argument."""
+    with pytest.raises(SystemExit, match="2"):
+        main(command(tmp_path, **more))
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.timeout(300)
+def test_backfill_decides_a_directory_in_one_batch(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ends of the trace, once, and a second time into the same directory is refused."""
+    rows = trace(21, 20)
+    write_trace(rows, tmp_path / "rows", files=2)
+    words = command(tmp_path, "backfill", source=str(tmp_path / "rows"))
+    assert main(words) == 0
+    assert "outcomes 120  dead 0" in capsys.readouterr().out
+    written = read_records(spark, tmp_path / "out").collect()
+    assert ends_of_records((row.record, *row[0:7]) for row in written) == in_one_go(rows)
+    assert main(words) == 1
+    assert "batches of another run" in capsys.readouterr().err
+
+
+def test_the_filter_drops_only_what_it_knows() -> None:
+    """Lines of Spark's start go, with the blank line behind them; everything else stays, blank lines too."""
+    program = (
+        "import os\n"
+        "from purgatory.pipeline.stream.quiet import without_chatter\n"
+        "with without_chatter():\n"
+        "    os.write(2, b'first\\n\\nStarting Streaming TransformWithStateInPandas Python worker.\\n\\nsecond\\n')\n"
+        "    os.write(2, b'To adjust logging level use x\\nthird\\n')\n"
+        "os.write(2, b'last\\n')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert ran.stderr == "first\n\nsecond\nthird\nlast\n"

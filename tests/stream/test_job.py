@@ -1,0 +1,219 @@
+"""The job on a real Spark: several files, several batches, a kill, late rows."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", "4.2")
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from purgatory.pipeline.stream.frames import dead_letters, outcomes, prepared
+from purgatory.pipeline.stream.job import BatchLine, LateRows, Settings, StreamFailed, read_batch, run
+from purgatory.pipeline.stream.processor import STATE_NAME
+from purgatory.pipeline.stream.sinks import KafkaSink, read_records
+from purgatory.pipeline.stream.traces import BEGIN_MS, disordered, trace, write_trace
+from purgatory.pipeline.stream.twin import decided
+
+from .engines import End, Rows, ends_of_records, in_one_go
+
+pytestmark = pytest.mark.timeout(300)  # a JVM starts, on a machine that may be busy
+
+DELAY = 3.0
+
+
+def settings(tmp_path: Path, **more: Any) -> Settings:
+    return Settings(
+        source=str(tmp_path / "rows"), out=str(tmp_path / "out"), checkpoint=tmp_path / "checkpoint",
+        delay=DELAY, files_per_batch=1, **more,
+    )  # fmt: skip
+
+
+def ends_in(spark: Any, directory: Path) -> list[End]:
+    return ends_of_records((row.record, *row[0:7]) for row in read_records(spark, directory).collect())
+
+
+def kept_state(spark: Any, checkpoint: Path) -> int:
+    return int(spark.read.format("statestore").option("stateVarName", STATE_NAME).load(str(checkpoint)).count())
+
+
+def arriving(rows: Rows, seed: int) -> Rows:
+    return disordered(rows[:-1], int(DELAY * 1000), seed) + rows[-1:]
+
+
+def test_a_stream_of_several_batches_the_batch_twin_and_the_core_agree(spark: Any, tmp_path: Path) -> None:
+    """Parquet files in disorder, a batch each, bad rows among them: the ends of the library, row for row; nothing is
+    kept at the end, and the lines of progress add up."""
+    rows = trace(7, 60)
+    bad: Rows = [
+        {"kind": "park", "ts_ms": None, "group": "group-7-1", "op_id": "timeless"},
+        {"kind": "sign", "ts_ms": BEGIN_MS + 5000, "group": "group-7-1", "key": "k0"},
+        {"kind": "signal", "ts_ms": BEGIN_MS + 5000, "key": "k0"},
+        {"kind": "heartbeat", "ts_ms": 10**15 // 5, "group": "-"},
+    ]
+    arrived = arriving(rows, 7)
+    write_trace(arrived[:100] + bad + arrived[100:], tmp_path / "rows", files=3)
+    lines: list[BatchLine] = []
+    assert run(spark, settings(tmp_path), lines.append) == 0
+    expected = in_one_go(rows)
+    assert len(expected) == 360
+    assert ends_in(spark, tmp_path / "out") == expected
+    assert kept_state(spark, tmp_path / "checkpoint") == 0
+    assert [line.batch for line in lines] == list(range(len(lines)))
+    assert sum(line.rows for line in lines) == len(rows) + len(bad)
+    assert (sum(line.outcomes for line in lines), sum(line.dead for line in lines)) == (360, 4)
+    assert max(line.live for line in lines) > 20
+    assert lines[-1].live == 0
+    assert max(line.lag or 0.0 for line in lines[:3]) > DELAY
+    told = dead_letters(read_records(spark, tmp_path / "out")).select("reason").collect()
+    assert sorted(row.reason for row in told) == [
+        "group is missing",
+        "it is no JSON object with a whole number ts_ms",
+        "kind is one of park, signal, cancel, heartbeat, not 'sign'",
+        "ts_ms is more than 86400 s ahead of the clock",
+    ]
+    batch = prepared(read_batch(spark, str(tmp_path / "rows")), 86_400.0)
+    records = decided(batch)
+    assert ends_of_records(records.collect()) == expected
+    (first,) = outcomes(records).orderBy("op_id").limit(1).withColumn("ms", F.unix_millis("parked_at")).collect()
+    assert (first.op_id, first.ms) == next((end[1], end[3]) for end in sorted(expected, key=lambda end: end[1]))
+
+
+def test_a_batch_that_was_written_and_not_marked_as_done_is_done_again(spark: Any, tmp_path: Path) -> None:
+    """A crash between the two writes the same batch twice; each outcome is there once."""
+    rows = trace(3, 10)
+    write_trace(rows, tmp_path / "rows", files=1)
+    run(spark, settings(tmp_path), print)
+    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+    for mark in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+        mark.unlink()
+    lines: list[BatchLine] = []
+    run(spark, settings(tmp_path), lines.append)
+    assert [line.batch for line in lines] == [int(commits[-1].name)]
+    assert lines[0].outcomes > 0
+    assert ends_in(spark, tmp_path / "out") == in_one_go(rows)
+
+
+def write_json(directory: Path, name: str, rows: Rows) -> None:
+    directory.mkdir(exist_ok=True)
+    hidden = directory / f".{name}"
+    hidden.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    hidden.rename(directory / name)
+
+
+def park(ts_ms: int, op_id: str, **more: Any) -> dict[str, Any]:
+    row = {"kind": "park", "ts_ms": ts_ms, "group": "g", "op_id": op_id, "keys": ["k"], "condition": "count(1)"}
+    return {**row, **more}
+
+
+def late_files(directory: Path) -> None:
+    """Three files: the second ends the operation of the first, the third comes much too late and is late itself."""
+    write_json(directory, "0.json", [park(BEGIN_MS, "in time", timeout_ms=1000)])
+    for number in (1, 2):
+        heartbeat = {"kind": "heartbeat", "ts_ms": BEGIN_MS + number * 100_000, "group": "-"}
+        write_json(directory, f"{number}.json", [heartbeat])
+        os.utime(directory / f"{number}.json", (2e9, 2e9 + number))
+    write_json(directory, "3.json", [park(BEGIN_MS + 1, "too late", timeout_ms=1000)])
+    os.utime(directory / "0.json", (1e9, 1e9))
+    os.utime(directory / "3.json", (3e9, 3e9))
+
+
+def test_rows_beyond_the_delay_are_counted_and_the_job_stops_if_told_to(spark: Any, tmp_path: Path) -> None:
+    """A dropped row is in the line of its batch and in what is returned; with fail_on_late the job ends with it."""
+    late_files(tmp_path / "rows")
+    lines: list[BatchLine] = []
+    assert run(spark, settings(tmp_path, form="json"), lines.append) == 1
+    assert [line.dropped for line in lines if line.dropped] == [1]
+    assert [end[1] for end in ends_in(spark, tmp_path / "out")] == ["in time"]
+    strict = Settings(
+        source=str(tmp_path / "rows"), out=str(tmp_path / "strict"), checkpoint=tmp_path / "strict-checkpoint",
+        form="json", delay=DELAY, files_per_batch=1, fail_on_late=True,
+    )  # fmt: skip
+    with pytest.raises(LateRows, match="1 rows came more than 3 s late and were dropped"):
+        run(spark, strict, lines.append)
+
+
+def test_results_of_another_run_are_not_written_over(spark: Any, tmp_path: Path) -> None:
+    """A new checkpoint with an old output directory is refused before anything happens."""
+    (tmp_path / "out" / "batch=000000000").mkdir(parents=True)
+    (tmp_path / "rows").mkdir()
+    with pytest.raises(ValueError, match="holds the batches of another run"):
+        run(spark, settings(tmp_path), print)
+    with pytest.raises(ValueError, match="cannot be imported"):
+        run(spark, settings(tmp_path, modules=("no_such_module_anywhere",)), print)
+
+
+def test_without_the_connector_kafka_is_refused_in_words(spark: Any, tmp_path: Path) -> None:
+    """Where the cluster has no Kafka connector the job says so; a sink without a topic is refused before."""
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "rows"}
+    plan = Settings(source="kafka", out=str(tmp_path / "out"), checkpoint=tmp_path / "c", source_options=options)
+    with pytest.raises(StreamFailed, match=r"[Kk]afka"):
+        run(spark, plan, print)
+    with pytest.raises(ValueError, match="topic="):
+        KafkaSink({})
+
+
+def test_the_messages_for_kafka_have_the_group_as_their_key(spark: Any) -> None:
+    """Outcomes go to the topic, dead letters to the one beside it, each as a JSON object, the count to neither."""
+    schema = (
+        "record STRING, group STRING, op_id STRING, outcome STRING, parked_ms LONG, finished_ms LONG, deadline_ms LONG,"
+        " error STRING, text STRING, live INT"
+    )
+    rows: list[tuple[Any, ...]] = [
+        ("outcome", "g", "a", "expired", 1, 2, 2, None, None, None),
+        ("dead", "h", None, None, None, None, None, "why", "{}", None),
+        ("live", "g", None, None, None, None, None, None, None, 1),
+    ]
+    sink = KafkaSink({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "ends"})
+    messages = sink.messages(spark.createDataFrame(rows, schema)).collect()
+    sent = {row.topic: (row.key, json.loads(row.value)) for row in messages}
+    assert sent == {
+        "ends": ("g", {
+            "group": "g", "op_id": "a", "outcome": "expired", "parked_at": "1970-01-01T00:00:00.001Z",
+            "finished_at": "1970-01-01T00:00:00.002Z", "deadline": "1970-01-01T00:00:00.002Z",
+        }),
+        "ends.dead": ("h", {"group": "h", "reason": "why", "text": "{}"}),
+    }  # fmt: skip
+
+
+def start_and_kill(command: list[str], seen: Callable[[str], bool]) -> None:
+    """Run the command in a process group of its own and kill all of it once a line of its output is as wanted."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if seen(line):
+                break
+        else:
+            pytest.fail("it ended before it could be killed")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_killed_job_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
+    """SIGKILL in the middle of a batch; started again on its checkpoint, it gives every outcome once."""
+    rows = trace(11, 40)
+    write_trace(arriving(rows, 11), tmp_path / "rows", files=5)
+    command = [sys.executable, "-m", "purgatory.pipeline", "stream", "--delay", str(DELAY), "--files-per-batch", "1"]
+    for name, where in (("--source", "rows"), ("--out", "out"), ("--checkpoint", "checkpoint")):
+        command += [name, str(tmp_path / where)]
+    start_and_kill(command, lambda line: re.match(r"batch +1 ", line) is not None)
+    before = len(ends_in(spark, tmp_path / "out"))
+    lines: list[BatchLine] = []
+    run(spark, settings(tmp_path), lines.append)
+    assert 0 < before < 240
+    assert lines[0].batch >= 2
+    assert ends_in(spark, tmp_path / "out") == in_one_go(rows)
+    assert lines[-1].live == 0, "it has counted on from what waited in the checkpoint"
+    assert kept_state(spark, tmp_path / "checkpoint") == 0
