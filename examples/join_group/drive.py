@@ -58,7 +58,7 @@ async def drive(order: Order, meter: TurnMeter, console: Console) -> Simulation:
         thresholds = gc.get_threshold()
         gc.collect()
         gc.freeze()
-        gc.set_threshold(100_000, *thresholds[1:])
+        gc.set_threshold(20_000, *thresholds[1:])
         meter.begin()
         began, began_busy = time.perf_counter(), time.process_time()
         try:
