@@ -7,6 +7,7 @@ from examples.group import GroupConfig
 __all__ = ["Settings"]
 
 _MIB = 1 << 20
+_LAST_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,10 @@ class Settings:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if isinstance(value, (int, float)) and value < 0:
+            if isinstance(value, (int, float)) and not 0 <= value < float("inf"):
                 raise ValueError(f"{name} is at least 0, not {value}")
+        if self.port > _LAST_PORT:
+            raise ValueError(f"port is at most {_LAST_PORT}, not {self.port}")
         for name in ("default_partitions", "max_partitions", "max_frame_bytes", "max_connections", "segment_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")

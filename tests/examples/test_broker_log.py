@@ -360,7 +360,16 @@ def test_offsets_are_kept_per_group_up_to_a_limit() -> None:
     assert offsets.keys("g") == []
 
 
-@pytest.mark.parametrize("wrong", [{"max_frame_bytes": 0}, {"followers": -1}, {"replication_delay": -0.1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"port": 80_000},
+        {"max_frame_bytes": 0},
+        {"followers": -1},
+        {"replication_delay": -0.1},
+        {"write_timeout": float("nan")},
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     """The message names the setting."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
