@@ -292,8 +292,7 @@ class Desk(Holder):
         watch = operation._watch
         operation._watch = None
         while watch is not None:
-            self.watchers.remove(watch)
-            self.books.watched -= 1
+            self._take_out(watch, operation)
             watch = watch.sibling
         operation._holder = None
         operation._expiration_ms = NOT_QUEUED
@@ -322,8 +321,7 @@ class Desk(Holder):
     def _check_entry(self, entry: Watch, value: Any) -> i64:
         if not isinstance(entry, WatchRoot):
             operation = entry.operation
-            assert operation is not None
-            return 1 if self._try(operation) else 0
+            return 1 if operation is not None and self._try(operation) else 0
         newest = self._last_id  # who arrives meanwhile has had a try of its own
         if entry.ranks is not None:
             return self._check_ranked(entry, value, newest)
@@ -417,10 +415,8 @@ class Desk(Holder):
         if self._hearing.anybody:
             self._hearing.leaving(operation, now_ms)
         operation._watch = None
-        watchers = self.watchers
         while watch is not None:
-            watchers.remove(watch)
-            books.watched -= 1
+            self._take_out(watch, operation)
             watch = watch.sibling
         books.parked -= 1
         books.wait.record(now_ms - operation._parked_ms)
@@ -430,6 +426,15 @@ class Desk(Holder):
                 books.lateness.record(now_ms - operation._expiration_ms)
         if books.parked == 0 and self.closed:
             self._floor.emptied()
+
+    def _take_out(self, watch: Watch, operation: DelayedOperation[Any]) -> None:
+        """Take the watch out.  A key that raises by now is reported, and does not keep its operation from ending."""
+        self.books.watched -= 1
+        try:
+            self.watchers.remove(watch)
+        except Exception as error:
+            self.watchers.lose(watch)
+            self._floor.report(error, operation)
 
     def ended(self, operation: DelayedOperation[Any]) -> None:
         self.books.count(operation._state)

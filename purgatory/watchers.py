@@ -72,6 +72,9 @@ class Watchers:
             return True
         if entry.operation is watch.operation:
             return False
+        if entry.operation is None:  # a husk, see lose()
+            shard[key] = watch
+            return True
         root = WatchRoot(key)
         shard[key] = root  # the last call here that can fail, and the entry is not touched yet
         root.append(entry)
@@ -88,7 +91,7 @@ class Watchers:
         else:
             root = WatchRoot(key)
             shard[key] = root
-            if entry is not None:
+            if entry is not None and entry.operation is not None:
                 root.append(entry)
         ranks = root.ranks
         if ranks is None:
@@ -120,9 +123,27 @@ class Watchers:
                 self._forget(root)
 
     def _forget(self, root: WatchRoot) -> None:
-        root.dissolve()
         key = root.key
         del self.shard(key)[key]
+        root.dissolve()
+
+    def lose(self, watch: Watch) -> None:
+        """The key of the watch raised when the watch was taken out: let go of the operation without asking the key.
+
+        The key's entry stays behind as a husk, which holds no operation, until somebody waits on the key again.
+        """
+        members = watch.list_root
+        if isinstance(watch, ThresholdWatch) and members is not None:
+            for shard in self._shards:
+                for root in shard.values():
+                    if isinstance(root, WatchRoot) and root.ranks is not None and root.ranks.members is members:
+                        root.ranks.remove(watch)
+                        if members.weight == 0:
+                            members.dissolve()
+                            root.ranks = None
+                        return
+        elif members is None:
+            watch.operation = None
 
     def count(self, key: Hashable) -> int:
         """How many operations wait on the key.  O(1)."""
@@ -187,12 +208,11 @@ class Watchers:
                     if entry.ranks is not None:
                         length += _check_list(entry.ranks.members)
                         entry.ranks._check()
-                    assert length == _weight(entry) > 0, f"{key!r}: {length} watchers, not {_weight(entry)}"
+                    assert length == _weight(entry), f"{key!r}: {length} watchers, not {_weight(entry)}"
                     total += length
                 else:
                     assert entry.list_root is None, f"the only watcher of {key!r} thinks it is in a list"
-                    assert entry.operation is not None
-                    total += 1
+                    total += _weight(entry)
         return total
 
 
@@ -251,7 +271,7 @@ def _op_id(watch: Watch) -> i64:
 
 def _weight(entry: Watch) -> int:
     if not isinstance(entry, WatchRoot):
-        return 1
+        return 0 if entry.operation is None else 1
     return entry.weight if entry.ranks is None else entry.weight + entry.ranks.members.weight
 
 
