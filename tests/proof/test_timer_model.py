@@ -59,7 +59,7 @@ class TimerMachine(RuleBasedStateMachine):
         assert task.expiration_ms == due_ms
 
     def has_run(self, task: Noted) -> None:
-        """A task runs: it was scheduled, its time has come, and nobody earlier is left that was due before this call."""
+        """A task runs: it was scheduled, and its time has come."""
         due_ms, order = self.model.pop(task.number)
         assert due_ms <= self.now_ms, f"{self.now_ms - due_ms} ms early"
         assert not task.scheduled

@@ -1,0 +1,151 @@
+"""Nothing is left: what has ended is freed by reference counting alone, and no collection of anything grows."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from purgatory import Outcome, Purgatory, SystemTimer
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op
+from tests.proof.leaks import churn, live_objects
+
+ENDINGS: dict[str, Callable[[Purgatory[Op], Op], object]] = {
+    "check": lambda purgatory, op: purgatory.check_and_complete("a"),
+    "force": lambda purgatory, op: op.force_complete(),
+    "expiry": lambda purgatory, op: purgatory.timer.expire_due(purgatory.timer.clock.now_ms() + 5000),
+    "cancel": lambda purgatory, op: op.cancel(),
+    "cancel_for_key": lambda purgatory, op: purgatory.cancel_for_key("b"),
+    "fail_for_key": lambda purgatory, op: purgatory.fail_for_key("b", Boom()),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("keys", [["a"], ["a", "b", "shared"], {"a": 1, "b": 2}], ids=["one", "many", "ranked"])
+@pytest.mark.usefixtures("no_gc")
+async def test_an_ended_operation_is_freed_by_reference_counting(clock: VirtualClock, ending: str, keys: Any) -> None:
+    """With the garbage collector off it is gone as soon as nobody outside holds it, whatever ended it."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        neighbour = Op(None)
+        purgatory.try_complete_else_watch(neighbour, ["shared", "b"])
+        op = Op(5)
+        purgatory.try_complete_else_watch(op, keys)
+        op.extend(4)
+        op.ready = True
+        gone = weakref.ref(op)
+        if "b" not in keys and ending.endswith("for_key"):
+            op.cancel()
+        else:
+            ENDINGS[ending](purgatory, op)
+        assert op.outcome is not Outcome.PENDING
+        del op
+        assert gone() is None
+
+
+@pytest.mark.parametrize("ending", ["check", "expiry", "task cancelled", "cancel", "fail_for_key"])
+@pytest.mark.usefixtures("no_gc")
+async def test_a_parked_operation_and_its_task_are_freed(clock: VirtualClock, ending: str) -> None:
+    """A task that parked leaves neither itself nor its operation nor a future behind."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+
+        async def handler() -> None:
+            op = Op(5)
+            gone.append(weakref.ref(op))
+            ops.append(op)
+            await purgatory.park(op, ["a", "b"])
+
+        gone: list[weakref.ref[Any]] = []
+        ops: list[Op] = []
+        task = asyncio.create_task(handler())
+        await clock.settle()
+        op = ops.pop()
+        op.ready = True
+        if ending == "task cancelled":
+            task.cancel()
+        elif ending == "expiry":
+            await clock.advance(5)
+        else:
+            ENDINGS[ending](purgatory, op)
+        del op
+        outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+        if isinstance(outcome, BaseException):
+            outcome.__traceback__ = None  # it holds the handler's frame, and that the operation: Python's own doing
+        gone.append(weakref.ref(task))
+        del task, outcome
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [reference() for reference in gone] == [None, None]
+
+
+@pytest.mark.usefixtures("no_gc")
+async def test_one_that_raised_is_freed_with_its_exception(clock: VirtualClock) -> None:
+    """The traceback of what it raised leads to its own frame; once that is dropped, nothing else holds it."""
+
+    def boom(_: Op) -> None:
+        raise Boom
+
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        op = Op(5, ready=False)
+        purgatory.try_complete_else_watch(op, ["a"])
+        op._on_try = boom
+        purgatory.check_and_complete("a")
+        assert op.outcome is Outcome.FAILED
+        gone = weakref.ref(op)
+        op._value.__traceback__ = None
+        del op
+        assert gone() is None
+
+
+@pytest.mark.usefixtures("no_gc")
+async def test_timer_tasks_are_freed(clock: VirtualClock) -> None:
+    """Callbacks that ran, were cancelled or moved, and futures of fail_after, leave nothing on the timer."""
+
+    class Thing:
+        def call(self) -> None:
+            pass
+
+    async with SystemTimer(clock=clock) as timer:
+        thing = Thing()
+        gone = weakref.ref(thing)
+        timer.call_later(0.45, thing.call)
+        timer.call_later(500, thing.call).cancel()
+        future = timer.fail_after(500)
+        future.cancel()
+        freed = weakref.ref(future)
+        del thing, future
+        await clock.advance(1)
+        assert gone() is None
+        assert freed() is None
+        assert timer.size == 0
+
+
+async def test_closed_purgatories_are_collected(clock: VirtualClock) -> None:
+    """A purgatory and its timer know one another; after closing, the collector takes both, task and all."""
+    gone: list[weakref.ref[Any]] = []
+    for _ in range(20):
+        purgatory = Purgatory[Op]("test", clock=clock)
+        purgatory.try_complete_else_watch(Op(5), ["a"])
+        purgatory.check_soon("a")
+        await purgatory.aclose()
+        gone += [weakref.ref(purgatory), weakref.ref(purgatory.timer)]
+    del purgatory
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [reference() for reference in gone if reference() is not None] == []
+
+
+async def test_nothing_grows_with_the_number_of_operations() -> None:
+    """After ten times as many operations, through every kind of ending, as many objects live as before."""
+    clock = VirtualClock()
+    async with Purgatory[Any]("churn", clock=clock) as purgatory:
+        await churn(purgatory, clock, 2_000)
+        before = live_objects()
+        await churn(purgatory, clock, 10_000)
+        grown = live_objects() - before
+        assert grown < 100, f"{grown} objects more than before"
+        assert len(purgatory) == 0
+        assert purgatory.timer.size == 0
