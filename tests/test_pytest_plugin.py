@@ -1,0 +1,90 @@
+"""The fixtures for other people's tests, tried on other people's tests."""
+
+import textwrap
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+import purgatory
+
+pytest_plugins = ["pytester"]
+
+SERVER = """
+    import asyncio
+    import pytest
+    from purgatory import DelayedOperation, Purgatory
+
+    class Never(DelayedOperation[str]):
+        def try_complete(self):
+            return False
+        def on_complete(self):
+            return "timed out" if self.expired else "answered"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package that is tested here is the one that the inner tests see."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(purgatory.__file__).parent.parent))
+
+
+def _run(pytester: pytest.Pytester, body: str) -> pytest.RunResult:
+    pytester.makepyfile(textwrap.dedent(SERVER) + textwrap.dedent(body))
+    plugins = [] if _installed() else ["-p", "purgatory.pytest_plugin"]
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *plugins, timeout=60)
+
+
+def _installed() -> bool:
+    return any(point.value == "purgatory.pytest_plugin" for point in entry_points(group="pytest11"))
+
+
+def test_a_timeout_is_tested_without_sleeping(pytester: pytest.Pytester) -> None:
+    """virtual_clock lets an hour pass at once."""
+    result = _run(
+        pytester,
+        """
+        def test_it(virtual_clock, purgatory_leak_check):
+            async def main():
+                async with Purgatory("server", clock=virtual_clock) as purgatory:
+                    task = asyncio.create_task(purgatory.park(Never(3600), ["key"]))
+                    await virtual_clock.advance(3599.9)
+                    assert not task.done()
+                    await virtual_clock.advance(0.1)
+                    assert await task == "timed out"
+            asyncio.run(main())
+        """,
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_what_is_left_parked_fails_the_test(pytester: pytest.Pytester) -> None:
+    """The check names the purgatory and the keys, and only the test that leaves something fails."""
+    result = _run(
+        pytester,
+        """
+        kept = []
+
+        def leave(clock):
+            purgatory = Purgatory("server", clock=clock)
+            purgatory.try_complete_else_watch(Never(None), ["orders-0", "orders-1"])
+            kept.append(purgatory)
+
+        def test_bad(virtual_clock, purgatory_leak_check):
+            leave(virtual_clock)
+
+        def test_innocent(purgatory_leak_check):
+            pass
+
+        def test_unchecked(virtual_clock):
+            leave(virtual_clock)
+
+        def test_tidy(virtual_clock, purgatory_leak_check):
+            leave(virtual_clock)
+            kept[-1].cancel_for_key("orders-0")
+        """,
+    )
+    result.assert_outcomes(passed=4, errors=1)
+    result.stdout.fnmatch_lines(
+        ["*operations were left parked:*", "*<Purgatory 'server' open parked=1*'orders-0' (1)*"]
+    )
