@@ -5,7 +5,7 @@
     python -m benchmarks.stream            # all of it: some minutes
     python -m benchmarks.stream core       # the decisions alone, without Spark
     python -m benchmarks.stream spark      # the whole job on this machine, and the sizing from its figures
-    python -m benchmarks.stream sizing --row-us 300 --disk-bytes 200     # the sizing from given figures
+    python -m benchmarks.stream sizing --row-us 304 --wake-us 1429 --operation-us 13 --disk-bytes 99  # from these
 
 Other programs on the machine make wall-clock figures worse than they are, so the CPU time of the JVM and its Python
 workers is shown beside them, and the sizing is made from that.
@@ -31,6 +31,7 @@ Rows = list[dict[str, Any]]
 _KEPT_MS = 3_600_000
 _DAY_S = 86_400
 _PEAK = 3  # the busiest time of a day against its mean
+_TRIGGER_S = 10
 _BUSY = 0.5  # how much of a core to use, so that there is something left to catch up with
 
 
@@ -126,9 +127,12 @@ def _hot_group(waiting: int) -> tuple[float, int]:
 
 @dataclass
 class Measured:
-    """What the sizing needs: CPU per row, and bytes on disk per waiting operation."""
+    """What the sizing needs: CPU microseconds a row, and in addition each time that a group is woken and for each
+    operation that waits in it then; bytes in the checkpoint per waiting operation."""
 
     row_us: float
+    wake_us: float
+    operation_us: float
     disk_bytes: float
 
 
@@ -149,7 +153,7 @@ def whole_job(operations: int, batches: int) -> Measured:
             f"{'operations a group':>20} {'rows':>9} {'s':>7} {'rows/s':>8} {'CPU s':>7} {'CPU us/row':>11}"
             f" {'rows/s a core':>14} {'s/batch':>8} {'most waiting':>13}"
         )
-        best_us = float("inf")
+        costs: list[float] = []
         for per_group in (1, 20, 200):
             rows = make_rows(operations, per_group)
             before, began = cpu_s(), time.perf_counter()
@@ -162,8 +166,11 @@ def whole_job(operations: int, batches: int) -> Measured:
                 f"{per_group:>20} {len(rows):>9,} {took:>7.1f} {len(rows) / took:>8,.0f} {used:>7.1f} {row_us:>11.0f}"
                 f" {1e6 / row_us:>14,.0f} {typical:>8.2f} {max(one.live for one in lines):>13,}"
             )
-            best_us = min(best_us, row_us)
-        return Measured(best_us, _state_size(spark, place, operations))
+            costs.append(row_us)
+        # Of single operations nearly every row wakes a group of its own; of the largest groups hardly any does.
+        return Measured(
+            costs[-1], costs[0] - costs[-1], _hot_group(10_000)[0] * 100, _state_size(spark, place, operations)
+        )
 
 
 def _run(spark: Any, place: Path, rows: Rows, files: int, *, to_the_end: bool = True) -> list[Any]:
@@ -237,22 +244,31 @@ def cpu_s() -> float:
 def sizing(measured: Measured) -> None:
     """What the figures mean for a day of 10^6, 10^8 and 10^9 operations, of two rows each."""
     say(
-        f"\nat scale, from {measured.row_us:.0f} us of CPU a row and {measured.disk_bytes:.0f} bytes an operation:"
-        f" two rows an operation,\nthe busiest time {_PEAK} x the mean, cores {_BUSY:.0%} busy, executors of 4 cores"
+        f"\nat scale, from {measured.row_us:.0f} us of CPU a row, {measured.wake_us:.0f} us a wake-up of a group,"
+        f" {measured.operation_us:.0f} us for each that waits in it,\n{measured.disk_bytes:.0f} bytes an operation:"
+        f" a batch every {_TRIGGER_S} s, two rows an operation,\n"
+        f"the busiest time {_PEAK} x the mean, cores {_BUSY:.0%} busy"
     )
     say(
-        f"{'operations a day':>17} {'wait':>6} {'rows/s mean':>12} {'rows/s peak':>12} {'cores':>7} {'executors':>10}"
-        f" {'waiting at peak':>16} {'state':>8}"
+        f"{'operations a day':>17} {'wait':>6} {'rows/s peak':>12} {'waiting':>14} {'a group of':>11} {'us/row':>7}"
+        f" {'cores':>7} {'executors of 4':>15} {'state':>8}"
     )
     for operations in (10**6, 10**8, 10**9):
         for label, wait_s in (("30 s", 30), ("1 h", 3_600), ("1 day", _DAY_S)):
-            mean = 2 * operations / _DAY_S
-            cores = max(1, -(-mean * _PEAK * measured.row_us / 1e6 // _BUSY))
+            rate = 2 * operations * _PEAK / _DAY_S
             waiting = min(operations * _PEAK / _DAY_S * wait_s, float(operations))
+            row_us, of = min((_row_us(measured, rate, waiting, size), size) for size in (1, 10, 50, 200))
+            cores = max(1, -(-rate * row_us / 1e6 // _BUSY))
             say(
-                f"{operations:>17,} {label:>6} {mean:>12,.0f} {mean * _PEAK:>12,.0f} {cores:>7,.0f}"
-                f" {-(-cores // 4):>10,.0f} {waiting:>16,.0f} {_bytes(waiting * measured.disk_bytes):>8}"
+                f"{operations:>17,} {label:>6} {rate:>12,.0f} {waiting:>14,.0f} {of:>11} {row_us:>7,.0f} {cores:>7,.0f}"
+                f" {-(-cores // 4):>15,.0f} {_bytes(waiting * measured.disk_bytes):>8}"
             )
+
+
+def _row_us(measured: Measured, rate: float, waiting: float, per_group: int) -> float:
+    """CPU a row where so many wait in a group: the more rows come for a group in one batch, the cheaper its waking."""
+    rows_a_wake = max(1.0, rate * _TRIGGER_S * per_group / waiting)
+    return measured.row_us + (measured.wake_us + measured.operation_us * per_group) / rows_a_wake
 
 
 def _bytes(size: float) -> str:
@@ -274,8 +290,13 @@ def main() -> None:
     parser.add_argument("part", nargs="?", choices=("all", "core", "spark", "sizing"), default="all")
     parser.add_argument("--operations", type=int, default=40_000, help="parked per measurement (default 40 000)")
     parser.add_argument("--batches", type=int, default=8, help="in which their rows come (default 8)")
-    parser.add_argument("--row-us", type=float, help="sizing: CPU microseconds a row")
-    parser.add_argument("--disk-bytes", type=float, help="sizing: bytes of state an operation")
+    for name, meaning in (
+        ("row-us", "CPU microseconds a row"),
+        ("wake-us", "and each time a group is woken"),
+        ("operation-us", "and for each operation that waits in it then"),
+        ("disk-bytes", "state of an operation"),
+    ):
+        parser.add_argument(f"--{name}", type=float, help=f"sizing: {meaning}")
     arguments = parser.parse_args()
     if arguments.part in ("all", "core"):
         core(min(arguments.operations, 10_000))
@@ -283,9 +304,10 @@ def main() -> None:
         say("")
         sizing(whole_job(arguments.operations, arguments.batches))
     if arguments.part == "sizing":
-        if arguments.row_us is None or arguments.disk_bytes is None:
-            parser.error("sizing needs --row-us and --disk-bytes: the part 'spark' measures them")
-        sizing(Measured(arguments.row_us, arguments.disk_bytes))
+        given = (arguments.row_us, arguments.wake_us, arguments.operation_us, arguments.disk_bytes)
+        if None in given:
+            parser.error("sizing needs all four figures: the part 'spark' measures them")
+        sizing(Measured(*given))
 
 
 if __name__ == "__main__":
