@@ -1,6 +1,7 @@
 """The processor as Spark calls it, without Spark's JVM: the engine's own tester stands in for it."""
 
 import json
+import pathlib
 from typing import Any
 
 import pytest
@@ -139,3 +140,17 @@ def test_a_bad_row_is_a_dead_letter_when_its_time_comes() -> None:
     assert "'sorcery' is unknown" in dead.error
     assert json.loads(dead.text) == bad
     assert [record.op_id for record in records if record.record == "outcome"] == ["a"]
+
+
+def test_modules_with_conditions_are_imported_where_the_processor_runs(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker knows a registered name because it is told the module, not because the driver knew it."""
+    (tmp_path / "conditions_of_ours.py").write_text(
+        "from purgatory.conditions import Count, register\nregister('ours', Count)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spark = TwsTester(GroupProcessor(("conditions_of_ours",)), timeMode="EventTime", eventTimeExtractor=event_ms)
+    signal = {"kind": "signal", "ts_ms": 1500, "group": "g", "key": "k"}
+    spark.test("g", rows_of(park(1000, condition="ours(1)", timeout_ms=2000), signal))
+    assert [r.outcome for r in spark.setWatermark(2000) if r.record == "outcome"] == ["completed"]
