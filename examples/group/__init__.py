@@ -5,7 +5,9 @@
 ``messages``       requests and results, plain data; :class:`GroupConfig`
 ``errors``         Kafka's error codes
 ``group``          groups and members, the table of states
-``rebalance``      from one generation to the next: everything that waits; :class:`GroupListener`
+``joining``        JoinGroup: who may join, under which id, and whether anybody has to rebalance for it
+``rebalance``      from one generation to the next: everything that waits
+``listener``       who wants to hear of it: :class:`GroupListener`
 ``waits``          the delayed operations: join, sync, heartbeat
 =================  ==========================================================================================
 
@@ -26,6 +28,7 @@ parked is noticed at once, where Kafka waits for a timeout.
 from .coordinator import GroupCoordinator
 from .errors import ErrorCode
 from .group import Group, GroupState, Member
+from .listener import GroupListener, Removal
 from .messages import (
     GroupConfig,
     GroupDescription,
@@ -37,7 +40,6 @@ from .messages import (
     SyncRequest,
     SyncResult,
 )
-from .rebalance import GroupListener, Removal
 from .waits import Parked
 
 __all__ = [

@@ -7,7 +7,6 @@ an answer may at once lead to the next request.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from purgatory import Observer, Purgatory, SystemTimer
 
 from .errors import ErrorCode
 from .group import FOLLOWS, Group, GroupState, Member
+from .listener import GroupListener, Removal
 from .messages import Answer, GroupConfig, JoinRequest, JoinResult, SyncResult
 from .waits import (
     DelayedHeartbeat,
@@ -25,34 +25,7 @@ from .waits import (
     PendingMember,
 )
 
-__all__ = ["GroupListener", "Rebalancer", "Removal"]
-
-
-class Removal(enum.Enum):
-    """Why a member is no longer one."""
-
-    LEFT = "left"
-    SESSION = "session expired"
-    REBALANCE = "did not rejoin in time"
-    SYNC = "did not sync in time"
-    GONE = "went away before it knew its id"
-    FULL = "the group is full"
-
-
-class GroupListener:
-    """Told of what happens to groups; override what is wanted.  It must not raise, nor call the coordinator."""
-
-    def state_changed(self, group: Group, before: GroupState) -> None:
-        """The group is in another state."""
-
-    def member_added(self, group: Group, member: Member) -> None:
-        """Somebody has become a member."""
-
-    def member_replaced(self, group: Group, member: Member, before: str) -> None:
-        """A static member, ``before`` its former member id, has come back under a new one."""
-
-    def member_removed(self, group: Group, member: Member, why: Removal) -> None:
-        """Somebody is no longer a member."""
+__all__ = ["Rebalancer"]
 
 
 class Rebalancer:
