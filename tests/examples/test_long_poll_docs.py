@@ -49,7 +49,7 @@ async def test_the_commands_of_the_page_print_what_it_shows() -> None:
 def test_the_code_of_the_page_is_the_code_of_the_example() -> None:
     """Block by block, up to indentation."""
     source = [line.strip() for line in (_ROOT / "examples" / "long_poll" / "app.py").read_text().splitlines()]
-    shown = [[line.strip() for line in block.splitlines()] for block in blocks("python")]
+    shown = [[line.strip() for line in block.splitlines()] for block in blocks("py")]
     assert len(shown) == 3
     for block in shown:
         assert any(source[start : start + len(block)] == block for start in range(len(source))), block
