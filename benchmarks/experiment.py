@@ -181,8 +181,9 @@ async def _perform(design: str, parameters: Parameters) -> Run:
 async def _serve(purgatory: Any, parameters: Parameters, tally: _Tally, *, bare: bool) -> tuple[float, float]:
     """Let requests arrive, and check the key of each when its latency has passed.  Seconds: CPU time, elapsed."""
     rng = random.Random(parameters.seed)
-    gaps, latencies = parameters.gaps(rng, DRAWN), parameters.latencies(rng, DRAWN)
-    all_keys = [tuple(rng.sample(range(parameters.key_space_size), parameters.keys)) for _ in range(DRAWN)]
+    drawn = min(DRAWN, parameters.num)
+    gaps, latencies = parameters.gaps(rng, drawn), parameters.latencies(rng, drawn)
+    all_keys = [tuple(rng.sample(range(parameters.key_space_size), parameters.keys)) for _ in range(drawn)]
     timeout = parameters.timeout / 1000
     coming: list[tuple[float, int, _Request]] = []
     arrived = 0
@@ -192,14 +193,14 @@ async def _serve(purgatory: Any, parameters: Parameters, tally: _Tally, *, bare:
         now = time.monotonic()
         portion = 0
         while arrived < parameters.num and arrival <= now and portion < 100:
-            latency, keys = latencies[arrived % DRAWN], all_keys[arrived % DRAWN]
+            latency, keys = latencies[arrived % drawn], all_keys[arrived % drawn]
             request = _Request(timeout, keys[0], now + latency, tally)
             purgatory.try_complete_else_watch(request, keys)
             if latency < timeout or bare:
                 heapq.heappush(coming, (now + min(latency, timeout), arrived, request))
             arrived += 1
             portion += 1
-            arrival += gaps[arrived % DRAWN]
+            arrival += gaps[arrived % drawn]
         while coming and coming[0][0] <= now:
             _, _, request = heapq.heappop(coming)
             if not bare:
