@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .model import grouped
 from .report import RESULTS, Results, load
 
 __all__ = ["draw"]
@@ -80,11 +81,12 @@ def draw(results: Results, folder: Path) -> list[Path]:
     return written
 
 
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
+def _figure(width: float, height: float, columns: int = 1, *, lines: int = 0) -> tuple[Any, Any]:
+    """A figure with one set of axes; with ``lines``, with a grid of them."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
-    return figure, figure.subplots(1, columns)
+    return figure, figure.subplots(lines, columns, squeeze=False) if lines else figure.subplots()
 
 
 # Cost against outstanding
@@ -92,41 +94,38 @@ def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
 
 def _cost(results: Results, theme: Theme) -> Any:
     curves = {
-        "asyncio call_later": (_curve(results, "asyncio call_later", theirs=True), theme.asyncio, "-"),
-        "uvloop call_later": (_curve(results, "uvloop call_later", theirs=True), theme.uvloop, "-"),
-        "heapq": (_curve(results, "heapq", theirs=True), theme.plain, "-"),
-        "purgatory, interpreted": (_ours(results, "interpreted"), theme.ours_interpreted, "-"),
-        "purgatory": (_ours(results, "compiled"), theme.ours, "-"),
+        "asyncio call_later": (_theirs(results, "asyncio call_later"), theme.asyncio),
+        "uvloop call_later": (_theirs(results, "uvloop call_later"), theme.uvloop),
+        "heapq": (_theirs(results, "heapq"), theme.plain),
+        "purgatory, interpreted": (_ours(results, "interpreted"), theme.ours_interpreted),
+        "purgatory": (_ours(results, "compiled"), theme.ours),
     }
-    if not any(points for points, _, _ in curves.values()):
+    points = [point for curve, _ in curves.values() for point in curve]
+    if not points:
         return None
     figure, axes = _figure(8.4, 4.6)
     ends: list[tuple[float, float, str, str]] = []
-    for name, (points, colour, style) in curves.items():
-        if not points:
-            continue
-        xs, ys = [x for x, _ in points], [y for _, y in points]
-        axes.plot(xs, ys, style, color=colour, marker="o", markersize=5, linewidth=2.6 if name == "purgatory" else 1.8)
-        ends.append((ys[-1], xs[-1], name, colour))
+    for name, (curve, colour) in curves.items():
+        if curve:
+            width = 2.6 if name == "purgatory" else 1.8
+            axes.plot(*zip(*curve, strict=True), color=colour, marker="o", markersize=5, linewidth=width)
+            ends.append((curve[-1][1], curve[-1][0], name, colour))
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.grid(visible=True, which="major")
     axes.minorticks_off()
-    sizes = sorted({x for points, _, _ in curves.values() for x, _ in points})
-    axes.set_xticks(sizes, [f"{size:,}".replace(",", " ") for size in sizes])
-    ticks = [tick for tick in (100, 200, 500, 1000, 2000, 5000, 10_000) if ends and tick]
+    sizes = sorted({x for x, _ in points})
+    axes.set_xticks(sizes, [grouped(size) for size in sizes])
+    ticks = (100, 200, 500, 1000, 2000, 5000, 10_000)
     axes.set_yticks(ticks, [_time(tick) for tick in ticks])
-    axes.set_ylim(
-        0.7 * min(y for p, _, _ in curves.values() for _, y in p),
-        1.4 * max(y for p, _, _ in curves.values() for _, y in p),
-    )
+    axes.set_ylim(0.7 * min(y for _, y in points), 1.4 * max(y for _, y in points))
     axes.set_xlabel("timers outstanding")
     axes.set_title("Cost of adding one timer and cancelling the oldest", loc="left", fontweight="bold")
     _label_ends(axes, ends)
     return figure
 
 
-def _curve(results: Results, peer: str, *, theirs: bool) -> list[tuple[int, float]]:
+def _theirs(results: Results, peer: str) -> list[tuple[int, float]]:
     return _points(results, "compiled", peer) or _points(results, "interpreted", peer)
 
 
@@ -229,41 +228,51 @@ def _rows(results: Results) -> list[Any]:
 
 
 def _designs(results: Results, theme: Theme) -> Any:
-    wanted = [
-        ("interpreted", "first", "first design", theme.asyncio),
-        ("interpreted", "new", "this design", theme.ours_interpreted),
-        ("compiled", "new", "this design, compiled", theme.ours),
-        ("compiled", "none", "no purgatory", theme.plain),
-    ]
-    latencies = sorted(
-        {(run["parameters"]["pct75"], run["parameters"]["pct50"]) for runs in results.runs.values() for run in runs}
-    )
+    runs = [run for each in results.runs.values() for run in each]
+    latencies = sorted({(run["parameters"]["pct75"], run["parameters"]["pct50"]) for run in runs})
     if not latencies:
         return None
-    figure, panels = _figure(10.4, 4.4, len(latencies))
-    panels = panels if len(latencies) > 1 else [panels]
-    for axes, latency in zip(panels, latencies, strict=True):
-        for kind, design, name, colour in wanted:
-            points = [
-                (run["parameters"]["rate"], run["actual_rate"])
-                for run in results.runs.get(kind, [])
-                if run["design"] == design and (run["parameters"]["pct75"], run["parameters"]["pct50"]) == latency
-            ]
-            if points:
-                axes.plot(*zip(*points, strict=True), color=colour, marker="o", markersize=5, linewidth=2, label=name)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.grid(visible=True)
-        axes.minorticks_off()
-        ticks = sorted({run["parameters"]["rate"] for runs in results.runs.values() for run in runs})
-        labels = [f"{tick / 1000:g} k" for tick in ticks]
-        axes.set_xticks(ticks, labels)
-        axes.set_yticks(ticks, labels)
-        axes.set_xlabel("requests a second, target")
-        axes.set_title(f"(pct75, pct50) = ({latency[0]:g}, {latency[1]:g}) ms", loc="left", fontweight="bold")
-    panels[0].set_ylabel("served")
-    panels[0].legend(frameon=False, loc="upper left")
+    figure, grid = _figure(5.2 * len(latencies), 7.6, len(latencies), lines=2)
+    ticks = sorted({run["parameters"]["rate"] for run in runs})
+    labels = [f"{tick / 1000:g} k" for tick in ticks]
+    for column, latency in enumerate(latencies):
+        served, spent = grid[0][column], grid[1][column]
+        for kind, design, name, colour in _lines_of(theme):
+            chosen = [run for run in results.runs.get(kind, []) if _is(run, design, latency)]
+            rates = [run["parameters"]["rate"] for run in chosen]
+            if chosen:
+                style: Any = {"color": colour, "marker": "o", "markersize": 5, "linewidth": 2, "label": name}
+                served.plot(rates, [run["actual_rate"] for run in chosen], **style)
+                spent.plot(rates, [run["cpu"] / run["parameters"]["num"] * 1e6 for run in chosen], **style)
+        for axes in (served, spent):
+            axes.set_xscale("log")
+            axes.grid(visible=True)
+            axes.minorticks_off()
+            axes.set_xticks(ticks, labels)
+        served.set_yscale("log")
+        served.minorticks_off()
+        served.set_yticks(ticks, labels)
+        served.set_title(f"(pct75, pct50) = ({latency[0]:g}, {latency[1]:g}) ms", loc="left", fontweight="bold")
+        spent.set_ylim(bottom=0)
+        spent.set_xlabel("requests a second, target")
+    grid[0][0].set_ylabel("requests a second, served")
+    grid[1][0].set_ylabel("CPU time per request, µs")
+    grid[0][0].legend(frameon=False, loc="upper left", labelcolor=theme.text)
     return figure
+
+
+def _lines_of(theme: Theme) -> list[tuple[str, str, str, str]]:
+    return [
+        ("interpreted", "first", "first design", theme.asyncio),
+        ("interpreted", "new", "this design, interpreted", theme.ours_interpreted),
+        ("compiled", "new", "this design", theme.ours),
+        ("compiled", "none", "no purgatory", theme.plain),
+    ]
+
+
+def _is(run: dict[str, Any], design: str, latency: tuple[float, float]) -> bool:
+    given = run["parameters"]
+    return run["design"] == design and (given["pct75"], given["pct50"]) == latency
 
 
 def main(arguments: list[str] | None = None) -> int:

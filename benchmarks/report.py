@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .__main__ import SECTIONS
 from .model import Row, grouped, number, number_of
 
 __all__ = ["RESULTS", "Results", "fill", "load"]
@@ -99,12 +100,16 @@ def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1
 def _machine(results: Results) -> str:
     names = list(dict.fromkeys(name for machine in results.machines.values() for name in machine))
     kinds = list(results.machines)
+    if not kinds:
+        return "Not measured yet."
     lines = [[name, *(results.machines[kind].get(name, "") for kind in kinds)] for name in names if name != "core"]
     return _markdown(["", *kinds], lines, left=1 + len(kinds))
 
 
 def _budgets(results: Results) -> str:
     lines = []
+    if not results.rows:
+        return "Not measured yet."
     for section, what, peer in results.keys(lambda row: row.budget is not None):
         beside = f", beside {peer}" if peer else ""
         cells = [f"{what}{beside}"]
@@ -125,9 +130,11 @@ def _budgets(results: Results) -> str:
 
 
 def _section(results: Results, section: str) -> str:
+    if section not in SECTIONS:
+        raise ValueError(f"there is no section {section!r}")
     keys = results.keys(lambda row: row.section == section)
-    if results.rows and not keys:
-        raise ValueError(f"no figures were saved for {section!r}")
+    if not keys:
+        return f"Not measured yet: `python -m benchmarks {section} --json ...`."
     lines = []
     for key in keys:
         rows = [results.row(kind, key) for kind in KINDS]
@@ -149,6 +156,8 @@ def _ours(row: Row | None) -> list[str]:
 
 def _experiment(results: Results) -> str:
     lines = []
+    if not results.runs:
+        return "Not measured yet: `python -m benchmarks.experiment --sweep --json ...`."
     for kind, runs in results.runs.items():
         for run in runs:
             if kind == "interpreted" and run["design"] == "none":

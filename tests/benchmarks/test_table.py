@@ -13,7 +13,7 @@ from benchmarks.report import main as report
 
 
 def _row(ours: float = 2.0, ratio: float | None = None, budget: Budget | None = None) -> Row:
-    return Row("section", "what", "ms", ours, "peer", 10.0, ratio, budget=budget)
+    return Row("stall", "what", "ms", ours, "peer", 10.0, ratio, budget=budget)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ PAGE = "# Title\n\n<!-- figures: {name} -->\nold\n<!-- end of figures -->\n\ntex
 def test_figures_reach_the_page(tmp_path: Path) -> None:
     """What stands between the marks is replaced by what was saved, and nothing else is touched."""
     _save(tmp_path)
-    filled = fill(PAGE.format(name="section"), load(tmp_path))
+    filled = fill(PAGE.format(name="stall"), load(tmp_path))
     assert "| what | peer | 10.0 ms | 2.00 ms | 5.00x |  |  |" in filled
     assert "old" not in filled
     assert filled.startswith("# Title\n")
@@ -164,3 +164,4 @@ def test_a_name_without_figures_is_an_error(tmp_path: Path) -> None:
     _save(tmp_path)
     with pytest.raises(ValueError, match="'nonsense'"):
         fill(PAGE.format(name="nonsense"), load(tmp_path))
+    assert "Not measured yet" in fill(PAGE.format(name="memory"), load(tmp_path))
