@@ -206,7 +206,7 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
     for contender in contenders.values():
         loop.run_until_complete(contender.close())
     floor = samples.pop(FLOOR)
-    whole = compare(SECTION, f"park, await and complete, {kind}", "ns", {OURS: samples[OURS], FLOOR: floor})
+    whole = compare(SECTION, f"park + await, {kind}", "ns", {OURS: samples[OURS], FLOOR: floor})
     for row in whole:
         row.note = "above the floor: the cost less that of a bare future in the same round"
     yield from whole
@@ -214,4 +214,4 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
         name: [max(cost - least, 1.0) for cost, least in zip(costs, floor, strict=True)]
         for name, costs in samples.items()
     }
-    yield from compare(SECTION, f"the same above the floor, {kind}", "ns", above, budgets=_BUDGETS)
+    yield from compare(SECTION, f"park + await above the floor, {kind}", "ns", above, budgets=_BUDGETS)
