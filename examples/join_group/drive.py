@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -21,9 +21,12 @@ from .simulation import Simulation
 from .turns import TurnMeter
 
 if TYPE_CHECKING:
+    from examples.web import Page
     from purgatory.journal import Journal
 
-__all__ = ["drive", "open_journal"]
+__all__ = ["drive", "open_journal", "open_page"]
+
+_Look = Callable[[], None]
 
 _FRAME = 0.1  # real seconds between two looks at it
 _PLAIN_FRAME = 2.0
@@ -39,6 +42,15 @@ def open_journal(order: Order, clock: MonotonicClock | VirtualClock) -> Journal 
     return Journal(order.journal, clock=clock, key_text=_key_text)
 
 
+def open_page(order: Order) -> Page | None:
+    """The live page that is asked for, not yet served."""
+    if order.web_port is None:
+        return None
+    from examples.web import Page  # not loaded where nobody asks for it
+
+    return Page(order.web_port)
+
+
 def _key_text(key: Hashable) -> str:
     return "/".join(key) if isinstance(key, tuple) else str(key)
 
@@ -49,7 +61,11 @@ async def drive(order: Order, meter: TurnMeter, console: Console) -> Simulation:
     journal = open_journal(order, clock)
     observers: Sequence[Any] = () if journal is None else (journal,)
     simulation = Simulation(order.scenario, clock=clock, observers=observers)
+    page = open_page(order)
     async with contextlib.AsyncExitStack() as stack:
+        if page is not None:
+            stack.enter_context(page)
+            console.print(f"live page: {page.url}", soft_wrap=True)
         if journal is not None:
             await stack.enter_async_context(journal)
         await stack.enter_async_context(simulation.running())
@@ -60,12 +76,13 @@ async def drive(order: Order, meter: TurnMeter, console: Console) -> Simulation:
         gc.freeze()
         gc.set_threshold(20_000, *thresholds[1:])
         meter.begin()
+        watch = stack.enter_context(_watched(page, order, simulation, meter))
         began, began_busy = time.perf_counter(), time.process_time()
         try:
             if console.is_terminal:
-                await _paint(order, simulation, meter, console)
+                await _paint(order, simulation, meter, console, watch)
             else:
-                await _print(order, simulation, meter, console)
+                await _print(order, simulation, meter, console, watch)
         finally:
             gc.set_threshold(*thresholds)
             gc.unfreeze()
@@ -80,13 +97,41 @@ async def drive(order: Order, meter: TurnMeter, console: Console) -> Simulation:
     return simulation
 
 
-async def _paint(order: Order, simulation: Simulation, meter: TurnMeter, console: Console) -> None:
+@contextlib.contextmanager
+def _watched(page: Page | None, order: Order, simulation: Simulation, meter: TurnMeter) -> Iterator[_Look]:
+    """What to call now and then for the live page, if there is one; it is shown the end, too."""
+    if page is None:
+        yield lambda: None
+        return
+    from examples.web import Scene
+
+    scene = Scene(
+        "Join-group simulation",
+        simulation.timer,
+        simulation.coordinator.purgatories,
+        groups=simulation.coordinator.groups,
+        meter=meter,
+        until=order.scenario.duration,
+        speed=1.0 if order.real_time else order.speed,
+    )
+    try:
+        yield lambda: page.look(scene)
+    finally:
+        page.last_look(scene)
+
+
+async def _paint(order: Order, simulation: Simulation, meter: TurnMeter, console: Console, watch: _Look) -> None:
     """Run, with a live view on the terminal."""
     with Live(live(simulation, simulation.view()), console=console, auto_refresh=False, transient=True) as screen:
-        await _run(order, simulation, meter, lambda: screen.update(live(simulation, simulation.view()), refresh=True))
+
+        def look() -> None:
+            screen.update(live(simulation, simulation.view()), refresh=True)
+            watch()
+
+        await _run(order, simulation, meter, look)
 
 
-async def _print(order: Order, simulation: Simulation, meter: TurnMeter, console: Console) -> None:
+async def _print(order: Order, simulation: Simulation, meter: TurnMeter, console: Console, watch: _Look) -> None:
     """Run, with a line now and then."""
     shown = time.perf_counter()
 
@@ -95,11 +140,12 @@ async def _print(order: Order, simulation: Simulation, meter: TurnMeter, console
         if time.perf_counter() - shown >= _PLAIN_FRAME:
             shown = time.perf_counter()
             console.print(plain_line(simulation.view()), soft_wrap=True)
+        watch()
 
     await _run(order, simulation, meter, look)
 
 
-async def _run(order: Order, simulation: Simulation, meter: TurnMeter, look: Callable[[], None]) -> None:
+async def _run(order: Order, simulation: Simulation, meter: TurnMeter, look: _Look) -> None:
     """Move the clock in steps to the end, looking after each, and no faster than is asked for."""
     duration = order.scenario.duration
     speed = 1.0 if order.real_time else order.speed

@@ -24,6 +24,7 @@ class TurnMeter:
     def __init__(self) -> None:
         self.longest = 0.0
         self.turns = 0
+        self._lap = 0.0
         self._began: float | None = None
         self._left_out = 0.0
         self._probe: asyncio.TimerHandle | None = None
@@ -50,11 +51,19 @@ class TurnMeter:
     def begin(self) -> None:
         """Forget what was measured so far."""
         self.longest = 0.0
+        self._lap = 0.0
         self.turns = 0
+
+    def lap(self) -> float:
+        """The longest turn since this was last asked."""
+        lap, self._lap = self._lap, 0.0
+        return lap
 
     def over(self, began: float) -> None:
         """A turn that began at ``began`` is over."""
-        self.longest = max(self.longest, time.perf_counter() - began - self._left_out)
+        turn = time.perf_counter() - began - self._left_out
+        self.longest = max(self.longest, turn)
+        self._lap = max(self._lap, turn)
         self._left_out = 0.0
         self.turns += 1
 
@@ -62,6 +71,7 @@ class TurnMeter:
         late = loop.time() - due - self._left_out
         self._left_out = 0.0
         self.longest = max(self.longest, late)
+        self._lap = max(self._lap, late)
         self.turns += 1
         self._probe = loop.call_later(_PROBE_INTERVAL, self._watch, loop, loop.time() + _PROBE_INTERVAL)
 
