@@ -21,7 +21,18 @@ class Hearing:
     out, and where nobody hears an event, none is made.
     """
 
-    __slots__ = ("_contained", "_leaving", "_ledgers", "_tell", "anybody", "name", "on_error")
+    __slots__ = (
+        "_contained",
+        "_leaving",
+        "_ledgers",
+        "_left_id",
+        "_left_keys",
+        "_left_ms",
+        "_tell",
+        "anybody",
+        "name",
+        "on_error",
+    )
 
     def __init__(
         self,
@@ -37,6 +48,10 @@ class Hearing:
         self.on_error = on_error
         self._tell: list[list[tuple[object, _Tell]]] = [[], [], [], [], []]
         self._ledgers: list[Ledger] = []
+        # The operation that is between leaving its keys and its end; those in whose callbacks it ends, in the dict.
+        self._left_id: int = 0
+        self._left_keys: tuple[Hashable, ...] = ()
+        self._left_ms: int = 0
         self._leaving: dict[int, tuple[tuple[Hashable, ...], int]] = {}
         for observer in observers:
             self._attach(observer)
@@ -62,23 +77,36 @@ class Hearing:
         assert watch is not None
         keys = (watch.key,) if watch.sibling is None else operation.keys
         parked_ms = operation._parked_ms
-        self._leaving[operation._op_id] = (keys, max(parked_ms, now_ms))
+        left_ms = max(parked_ms, now_ms)
+        if self._left_id == 0:
+            self._left_id = operation._op_id
+            self._left_keys = keys
+            self._left_ms = left_ms
+        else:
+            self._leaving[operation._op_id] = (keys, left_ms)
 
     def ended(self, operation: DelayedOperation[Any]) -> None:
         """The operation has its outcome."""
-        left = self._leaving.pop(operation._op_id, None)
+        keys: tuple[Hashable, ...] = ()
+        finished_ms = operation._parked_ms
+        was_parked = True
+        if self._left_id == operation._op_id:
+            keys = self._left_keys
+            finished_ms = self._left_ms
+            self._left_id = 0
+            self._left_keys = ()
+        else:
+            left = self._leaving.pop(operation._op_id, None)
+            if left is None:
+                was_parked = False
+            else:
+                keys, finished_ms = left
         heard = bool(self._tell[operation._state])
         if not heard and not self._ledgers:
             return
-        keys: tuple[Hashable, ...] = ()
-        finished_ms = operation._parked_ms
         deadline_ms: int | None = None
-        if left is not None:
-            keys, finished_ms = left
-            if operation.delay_ms >= 0:
-                deadline_ms = operation._expiration_ms
-        elif operation.delay_ms >= 0:
-            deadline_ms = operation._parked_ms + operation.delay_ms
+        if operation.delay_ms >= 0:
+            deadline_ms = operation._expiration_ms if was_parked else operation._parked_ms + operation.delay_ms
         if self._ledgers:
             self._note(operation, keys, deadline_ms, finished_ms)
         if heard:
@@ -154,3 +182,5 @@ class Hearing:
         self.anybody = any(self._tell) or bool(self._ledgers)
         if not self.anybody:
             self._leaving.clear()
+            self._left_id = 0
+            self._left_keys = ()
