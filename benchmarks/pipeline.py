@@ -124,7 +124,7 @@ def show(figures: list[dict[str, float]]) -> None:
             seconds = figure[f"{name}_s"]
             cells += [f"{seconds:.1f}", f"{figure['rows'] / seconds:,.0f}", f"{figure[f'{name}_mb']:,.0f}"]
         table.add_row(*cells, "yes" if figure["same"] else "NO")
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 def _run(command: list[str]) -> tuple[float, float]:
@@ -177,7 +177,8 @@ def _same(spark_out: Path, duck_out: Path) -> bool:
     peaks: dict[object, int] = {}
     for purgatory, peak in rows(duck_out, "occupancy", "purgatory", "peak"):
         peaks[purgatory] = max(peaks.get(purgatory, 0), int(float(str(peak))))
-    return dict(rows(spark_out, "peaks", "purgatory", "peak")) == peaks
+    found = pq.read_table(spark_out / "peaks.parquet").to_pylist()
+    return {row["purgatory"]: row["peak"] for row in found} == peaks
 
 
 if __name__ == "__main__":

@@ -10,11 +10,15 @@ import pytest
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A session for this machine, as the commands make it, with one partition after a shuffle."""
+    """A session for this machine, as the commands make it, with one partition after a shuffle.
+
+    The JVM compiles quickly instead of well: a test run is over before the better code pays.
+    """
     pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
     from purgatory.pipeline.session import spark_session
 
-    with spark_session("local[2]", {"spark.sql.shuffle.partitions": "1"}) as session:
+    settings = {"spark.sql.shuffle.partitions": "1", "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+    with spark_session("local[2]", settings) as session:
         yield session
 
 
