@@ -1,7 +1,7 @@
 "use strict";
-// The page has no state but the newest frame and a minute of rates; everything else is drawn from those.
+// The page has no state but the newest frame and half a minute of rates; everything else is drawn from those.
 
-const HISTORY = 240; // points of a rate's line
+const HISTORY = 150; // points of a rate's line
 const SILENT_MS = 5000; // open, and yet nothing comes: the loop that is looked at is busy
 const RETRY_MS = 1500;
 const COUNT = new Intl.NumberFormat("en-GB");

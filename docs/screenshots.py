@@ -1,0 +1,48 @@
+"""Takes the pictures of the live page: ``python docs/screenshots.py``.
+
+It needs what the browser tests need: playwright, Chromium, and Pillow to make the files small.
+"""
+
+import io
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+IMAGES = Path(__file__).parent / "images"
+COMMAND = [sys.executable, "-m", "examples.join_group", "--web", "--port", "0", "--plain", "--crash-rate", "3"]
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+PICTURES = {"light": ("light", 1200, 900), "dark": ("dark", 1200, 900), "phone": ("light", 390, 844)}
+LATER = "() => frame !== null && frame.now > 180 && lines.get('join').length > 60"
+
+
+def main() -> None:
+    """Start a simulation, look at it from a desk and from a phone, and keep what was seen."""
+    with (
+        subprocess.Popen(COMMAND, cwd=IMAGES.parent.parent, stdout=subprocess.PIPE, text=True) as simulation,
+        sync_playwright() as playwright,
+    ):
+        assert simulation.stdout is not None
+        url = simulation.stdout.readline().removeprefix("live page: ").strip()
+        chromium = shutil.which("chromium") or "chromium"
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        for name, (scheme, width, height) in PICTURES.items():
+            page = browser.new_page(
+                color_scheme="dark" if scheme == "dark" else "light", viewport={"width": width, "height": height}
+            )
+            page.goto(url)
+            page.wait_for_function(LATER, timeout=90_000)
+            taken = Image.open(io.BytesIO(page.screenshot(full_page=name != "phone")))
+            path = IMAGES / f"live-page-{name}.png"
+            taken.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
+            print(f"{path.name}: {path.stat().st_size // 1024} KiB")
+            page.close()
+        browser.close()
+        simulation.terminate()
+
+
+if __name__ == "__main__":
+    main()
