@@ -53,6 +53,8 @@ class Feed:
                     yield self._newest
                 elif not self.closed:
                     yield None
+            if self._number != seen:
+                yield self._newest  # the last one
         finally:
             self.watchers -= 1
 
