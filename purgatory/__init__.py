@@ -7,7 +7,8 @@ The rooms, from the ground up; each floor imports only what is below it:
 ==========================================  =====================================================================
 ``compiled errors events units histogram``  plain data and arithmetic
 ``timer/task timer/wheel timer/system``     tasks, buckets, wheels: a timer that is told the time
-``operation watch thresholds watchers``     operations, and the lists in which they wait
+``operation delayed``                       operations
+``watch thresholds watchers``               the lists in which they wait
 ``books ledger hearing``                    counting, and telling who listens
 ``clock timekeeper desk room``              the same with a clock at hand: all that happens without waiting
 ``rounds dump``                             checking later, and looking in
@@ -22,12 +23,12 @@ The rooms, from the ground up; each floor imports only what is below it:
 from . import operation
 from .clock import Clock
 from .compiled import is_compiled, refuse_stale
+from .delayed import DelayedOperation
 from .errors import OperationCancelled, PurgatoryClosed, PurgatoryError, PurgatoryFull
 from .events import Event, Observer, Outcome, Quantiles, Statistics
 from .futures import DelayedFuture
 from .levels import ThresholdPurgatory
 from .lobby import when_all
-from .operation import DelayedOperation
 from .purgatory import Purgatory
 from .reaper import SystemTimer
 from .timer.task import TimerTask, TimerTaskList

@@ -34,7 +34,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from .operation import DelayedOperation
+from .delayed import DelayedOperation
 from .room import Room
 from .watch import WatchRoot
 from .watchers import Walk

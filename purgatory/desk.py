@@ -40,8 +40,8 @@ from .operation import (
     EXPIRED,
     FAILED,
     PENDING,
-    DelayedOperation,
     Holder,
+    Operation,
     end,
     fail,
     finish,
@@ -64,7 +64,7 @@ class Floor:
 
     __slots__ = ()
 
-    def report(self, error: BaseException, operation: DelayedOperation[Any]) -> None:
+    def report(self, error: BaseException, operation: Operation) -> None:
         """An operation failed and nobody waits for it."""
         raise NotImplementedError
 
@@ -130,13 +130,13 @@ class Desk(Holder):
         self._max_parked_per_key: i64 = _limit("max_parked_per_key", max_parked_per_key)
         self._limited: bool = max_parked is not None or max_parked_per_key is not None
         self._hearing: Hearing = Hearing(name, observers, contained, self._observer_failed)
-        self._trying: DelayedOperation[Any] | None = None
+        self._trying: Operation | None = None
         self._queue: deque[tuple[Hashable, Any]] = deque()
         self._last_id: i64 = 0
 
     # Parking
 
-    def hand_over(self, operation: DelayedOperation[Any], keys: Iterable[Hashable]) -> bool:
+    def hand_over(self, operation: Operation, keys: Iterable[Hashable]) -> bool:
         """See :meth:`Room.try_complete_else_watch`."""
         self.check_open()
         many: tuple[Hashable, ...] = ()
@@ -200,7 +200,7 @@ class Desk(Holder):
 
     def park(self, operation: Any, keys: Iterable[Hashable]) -> Any:
         """Hand the operation over for somebody who waits; return the future to wait for, or None if it has ended."""
-        if not isinstance(operation, DelayedOperation):
+        if not isinstance(operation, Operation):
             raise TypeError(f"operation is a DelayedOperation, not {operation!r}")
         self.hand_over(operation, keys)
         if operation._watch is None:
@@ -219,7 +219,7 @@ class Desk(Holder):
         if self.timer.closed:
             raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed")
 
-    def _first_try(self, operation: DelayedOperation[Any]) -> None:
+    def _first_try(self, operation: Operation) -> None:
         try:
             tried: Any = operation  # an override may return anything that is true or false
             if tried.try_complete():
@@ -250,7 +250,7 @@ class Desk(Holder):
                     key=key,
                 )
 
-    def _watch_many(self, operation: DelayedOperation[Any], keys: tuple[Hashable, ...]) -> None:
+    def _watch_many(self, operation: Operation, keys: tuple[Hashable, ...]) -> None:
         watchers = self.watchers
         for key in keys:
             watch = Watch(key, operation)
@@ -259,7 +259,7 @@ class Desk(Holder):
                 operation._watch = watch
                 self.books.watched += 1
 
-    def _watch_ranked(self, operation: DelayedOperation[Any], thresholds: dict[Hashable, Any]) -> None:
+    def _watch_ranked(self, operation: Operation, thresholds: dict[Hashable, Any]) -> None:
         for key, threshold in thresholds.items():
             watch = ThresholdWatch(key, operation, threshold)
             self.watchers.add_ranked(watch)
@@ -267,7 +267,7 @@ class Desk(Holder):
             operation._watch = watch
             self.books.watched += 1
 
-    def _parked(self, operation: DelayedOperation[Any]) -> None:
+    def _parked(self, operation: Operation) -> None:
         books = self.books
         books.parked += 1
         delay_ms = operation.delay_ms
@@ -287,7 +287,7 @@ class Desk(Holder):
             end(operation, CANCELLED, None)  # an interrupt, or a clock that fails: nobody will wait for it
             raise
 
-    def _hand_back(self, operation: DelayedOperation[Any]) -> None:
+    def _hand_back(self, operation: Operation) -> None:
         """The operation, still PENDING, could not be parked: leave no trace of it."""
         watch = operation._watch
         operation._watch = None
@@ -340,7 +340,7 @@ class Desk(Holder):
     def _check_ranked(self, root: WatchRoot, value: Any, newest: i64) -> i64:
         """Try those who gave no threshold and those whose threshold is reached, in the order of arrival."""
         walk = Walk(root, newest)
-        reached: list[DelayedOperation[Any]] = []
+        reached: list[Operation] = []
         if value is not None:
             assert root.ranks is not None
             reached = root.ranks.reached(value)
@@ -360,7 +360,7 @@ class Desk(Holder):
             following = walk.next()
         return done
 
-    def _try(self, operation: DelayedOperation[Any]) -> bool:
+    def _try(self, operation: Operation) -> bool:
         """Try one parked operation.  True iff it is completed now."""
         self._trying = operation
         tried: Any = operation  # an override may return anything that is true or false
@@ -404,7 +404,7 @@ class Desk(Holder):
 
     # What an operation asks of its holder
 
-    def release(self, operation: DelayedOperation[Any]) -> None:
+    def release(self, operation: Operation) -> None:
         if operation._list is not None:
             TimerTask.cancel(operation)
         watch = operation._watch
@@ -427,7 +427,7 @@ class Desk(Holder):
         if books.parked == 0 and self.closed:
             self._floor.emptied()
 
-    def _take_out(self, watch: Watch, operation: DelayedOperation[Any]) -> None:
+    def _take_out(self, watch: Watch, operation: Operation) -> None:
         """Take the watch out.  A key that raises by now is reported, and does not keep its operation from ending."""
         self.books.watched -= 1
         try:
@@ -436,7 +436,7 @@ class Desk(Holder):
             self.watchers.lose(watch)
             self._floor.report(error, operation)
 
-    def ended(self, operation: DelayedOperation[Any]) -> None:
+    def ended(self, operation: Operation) -> None:
         self.books.count(operation._state)
         if self._hearing.anybody:
             self._hearing.ended(operation)
@@ -474,13 +474,13 @@ class Desk(Holder):
     def contains(self, error: BaseException) -> bool:
         return isinstance(error, self._contained)
 
-    def report(self, error: BaseException, operation: DelayedOperation[Any]) -> None:
+    def report(self, error: BaseException, operation: Operation) -> None:
         self._floor.report(error, operation)
 
-    def is_trying(self, operation: DelayedOperation[Any]) -> bool:
+    def is_trying(self, operation: Operation) -> bool:
         return self._trying is operation
 
-    def extend(self, operation: DelayedOperation[Any], delay_ms: int) -> None:
+    def extend(self, operation: Operation, delay_ms: int) -> None:
         if operation._watch is None:  # in its first try: it is put on the timer when it is parked
             operation.delay_ms = delay_ms
             operation._expiration_ms = NOT_QUEUED if delay_ms < 0 else ceil_now(self.clock) + delay_ms
@@ -506,7 +506,7 @@ class Desk(Holder):
         if due_ms < self.timer.alarm_ms:
             self.timer.earlier(due_ms)
 
-    def parked_event(self, operation: DelayedOperation[Any]) -> Event:
+    def parked_event(self, operation: Operation) -> Event:
         """How an observer is told of an operation that waits."""
         return self._hearing.parked_event(operation)
 

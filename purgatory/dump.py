@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from .desk import Desk
-from .operation import DelayedOperation
+from .operation import Operation
 from .thresholds import ThresholdWatch
 
 __all__ = ["Dump", "dump"]
@@ -65,7 +65,7 @@ def dump(desk: Desk, limit: int | None) -> Dump:
     )
 
 
-def _entry(operation: DelayedOperation[Any], now_ms: int) -> dict[str, Any]:
+def _entry(operation: Operation, now_ms: int) -> dict[str, Any]:
     since_ms = operation._parked_ms
     until_ms = None if operation.delay_ms < 0 else operation._expiration_ms
     return {
@@ -81,7 +81,7 @@ def _entry(operation: DelayedOperation[Any], now_ms: int) -> dict[str, Any]:
     }
 
 
-def _keys(operation: DelayedOperation[Any]) -> list[dict[str, Any]]:
+def _keys(operation: Operation) -> list[dict[str, Any]]:
     keys: list[dict[str, Any]] = []
     watch = operation._watch
     while watch is not None:
@@ -112,5 +112,5 @@ def _row(operation: dict[str, Any]) -> tuple[str, ...]:
     return str(operation["op_id"]), operation["kind"], ", ".join(keys), f"{operation['waited']:.3f} s", left
 
 
-def _op_id(operation: DelayedOperation[Any]) -> int:
+def _op_id(operation: Operation) -> int:
     return operation._op_id

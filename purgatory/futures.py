@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeVar
 
-from .operation import DelayedOperation
+from .delayed import DelayedOperation
 from .room import Room
 
 __all__ = ["DelayedFuture", "WhenAll", "wait_for_all"]

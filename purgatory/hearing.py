@@ -5,7 +5,7 @@ from typing import Any
 
 from .events import Event, Outcome
 from .ledger import Ledger
-from .operation import FAILED, PENDING, DelayedOperation
+from .operation import FAILED, PENDING, Operation
 
 __all__ = ["Hearing"]
 
@@ -57,13 +57,13 @@ class Hearing:
             self._attach(observer)
         self.anybody: bool = any(self._tell) or bool(self._ledgers)
 
-    def parked(self, operation: DelayedOperation[Any]) -> None:
+    def parked(self, operation: Operation) -> None:
         """The operation waits from now on."""
         if self._tell[0]:
             deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
             self._send(operation, 0, operation.keys, deadline_ms, None)
 
-    def parked_event(self, operation: DelayedOperation[Any]) -> Event:
+    def parked_event(self, operation: Operation) -> Event:
         """The event that says: this operation, which is parked, waits."""
         deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
         keys, parked_ms = operation.keys, operation._parked_ms
@@ -71,7 +71,7 @@ class Hearing:
             operation, self.name, operation._op_id, keys, parked_ms, deadline_ms, None, _OUTCOMES[PENDING], None
         )
 
-    def leaving(self, operation: DelayedOperation[Any], now_ms: int) -> None:
+    def leaving(self, operation: Operation, now_ms: int) -> None:
         """The operation is about to leave its keys: the event that follows, after its callback, will name them."""
         watch = operation._watch
         assert watch is not None
@@ -85,7 +85,7 @@ class Hearing:
         else:
             self._leaving[operation._op_id] = (keys, left_ms)
 
-    def ended(self, operation: DelayedOperation[Any]) -> None:
+    def ended(self, operation: Operation) -> None:
         """The operation has its outcome."""
         keys: tuple[Hashable, ...] = ()
         finished_ms = operation._parked_ms
@@ -113,7 +113,7 @@ class Hearing:
             self._send(operation, operation._state, keys, deadline_ms, finished_ms)
 
     def _note(
-        self, operation: DelayedOperation[Any], keys: tuple[Hashable, ...], deadline_ms: int | None, finished_ms: int
+        self, operation: Operation, keys: tuple[Hashable, ...], deadline_ms: int | None, finished_ms: int
     ) -> None:
         for ledger in self._ledgers:
             try:
@@ -135,7 +135,7 @@ class Hearing:
 
     def _send(
         self,
-        operation: DelayedOperation[Any],
+        operation: Operation,
         state: int,
         keys: tuple[Hashable, ...],
         deadline_ms: int | None,

@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from .clock import Clock
+from .delayed import DelayedOperation
 from .dump import Dump
 from .events import Observer, Statistics
 from .ledger import Ledger
-from .operation import FAILED, DelayedOperation, end
+from .operation import FAILED, end
 from .purgatory import Purgatory
 from .reaper import SystemTimer
 from .thresholds import check_value

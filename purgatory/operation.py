@@ -32,7 +32,7 @@ b)  *Completed, then cancelled.*  The outcome stands.  The task still gets its C
 """
 
 from collections.abc import Callable, Generator, Hashable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -50,17 +50,15 @@ __all__ = [
     "FAILED",
     "FOREVER_MS",
     "PENDING",
-    "DelayedOperation",
     "Ending",
     "Holder",
+    "Operation",
     "end",
     "fail",
     "finish",
     "new_waiter",
     "set_running_loop",
 ]
-
-T = TypeVar("T")
 
 PENDING: Final = 0
 COMPLETED: Final = 1
@@ -129,11 +127,11 @@ class Holder:
 
     __slots__ = ()
 
-    def release(self, operation: "DelayedOperation[Any]") -> None:
+    def release(self, operation: "Operation") -> None:
         """Take it off the timer and off every watch list, and out of the gauges."""
         raise NotImplementedError
 
-    def ended(self, operation: "DelayedOperation[Any]") -> None:
+    def ended(self, operation: "Operation") -> None:
         """It has its outcome: count it, and tell the observers."""
         raise NotImplementedError
 
@@ -149,35 +147,25 @@ class Holder:
         """Whether the exception is an operation's own failure, as against an order to the whole program."""
         raise NotImplementedError
 
-    def report(self, error: BaseException, operation: "DelayedOperation[Any]") -> None:
+    def report(self, error: BaseException, operation: "Operation") -> None:
         """An operation failed and nobody waits for it."""
         raise NotImplementedError
 
-    def is_trying(self, operation: "DelayedOperation[Any]") -> bool:
+    def is_trying(self, operation: "Operation") -> bool:
         """Whether the operation is being tried by a check, not by the caller who hands it over."""
         raise NotImplementedError
 
-    def extend(self, operation: "DelayedOperation[Any]", delay_ms: int) -> None:
+    def extend(self, operation: "Operation", delay_ms: int) -> None:
         """Move its deadline."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class DelayedOperation(TimerTask, Generic[T]):
-    """A request that waits until its condition holds or its deadline passes.
+class Operation(TimerTask):
+    """What is compiled of :class:`DelayedOperation`, which see: everything but the type of its result.
 
-    **Usage.**  Subclass it; override :meth:`try_complete` to say whether the condition holds, and :meth:`on_complete`
-    to make the result.  Hand it to :meth:`Purgatory.park`, or to :meth:`Purgatory.try_complete_else_watch` and await it
-    or not.  Whoever changes the state that a condition looks at calls :meth:`Purgatory.check_and_complete` with the
-    key.
-
-    **Implementation.**  The operation is its own timer entry.  It holds one :class:`Watch` per key.
-
-    **Cancellation safety.**  Any number of tasks may await an operation, and cancelling one of them does not touch it.
-    A task in :meth:`Purgatory.park` owns its operation: cancelling the task withdraws it.
-
-    ``timeout``: seconds from the moment it is handed over, rounded up to a millisecond and to the timer's tick; None:
-    no deadline.  ValueError if negative, NaN or infinite; TypeError if it is no number.
+    A class that the compiler derives from ``Generic`` gets places for weak references that it never clears, so the
+    generic class is an interpreted one on top of this.
     """
 
     __slots__ = ("_awaiters", "_holder", "_op_id", "_parked_ms", "_parker", "_state", "_value", "_watch")
@@ -202,9 +190,9 @@ class DelayedOperation(TimerTask, Generic[T]):
         """
         raise NotImplementedError(f"{type(self).__name__} does not say when it is complete: override try_complete()")
 
-    def on_complete(self) -> T:
+    def on_complete(self) -> Any:
         """Make the result.  Called exactly once, on completion and on expiry (see :attr:`expired`)."""
-        return None  # type: ignore[return-value]
+        return None
 
     def on_expiration(self) -> None:
         """Called after :meth:`on_complete`, only on expiry.  What it raises is reported; the outcome stands."""
@@ -283,19 +271,19 @@ class DelayedOperation(TimerTask, Generic[T]):
         keys.reverse()
         return tuple(keys)
 
-    def result(self) -> T:
+    def result(self) -> Any:
         """What :meth:`on_complete` returned.
 
         Raises the exception of a FAILED operation, :class:`OperationCancelled` for a CANCELLED one, and
         :class:`PurgatoryError` while it is PENDING.
         """
         if self._state == COMPLETED or self._state == EXPIRED:
-            return self._value  # type: ignore[no-any-return]
+            return self._value
         if self._state == PENDING:
             raise PurgatoryError(f"{self!r} has no result yet")
         raise _exception(self)
 
-    def __await__(self) -> Generator[Any, None, T]:
+    def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the end; the value of :meth:`on_complete`, or the exception that :meth:`result` would raise."""
         waiter = new_waiter()
         if self._state != PENDING:
@@ -324,7 +312,7 @@ class DelayedOperation(TimerTask, Generic[T]):
 # How an operation ends, as functions: the compiler calls a function without asking whether a subclass has another.
 
 
-def finish(operation: DelayedOperation[Any], state: i64, contained: bool) -> bool:
+def finish(operation: Operation, state: i64, contained: bool) -> bool:
     """Complete or expire the operation.  True iff this call did.
 
     ``contained``: an exception from ``on_complete`` is the operation's own affair (a check or an expiry); else it
@@ -352,7 +340,7 @@ def finish(operation: DelayedOperation[Any], state: i64, contained: bool) -> boo
     return operation._state != FAILED
 
 
-def _complete(operation: DelayedOperation[Any], holder: Holder | None, contained: bool) -> None:
+def _complete(operation: Operation, holder: Holder | None, contained: bool) -> None:
     expired = operation._state == EXPIRED
     try:
         operation._value = operation.on_complete()
@@ -376,7 +364,7 @@ def _complete(operation: DelayedOperation[Any], holder: Holder | None, contained
             holder.report(error, operation)
 
 
-def end(operation: DelayedOperation[Any], state: i64, error: BaseException | None) -> bool:
+def end(operation: Operation, state: i64, error: BaseException | None) -> bool:
     """Cancel or fail the operation, without a callback.  True iff this call did."""
     if operation._state != PENDING:
         return False
@@ -389,19 +377,19 @@ def end(operation: DelayedOperation[Any], state: i64, error: BaseException | Non
     return True
 
 
-def fail(operation: DelayedOperation[Any], error: BaseException) -> bool:
+def fail(operation: Operation, error: BaseException) -> bool:
     """The operation raised while it was tried.  True iff somebody waited and was told."""
     waits = _someone_waits(operation)
     return end(operation, FAILED, error) and waits
 
 
-def _someone_waits(operation: DelayedOperation[Any]) -> bool:
+def _someone_waits(operation: Operation) -> bool:
     if operation._parker is not None and not operation._parker.done():
         return True
     return operation._awaiters is not None and not all([waiter.done() for waiter in operation._awaiters])
 
 
-def _settle(operation: DelayedOperation[Any], holder: Holder | None) -> bool:
+def _settle(operation: Operation, holder: Holder | None) -> bool:
     """The outcome stands: answer everyone and let go of the purgatory.  True iff somebody waited."""
     parker = operation._parker
     awaiters = operation._awaiters
@@ -420,7 +408,7 @@ def _settle(operation: DelayedOperation[Any], holder: Holder | None) -> bool:
     return told
 
 
-def _answer(operation: DelayedOperation[Any], waiter: Any) -> bool:
+def _answer(operation: Operation, waiter: Any) -> bool:
     """Give the future what it waits for.  False if it has been cancelled, or if its loop is closed."""
     try:
         if operation._state == COMPLETED or operation._state == EXPIRED:
@@ -433,7 +421,7 @@ def _answer(operation: DelayedOperation[Any], waiter: Any) -> bool:
     return True
 
 
-def _exception(operation: DelayedOperation[Any]) -> BaseException:
+def _exception(operation: Operation) -> BaseException:
     """The exception for awaiters of a CANCELLED or FAILED operation."""
     if operation._state == CANCELLED:
         return OperationCancelled(f"{operation!r} was withdrawn before it was answered")

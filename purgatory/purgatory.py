@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from .clock import Clock
+from .delayed import DelayedOperation
 from .dump import Dump, dump
 from .events import Observer
 from .futures import DelayedFuture, WhenAll, wait_for_all
 from .ledger import Ledger
-from .operation import DelayedOperation, set_running_loop
+from .operation import Operation, set_running_loop
 from .reaper import Slices, SystemTimer, report
 from .room import Room
 from .rounds import Rounds
@@ -305,7 +306,7 @@ class Purgatory(Room, Generic[Op]):
         with contextlib.suppress(RuntimeError):  # no loop runs: then there is no later
             self.check_soon(key)
 
-    def report(self, error: BaseException, operation: DelayedOperation[Any]) -> None:
+    def report(self, error: BaseException, operation: Operation) -> None:
         report(f"an operation of purgatory {self.name!r} raised", error, operation=operation)
 
     def report_observer(self, error: BaseException, observer: object) -> None:

@@ -8,7 +8,7 @@ from mypy_extensions import mypyc_attr
 
 from .desk import Desk, Floor
 from .events import Event, Statistics
-from .operation import CANCELLED, FAILED, DelayedOperation, end
+from .operation import CANCELLED, FAILED, Operation, end
 from .timekeeper import Timekeeper
 
 __all__ = ["Room"]
@@ -51,7 +51,7 @@ class Room(Floor):
         PurgatoryClosed, and PurgatoryFull if it would have to wait and a limit is reached.  In all these cases nothing
         is parked and the operation is still PENDING.
         """
-        if not isinstance(operation, DelayedOperation):
+        if not isinstance(operation, Operation):
             raise TypeError(f"operation is a DelayedOperation, not {operation!r}")
         return self._desk.hand_over(operation, keys)
 

@@ -25,7 +25,7 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
-from .operation import DelayedOperation
+from .operation import Operation
 from .watch import Watch, WatchRoot
 
 __all__ = ["Rank", "Ranks", "ThresholdWatch", "check_thresholds", "check_value"]
@@ -38,7 +38,7 @@ class ThresholdWatch(Watch):
 
     __slots__ = ("rank", "threshold")
 
-    def __init__(self, key: Hashable, operation: DelayedOperation[Any], threshold: Any) -> None:
+    def __init__(self, key: Hashable, operation: Operation, threshold: Any) -> None:
         super().__init__(key, operation)
         self.threshold: Any = threshold
         self.rank: Rank = Rank(operation)
@@ -53,8 +53,8 @@ class Rank:
 
     __slots__ = ("operation",)
 
-    def __init__(self, operation: DelayedOperation[Any]) -> None:
-        self.operation: DelayedOperation[Any] | None = operation
+    def __init__(self, operation: Operation) -> None:
+        self.operation: Operation | None = operation
 
 
 class Ranks:
@@ -87,11 +87,11 @@ class Ranks:
             heapq.heapify(heap)
             self._husks = 0
 
-    def reached(self, value: Any) -> list[DelayedOperation[Any]]:
+    def reached(self, value: Any) -> list[Operation]:
         """The operations whose threshold is at most ``value``, in the order of arrival."""
         heap = self._heap
         size = len(heap)
-        found: list[tuple[int, DelayedOperation[Any]]] = []
+        found: list[tuple[int, Operation]] = []
         todo = [0]
         while todo:
             index = todo.pop()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 if TYPE_CHECKING:
-    from .operation import DelayedOperation
+    from .operation import Operation
     from .thresholds import Ranks
 
 __all__ = ["Watch", "WatchRoot"]
 
 
-@mypyc_attr(free_list_len=1)
 class Watch:
     """An operation's place in the watch list of one key.
 
@@ -27,9 +26,9 @@ class Watch:
 
     __slots__ = ("after", "before", "key", "list_root", "operation", "sibling")
 
-    def __init__(self, key: Hashable, operation: DelayedOperation[Any] | None) -> None:
+    def __init__(self, key: Hashable, operation: Operation | None) -> None:
         self.key: Hashable = key
-        self.operation: DelayedOperation[Any] | None = operation
+        self.operation: Operation | None = operation
         self.list_root: WatchRoot | None = None
         self.before: Watch | None = None
         self.after: Watch | None = None

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
-from .operation import DelayedOperation
+from .operation import Operation
 from .thresholds import Ranks, ThresholdWatch
 from .watch import Watch, WatchRoot
 
@@ -150,12 +150,12 @@ class Watchers:
         entry = self.entry(key)
         return 0 if entry is None else _weight(entry)
 
-    def operations(self, key: Hashable) -> list[DelayedOperation[Any]]:
+    def operations(self, key: Hashable) -> list[Operation]:
         """Who waits on the key, in the order of arrival."""
         entry = self.entry(key)
         return [] if entry is None else _operations(entry)
 
-    def reached(self, key: Hashable, value: Any) -> list[DelayedOperation[Any]]:
+    def reached(self, key: Hashable, value: Any) -> list[Operation]:
         """Of those who gave a threshold for the key, those for whom the value reaches it, in the order of arrival."""
         entry = self.entry(key)
         return entry.ranks.reached(value) if isinstance(entry, WatchRoot) and entry.ranks is not None else []
@@ -170,7 +170,7 @@ class Watchers:
         """How many keys have watchers.  O(1): there are 512 shards, always."""
         return sum([len(shard) for shard in self._shards])
 
-    def everyone(self) -> list[DelayedOperation[Any]]:
+    def everyone(self) -> list[Operation]:
         """Every operation that waits, once each, in the order of arrival.  O(watches)."""
         seen = {}
         for shard in self._shards:
@@ -179,9 +179,9 @@ class Watchers:
                     seen[operation._op_id] = operation
         return [seen[op_id] for op_id in sorted(seen)]
 
-    def some(self, number: int) -> list[DelayedOperation[Any]]:
+    def some(self, number: int) -> list[Operation]:
         """At most ``number`` of the operations that wait, in no order, for who wants to end them slice by slice."""
-        found: list[DelayedOperation[Any]] = []
+        found: list[Operation] = []
         for shard in self._shards:
             if not shard:
                 continue  # a dict walks over what was deleted from it, too
@@ -236,7 +236,7 @@ class Walk:
             if entry.ranks is not None:
                 self._ranked = entry.ranks.members.after
 
-    def next(self) -> DelayedOperation[Any] | None:
+    def next(self) -> Operation | None:
         """The next operation that still waits, or None at the end."""
         plain = self._plain = self._waiting(self._plain)
         ranked = self._ranked = self._waiting(self._ranked)
@@ -275,8 +275,8 @@ def _weight(entry: Watch) -> int:
     return entry.weight if entry.ranks is None else entry.weight + entry.ranks.members.weight
 
 
-def _operations(entry: Watch) -> list[DelayedOperation[Any]]:
-    found: list[DelayedOperation[Any]] = []
+def _operations(entry: Watch) -> list[Operation]:
+    found: list[Operation] = []
     walk = Walk(entry, _NO_ID)
     while (operation := walk.next()) is not None:
         found.append(operation)

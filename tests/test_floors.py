@@ -24,6 +24,7 @@ FLOORS: dict[str, int] = {
     "timer.system": 2,
     "watch": 3,
     "operation": 3,
+    "delayed": 3,
     "thresholds": 3,
     "watchers": 3,
     "books": 3,

@@ -27,8 +27,9 @@ from typing import Any, Final
 import numpy as np
 
 from purgatory.clock import Clock
+from purgatory.delayed import DelayedOperation
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
-from purgatory.operation import DelayedOperation, fail
+from purgatory.operation import fail
 from purgatory.room import Room
 from purgatory.timekeeper import Timekeeper
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from purgatory.clock import Clock
 from purgatory.conditions import ConditionalOperation, signal
 from purgatory.events import Event
-from purgatory.operation import FOREVER_MS, DelayedOperation
+from purgatory.operation import FOREVER_MS, Operation
 from purgatory.room import Room
 from purgatory.timekeeper import Timekeeper
 
@@ -113,7 +113,7 @@ class _Ends:
 class _Room(Room):
     """A room in which nobody awaits anything."""
 
-    def report(self, error: BaseException, operation: DelayedOperation[Any]) -> None:
+    def report(self, error: BaseException, operation: Operation) -> None:
         """An operation failed: the end that was written down says why."""
 
     def report_observer(self, error: BaseException, observer: object) -> None:
