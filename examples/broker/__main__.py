@@ -19,6 +19,7 @@ __all__ = ["main"]
 
 _DEFAULTS = Settings()
 _GROUP = GroupConfig()
+_LOOK = 0.1  # seconds between two looks for the live page
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,6 +35,8 @@ def parser() -> argparse.ArgumentParser:
     add("--advertised-host", default=None, help="what clients are told to connect to; the same as --host if not given")
     add("--no-uvloop", action="store_true", help="run on asyncio's own loop")
     add("--stats", action="store_true", help="print the purgatories' statistics each second")
+    add("--web", action="store_true", help="serve a live page of what waits where")
+    add("--web-port", type=int, default=8000, help="of the live page, on 127.0.0.1; 0 takes a free one")
     add("--log-level", default="warning", choices=["debug", "info", "warning", "error"], help="what is logged")
     add("--followers", type=int, default=_DEFAULTS.followers, help="simulated followers of a partition")
     add("--replication-delay", type=float, default=_DEFAULTS.replication_delay, help="seconds a follower takes to copy")
@@ -79,7 +82,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     )
 
 
-async def serve(settings: Settings, stats: bool) -> None:
+async def serve(settings: Settings, stats: bool, web_port: int | None = None) -> None:
     """Serve until a signal comes; then everyone is answered."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -87,10 +90,31 @@ async def serve(settings: Settings, stats: bool) -> None:
         loop.add_signal_handler(number, stopped.set)
     async with Server(settings) as server:
         print(f"broker ready on {server.broker.host}:{server.port}", flush=True)
-        printer = asyncio.create_task(print_statistics(server)) if stats else None
+        beside = [asyncio.create_task(print_statistics(server))] if stats else []
+        if web_port is not None:
+            beside.append(asyncio.create_task(show(server, web_port)))
+            beside[-1].add_done_callback(lambda _: stopped.set())  # a page that cannot be served is an error
         await stopped.wait()
-        if printer is not None:
-            printer.cancel()
+        for task in beside:
+            task.cancel()
+        for ended in await asyncio.gather(*beside, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
+
+
+async def show(server: Server, port: int) -> None:
+    """The live page, until the task is cancelled.  OSError if its port cannot be listened on."""
+    from examples.web import LoopMeter, Page, Scene  # not loaded where nobody asks for it
+
+    broker = server.broker
+    rooms = (broker.produce, broker.fetch, broker.delete_records, *broker.groups.purgatories)
+    with Page(port) as page, LoopMeter() as meter:
+        print(f"live page: {page.url}", flush=True)
+        scene = Scene("Broker", broker.timer, rooms, groups=broker.groups.groups, meter=meter)
+        while True:
+            with meter.left_out():
+                page.look(scene)
+            await asyncio.sleep(_LOOK)
 
 
 async def print_statistics(server: Server) -> None:
@@ -136,9 +160,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         run = uvloop.run
     try:
-        run(serve(settings, arguments.stats))
+        run(serve(settings, arguments.stats, arguments.web_port if arguments.web else None))
     except OSError as error:
-        print(f"cannot listen on {settings.host}:{settings.port}: {error}", file=sys.stderr)
+        # The page words its own error, which has no number.
+        where = f"cannot listen on {settings.host}:{settings.port}: " if error.errno is not None else ""
+        print(f"{where}{error}", file=sys.stderr)
         return 1
     return 0
 

@@ -5,6 +5,7 @@
 ``feed``    :class:`Feed` hands the newest frame from the thread that is looked at to everyone who watches
 ``app``     the ASGI application: the page, the frames as server-sent events, the newest one as JSON
 ``server``  :class:`Page` runs it on a thread of its own, so that the page takes no turns of the loop that it measures
+``meter``   :class:`LoopMeter` measures the turns of a loop that was not made for it
 ``page/``   the page itself: one HTML file, one style sheet, one script, as they are
 ==========  =========================================================================================================
 
@@ -17,7 +18,8 @@
 """
 
 from .feed import Feed
+from .meter import LoopMeter
 from .scene import Scene
 from .server import Page
 
-__all__ = ["Feed", "Page", "Scene"]
+__all__ = ["Feed", "LoopMeter", "Page", "Scene"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -14,7 +15,7 @@ import pytest
 
 from examples.join_group.__main__ import main
 from examples.join_group.cli import parse
-from examples.web import Page, Scene
+from examples.web import LoopMeter, Page, Scene
 from purgatory import DelayedOperation, Purgatory, SystemTimer
 from purgatory.testing import VirtualClock
 
@@ -182,3 +183,27 @@ def test_with_the_page_a_run_is_long_and_slow_unless_it_is_told() -> None:
     order = parse(["--web", "--duration", "5m", "--speed", "2", "--port", "0"])
     assert (order.scenario.duration, order.speed, order.web_port) == (300.0, 2.0, 0)
     assert parse([]).web_port is None
+
+
+def test_the_broker_names_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    """It does not go on without the page that was asked for."""
+    pytest.importorskip("kafka", reason="the broker needs its extra: pip install 'aiopurgatory[broker]'")
+    from examples.broker.__main__ import main as broker
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert broker(["--port", "0", "--no-uvloop", "--web", "--web-port", str(port)]) == 1
+    assert capsys.readouterr().err.startswith(f"the live page cannot listen on 127.0.0.1:{port}: ")
+
+
+async def test_the_meter_sees_a_long_turn() -> None:
+    """A turn that holds the loop is measured, and what is left out is not."""
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+    with LoopMeter() as meter:
+        meter._woken(loop, due=-1.0)  # as if the loop had been held since long
+        assert meter.longest > 1.0
+        assert meter.lap() == meter.longest
+        assert meter.lap() == 0.0
+        loop.call_later(0.02, woken.set_result, None)
+        await woken

@@ -1,0 +1,62 @@
+"""How long the turns of a running loop are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+__all__ = ["LoopMeter"]
+
+_PROBE_INTERVAL = 0.005
+
+
+class LoopMeter:
+    """Asks to be woken every 5 ms and sees how late it is: the longest turn, less at most that.
+
+    Use it as a context manager on the loop that is to be measured.  Seconds.
+    """
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._lap = 0.0
+        self._left_out = 0.0
+        self._probe: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        self._ask(asyncio.get_running_loop())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
+
+    def lap(self) -> float:
+        """The longest turn since this was last asked."""
+        lap, self._lap = self._lap, 0.0
+        return lap
+
+    @contextlib.contextmanager
+    def left_out(self) -> Iterator[None]:
+        """What is done in here is not part of the turn."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._left_out += time.perf_counter() - began
+
+    def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._probe = loop.call_later(_PROBE_INTERVAL, self._woken, loop, time.perf_counter() + _PROBE_INTERVAL)
+
+    def _woken(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        # Not the time of the loop, which uvloop reads once a turn.
+        late = max(0.0, time.perf_counter() - due - self._left_out)
+        self._left_out = 0.0
+        self.longest = max(self.longest, late)
+        self._lap = max(self._lap, late)
+        self._ask(loop)
