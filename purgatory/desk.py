@@ -24,7 +24,7 @@ complete counts for it.
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -112,9 +112,9 @@ class Desk(Holder):
         name: str,
         timer: Timekeeper,
         contained: tuple[type[BaseException], ...],
-        max_parked: int | None,
-        max_parked_per_key: int | None,
-        observers: Sequence[Any],
+        max_parked: Any,
+        max_parked_per_key: Any,
+        observers: Any,
     ) -> None:
         self.name: str = name
         self.timer: Timekeeper = timer
@@ -136,7 +136,7 @@ class Desk(Holder):
 
     # Parking
 
-    def hand_over(self, operation: Operation, keys: Iterable[Hashable]) -> bool:
+    def hand_over(self, operation: Operation, keys: Any) -> bool:
         """See :meth:`Room.try_complete_else_watch`."""
         self.check_open()
         many: tuple[Hashable, ...] = ()
@@ -198,7 +198,7 @@ class Desk(Holder):
                 self.leave()
         return operation._state == COMPLETED
 
-    def park(self, operation: Any, keys: Iterable[Hashable]) -> Any:
+    def park(self, operation: Any, keys: Any) -> Any:
         """Hand the operation over for somebody who waits; return the future to wait for, or None if it has ended."""
         if not isinstance(operation, Operation):
             raise TypeError(f"operation is a DelayedOperation, not {operation!r}")
@@ -532,7 +532,7 @@ class Desk(Holder):
         self.timer._check()
 
 
-def _limit(name: str, limit: int | None) -> int:
+def _limit(name: str, limit: Any) -> int:
     if limit is None:
         return _UNLIMITED
     if type(limit) is not int:
@@ -542,7 +542,7 @@ def _limit(name: str, limit: int | None) -> int:
     return limit
 
 
-def _thresholds(keys: Iterable[Hashable]) -> dict[Hashable, Any] | None:
+def _thresholds(keys: Any) -> dict[Hashable, Any] | None:
     """A mapping of keys to thresholds, checked; None if it is another iterable of keys.  TypeError if it is neither."""
     if isinstance(keys, (str, bytes, bytearray)) or not isinstance(keys, Iterable):
         raise TypeError(f"keys is an iterable of keys, not the bare key {keys!r}: [{keys!r}] was meant")

@@ -37,7 +37,7 @@ class Hearing:
     def __init__(
         self,
         name: str,
-        observers: Sequence[Any],
+        observers: Any,
         contained: tuple[type[BaseException], ...],
         on_error: Callable[[BaseException, object], None],
     ) -> None:

@@ -170,7 +170,7 @@ class Operation(TimerTask):
 
     __slots__ = ("_awaiters", "_holder", "_op_id", "_parked_ms", "_parker", "_state", "_value", "_watch")
 
-    def __init__(self, timeout: float | None) -> None:
+    def __init__(self, timeout: Any) -> None:
         super().__init__(FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
         self._state: i64 = PENDING
         self._holder: Holder | None = None
@@ -214,7 +214,7 @@ class Operation(TimerTask):
         """
         return end(self, CANCELLED, None)
 
-    def extend(self, timeout: float | None) -> bool:
+    def extend(self, timeout: Any) -> bool:
         """Move the deadline to ``timeout`` seconds from now; None takes it away.  True iff the operation still waits.
 
         O(1); it stays where it is on its watch lists.  A later deadline only changes a number: the timer finds out when

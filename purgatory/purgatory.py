@@ -108,6 +108,10 @@ class Purgatory(Room, Generic[Op]):
 
         def cancel_for_key(self, key: Hashable) -> list[Op]: ...
 
+        def fail_for_key(self, key: Hashable, error: Exception) -> int: ...
+
+        def hot_keys(self, n: int = 10) -> list[tuple[Hashable, int]]: ...
+
     @property
     def timer(self) -> SystemTimer:
         """The timer that its deadlines are on."""

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from .clock import Alarm, Clock
 from .errors import PurgatoryClosed
@@ -133,6 +134,10 @@ class SystemTimer(Timekeeper):
         self._sleepers: list[asyncio.Future[None]] = []
         self._all_answered: asyncio.Future[None] | None = None  # once it is closing
         self._starts_itself = False  # a purgatory's own timer starts when it is first needed
+
+    if TYPE_CHECKING:
+
+        def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerTask: ...
 
     # Life
 

@@ -1,6 +1,6 @@
 """The purgatory's synchronous half, as people see it.  Floor 4."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable
 from heapq import nlargest
 from typing import Any
 
@@ -30,9 +30,9 @@ class Room(Floor):
         name: str,
         timer: Timekeeper,
         contained: tuple[type[BaseException], ...] = (Exception,),
-        max_parked: int | None = None,
-        max_parked_per_key: int | None = None,
-        observers: Sequence[Any] = (),
+        max_parked: Any = None,
+        max_parked_per_key: Any = None,
+        observers: Any = (),
     ) -> None:
         self._desk: Desk = Desk(self, name, timer, contained, max_parked, max_parked_per_key, observers)
         for observer in observers:
@@ -40,7 +40,7 @@ class Room(Floor):
             if callable(attached):
                 attached(self)
 
-    def try_complete_else_watch(self, operation: Any, keys: Iterable[Hashable]) -> bool:
+    def try_complete_else_watch(self, operation: Any, keys: Any) -> bool:
         """Try the operation once; if its condition does not hold, park it on the keys.  True iff this completed it.
 
         ``keys``: any iterable of hashables, or a mapping ``key -> threshold``: there is no use in trying the operation
@@ -70,7 +70,7 @@ class Room(Floor):
         """Withdraw everyone who waits on the key and return them, in the order of arrival; they end CANCELLED."""
         return [operation for operation in self._desk.watchers.operations(key) if end(operation, CANCELLED, None)]
 
-    def fail_for_key(self, key: Hashable, error: Exception) -> int:
+    def fail_for_key(self, key: Hashable, error: Any) -> int:
         """Fail everyone who waits on the key with the exception; return how many.  Their awaiters get it."""
         if not isinstance(error, Exception):
             raise TypeError(f"error is an exception (an instance), not {error!r}")
@@ -104,7 +104,7 @@ class Room(Floor):
         """A frozen snapshot; cheap enough to be asked for every second."""
         return self._desk.books.statistics(self._desk.name, self._desk.watchers.num_keys())
 
-    def hot_keys(self, n: int = 10) -> list[tuple[Hashable, int]]:
+    def hot_keys(self, n: Any = 10) -> list[tuple[Hashable, int]]:
         """The ``n`` keys with the most watchers, and how many those are, most first.  O(keys)."""
         if type(n) is not int or n < 0:
             raise ValueError(f"n is a number of keys, at least 0, not {n!r}")

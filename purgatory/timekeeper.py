@@ -47,7 +47,7 @@ class Timekeeper:
 
     __slots__ = ("_read", "alarm_ms", "clock", "closed", "heart", "loop")
 
-    def __init__(self, tick_ms: int, wheel_size: int, clock: Clock | None) -> None:
+    def __init__(self, tick_ms: Any, wheel_size: Any, clock: Clock | None) -> None:
         self.clock: Clock = MonotonicClock() if clock is None else clock
         self.heart: TimerHeart = TimerHeart(tick_ms, wheel_size, self.clock.now_ms(), self._report, _CONTAINED)
         # The usual clock is read here without a call to it, which counts where nothing is compiled.
@@ -74,7 +74,7 @@ class Timekeeper:
         if due_ms < self.alarm_ms:
             self.earlier(due_ms)
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerTask:
+    def call_later(self, delay: Any, callback: Any, *args: Any) -> TimerTask:
         """Call ``callback(*args)`` in ``delay`` seconds; the task that is returned can be cancelled.
 
         Never early; late by at most one tick and what the loop was busy.  Unlike the loop's ``call_later`` it keeps no

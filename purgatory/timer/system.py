@@ -41,7 +41,7 @@ class TimerHeart:
         "wheel",
     )
 
-    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int, on_error: _OnError, contained: _Errors) -> None:
+    def __init__(self, tick_ms: Any, wheel_size: Any, start_ms: int, on_error: _OnError, contained: _Errors) -> None:
         self._counter: TaskCounter = TaskCounter()
         self._queue: DelayQueue = DelayQueue()
         self.wheel: TimingWheel = TimingWheel(tick_ms, wheel_size, start_ms, self._queue, self._counter)

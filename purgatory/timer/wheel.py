@@ -43,6 +43,7 @@ its end and puts each task at the *front* of its finer bucket, and at equal time
 """
 
 import heapq
+from typing import Any
 
 from mypy_extensions import i64
 
@@ -129,8 +130,8 @@ class TimingWheel:
 
     def __init__(
         self,
-        tick_ms: int = 1,
-        wheel_size: int = 20,
+        tick_ms: Any = 1,
+        wheel_size: Any = 20,
         start_ms: int = 0,
         queue: DelayQueue | None = None,
         counter: TaskCounter | None = None,
@@ -270,7 +271,7 @@ class TimingWheel:
         return total
 
 
-def _check_whole(name: str, value: int, least: int, meant: str) -> None:
+def _check_whole(name: str, value: Any, least: int, meant: str) -> None:
     if type(value) is not int:
         raise TypeError(f"{name} is a whole number (int), not {value!r}")
     if value < least:
