@@ -202,7 +202,13 @@ class Desk(Holder):
         """Hand the operation over for somebody who waits; return the future to wait for, or None if it has ended."""
         if not isinstance(operation, Operation):
             raise TypeError(f"operation is a DelayedOperation, not {operation!r}")
-        self.hand_over(operation, keys)
+        fresh = operation._holder is None
+        try:
+            self.hand_over(operation, keys)
+        except BaseException:
+            if fresh and operation._watch is not None:
+                end(operation, CANCELLED, None)  # interrupted by a queued check, when it was parked already
+            raise
         if operation._watch is None:
             return None
         try:
@@ -396,11 +402,11 @@ class Desk(Holder):
         return None if entry is None else Walk(entry, self._last_id)
 
     def expire_some(self, number: int) -> int:
-        """Expire up to ``number`` of those who wait, whatever their deadline; return how many there were."""
-        some = self.watchers.some(number)
-        for operation in some:
+        """Expire up to ``number`` of those who wait, whatever their deadline; return how many have left."""
+        waiting = self.books.parked
+        for operation in self.watchers.some(number):
             finish(operation, EXPIRED, True)
-        return len(some)
+        return waiting - self.books.parked
 
     # What an operation asks of its holder
 
@@ -458,7 +464,11 @@ class Desk(Holder):
                 key, value = queue.popleft()
                 entry = self.watchers.entry(key)
                 if entry is not None:
-                    done += self._check_entry(entry, value)
+                    try:
+                        done += self._check_entry(entry, value)
+                    except BaseException:
+                        queue.appendleft((key, value))  # those behind the one that was interrupted still want it
+                        raise
         finally:
             self.busy = False
             if queue:

@@ -169,8 +169,8 @@ class Purgatory(Room, Generic[Op]):
                 self._desk.expire_some(1024)
             except BaseException as error:
                 interrupt = error
-                if len(self) == waiting:
-                    break
+            if len(self) == waiting:
+                break
         if interrupt is not None:
             raise interrupt
 
