@@ -65,13 +65,15 @@ async def test_stream_twin_and_library_agree_row_for_row(seed: int, batch_size: 
     assert not [record for record in records if record.record == "dead"]
 
 
-def test_thousands_of_groups_agree() -> None:
-    """Two thousand groups, in a stream and in a batch."""
+async def test_thousands_of_groups_agree() -> None:
+    """Two thousand groups, in a stream, in a batch and in the library on an event loop."""
     rows = trace(9, 2000, operations=2)
     arriving = disordered(rows[:-1], DELAY_MS, 9) + rows[-1:]
     records, _ = streamed(arriving, 4000)
-    assert ends_of_records(records) == in_batch(rows)
-    assert len(in_batch(rows)) == 4000
+    expected = await in_process(rows)
+    assert len(expected) == 4000
+    assert ends_of_records(records) == expected
+    assert in_batch(rows) == expected
 
 
 def test_nothing_is_kept_when_everyone_has_ended() -> None:
