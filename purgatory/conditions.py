@@ -79,7 +79,7 @@ class Count(Condition):
     def __init__(self, n: int) -> None:
         if type(n) is not int or n < 1:
             raise ValueError(f"count(n) takes a whole number of signals, at least 1, not {n!r}")
-        self.n = n
+        self.n: int = n
 
     def begin(self, keys: tuple[Any, ...]) -> Any:
         return 0
@@ -100,7 +100,7 @@ class AtLeast(Condition):
     __slots__ = ("value",)
 
     def __init__(self, value: float) -> None:
-        self.value = _number(value, "at_least(value)")
+        self.value: float = _number(value, "at_least(value)")
 
     def begin(self, keys: tuple[Any, ...]) -> Any:
         return False
@@ -132,7 +132,7 @@ class AllKeys(Condition):
         suits: object = inner  # a number, where the text says so
         if not isinstance(suits, Condition) or isinstance(suits, AllKeys):
             raise ValueError(f"all_keys takes a condition for one key, such as count(2), not {inner!s}")
-        self.inner = inner
+        self.inner: Condition = inner
 
     def begin(self, keys: tuple[Any, ...]) -> Any:
         return {key: self.inner.begin((key,)) for key in keys}

@@ -63,15 +63,15 @@ class Event:
         outcome: Outcome,
         error: BaseException | None,
     ) -> None:
-        self.operation = operation
-        self.purgatory = purgatory
-        self.op_id = op_id
-        self.keys = keys
-        self.parked_ms = parked_ms
-        self.deadline_ms = deadline_ms
-        self.finished_ms = finished_ms
-        self.outcome = outcome
-        self.error = error
+        self.operation: Any = operation
+        self.purgatory: str = purgatory
+        self.op_id: int = op_id
+        self.keys: tuple[Hashable, ...] = keys
+        self.parked_ms: int = parked_ms
+        self.deadline_ms: int | None = deadline_ms
+        self.finished_ms: int | None = finished_ms
+        self.outcome: Outcome = outcome
+        self.error: BaseException | None = error
 
     @property
     def kind(self) -> str:

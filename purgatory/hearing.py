@@ -43,9 +43,9 @@ class Hearing:
     ) -> None:
         if isinstance(observers, (str, bytes)) or not isinstance(observers, Sequence):
             raise TypeError(f"observers is a sequence of observers, not {observers!r}")
-        self.name = name
+        self.name: str = name
         self._contained = contained
-        self.on_error = on_error
+        self.on_error: Callable[[BaseException, object], None] = on_error
         self._tell: list[list[tuple[object, _Tell]]] = [[], [], [], [], []]
         self._ledgers: list[Ledger] = []
         # The operation that is between leaving its keys and its end; those in whose callbacks it ends, in the dict.

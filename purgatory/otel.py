@@ -41,8 +41,8 @@ from .reaper import SystemTimer
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
-except ImportError as error:
-    raise ImportError("purgatory.otel needs OpenTelemetry: pip install 'aiopurgatory[otel]'") from error
+except ImportError as _missing:
+    raise ImportError("purgatory.otel needs OpenTelemetry: pip install 'aiopurgatory[otel]'") from _missing
 
 __all__ = ["Durations", "observe"]
 

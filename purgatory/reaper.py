@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from mypy_extensions import i64
+
 from .clock import Alarm, Clock
 from .errors import PurgatoryClosed
 from .timekeeper import FAR_MS, Timekeeper
@@ -294,7 +296,7 @@ class SystemTimer(Timekeeper):
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        self.alarm_ms = FAR_MS
+        self.alarm_ms: i64 = FAR_MS
 
     def _wake(self) -> None:
         self._silence()

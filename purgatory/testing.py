@@ -60,7 +60,7 @@ class VirtualClock(Clock):
         self._activity = 0
         self._effort = 0.0
         self._advancing = False
-        self.rings = 0
+        self.rings: int = 0
 
     # The clock
 

@@ -45,7 +45,8 @@ class WatchRoot(Watch):
 
     def __init__(self, key: Hashable) -> None:
         super().__init__(key, None)
-        self.after = self.before = self
+        self.before: Watch | None = self
+        self.after: Watch | None = self
         self.weight: i64 = 0
         self.ranks: Ranks | None = None
 

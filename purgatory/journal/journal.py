@@ -98,7 +98,7 @@ class Journal(Ledger):
         epoch_ms: int | None = None,
     ) -> None:
         super().__init__()
-        self.path = Path(os.fspath(path))
+        self.path: Path = Path(os.fspath(path))
         _check_whole("rows_per_file", rows_per_file, 1)
         _check_whole("max_buffered", max_buffered, rows_per_file)
         if duration_ms(interval, "interval") == 0:
@@ -262,9 +262,10 @@ class Journal(Ledger):
         self._writer.take(batch)
 
     def _clear(self) -> list[Any]:
-        cells, self.cells = self.cells, []
+        cells = self.cells
+        self.cells: list[Any] = []
         self._taken += len(cells) // WIDTH
-        self.turn_at = 1
+        self.turn_at: int = 1
         return cells
 
     def _drop(self, gap: Gap) -> None:

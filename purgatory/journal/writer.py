@@ -28,15 +28,15 @@ class Writer:
     """
 
     def __init__(self, directory: Path, source: str, text: Callable[[Any], str]) -> None:
-        self.directory = directory
-        self.source = source
-        self.waiting = 0
-        self.written = 0
-        self.files = 0
-        self.failures = 0
-        self.unwritable = 0  # rows of batches that can never be written
+        self.directory: Path = directory
+        self.source: str = source
+        self.waiting: int = 0
+        self.written: int = 0
+        self.files: int = 0
+        self.failures: int = 0
+        self.unwritable: int = 0  # rows of batches that can never be written
         self.last_error: str | None = None
-        self.failing = False
+        self.failing: bool = False
         self._text = text
         self._line: deque[Batch] = deque()
         self._lock = threading.Lock()

@@ -129,8 +129,8 @@ class Group:
 
     def __init__(self, name: str, clock_ms: int = 0, ops: str = "", buffer: str = "") -> None:
         self.name = name
-        self.clock_ms = clock_ms
-        self.parked = 0  # how many have parked under this object's eyes
+        self.clock_ms: int = clock_ms
+        self.parked: int = 0  # how many have parked under this object's eyes
         self.dead: list[Dead] = []
         self._ops = ops  # as stored, until somebody has to look inside
         self._lines: list[str] = buffer.split("\n") if buffer else []

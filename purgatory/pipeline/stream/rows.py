@@ -42,13 +42,13 @@ class Row:
     __slots__ = ("condition", "deadline_ms", "key", "keys", "kind", "op_id", "order", "ts_ms", "value")
 
     def __init__(self, kind: str, ts_ms: int, seq: int) -> None:
-        self.kind = kind
-        self.ts_ms = ts_ms
-        self.op_id = ""
+        self.kind: str = kind
+        self.ts_ms: int = ts_ms
+        self.op_id: str = ""
         self.keys: tuple[str, ...] = ()
-        self.condition = ""
+        self.condition: str = ""
         self.deadline_ms: int | None = None
-        self.key = ""
+        self.key: str = ""
         self.value: float | None = None
         self.order: tuple[Any, ...] = (ts_ms, seq, kind)
 

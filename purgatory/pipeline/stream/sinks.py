@@ -74,9 +74,9 @@ class KafkaSink:
     def __init__(self, options: Mapping[str, str]) -> None:
         if not options.get("topic") or not options.get("kafka.bootstrap.servers"):
             raise ValueError("the kafka sink needs --sink-option kafka.bootstrap.servers=... and topic=...")
-        self.options = dict(options)
-        self.topic = self.options.pop("topic")
-        self.dead_topic = self.options.pop("dead_topic", f"{self.topic}.dead")
+        self.options: dict[str, str] = dict(options)
+        self.topic: str = self.options.pop("topic")
+        self.dead_topic: str = self.options.pop("dead_topic", f"{self.topic}.dead")
 
     def write(self, records: DataFrame, batch: int) -> None:
         self.messages(records).write.format("kafka").options(**self.options).save()
