@@ -231,6 +231,11 @@ class TestVirtualClock:
         clock.call_at(clock.now_ms() + 1000, task.cancel)
         await clock.advance(1)
         assert task.done()
+        sleepers: list[asyncio.Task[None]] = []
+        clock.call_at(clock.now_ms() + 1000, lambda: sleepers[0].cancel())
+        sleepers.append(asyncio.create_task(clock.sleep(1)))
+        await clock.advance(1)
+        assert sleepers[0].cancelled()
 
     async def test_going_from_alarm_to_alarm(self, clock: VirtualClock) -> None:
         """advance_to_next stops at each alarm and says when there is none."""
@@ -289,3 +294,26 @@ class TestVirtualClock:
             purgatory.check_soon("a")
             await clock.advance(0.001)
             assert {op.calls.count("try") for op in ops} == {2}
+
+
+class TestOwnClock:
+    """What a clock of one's own gets for saying what time it is."""
+
+    def test_two_methods_are_enough(self) -> None:
+        """Rounded up the time is a millisecond later, in seconds it is that, and effort is real time."""
+
+        class Wall(Clock):
+            def now_ms(self) -> int:
+                return 41
+
+        clock = Wall()
+        assert clock.ceil_ms() == 42
+        assert clock.time() == 0.042
+        assert clock.effort() <= clock.effort()
+        with pytest.raises(NotImplementedError):
+            clock.call_at(50, print)
+
+    async def test_the_time_in_seconds_is_never_early(self, any_clock: Clock) -> None:
+        """A deadline that is counted from time() is not before now_ms()."""
+        before_ms = any_clock.now_ms()
+        assert any_clock.time() * 1000 >= before_ms

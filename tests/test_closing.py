@@ -452,3 +452,40 @@ async def test_many_are_answered_in_slices(clock: VirtualClock) -> None:
     assert len(steps) > 10
     assert max(steps) <= 1024
     check(purgatory, parked=0, expired=5000)
+
+
+async def test_a_clock_that_fails_does_not_make_closing_spin(clock: VirtualClock) -> None:
+    """An operation that cannot leave, because the clock raises, is an error for whoever closes, not a loop."""
+
+    class Broken(VirtualClock):
+        broken = False
+
+        def now_ms(self) -> int:
+            if self.broken:
+                raise OSError("no clock")
+            return super().now_ms()
+
+    broken = Broken()
+    purgatory = Purgatory[Op]("test", clock=broken)
+    purgatory.try_complete_else_watch(Op(None), ["a"])
+    broken.broken = True
+    with pytest.raises(OSError, match="no clock"):
+        await purgatory.aclose()
+    broken.broken = False
+    await purgatory.aclose()
+
+
+def test_grace_for_who_was_parked_before_the_loop_ran(clock: VirtualClock) -> None:
+    """Parked where no loop runs, an operation still has its deadline if the first thing the loop does is to close."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(2, name="x")
+    purgatory.try_complete_else_watch(op, ["a"])
+
+    async def main() -> None:
+        closing = asyncio.create_task(purgatory.aclose(grace=10))
+        await clock.advance(2)
+        assert op.outcome is Outcome.EXPIRED
+        assert closing.done()
+
+    asyncio.run(main())
+    assert purgatory.statistics().lateness.count == 1

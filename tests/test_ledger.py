@@ -23,6 +23,11 @@ class Pages(Ledger):
         self.cells = []
 
 
+class Interrupted(Ledger):
+    def turn(self) -> None:
+        raise KeyboardInterrupt
+
+
 class Broken(Ledger):
     def turn(self) -> None:
         raise RuntimeError("no")
@@ -84,3 +89,17 @@ async def test_an_observer_may_know_where_it_is_attached(clock: VirtualClock) ->
             (1, ("a", "b"), 1002.0, None),
             (2, ("c",), None, None),
         ]
+
+
+async def test_an_interrupt_passes_through_and_the_ledger_stays(clock: VirtualClock) -> None:
+    """KeyboardInterrupt is an order to the program, not a fault of the ledger: it keeps being filled."""
+    ledger = Interrupted()
+    purgatory = Purgatory[Any]("p", clock=clock, observers=[ledger])
+    for rows in (1, 2):
+        operation = Op()
+        purgatory.try_complete_else_watch(operation, ["a"])
+        with pytest.raises(KeyboardInterrupt):
+            operation.cancel()
+        assert len(ledger.cells) == 8 * rows
+    assert purgatory.statistics().observers_detached == 0
+    purgatory._check()

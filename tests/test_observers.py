@@ -47,6 +47,33 @@ def park(purgatory: Purgatory[Op], name: str, *keys: Hashable, **arguments: Any)
     return operation
 
 
+class Polite(Observer):
+    """Overrides everything, and calls what it overrides."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+
+    def parked(self, event: Event) -> None:
+        super().parked(event)
+        self.heard += 1
+
+    def completed(self, event: Event) -> None:
+        super().completed(event)
+        self.heard += 1
+
+    def expired(self, event: Event) -> None:
+        super().expired(event)
+        self.heard += 1
+
+    def cancelled(self, event: Event) -> None:
+        super().cancelled(event)
+        self.heard += 1
+
+    def failed(self, event: Event) -> None:
+        super().failed(event)
+        self.heard += 1
+
+
 # What they are told
 
 
@@ -332,3 +359,17 @@ async def test_awaiters_are_answered_though_every_observer_raises(
         operation.force_complete()
         assert await task == "answer"
     assert len(reported) == 1
+
+
+async def test_an_override_may_call_what_it_overrides(clock: VirtualClock) -> None:
+    """The methods of the protocol do nothing, and are there to be called by a subclass."""
+    observer = Polite()
+    async with Purgatory[Op]("polite", clock=clock, observers=[observer]) as purgatory:
+        park(purgatory, "x").force_complete()
+        park(purgatory, "x", timeout=1)
+        await clock.advance(1)
+        park(purgatory, "x").cancel()
+        park(purgatory, "x")
+        purgatory.fail_for_key("key", Boom())
+        check(purgatory, completed=1, expired=1, cancelled=1, failed=1)
+    assert observer.heard == 8

@@ -59,6 +59,18 @@ def test_a_timeout_is_rounded_up(timeout: float | None, delay_ms: int) -> None:
     assert Op(timeout).delay_ms == delay_ms
 
 
+def test_without_an_override_the_result_is_nothing() -> None:
+    """An operation that only wants to know that its condition holds need not make anything."""
+
+    class Bare(DelayedOperation[None]):
+        def try_complete(self) -> bool:
+            return True
+
+    op = Bare(1)
+    assert op.force_complete()
+    assert op.result() is None
+
+
 def test_forcing_completes_once() -> None:
     """The first call completes it, the second gets False, and on_complete ran once."""
     op = Op(name="done")
@@ -244,6 +256,36 @@ async def test_a_stop_iteration_is_told_as_an_error_of_the_house(clock: VirtualC
         with pytest.raises(PurgatoryError, match="StopIteration") as caught:
             await task
         assert isinstance(caught.value.__cause__, StopIteration)
+
+
+@pytest.mark.parametrize("error", [Boom, KeyboardInterrupt])
+def test_without_a_purgatory_what_on_expiration_raises_reaches_the_caller(error: type[BaseException]) -> None:
+    """Run by hand there is nobody to report to; the operation has expired all the same."""
+
+    def fail(_: Op) -> None:
+        raise error
+
+    op = Op(5, name="x", on_expiration=fail)
+    with pytest.raises(error):
+        op.run()
+    assert op.outcome is Outcome.EXPIRED
+    assert op.result() == "x"
+
+
+def test_an_interrupted_on_expiration_leaves_the_operation_expired(clock: VirtualClock) -> None:
+    """KeyboardInterrupt passes through the purgatory's expiry, and the books balance."""
+
+    def interrupt(_: Op) -> None:
+        raise KeyboardInterrupt
+
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(0, name="x", on_expiration=interrupt)
+    purgatory.try_complete_else_watch(op, ["a"])
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.timer.expire_due(clock.now_ms())
+    assert op.outcome is Outcome.EXPIRED
+    assert op.result() == "x"
+    check(purgatory, parked=0, expired=1)
 
 
 def test_awaiting_needs_a_loop() -> None:

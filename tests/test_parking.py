@@ -309,6 +309,30 @@ async def test_only_operations_are_taken(purgatory: Purgatory[Op], operation: An
     check(purgatory, submitted=0)
 
 
+async def test_only_operations_can_be_waited_for(purgatory: Purgatory[Op]) -> None:
+    """``park`` says what it was given, before anything has changed."""
+    with pytest.raises(TypeError, match="operation is a DelayedOperation, not 'x'"):
+        await purgatory.park("x", ["a"])  # type: ignore[arg-type]
+    check(purgatory, submitted=0)
+
+
+async def test_no_future_no_parking(purgatory: Purgatory[Op]) -> None:
+    """Where the loop cannot make the future to wait for, nobody would ever get the answer: it is withdrawn."""
+
+    class Exhausted:
+        def create_future(self) -> None:
+            raise MemoryError
+
+    loop = purgatory.timer.loop
+    op = Op(5)
+    purgatory.timer.loop = Exhausted()
+    with pytest.raises(MemoryError):
+        await purgatory.park(op, ["a"])
+    purgatory.timer.loop = loop
+    assert op.outcome is Outcome.CANCELLED
+    check(purgatory, parked=0, watched=0, num_delayed=0, cancelled=1)
+
+
 async def test_unhashable_keys_are_refused_everywhere(purgatory: Purgatory[Op]) -> None:
     """Checks and withdrawals on a key that cannot be a key are TypeErrors."""
     key: Any = []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import purgatory
+from purgatory import DelayedOperation
 
 pytest_plugins = ["pytester"]
 
@@ -88,3 +89,36 @@ def test_what_is_left_parked_fails_the_test(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         ["*operations were left parked:*", "*<Purgatory 'server' open parked=1*'orders-0' (1)*"]
     )
+
+
+def test_the_check_sees_what_this_process_holds(pytester: pytest.Pytester) -> None:
+    """Within the process of the outer run, too: a purgatory that was there before is left alone."""
+    before = purgatory.Purgatory[DelayedOperation[None]]("before")
+    before.try_complete_else_watch(_Never(None), ["key"])
+    pytester.makeini("[pytest]")
+    pytester.makepyfile(
+        textwrap.dedent(SERVER)
+        + textwrap.dedent(
+            """
+            kept = []
+
+            def test_bad(virtual_clock, purgatory_leak_check):
+                kept.append(Purgatory("left", clock=virtual_clock))
+                kept[0].try_complete_else_watch(Never(None), ["orders-0"])
+
+            def test_tidy(virtual_clock, purgatory_leak_check):
+                kept.append(Purgatory("tidy", clock=virtual_clock))
+            """
+        )
+    )
+    plugins = [] if _installed() else ["-p", "purgatory.pytest_plugin"]
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:asyncio", *plugins)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*<Purgatory 'left' open parked=1*'orders-0' (1)*"])
+    assert "before" not in result.stdout.str()
+    before.cancel_for_key("key")
+
+
+class _Never(DelayedOperation[None]):
+    def try_complete(self) -> bool:
+        return False

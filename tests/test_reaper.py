@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from purgatory import Purgatory, SystemTimer, TimerTask
+from purgatory import Purgatory, PurgatoryClosed, SystemTimer, TimerTask
 from purgatory.clock import Alarm, Clock, MonotonicClock
 from purgatory.testing import VirtualClock
+from purgatory.timekeeper import Timekeeper
 from tests.helpers import Boom, Op, Task, check
+from tests.sansio import HandClock
 
 
 class TestIdle:
@@ -533,3 +535,92 @@ def test_the_bare_clock_says_what_a_clock_needs() -> None:
             return 7
 
     assert Whole().ceil_ms() == 8
+
+
+class TestOdd:
+    """What comes at an odd moment."""
+
+    def test_where_no_loop_runs_a_failure_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Nobody waits for the operation and there is no loop to tell: the log has its error."""
+        purgatory = Purgatory[Op]("test", clock=VirtualClock())
+
+        def fail(_: Op) -> None:
+            raise Boom("unseen")
+
+        op = Op()
+        purgatory.try_complete_else_watch(op, ["a"])
+        op._on_try = fail
+        assert purgatory.check_and_complete("a") == 0
+        (record,) = caplog.records
+        assert (record.name, record.levelname) == ("purgatory", "ERROR")
+        assert "an operation of purgatory 'test' raised" in record.getMessage()
+        assert record.exc_info is not None
+        assert isinstance(record.exc_info[1], Boom)
+
+    async def test_a_future_that_is_done_when_its_time_comes(self, clock: VirtualClock) -> None:
+        """Cancelled in the turn of its deadline, ``fail_after`` has nobody to tell."""
+        async with SystemTimer(clock=clock) as timer:
+            future = timer.fail_after(0)
+            future.cancel()
+            assert timer.expire_due(clock.now_ms()) == 1
+            assert future.cancelled()
+
+    async def test_a_future_that_is_done_when_its_timer_closes(self, clock: VirtualClock) -> None:
+        """Cancelled in the turn in which its timer closes, it stays cancelled."""
+        timer = SystemTimer(clock=clock)
+        cancelled, waiting = timer.fail_after(1), timer.fail_after(1)
+        cancelled.cancel()
+        await timer.aclose()
+        assert cancelled.cancelled()
+        assert isinstance(waiting.exception(), PurgatoryClosed)
+
+    async def test_closed_while_the_reaper_is_in_the_midst_of_a_crowd(self, clock: VirtualClock) -> None:
+        """The reaper comes to the end of its slice, finds the timer closed and ends by itself."""
+        timer = SystemTimer(clock=clock)
+        timer.start()
+        closing: list[asyncio.Task[None]] = []
+        ran: list[int] = []
+
+        def run(number: int) -> None:
+            ran.append(number)
+            if number == 10:
+                closing.append(asyncio.create_task(timer.aclose()))
+
+        for number in range(3000):
+            timer.call_later(1, run, number)
+        reaper = timer._reaper
+        await clock.advance(1)
+        await closing[0]
+        assert reaper is not None
+        assert reaper.done()
+        assert not reaper.cancelled()
+        assert ran == list(range(len(ran)))
+        assert 10 < len(ran) < 3000
+        assert timer.size == 0
+
+    async def test_woken_in_the_turn_in_which_it_was_cancelled(self, clock: VirtualClock) -> None:
+        """Of two who sleep until the same bucket one is cancelled as it falls due: the other does the round."""
+        timer = SystemTimer(clock=clock)
+        rounds: list[asyncio.Task[int]] = []
+        clock.call_at(clock.now_ms() + 5, lambda: rounds[0].cancel())
+        rounds += [asyncio.create_task(timer.advance_clock()) for _ in range(2)]
+        ran: list[str] = []
+        timer.call_later(0.005, ran.append, "x")
+        await clock.advance(0.005)
+        assert rounds[0].cancelled()
+        assert ran == ["x"]
+
+    def test_a_timer_without_a_floor_above_lets_a_failure_through(self) -> None:
+        """Driven by hand, without anybody to report to, what a task raises reaches who drives it."""
+        clock = HandClock()
+        timer = Timekeeper(1, 20, clock)
+
+        def fail() -> None:
+            raise Boom
+
+        timer.call_later(0, fail)
+        timer.add(task := Task(0, []))
+        with pytest.raises(Boom):
+            timer.expire_due(clock.ms)
+        assert timer.expire_due(clock.ms) == 1
+        assert task.log == [0]

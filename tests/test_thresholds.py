@@ -83,6 +83,20 @@ def test_plain_watchers_of_the_same_key_are_always_tried(room: QuietRoom) -> Non
     assert "".join(order) == "abcde"
 
 
+def test_a_plain_watcher_that_came_first_completes_first(room: QuietRoom) -> None:
+    """Between plain watchers and ranked ones the order of arrival decides, and all of them are counted."""
+    order: list[str] = []
+    ops = [
+        park(room, name, keys, on_complete=lambda op: order.append(op.name))
+        for name, keys in (("p", ["a"]), ("r", {"a": 3}), ("q", ["a"]), ("s", {"a": 2}), ("t", ["a"]))
+    ]
+    for op in ops:
+        op.ready = True
+    assert room.check_and_complete("a", 3) == 5
+    assert order == ["p", "r", "q", "s", "t"]
+    room._check()
+
+
 def test_each_key_has_its_own_threshold(room: QuietRoom) -> None:
     """An operation on several keys is tried for the key whose threshold is reached."""
     operation = park(room, "x", {"a": 5, "b": 50})

@@ -6,12 +6,13 @@ import asyncio
 import gc
 import re
 import weakref
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from purgatory import PurgatoryClosed, SystemTimer
+from purgatory.clock import Alarm
 from purgatory.testing import VirtualClock
 from purgatory.timeouts import Timeout
 
@@ -703,3 +704,61 @@ async def test_many_blocks_end_in_the_order_of_their_deadlines(clock: VirtualClo
     await asyncio.gather(*tasks)
     assert [ms for ms, _ in answered] == sorted(delays)
     assert all(abs(at - start - ms / 1000) < 1e-6 for ms, at in answered)
+
+
+async def test_run_outside_of_its_block_does_nothing(timer: SystemTimer) -> None:
+    """Called by hand before the block or after it, there is no task to cancel."""
+    timeout = timer.timeout(5)
+    timeout.run()
+    async with timeout:
+        await asyncio.sleep(0)
+    timeout.run()
+    await asyncio.sleep(0)
+    assert repr(timeout) == "<Timeout [finished]>"
+
+
+class Hasty(VirtualClock):
+    """Rings at once, and again, until it has rung so often."""
+
+    hasty = 0
+
+    def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
+        if self.hasty:
+            self.hasty -= 1
+            when_ms = self.now_ms()
+        return super().call_at(when_ms, callback)
+
+
+async def test_a_clock_that_rings_early_ends_no_block() -> None:
+    """After its timer has closed a block looks at the time whenever it is woken."""
+    clock = Hasty(1000.0)
+    timer = SystemTimer(clock=clock)
+    timeout = timer.timeout(5)
+    task = asyncio.ensure_future(ends_in_time_out(timeout, clock))
+    await clock.advance(1)
+    clock.hasty = 3
+    await timer.aclose()
+    await clock.advance(3.999)
+    assert clock.hasty == 0
+    assert not task.done()
+    await clock.advance(0.001)
+    assert isinstance(await task, TimeoutError)
+
+
+async def test_errors_that_know_of_no_cancellation_are_left_as_they_are(
+    clock: VirtualClock, timer: SystemTimer
+) -> None:
+    """A group that answers the cancellation names the timeout; its members, raised elsewhere, name nothing."""
+    inner = ValueError("from elsewhere")
+
+    async def work() -> None:
+        async with timer.timeout(1):
+            try:
+                await clock.sleep(5)
+            except asyncio.CancelledError:
+                raise ExceptionGroup("several", [inner])  # noqa: B904 - what it is raised in view of is tested
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await during(clock, 1, work())
+    assert isinstance(raised.value.__context__, TimeoutError)
+    assert inner.__context__ is None

@@ -1,11 +1,15 @@
-"""Watch lists: what a walk over all of them costs."""
+"""Watch lists: what a walk over all of them costs, and keys that cannot be hashed any more."""
 
 from collections.abc import Hashable, ValuesView
 from typing import Any
 
-from purgatory import DelayedOperation
+import pytest
+
+from purgatory import DelayedOperation, Outcome
 from purgatory.watch import Watch
 from purgatory.watchers import SHARDS, Watchers
+from tests.helpers import Boom, Op
+from tests.sansio import HandClock, make_room
 
 
 class _CountingDict(dict[Hashable, Watch]):
@@ -36,3 +40,101 @@ def test_taking_some_of_those_who_wait_walks_no_shard_that_is_empty() -> None:
     _CountingDict.walks = 0
     assert watchers.some(10) == [operation]
     assert _CountingDict.walks == 1
+
+
+class Fickle:
+    """A key that cannot be hashed while ``broken``."""
+
+    broken = False
+
+    def __hash__(self) -> int:
+        if self.broken:
+            raise Boom
+        return 7
+
+
+def _break(key: Fickle, op: Op) -> None:
+    key.broken = True
+    op.cancel()
+    key.broken = False
+
+
+def test_who_comes_after_a_lost_key_takes_its_place() -> None:
+    """A key that raises when it is taken out leaves a husk, without an operation: the next one to wait replaces it."""
+    key, room = Fickle(), make_room(HandClock())
+    lost = Op()
+    room.try_complete_else_watch(lost, [key])
+    _break(key, lost)
+    assert lost.outcome is Outcome.CANCELLED
+    assert [type(error) for error in room.reported] == [Boom]
+    assert (len(room), room.watched) == (0, 0)
+    assert room.check_and_complete(key) == 0
+    room._check()
+    first, second = Op(name="first", ready=False), Op(name="second", ready=False)
+    room.try_complete_else_watch(first, [key])
+    room.try_complete_else_watch(second, [key, "other"])
+    room._check()
+    assert room.hot_keys(1) == [(key, 2)]
+    first.ready = second.ready = True
+    assert room.check_and_complete(key) == 2
+    room._check()
+    assert room.statistics().keys == 0
+
+
+def test_a_ranked_watcher_takes_the_place_of_a_lost_key() -> None:
+    """The husk is no member of the list that is made for who waits with a threshold."""
+    key, room = Fickle(), make_room(HandClock())
+    lost = Op()
+    room.try_complete_else_watch(lost, [key])
+    _break(key, lost)
+    ranked = Op()
+    room.try_complete_else_watch(ranked, {key: 3})
+    room._check()
+    ranked.ready = True
+    assert room.check_and_complete(key, 2) == 0
+    assert room.check_and_complete(key, 3) == 1
+    room._check()
+    assert room.statistics().keys == 0
+
+
+@pytest.mark.parametrize("neighbours", [0, 1, 2])
+def test_ranked_watchers_of_a_lost_key_are_served_when_it_is_found_again(neighbours: int) -> None:
+    """One with a threshold ends though its key raises, and those who wait beside it lose nothing."""
+    key, room = Fickle(), make_room(HandClock())
+    room.try_complete_else_watch(Op(), {"another key": 1})
+    lost = Op()
+    room.try_complete_else_watch(lost, {key: 1})
+    others = [Op(ready=False) for _ in range(neighbours)]
+    for other in others:
+        room.try_complete_else_watch(other, {key: 2})
+    _break(key, lost)
+    assert lost.outcome is Outcome.CANCELLED
+    assert room.watched == 1 + neighbours
+    room._check()
+    for other in others:
+        other.ready = True
+    assert room.check_and_complete(key, 2) == neighbours
+    late = Op(ready=False)
+    room.try_complete_else_watch(late, [key])
+    late.ready = True
+    assert room.check_and_complete(key) == 1
+    room._check()
+
+
+@pytest.mark.parametrize("shape", ["plain", "ranked"])
+def test_the_last_of_a_list_ends_though_its_key_raises(shape: str) -> None:
+    """The list stays behind empty, and is filled again by whoever comes next."""
+    key, room = Fickle(), make_room(HandClock())
+    ops = [Op(ready=False) for _ in range(2)]
+    for op in ops:
+        room.try_complete_else_watch(op, [key] if shape == "plain" else {key: 1})
+    assert ops[0].cancel()
+    _break(key, ops[1])
+    assert [op.outcome for op in ops] == [Outcome.CANCELLED] * 2
+    assert (len(room), room.watched) == (0, 0)
+    late = Op(ready=False)
+    room.try_complete_else_watch(late, [key])
+    late.ready = True
+    room._check()
+    assert room.check_and_complete(key) == 1
+    room._check()

@@ -532,3 +532,23 @@ def _end(future: "asyncio.Future[Any]", how: str) -> None:
         future.set_exception(Boom())
     elif how == "cancel":
         future.cancel()
+
+
+def test_the_lobby_of_a_loop_that_is_open_is_kept() -> None:
+    """A second loop gets a lobby of its own; only those of closed loops are let go."""
+
+    async def mine() -> Purgatory[Any]:
+        return lobby()
+
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    one = first.run_until_complete(mine())
+    other = second.run_until_complete(mine())
+    assert one is not other
+    assert first.run_until_complete(mine()) is one
+    second.close()
+    third = asyncio.new_event_loop()
+    third.run_until_complete(mine())
+    assert _lobbies.keys() >= {first, third}
+    assert second not in _lobbies
+    for loop in (first, third):
+        loop.close()

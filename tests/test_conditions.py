@@ -1,5 +1,6 @@
 """Conditions: what they say, what they see, and that they travel."""
 
+import asyncio
 import json
 import re
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from purgatory import Outcome, Purgatory
 from purgatory.conditions import AllKeys, AtLeast, Condition, ConditionalOperation, Count, parse, register, signal
 from purgatory.testing import VirtualClock
+from tests.helpers import Op
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,7 @@ def test_all_keys_is_one_signal_for_each() -> None:
         ("all_keys(all_keys)", "all_keys takes a condition for one key"),
         ("3", "is a number, not a condition"),
         ("count(n=3)", "is no condition"),
+        ("-count(3)", "is no condition"),
         ("__import__('os')", "is no condition"),
         ("count(3).n", "is no condition"),
         ("count(3) or count(4)", "is no condition"),
@@ -210,3 +213,52 @@ async def test_a_value_that_is_no_finite_number_is_refused(value: Any) -> None:
         with pytest.raises(ValueError, match="finite number"):
             signal(purgatory, "k", value)
         assert operation.seen == 0
+
+
+def test_a_factory_that_makes_no_condition_is_named() -> None:
+    """What a registered name makes is looked at when it is used."""
+    register("makes_a_number", lambda: 3)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ValueError, match="'makes_a_number' made 3, which is no Condition"):
+        parse("makes_a_number")
+
+
+def test_an_operation_needs_keys() -> None:
+    """No keys, and a bare key, are refused, and the error says what was meant."""
+    with pytest.raises(ValueError, match="keys is empty"):
+        ConditionalOperation("count(1)", [], timeout=None)
+    with pytest.raises(TypeError, match=re.escape("['orders-0'] was meant")):
+        ConditionalOperation("count(1)", "orders-0", timeout=None)
+
+
+async def test_others_on_the_key_are_left_alone() -> None:
+    """A signal is seen by conditional operations only; others on its key are tried, as by any check."""
+    async with Purgatory[Any]("test", clock=VirtualClock()) as purgatory:
+        plain, ranked = Op(ready=False), Op(ready=False)
+        conditional = ConditionalOperation("at_least(5)", ["a"], timeout=None)
+        counting = ConditionalOperation("count(1)", ["a"], timeout=None)
+        purgatory.try_complete_else_watch(plain, ["a"])
+        purgatory.try_complete_else_watch(ranked, {"a": 5})
+        purgatory.try_complete_else_watch(conditional, conditional.wanted)
+        purgatory.try_complete_else_watch(counting, counting.wanted)
+        plain.ready = ranked.ready = True
+        assert signal(purgatory, "a", 5) == 4
+
+
+async def test_a_condition_that_raises_fails_its_operation() -> None:
+    """What a registered condition raises when it is signalled is told to whoever waits; no other is harmed."""
+
+    class Faulty(Count):
+        def signal(self, state: Any, key: Any, value: float | None) -> Any:
+            raise ZeroDivisionError(key)
+
+    async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+        faulty = ConditionalOperation(Faulty(1), ["a"], timeout=None)
+        sound = ConditionalOperation("count(1)", ["a"], timeout=None)
+        waiting = asyncio.create_task(purgatory.park(faulty, faulty.wanted))
+        await asyncio.sleep(0)
+        purgatory.try_complete_else_watch(sound, sound.wanted)
+        assert signal(purgatory, "a") == 1
+        assert sound.outcome is Outcome.COMPLETED
+        assert faulty.outcome is Outcome.FAILED
+        with pytest.raises(ZeroDivisionError, match="a"):
+            await waiting
