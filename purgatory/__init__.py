@@ -39,8 +39,7 @@ __version__ = "0.1.0"
 COMPILED = is_compiled(operation.__file__)
 """Whether the core runs compiled.  The same source, interpreted, does the same more slowly."""
 
-if COMPILED:
-    refuse_stale()
+refuse_stale(COMPILED)
 
 __all__ = [
     "COMPILED",

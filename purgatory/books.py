@@ -49,7 +49,8 @@ class Books:
             self.expired += 1
         elif state == CANCELLED:
             self.cancelled += 1
-        elif state == FAILED:
+        else:
+            assert state == FAILED, f"an operation cannot end in state {state}"
             self.failed += 1
 
     def statistics(self, name: str, keys: int) -> Statistics:

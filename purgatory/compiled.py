@@ -12,13 +12,13 @@ def is_compiled(module_file: str | None) -> bool:
     return module_file is not None and not module_file.endswith((".py", ".pyc"))
 
 
-def refuse_stale(here: Path = _HERE) -> None:
-    """In a source checkout, raise ImportError if a source is newer than the extension that would hide it.
+def refuse_stale(compiled: bool, here: Path = _HERE) -> None:
+    """In a source checkout, raise ImportError if a source is newer than the extension that hides it, where one does.
 
     Python prefers an extension to a source of the same name, so an edit would silently have no effect.  An installed
     package is left alone: its files carry the times of their unpacking.
     """
-    if not (here.parent / "pyproject.toml").is_file():
+    if not compiled or not (here.parent / "pyproject.toml").is_file():
         return
     for extension in [*here.glob("*.so"), *here.glob("*/*.so"), *here.glob("*.pyd"), *here.glob("*/*.pyd")]:
         source = extension.parent / f"{extension.name.partition('.')[0]}.py"

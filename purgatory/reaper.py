@@ -174,8 +174,6 @@ class SystemTimer(Timekeeper):
         everyone is answered; other tasks do not run any more.
         """
         reaper = self._reaper
-        if reaper is asyncio.current_task():
-            reaper = None
         if self._all_answered is not None:
             await asyncio.shield(self._all_answered)
         else:

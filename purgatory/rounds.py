@@ -31,10 +31,6 @@ class Rounds:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def __len__(self) -> int:
-        """How many keys are to be checked."""
-        return len(self._queue)
-
     def add(self, key: Hashable) -> None:
         """Have the key checked, once, for all that has happened until now."""
         if key not in self._walks:

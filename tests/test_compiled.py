@@ -24,7 +24,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_a_fresh_extension_is_accepted(checkout: Path) -> None:
     """An extension that is at least as new as its source is used."""
-    refuse_stale(checkout)
+    refuse_stale(True, checkout)
 
 
 @pytest.mark.parametrize("name", ["room", "timer/wheel"])
@@ -34,14 +34,20 @@ def test_a_stale_extension_is_refused(checkout: Path, name: str) -> None:
     os.utime(checkout / f"{name}.py", (10, 10))
     os.utime(extension, (9, 9))
     with pytest.raises(ImportError, match=rf"{Path(name).name}\.py is newer than.*PURGATORY_COMPILE=1"):
-        refuse_stale(checkout)
+        refuse_stale(True, checkout)
 
 
 def test_an_installed_package_is_left_alone(checkout: Path) -> None:
     """Outside of a checkout the times of the files say nothing."""
     (checkout.parent / "pyproject.toml").unlink()
     os.utime(checkout / "room.cpython-311-x86_64-linux-gnu.so", (0, 0))
-    refuse_stale(checkout)
+    refuse_stale(True, checkout)
+
+
+def test_what_runs_interpreted_is_not_looked_for(checkout: Path) -> None:
+    """Where no extension hides a source nothing is stale, whatever lies about."""
+    os.utime(checkout / "room.cpython-311-x86_64-linux-gnu.so", (0, 0))
+    refuse_stale(False, checkout)
 
 
 def test_compiled_tells_what_runs() -> None:
