@@ -1,0 +1,173 @@
+"""What is published: built here without compiling, and compared file by file with the checkout."""
+
+import email
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.packaging.contents import BESIDE, BUILDING, PACKAGE, ROOT, TESTED, faults_of, sdist_faults, wheel_faults
+
+pytestmark = [
+    pytest.mark.skipif(not (ROOT / PACKAGE).is_dir(), reason="needs the sources beside the tests"),
+    pytest.mark.skipif(importlib.util.find_spec("build") is None, reason="needs build"),
+    pytest.mark.timeout(180),
+]
+_LEFT_OVERS = shutil.ignore_patterns("__pycache__", ".*", "*.so", "*.c", "*.egg-info")
+
+
+def run(*command: str, cwd: Path) -> str:
+    """What the command printed; it has to succeed."""
+    environment = {**os.environ, "PURGATORY_COMPILE": "0"}
+    result = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def dists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A source distribution, and the wheel that is built from it, by the suffix of their names."""
+    copy, out = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("dist")
+    for folder in (PACKAGE, *TESTED):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=_LEFT_OVERS)
+    for name in (*BESIDE, *BUILDING):
+        shutil.copy(ROOT / name, copy / name)
+    # What running things leaves behind must not be taken along.
+    (copy / "tests" / "__pycache__").mkdir()
+    for left in ("tests/__pycache__/conftest.pyc", "purgatory/room.c", "purgatory/room.so", "examples/.coverage.1"):
+        (copy / left).write_bytes(b"")
+    run(sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check", "--outdir", str(out), cwd=copy)
+    return {path.suffix: path for path in out.iterdir()}
+
+
+def test_the_source_distribution_has_what_it_takes_to_build_and_test(dists: dict[str, Path]) -> None:
+    """Sources, tests, examples, benchmarks, pages and licence; nothing that running them left behind."""
+    assert faults_of(dists[".gz"]) == []
+
+
+def test_the_wheel_has_the_package_and_no_more(dists: dict[str, Path]) -> None:
+    """Built from the source distribution, it holds every file of the package, the licence, and nothing else."""
+    assert dists[".whl"].name.endswith("-py3-none-any.whl")
+    assert faults_of(dists[".whl"]) == []
+
+
+def test_check_wheel_contents_agrees(dists: dict[str, Path]) -> None:
+    """The checker that others use finds nothing, either."""
+    pytest.importorskip("check_wheel_contents")
+    run(sys.executable, "-m", "check_wheel_contents", str(dists[".whl"]), cwd=ROOT)
+
+
+def test_the_wheel_works_on_its_own(dists: dict[str, Path], tmp_path: Path) -> None:
+    """Unpacked somewhere else, without the checkout, it parks and answers, and its fixtures are found by pytest."""
+    with zipfile.ZipFile(dists[".whl"]) as wheel:
+        wheel.extractall(tmp_path)
+    code = (
+        "import sys; sys.path.insert(0, '.'); import asyncio, importlib.metadata, purgatory\n"
+        "async def main():\n"
+        "    async with purgatory.Purgatory('test') as room:\n"
+        "        return await room.wait_until(lambda: True, keys=['a'], timeout=1.0)\n"
+        "assert asyncio.run(main()), purgatory.__file__\n"
+        "(found,) = importlib.metadata.distributions(path=['.'])\n"
+        "(entry,) = found.entry_points\n"
+        "print(purgatory.__file__, found.version == purgatory.__version__, entry.group, entry.load().__file__)\n"
+    )
+    printed = run(sys.executable, "-P", "-c", code, cwd=tmp_path).split()
+    assert printed == [
+        str(tmp_path / "purgatory" / "__init__.py"),
+        "True",
+        "pytest11",
+        str(tmp_path / "purgatory" / "pytest_plugin.py"),
+    ]
+
+
+def metadata(wheel: Path) -> Any:
+    """The metadata of the wheel, as the headers of a message."""
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.message_from_bytes(opened.read(name))
+
+
+def test_each_extra_is_announced_and_asks_for_something(dists: dict[str, Path]) -> None:
+    """The metadata names the extras of pyproject.toml, and an extra that names another names one that there is."""
+    told = metadata(dists[".whl"])
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    assert set(told.get_all("Provides-Extra")) == extras
+    asked = [line.partition(";") for line in told.get_all("Requires-Dist")]
+    for extra in extras:
+        assert any(re.search(rf"extra == ['\"]{extra}['\"]", condition) for _, _, condition in asked), extra
+    for requirement, _, _ in asked:
+        if match := re.match(r"aiopurgatory\[(.*)\]", requirement):
+            assert set(match[1].split(",")) <= extras
+
+
+def test_the_licence_is_told_once_and_included(dists: dict[str, Path]) -> None:
+    """The licence is an SPDX expression in the metadata, and the text goes with wheel and sources."""
+    told = metadata(dists[".whl"])
+    assert (told["License-Expression"], told.get_all("License-File")) == ("Apache-2.0", ["LICENSE"])
+    assert not [line for line in told.get_all("Classifier") if line.startswith("License")]
+    text = (ROOT / "LICENSE").read_bytes()
+    with zipfile.ZipFile(dists[".whl"]) as wheel, tarfile.open(dists[".gz"]) as sdist:
+        (packed,) = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
+        assert wheel.read(packed) == text
+        (member,) = [found for found in sdist.getmembers() if found.name.count("/") == 1 and "LICENSE" in found.name]
+        held = sdist.extractfile(member)
+        assert held is not None
+        assert held.read() == text
+
+
+def good_wheel() -> set[str]:
+    """The names in a wheel as it should be."""
+    info = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE")
+    package = {path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGE).rglob("*.py")}
+    return {f"aiopurgatory-1.dist-info/{name}" for name in info} | package | {"purgatory/py.typed"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tests/conftest.py",
+        "examples/__init__.py",
+        "purgatory/room.c",
+        "purgatory/.gitignore",
+        "room.py",
+        "docs/index.md",
+    ],
+)
+def test_what_has_no_place_in_a_wheel_is_found(name: str) -> None:
+    """A file too many is named."""
+    assert list(wheel_faults(good_wheel(), pure=True)) == []
+    assert list(wheel_faults(good_wheel() | {name}, pure=True)) == [f"{name} has no place in it"]
+
+
+@pytest.mark.parametrize("name", ["purgatory/py.typed", "purgatory/journal/schema.py", "purgatory/pytest_plugin.py"])
+def test_what_is_missing_in_a_wheel_is_found(name: str) -> None:
+    """A file too few is named."""
+    assert list(wheel_faults(good_wheel() - {name}, pure=True)) == [f"{name} is missing"]
+
+
+def test_a_compiled_module_is_only_where_it_may_be() -> None:
+    """In a wheel for one machine, beside its source, with the library that they share."""
+    library, module = "ab__mypyc.cpython-311-x86_64-linux-gnu.so", "purgatory/room.cpython-311-x86_64-linux-gnu.so"
+    stranger = "purgatory/strange.cpython-311-x86_64-linux-gnu.so"
+    assert list(wheel_faults(good_wheel() | {library, module}, pure=False)) == []
+    assert list(wheel_faults(good_wheel() | {library, stranger}, pure=False)) == [f"{stranger} has no source beside it"]
+    assert list(wheel_faults(good_wheel() | {module}, pure=False)) == ["there is not one library of the compiled core"]
+    assert len(list(wheel_faults(good_wheel() | {library, module}, pure=True))) == 2
+
+
+def test_what_is_wrong_with_a_source_distribution_is_found() -> None:
+    """Missing tests and left-over builds are named."""
+    faults = list(sdist_faults({"PKG-INFO", "setup.cfg", "aiopurgatory.egg-info/SOURCES.txt", "purgatory/room.c"}))
+    assert "tests/conftest.py is missing" in faults
+    assert "examples/quickstart.py is missing" in faults
+    assert "purgatory/room.c has no place in it" in faults
+    assert not [fault for fault in faults if fault.startswith(("PKG-INFO", "setup.cfg", "aiopurgatory"))]
