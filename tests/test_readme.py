@@ -1,0 +1,121 @@
+"""The README in its languages, and the links of all pages."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)[^)]*\)|(?:src|srcset|href)=\"([^\"]+)\"")
+_CODE = re.compile(r"`([^`\n]+)`")
+
+
+def blocks(path: Path) -> list[tuple[str, str]]:
+    """The code blocks of the page, by language, without comments and docstrings."""
+    return [(language, _bare(language, text)) for language, text in _FENCE.findall(path.read_text(encoding="utf-8"))]
+
+
+def _bare(language: str, text: str) -> str:
+    if language != "python":
+        return re.sub(r"[ ]+# .*$", "", text, flags=re.MULTILINE)
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+            node.body = node.body[1:]
+    return ast.unparse(tree)
+
+
+def prose(path: Path) -> str:
+    """The page without its code blocks."""
+    return _FENCE.sub("", path.read_text(encoding="utf-8"))
+
+
+def links(page: str) -> list[str]:
+    """Where the page leads to, in order."""
+    return [first or second for first, second in _LINK.findall(page)]
+
+
+def headings(page: str) -> list[str]:
+    """The titles of the page, with their levels."""
+    return re.findall(r"^#+ .+$", page, re.MULTILINE)
+
+
+def test_both_have_the_same_code() -> None:
+    """Each block of code and each command is in both, in the same order; only comments differ."""
+    assert blocks(ENGLISH) == blocks(CHINESE)
+    assert len(blocks(ENGLISH)) >= 5
+
+
+def test_both_have_the_same_sections() -> None:
+    """As many headings, of the same levels, and each section has as many paragraphs, items and rows."""
+
+    def shape(path: Path) -> list[tuple[int, int, int, int]]:
+        parts = re.split(r"^(?=#+ )", prose(path), flags=re.MULTILINE)[1:]
+        return [
+            (
+                len(part) - len(part.lstrip("#")),
+                len(re.findall(r"\n\n(?=[^\n#])", part)),
+                len(re.findall(r"^(?:-|\d+\.) ", part, re.MULTILINE)),
+                len(re.findall(r"^\|", part, re.MULTILINE)),
+            )
+            for part in parts
+        ]
+
+    assert shape(ENGLISH) == shape(CHINESE)
+
+
+def test_both_lead_to_the_same_places() -> None:
+    """The same links in the same order, but for those to each other; the same names in code."""
+    english, chinese = links(prose(ENGLISH)), links(prose(CHINESE))
+    assert english.pop(0) == CHINESE.name
+    assert chinese.pop(0) == ENGLISH.name
+    assert sorted(english) == sorted(chinese)
+    assert sorted(_CODE.findall(prose(ENGLISH))) == sorted(_CODE.findall(prose(CHINESE)))
+
+
+def test_the_commands_of_the_readme_are_marked() -> None:
+    """One command is the test and one the run, and each is one line that begins with nothing but Python."""
+    commands = [text for language, text in _FENCE.findall(ENGLISH.read_text(encoding="utf-8")) if language == "sh"]
+    marked = re.findall(r"^(.*\S) +# (run|test)$", "".join(commands), re.MULTILINE)
+    assert [name for _, name in marked] == ["run", "test"]
+    for command, _ in marked:
+        assert command.startswith("python3 -m venv .venv && .venv/bin/pip install ")
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of the page, as MkDocs and GitHub make them from its headings."""
+    return {re.sub(r"[ ]+", "-", re.sub(r"[^\w\- ]", "", title.lower()).strip()) for title in _titles(prose(path))}
+
+
+def _titles(page: str) -> Iterator[str]:
+    for heading in headings(page):
+        yield re.sub(r"[`*]|\]\([^)]*\)", "", heading.lstrip("# "))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(path: Path) -> None:
+    """Each page, picture and anchor that a page names is there; nothing is absolute but addresses."""
+    dead = []
+    for target in links(prose(path)):
+        if re.match(r"https?://|mailto:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        place = (path.parent / name).resolve() if name else path
+        is_there = place.is_relative_to(ROOT) and place.exists() and not target.startswith("/")
+        if not is_there or (anchor and place.suffix == ".md" and anchor not in anchors(place)):
+            dead.append(target)
+    assert dead == []
+
+
+def test_there_are_links_to_look_at() -> None:
+    """The search finds links, pictures and anchors."""
+    found = [target for path in PAGES for target in links(prose(path))]
+    assert any(target.endswith(".svg") for target in found)
+    assert any("#" in target for target in found)
+    assert len(found) > 100
