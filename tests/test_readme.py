@@ -113,6 +113,15 @@ def test_every_link_leads_somewhere(path: Path) -> None:
     assert dead == []
 
 
+def test_the_first_page_leads_to_every_other() -> None:
+    """Whoever begins at the index finds each page; of the reference its first, which has the others beside it."""
+    docs = ROOT / "docs"
+    named = {(docs / target.partition("#")[0]).resolve() for target in links(prose(docs / "index.md"))}
+    pages = {path for path in docs.rglob("*.md") if path.parent.name != "reference"} - {docs / "index.md"}
+    assert sorted(str(path.relative_to(docs)) for path in pages - named) == []
+    assert docs / "reference" / "purgatory.md" in named
+
+
 def test_there_are_links_to_look_at() -> None:
     """The search finds links, pictures and anchors."""
     found = [target for path in PAGES for target in links(prose(path))]

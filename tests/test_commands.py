@@ -1,0 +1,79 @@
+"""The commands of the pages: each is one that the module it names understands."""
+
+import argparse
+import re
+import runpy
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+_COMMAND = re.compile(r"(?P<quote>`?)(?:\.venv/bin/)?python3? (?P<words>(?:-m [\w.]+|\w+/\w+\.py)[^`\n]*)(?P=quote)")
+_OURS = re.compile(r"-m (?:examples|benchmarks|purgatory|tests)\b|\w+/\w+\.py")
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """What the pages run with Python, of this project, with the words that follow."""
+    seen: set[str] = set()
+    for path in PAGES:
+        page = re.sub(r"\\\n\s*", " ", path.read_text(encoding="utf-8"))
+        for found in _COMMAND.finditer(page):
+            words = shlex.split(re.split(r" #| &| \||\)", found["words"])[0])
+            command = " ".join(words)
+            if _OURS.match(command) and command not in seen:
+                seen.add(command)
+                yield path.name, words
+
+
+COMMANDS = list(commands())
+
+
+class Understood(BaseException):
+    """Raised in place of doing what was asked."""
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[" ".join(words) for _, words in COMMANDS])
+def test_a_command_is_understood(
+    page: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its module is there, and takes the options and arguments that the page gives it."""
+    if any(name in " ".join(words) for name in ("purgatory.pipeline", "benchmarks.pipeline")):
+        pytest.importorskip("pyspark")
+    module = words[1] if words[0] == "-m" else words[0].removesuffix(".py").replace("/", ".")
+    arguments = words[2:] if words[0] == "-m" else words[1:]
+    parse = argparse.ArgumentParser.parse_args
+
+    def only_parse(self: argparse.ArgumentParser, args: Sequence[str] | None = None, *rest: Any) -> NoReturn:
+        parse(self, args, *rest)
+        raise Understood
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", only_parse)
+    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    if "ArgumentParser" not in source_of(module):
+        assert arguments == [], f"{page}: {module} takes no arguments"
+        return
+    with pytest.raises(Understood):
+        runpy.run_module(module, run_name="__main__", alter_sys=False)
+
+
+def source_of(module: str) -> str:
+    """The source of what ``python -m`` would run, and of the module beside it that may do its parsing."""
+    place = ROOT / module.replace(".", "/")
+    files = [place.with_suffix(".py"), place / "__main__.py", place / "cli.py"]
+    texts = [file.read_text(encoding="utf-8") for file in files if file.exists()]
+    if not texts and module.startswith("purgatory."):
+        return "ArgumentParser"  # the package is installed, not beside the tests
+    assert texts, f"there is no {module}"
+    return "\n".join(texts)
+
+
+def test_the_commands_are_found() -> None:
+    """The pages name some dozens."""
+    assert len(COMMANDS) >= 30
+    assert any("--checkpoint" in words for _, words in COMMANDS)
