@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from purgatory import SystemTimer, TimerTask
-from purgatory.operation import ENDINGS
+from purgatory.endings import ENDINGS
 from purgatory.testing import VirtualClock
 
 INK, FAINT, PAPER = "#1f2933", "#5f6b78", "#fbfbf9"

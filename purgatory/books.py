@@ -2,9 +2,9 @@
 
 from mypy_extensions import i64
 
+from .endings import CANCELLED, COMPLETED, EXPIRED, FAILED
 from .events import Statistics
 from .histogram import Histogram
-from .operation import CANCELLED, COMPLETED, EXPIRED, FAILED
 
 __all__ = ["Books"]
 

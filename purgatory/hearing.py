@@ -3,13 +3,13 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from .events import Event, Outcome
+from .endings import FAILED, OUTCOMES, PENDING
+from .events import Event
 from .ledger import Ledger
-from .operation import FAILED, PENDING, Operation
+from .operation import Operation
 
 __all__ = ["Hearing"]
 
-_OUTCOMES = (Outcome.PENDING, Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED)
 _METHODS = ("parked", "completed", "expired", "cancelled", "failed")  # by state, a pending one has been parked
 _Tell = Callable[[Event], object]
 
@@ -68,7 +68,7 @@ class Hearing:
         deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
         keys, parked_ms = operation.keys, operation._parked_ms
         return Event(
-            operation, self.name, operation._op_id, keys, parked_ms, deadline_ms, None, _OUTCOMES[PENDING], None
+            operation, self.name, operation._op_id, keys, parked_ms, deadline_ms, None, OUTCOMES[PENDING], None
         )
 
     def leaving(self, operation: Operation, now_ms: int) -> None:
@@ -149,7 +149,7 @@ class Hearing:
             operation._parked_ms,
             deadline_ms,
             finished_ms,
-            _OUTCOMES[state],
+            OUTCOMES[state],
             operation._value if state == FAILED else None,
         )
         for observer, tell in tuple(self._tell[state]):

@@ -12,9 +12,9 @@ from typing import Any, Self
 from .clock import Clock
 from .delayed import DelayedOperation
 from .dump import Dump
+from .endings import FAILED, end
 from .events import Observer, Statistics
 from .ledger import Ledger
-from .operation import FAILED, end
 from .purgatory import Purgatory
 from .reaper import SystemTimer
 from .thresholds import check_value

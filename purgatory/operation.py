@@ -5,95 +5,34 @@ The life of an operation
 
 An operation is made, handed to a purgatory, tried once, and if its condition does not hold yet it is *parked*: linked
 into the watch list of each of its keys and, if it has a deadline, put on the timer.  Then one of the things in the
-table :data:`ENDINGS` happens, and whichever comes first decides.
-
-The rules
-=========
-
-1.  ``PENDING`` is left once.  Every ending goes through a check of the state and the change of it with nothing in
-    between that could run other code, so on one event loop no lock is needed and the second to come gets False.
-2.  The operation is off the timer and off every watch list *before* its callback runs: whatever the callback does,
-    it meets a house in order.
-3.  ``on_complete`` runs at most once; where it raises, ``COMPLETED`` or ``EXPIRED`` turns into ``FAILED`` before anyone
-    but the callback itself could have seen it.
-
-The hard case: the awaiting task is cancelled
-=============================================
-
-``task.cancel()`` and the end of the operation can fall into one turn of the loop.  There are two orders:
-
-a)  *Cancelled, then the condition holds.*  ``task.cancel()`` has cancelled the future that ``park()`` waits on, but the
-    task has not run yet.  Whoever now tries to complete or expire the operation finds the future cancelled and
-    withdraws the operation instead: it ends CANCELLED, ``on_complete`` does not run, and nothing is handed to a caller
-    who has left.
-b)  *Completed, then cancelled.*  The outcome stands.  The task still gets its CancelledError, as asyncio wants it (a
-    swallowed cancellation breaks timeouts and task groups); the result stays in the operation, where ``result()`` has
-    it for whoever cleans up.
+table :data:`purgatory.endings.ENDINGS` happens, and whichever comes first decides.
 """
 
 from collections.abc import Callable, Generator, Hashable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from .errors import OperationCancelled, PurgatoryError
+from .endings import (
+    CANCELLED,
+    COMPLETED,
+    EXPIRED,
+    FAILED,
+    OUTCOMES,
+    PENDING,
+    Holder,
+    answer,
+    end,
+    exception_of,
+    finish,
+)
+from .errors import PurgatoryError
 from .events import Outcome
 from .timer.task import TimerTask
 from .units import duration_ms
 from .watch import Watch
 
-__all__ = [
-    "CANCELLED",
-    "COMPLETED",
-    "ENDINGS",
-    "EXPIRED",
-    "FAILED",
-    "FOREVER_MS",
-    "PENDING",
-    "Ending",
-    "Holder",
-    "Operation",
-    "end",
-    "fail",
-    "finish",
-    "new_waiter",
-    "set_running_loop",
-]
-
-PENDING: Final = 0
-COMPLETED: Final = 1
-EXPIRED: Final = 2
-CANCELLED: Final = 3
-FAILED: Final = 4
-_OUTCOMES = (Outcome.PENDING, Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED)
-
-
-class Ending(NamedTuple):
-    """One way in which an operation can end."""
-
-    outcome: Outcome
-    how: str
-    runs: str
-    awaiters: str
-
-
-ENDINGS: Final = (
-    Ending(Outcome.COMPLETED, "try_complete() is true, or force_complete()", "on_complete()", "its value"),
-    Ending(
-        Outcome.EXPIRED,
-        "its deadline passes, or its purgatory closes",
-        "on_complete(), then on_expiration()",
-        "its value",
-    ),
-    Ending(
-        Outcome.CANCELLED,
-        "cancel(), cancel_for_key(), or park() is cancelled",
-        "nothing",
-        "OperationCancelled",
-    ),
-    Ending(Outcome.FAILED, "a callback raises, or fail_for_key()", "nothing more", "that exception"),
-)
-"""How an operation can leave ``PENDING``; the documentation draws its picture from here."""
+__all__ = ["FOREVER_MS", "Operation", "new_waiter", "set_running_loop"]
 
 FOREVER_MS: Final = -1  # the delay of an operation without a deadline
 
@@ -120,44 +59,6 @@ def set_running_loop(running_loop: Callable[[], Any]) -> None:
 def new_waiter() -> Any:
     """A future of the running event loop."""
     return _waiters.running_loop().create_future()
-
-
-class Holder:
-    """What an operation knows of the purgatory that it is parked in: enough to leave it."""
-
-    __slots__ = ()
-
-    def release(self, operation: "Operation") -> None:
-        """Take it off the timer and off every watch list, and out of the gauges."""
-        raise NotImplementedError
-
-    def ended(self, operation: "Operation") -> None:
-        """It has its outcome: count it, and tell the observers."""
-        raise NotImplementedError
-
-    def enter(self) -> bool:
-        """User code is about to run: checks are queued from here on.  True iff this is the outermost."""
-        raise NotImplementedError
-
-    def leave(self) -> i64:
-        """The outermost user code has returned: run the queued checks; return how many operations they completed."""
-        raise NotImplementedError
-
-    def contains(self, error: BaseException) -> bool:
-        """Whether the exception is an operation's own failure, as against an order to the whole program."""
-        raise NotImplementedError
-
-    def report(self, error: BaseException, operation: "Operation") -> None:
-        """An operation failed and nobody waits for it."""
-        raise NotImplementedError
-
-    def is_trying(self, operation: "Operation") -> bool:
-        """Whether the operation is being tried by a check, not by the caller who hands it over."""
-        raise NotImplementedError
-
-    def extend(self, operation: "Operation", delay_ms: int) -> None:
-        """Move its deadline."""
-        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -212,6 +113,9 @@ class Operation(TimerTask):
 
         True iff this call ended it.  Its awaiters get :class:`OperationCancelled`.
         """
+        holder = self._holder
+        if holder is not None:
+            holder.feel()
         return end(self, CANCELLED, None)
 
     def extend(self, timeout: Any) -> bool:
@@ -243,7 +147,7 @@ class Operation(TimerTask):
     @property
     def outcome(self) -> Outcome:
         """How it stands."""
-        return _OUTCOMES[self._state]
+        return OUTCOMES[self._state]
 
     @property
     def expired(self) -> bool:
@@ -281,13 +185,13 @@ class Operation(TimerTask):
             return self._value
         if self._state == PENDING:
             raise PurgatoryError(f"{self!r} has no result yet")
-        raise _exception(self)
+        raise exception_of(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the end; the value of :meth:`on_complete`, or the exception that :meth:`result` would raise."""
         waiter = new_waiter()
         if self._state != PENDING:
-            _answer(self, waiter)
+            answer(self, waiter)
         else:
             awaiters = self._awaiters
             if awaiters is None:
@@ -307,134 +211,3 @@ class Operation(TimerTask):
         if self._state == FAILED:
             parts.append(f"error={self._value!r}")
         return f"<{' '.join(parts)}>"
-
-
-# How an operation ends, as functions: the compiler calls a function without asking whether a subclass has another.
-
-
-def finish(operation: Operation, state: i64, contained: bool) -> bool:
-    """Complete or expire the operation.  True iff this call did.
-
-    ``contained``: an exception from ``on_complete`` is the operation's own affair (a check or an expiry); else it
-    reaches the caller.
-    """
-    if operation._state != PENDING:
-        return False
-    parker = operation._parker
-    if parker is not None and parker.cancelled():
-        end(operation, CANCELLED, None)  # the hard case, a)
-        return False
-    # From here to on_complete() nothing runs but this library: whoever comes second finds the state changed.
-    operation._state = state
-    holder = operation._holder
-    if holder is None:
-        _complete(operation, None, contained)
-    else:
-        holder.release(operation)
-        outermost = holder.enter()
-        try:
-            _complete(operation, holder, contained)
-        finally:
-            if outermost:
-                holder.leave()
-    return operation._state != FAILED
-
-
-def _complete(operation: Operation, holder: Holder | None, contained: bool) -> None:
-    expired = operation._state == EXPIRED
-    try:
-        operation._value = operation.on_complete()
-    except BaseException as error:
-        own = isinstance(error, Exception) if holder is None else holder.contains(error)
-        operation._state = FAILED
-        operation._value = _for_awaiters(error, own)
-        told = _settle(operation, holder)
-        if not contained or not own:
-            raise
-        if not told and holder is not None:
-            holder.report(error, operation)
-        return
-    _settle(operation, holder)
-    if expired:
-        try:
-            operation.on_expiration()
-        except BaseException as error:
-            if holder is None or not holder.contains(error):
-                raise
-            holder.report(error, operation)
-
-
-def end(operation: Operation, state: i64, error: BaseException | None) -> bool:
-    """Cancel or fail the operation, without a callback.  True iff this call did."""
-    if operation._state != PENDING:
-        return False
-    operation._state = state
-    operation._value = None if error is None else _for_awaiters(error, True)
-    holder = operation._holder
-    if holder is not None:
-        holder.release(operation)
-    _settle(operation, holder)
-    return True
-
-
-def fail(operation: Operation, error: BaseException) -> bool:
-    """The operation raised while it was tried.  True iff somebody waited and was told."""
-    waits = _someone_waits(operation)
-    return end(operation, FAILED, error) and waits
-
-
-def _someone_waits(operation: Operation) -> bool:
-    if operation._parker is not None and not operation._parker.done():
-        return True
-    return operation._awaiters is not None and not all([waiter.done() for waiter in operation._awaiters])
-
-
-def _settle(operation: Operation, holder: Holder | None) -> bool:
-    """The outcome stands: answer everyone and let go of the purgatory.  True iff somebody waited."""
-    parker = operation._parker
-    awaiters = operation._awaiters
-    told = False
-    if parker is not None:
-        operation._parker = None
-        told = _answer(operation, parker)
-    if awaiters is not None:
-        operation._awaiters = None
-        for waiter in awaiters:
-            if _answer(operation, waiter):
-                told = True
-    if holder is not None:
-        operation._holder = None
-        holder.ended(operation)
-    return told
-
-
-def _answer(operation: Operation, waiter: Any) -> bool:
-    """Give the future what it waits for.  False if it has been cancelled, or if its loop is closed."""
-    try:
-        if operation._state == COMPLETED or operation._state == EXPIRED:
-            waiter.set_result(operation._value)
-        else:
-            waiter.set_exception(_exception(operation))
-    except Exception:
-        # InvalidStateError: it is cancelled.  RuntimeError: its loop is closed, and nobody will ever read it.
-        return False
-    return True
-
-
-def _exception(operation: Operation) -> BaseException:
-    """The exception for awaiters of a CANCELLED or FAILED operation."""
-    if operation._state == CANCELLED:
-        return OperationCancelled(f"{operation!r} was withdrawn before it was answered")
-    return operation._value  # type: ignore[no-any-return]
-
-
-def _for_awaiters(error: BaseException, contained: bool) -> BaseException:
-    """The exception as its awaiters may have it.
-
-    A future cannot carry StopIteration, and KeyboardInterrupt is for the one who was interrupted.
-    """
-    if contained and not isinstance(error, StopIteration):
-        return error
-    wrapped = PurgatoryError(f"the operation was interrupted by {error!r}")
-    wrapped.__cause__ = error
-    return wrapped

@@ -6,9 +6,11 @@ from typing import Any
 
 from mypy_extensions import mypyc_attr
 
-from .desk import Desk, Floor
+from .desk import Desk
+from .endings import CANCELLED, FAILED, end, has_left
 from .events import Event, Statistics
-from .operation import CANCELLED, FAILED, Operation, end
+from .keeper import Floor
+from .operation import Operation
 from .timekeeper import Timekeeper
 
 __all__ = ["Room"]
@@ -68,13 +70,20 @@ class Room(Floor):
 
     def cancel_for_key(self, key: Hashable) -> list[Any]:
         """Withdraw everyone who waits on the key and return them, in the order of arrival; they end CANCELLED."""
+        self._desk.feel()
         return [operation for operation in self._desk.watchers.operations(key) if end(operation, CANCELLED, None)]
 
     def fail_for_key(self, key: Hashable, error: Any) -> int:
         """Fail everyone who waits on the key with the exception; return how many.  Their awaiters get it."""
         if not isinstance(error, Exception):
             raise TypeError(f"error is an exception (an instance), not {error!r}")
-        return sum([end(operation, FAILED, error) for operation in self._desk.watchers.operations(key)])
+        self._desk.feel()
+        failed = 0
+        for operation in self._desk.watchers.operations(key):
+            gone = has_left(operation)  # its own task has been cancelled: it is withdrawn, as by every other ending
+            if end(operation, CANCELLED if gone else FAILED, None if gone else error) and not gone:
+                failed += 1
+        return failed
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from purgatory import Outcome
-from purgatory.operation import ENDINGS
+from purgatory.endings import ENDINGS
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -50,7 +50,7 @@ class TestTheParkerLeaves:
         await clock.settle()
         return op, task
 
-    @pytest.mark.parametrize("ending", ["check", "force", "expiry", "real expiry"])
+    @pytest.mark.parametrize("ending", ["check", "force", "fail", "expiry", "real expiry"])
     async def test_cancelled_then_ended(self, clock: VirtualClock, ending: str) -> None:
         """Order a): nothing is handed to a caller who has left; on_complete does not run and it ends CANCELLED."""
         async with Purgatory[Op]("test", clock=clock) as purgatory:
@@ -67,6 +67,8 @@ class TestTheParkerLeaves:
                     assert purgatory.check_and_complete("a") == 0
                 elif ending == "force":
                     assert not op.force_complete()
+                elif ending == "fail":
+                    assert purgatory.fail_for_key("a", Boom()) == 0
                 else:
                     assert purgatory.timer.expire_due(clock.now_ms() + 5000) == 1
             assert op.outcome is Outcome.CANCELLED

@@ -28,8 +28,8 @@ import numpy as np
 
 from purgatory.clock import Clock
 from purgatory.delayed import DelayedOperation
+from purgatory.endings import fail
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
-from purgatory.operation import fail
 from purgatory.room import Room
 from purgatory.timekeeper import Timekeeper
 

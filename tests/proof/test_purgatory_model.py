@@ -8,7 +8,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from purgatory import DelayedOperation, Outcome, PurgatoryClosed, PurgatoryFull
 from purgatory.clock import Alarm, Clock
-from purgatory.operation import EXPIRED
+from purgatory.endings import EXPIRED
 from purgatory.room import Room
 from purgatory.timekeeper import Timekeeper
 from tests.strategies import ACTIONS, endings, key_sets, keys, thresholds, timeouts

@@ -1,0 +1,111 @@
+"""Endings within endings, down to the interpreter's limit of recursion: refused or carried through, never half done."""
+
+import asyncio
+import itertools
+import sys
+from typing import Any
+
+import pytest
+
+from purgatory import DelayedOperation, Outcome, Purgatory
+from purgatory.testing import VirtualClock
+
+
+class _Link(DelayedOperation[int]):
+    """Ends the next of its chain from within its own callback."""
+
+    __slots__ = ("extra", "next", "number")
+
+    def __init__(self, number: int, extra: int) -> None:
+        super().__init__(30.0)
+        self.number = number
+        self.extra = extra
+        self.next: _Link | None = None
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_complete(self) -> int:
+        if self.next is not None:
+            self._deeper(self.extra)
+        return self.number
+
+    def _deeper(self, frames: int) -> None:
+        if frames:
+            self._deeper(frames - 1)
+        else:
+            assert self.next is not None
+            self.next.force_complete()
+
+
+@pytest.mark.parametrize("extra", [0, 1, 2, 3, 5, 8, 13, 21, 34])
+async def test_a_chain_of_endings_deeper_than_the_stack_leaves_no_operation_half_ended(
+    clock: VirtualClock, extra: int
+) -> None:
+    """Wherever the limit is met: who has ended is off every list and answered, who has not is parked as before."""
+    length = sys.getrecursionlimit()
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        links = [_Link(number, extra) for number in range(length)]
+        for link, following in itertools.pairwise(links):
+            link.next = following
+        for link in links:
+            purgatory.try_complete_else_watch(link, [link.number, "all"])
+        waiters = [asyncio.create_task(_answer(link)) for link in links]
+        await clock.settle()
+        with pytest.raises(RecursionError):
+            links[0].force_complete()
+        purgatory._check()
+        ended = [link.number for link in links if link.outcome is not Outcome.PENDING]
+        assert ended == list(range(len(ended)))
+        assert 8 <= len(ended) == length - len(purgatory) < length
+        for link in links:
+            link.next = None
+    answers = await asyncio.gather(*waiters)
+    assert answers == ["too deep"] * len(ended) + list(range(len(ended), length))
+
+
+async def _answer(link: _Link) -> Any:
+    try:
+        return await link
+    except RecursionError:
+        return "too deep"
+
+
+class _Nest(DelayedOperation[None]):
+    """Completes at once, and hands over another from within its callback."""
+
+    __slots__ = ("extra", "purgatory")
+
+    def __init__(self, purgatory: Purgatory[Any], extra: int) -> None:
+        super().__init__(30.0)
+        self.purgatory = purgatory
+        self.extra = extra
+
+    def try_complete(self) -> bool:
+        return True
+
+    def on_complete(self) -> None:
+        self._deeper(self.extra)
+
+    def _deeper(self, frames: int) -> None:
+        if frames:
+            self._deeper(frames - 1)
+        else:
+            self.purgatory.try_complete_else_watch(_Nest(self.purgatory, self.extra), ["key"])
+
+
+@pytest.mark.parametrize("extra", [0, 1, 2, 3, 5, 8, 13, 21, 34])
+async def test_operations_handed_over_in_each_others_callbacks_down_to_the_limit_are_all_counted(
+    clock: VirtualClock, extra: int
+) -> None:
+    """The books balance, and the purgatory goes on as if nothing had been."""
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        with pytest.raises(RecursionError):
+            purgatory.try_complete_else_watch(_Nest(purgatory, extra), ["key"])
+        purgatory._check()
+        statistics = purgatory.statistics()
+        assert statistics.parked == 0
+        assert statistics.failed == statistics.submitted > 8
+        following = _Link(0, 0)
+        purgatory.try_complete_else_watch(following, ["key"])
+        assert following.force_complete()
