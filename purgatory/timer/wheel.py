@@ -39,11 +39,13 @@ the wheel's time never passes a queued bucket, so no two rounds can meet in a sl
 **Order.**  Tasks fire in the order of their deadlines, and those of equal deadlines in the order in which they were
 added, which Kafka does not promise.  Whoever stands in a coarse bucket was added before anyone who stands in a finer
 bucket with the same deadline: at that time the deadline was further ahead.  So a cascade takes the coarse bucket from
-its end and puts each task at the *front* of its finer bucket, and at equal times the coarse bucket goes first.
+its end and puts each task at the *front* of its finer bucket.  When buckets of several levels fall due together, the
+coarsest therefore has to be cascaded last, for its tasks belong in front of all others; and the one of level 1, whose
+tasks run, comes after them all.
 """
 
 import heapq
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import i64
 
@@ -52,8 +54,11 @@ from .task import NOT_QUEUED, TaskCounter, TimerTask, TimerTaskList
 __all__ = ["DelayQueue", "TimingWheel"]
 
 
+_RUNS_LAST: Final = 1 << 30  # behind every level
+
+
 class DelayQueue:
-    """A heap of the buckets that hold anything, by expiration; of equals the coarser first.
+    """A heap of the buckets that hold anything, by expiration; of equals the coarser later, and level 1 at the end.
 
     It has one entry per queued bucket, however many tasks the bucket holds, so it stays as small as the wheels: a push
     happens when a bucket is first filled in its round, not when a task is added.
@@ -66,7 +71,8 @@ class DelayQueue:
         self.operations: int = 0  # pushes and pops so far: what a wheel is there to save
 
     def push(self, expiration_ms: i64, wheel: "TimingWheel") -> None:
-        heapq.heappush(self._heap, (expiration_ms, -wheel.level, wheel))
+        rank = _RUNS_LAST if wheel.level == 1 else wheel.level
+        heapq.heappush(self._heap, (expiration_ms, rank, wheel))
         self.operations += 1
 
     def peek_ms(self) -> int | None:
@@ -252,7 +258,7 @@ class TimingWheel:
 
     def _check(self) -> int:
         """Assert the invariants of all levels; return the number of tasks."""
-        queued = {(level, expiration_ms) for expiration_ms, level, _ in self._queue._heap}
+        queued = {(wheel.level, expiration_ms) for expiration_ms, _, wheel in self._queue._heap}
         assert len(queued) == len(self._queue), "a bucket is queued twice"
         total = 0
         for wheel in self.levels():
@@ -265,7 +271,7 @@ class TimingWheel:
                 if start_ms == NOT_QUEUED:
                     assert bucket.is_empty, f"{bucket!r} holds tasks and is not queued"
                     continue
-                assert (-wheel.level, start_ms) in queued, f"{bucket!r} says it is queued and is not"
+                assert (wheel.level, start_ms) in queued, f"{bucket!r} says it is queued and is not"
                 assert start_ms // tick_ms % wheel.wheel_size == slot, f"{bucket!r} is in the wrong slot"
                 assert now_ms <= start_ms < wheel._horizon_ms, f"{bucket!r} is out of range at {now_ms}"
         return total

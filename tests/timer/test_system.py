@@ -168,6 +168,22 @@ def test_equal_deadlines_run_in_the_order_of_arrival() -> None:
     assert bench.move_to(8_450) == list(range(9))
 
 
+@pytest.mark.parametrize("limit", [0, 1])
+@pytest.mark.parametrize("deadline_ms", [400, 405, 419, 450, 8_000, 8_005, 8_450])
+def test_equal_deadlines_keep_their_order_though_coarse_buckets_fall_due_together(deadline_ms: int, limit: int) -> None:
+    """Added from further and further off, they stand on different levels, whose buckets cascade at the same time."""
+    bench = Bench()
+    for added_ms in sorted(deadline_ms - left_ms for left_ms in (8_450, 8_005, 405, 390, 50, 21, 5, 1)):
+        if added_ms >= 0:
+            bench.move_to(added_ms)
+            bench.add(deadline_ms - added_ms, added_ms)
+    while bench.heart.size:
+        next_ms = bench.heart.next_expiration_ms
+        assert next_ms is not None
+        bench.move_to(next_ms, limit)
+    assert bench.log == sorted(bench.log)
+
+
 def test_equal_deadlines_keep_their_order_in_slices_of_one() -> None:
     """A cascade that is interrupted after every task puts nobody before an earlier one."""
     bench = Bench()
