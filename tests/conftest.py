@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from purgatory.testing import VirtualClock
+from tests.strategies import STEPS
 
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
 if sys.platform != "win32":
@@ -21,6 +22,9 @@ _QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Heal
 settings.register_profile("default", max_examples=60, stateful_step_count=30, **_QUIET)  # type: ignore[arg-type]
 settings.register_profile("nightly", max_examples=12_000, stateful_step_count=60, **_QUIET)  # type: ignore[arg-type]
 settings.register_profile("deep", max_examples=1_500, stateful_step_count=40, **_QUIET)  # type: ignore[arg-type]
+settings.register_profile(
+    "mutation", max_examples=20, stateful_step_count=25, derandomize=True, database=None, **_QUIET
+)  # type: ignore[arg-type]
 settings.load_profile("default")
 
 
@@ -43,6 +47,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if STEPS:
+        told = ", ".join(f"{model} {steps}" for model, steps in sorted(STEPS.items()))
+        terminalreporter.write_line(f"steps of the models: {told}; together {STEPS.total()}")
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 """What random tests draw from, in one place."""
 
+from collections import Counter
+
 from hypothesis import strategies as st
 
-__all__ = ["ACTIONS", "delays_ms", "endings", "key_sets", "keys", "steps", "thresholds", "ticks", "timeouts"]
+__all__ = ["ACTIONS", "STEPS", "delays_ms", "endings", "key_sets", "keys", "steps", "thresholds", "ticks", "timeouts"]
 
 keys = st.sampled_from(["a", "b", "c", ("d", 1), 5])
 """Few enough that operations meet."""
@@ -31,3 +33,6 @@ ACTIONS = ["nothing", "raise", "check", "check_soon", "park", "cancel", "cancel_
 """What a callback of an operation may do besides its own work."""
 
 endings = st.sampled_from(["force", "cancel", "run"])
+
+STEPS: Counter[str] = Counter()
+"""How many steps each model has been taken through in this run; pytest tells in the end."""

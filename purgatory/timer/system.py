@@ -110,11 +110,16 @@ class TimerHeart:
             return 0
         self._expiring = True
         ran: i64 = 0
+        late: TimerTaskList | None = None  # became due while a slice was left over: its turn comes last
         try:
-            if self._taken.is_empty and not self._due.is_empty:
-                self._taken, self._due = self._due, self._taken
-                self._taken_ms = self.wheel.current_time_ms
-                self._taken_coarse = False
+            if not self._due.is_empty:
+                if self._taken.is_empty:
+                    empty = self._taken
+                    self._take_due(self._due)
+                    self._due = empty
+                else:
+                    late = self._due
+                    self._due = TimerTaskList(self._counter)
             left = limit
             tick_ms = self.wheel.tick_ms
             while True:
@@ -122,7 +127,11 @@ class TimerHeart:
                 if task is None:
                     if self._take(now_ms):
                         continue
-                    break
+                    if late is None:
+                        break
+                    self._take_due(late)
+                    late = None
+                    continue
                 if task._expiration_ms > (self._taken_ms if self._taken_coarse else self._taken_ms + tick_ms - 1):
                     # It stood in a coarse bucket, or its deadline was moved back while it stood here.
                     # One that was due when it was added may lie in the midst of its tick.
@@ -149,6 +158,8 @@ class TimerHeart:
                     break
         finally:
             self._expiring = False
+            if late is not None:
+                self._put_back(late)
         return ran
 
     def is_due(self, now_ms: i64) -> bool:
@@ -157,6 +168,18 @@ class TimerHeart:
             return True
         due_ms = self._queue.peek_ms()
         return due_ms is not None and due_ms <= now_ms
+
+    def _take_due(self, due: TimerTaskList) -> None:
+        """Go on with those who were due when they were added."""
+        self._taken = due
+        self._taken_ms = self.wheel.current_time_ms
+        self._taken_coarse = False
+
+    def _put_back(self, late: TimerTaskList) -> None:
+        """They did not get their turn: the next call has them, before those who were added meanwhile."""
+        while (task := self._due.pop_first()) is not None:
+            late.add(task)
+        self._due = late
 
     def _take(self, now_ms: i64) -> bool:
         """Take the earliest due bucket off the wheel, whole.  False if none is due; then the wheel's time is now."""

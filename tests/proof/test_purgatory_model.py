@@ -11,7 +11,7 @@ from purgatory.clock import Alarm, Clock
 from purgatory.endings import EXPIRED
 from purgatory.room import Room
 from purgatory.timekeeper import Timekeeper
-from tests.strategies import ACTIONS, endings, key_sets, keys, thresholds, timeouts
+from tests.strategies import ACTIONS, STEPS, endings, key_sets, keys, thresholds, timeouts
 
 NAMES = {Outcome.COMPLETED: "completed", Outcome.EXPIRED: "expired", Outcome.CANCELLED: "cancelled"}
 
@@ -316,6 +316,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
     def whole(self) -> None:
         if not hasattr(self, "room"):
             return
+        STEPS["purgatory"] += 1
         self.room._check()
         statistics = self.room.statistics()
         assert statistics.parked == len(self.room) == len(self.waiting)

@@ -7,7 +7,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from purgatory.timer.system import TimerHeart
 from purgatory.timer.task import TimerTask
-from tests.strategies import delays_ms, ticks
+from tests.strategies import STEPS, delays_ms, ticks
 
 
 class Noted(TimerTask):
@@ -82,6 +82,13 @@ class TimerMachine(RuleBasedStateMachine):
         self._schedule(task, delay_ms)
         return task
 
+    @precondition(lambda self: bool(self.model))
+    @rule(target=tasks, pick=st.integers(0, 100))
+    def add_beside(self, pick: int) -> Noted:
+        """One more with the deadline of another: the order of arrival decides, on whichever level they stand."""
+        due_ms = sorted(self.model.values())[pick % len(self.model)][0]
+        return self.add(max(due_ms - self.now_ms, 0), 0)
+
     @rule(task=tasks, delay_ms=delays_ms)
     def add_again(self, task: Noted, delay_ms: int) -> None:
         self._schedule(task, delay_ms)
@@ -132,6 +139,7 @@ class TimerMachine(RuleBasedStateMachine):
     @invariant()
     def whole(self) -> None:
         if hasattr(self, "heart"):
+            STEPS["timer"] += 1
             self.heart._check()
             assert self.heart.size == len(self.model)
             if not self.model:

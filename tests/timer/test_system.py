@@ -226,6 +226,48 @@ def test_a_limit_bounds_the_work_of_a_call() -> None:
     assert not bench.heart.is_due(5)
 
 
+@pytest.mark.parametrize("left_over", ["due already", "a bucket", "a coarse bucket"])
+def test_what_was_due_before_the_call_runs_though_a_slice_is_left_over(left_over: str) -> None:
+    """A call without a limit runs what earlier slices have left, and what has become due between them."""
+    bench = Bench()
+    for number in range(3):
+        bench.add({"due already": 0, "a bucket": 5, "a coarse bucket": 40}[left_over], number)
+    bench.now_ms = 0 if left_over == "due already" else 40
+    bench.move_to(bench.now_ms, 1)
+    bench.add(0, "between")
+    bench.move_to(bench.now_ms)
+    assert sorted(map(str, bench.log)) == ["0", "1", "2", "between"]
+    assert bench.heart.size == 0
+
+
+def test_what_is_added_between_slices_keeps_its_order() -> None:
+    """Due already, they run in the order in which they were added, also where slices end and an interrupt passes."""
+
+    class Adds(Task):
+        def run(self) -> None:
+            super().run()
+            if self.name == "interrupt":
+                raise KeyboardInterrupt
+            bench.add(0, f"{self.name}+")
+
+    bench = Bench()
+    for name in ("a", "b", "interrupt", "c"):
+        bench.heart.schedule(Adds(0, bench.log, name), 0, 0)
+    bench.move_to(0, 1)
+    for name in ("d", "e"):
+        bench.heart.schedule(Adds(0, bench.log, name), 0, 0)
+    with pytest.raises(KeyboardInterrupt):
+        bench.move_to(0)
+    assert bench.log == ["a", "b", "interrupt"]
+    bench.move_to(0, 2)
+    assert bench.log == ["a", "b", "interrupt", "c", "a+"]
+    bench.move_to(0)
+    assert bench.log == ["a", "b", "interrupt", "c", "a+", "d", "e", "b+", "c+"]
+    bench.move_to(0)
+    assert bench.log[9:] == ["d+", "e+"]
+    assert bench.heart.size == 0
+
+
 def test_a_task_that_adds_itself_again_does_not_hold_the_call() -> None:
     """What a callback adds that is due already waits for the next call."""
     bench = Bench()
