@@ -1,0 +1,351 @@
+"""``python -m tests.proof.mutation [MODULE ...]``: are the tests sharp enough to notice a small fault?
+
+One fault after another is put into the core (see :mod:`tests.proof.mutants`), and those tests that execute the faulty
+statement are run until one fails.  Which tests these are, a first run of all of them under coverage tells.  A fault
+that no test notices is a survivor: either it makes no difference, then ``survivors.toml`` says why, or a test is
+missing.  The command prints a table, and every survivor that is not listed; it fails if there is one, if a listed one
+is noticed by now, or if fewer than ``fail_under`` percent were noticed.
+
+pytest collects the tests once.  Each mutant has a process of its own, forked from that state, in which the code of one
+function is replaced; so it costs no more than the tests that it runs.  A test that takes far longer than it should is
+ended, and has noticed.
+
+What is tried is set in ``pyproject.toml`` under ``[tool.mutation]``.
+"""
+
+import argparse
+import contextlib
+import gc
+import importlib
+import os
+import pickle
+import resource
+import signal
+import sys
+import time
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any
+
+import coverage
+import pytest
+
+from tests.proof.mutants import ROOT, Mutant, mutants_of
+
+__all__ = ["main"]
+
+_SURVIVORS = ROOT / "tests" / "proof" / "survivors.toml"
+_MEMORY = 4 << 30  # a fault that fills the memory is ended
+_NOTICED, _UNNOTICED, _INVALID = 1, 0, 3
+
+
+@dataclass
+class Reach:
+    """What the first run tells: how long each test takes, and which lines of which module it executes."""
+
+    seconds: dict[int, float] = field(default_factory=dict)
+    tests: dict[tuple[str, int], set[int]] = field(default_factory=lambda: defaultdict(set))
+
+
+@dataclass
+class Tally:
+    """What became of the mutants of one module."""
+
+    noticed: int = 0
+    hung: int = 0
+    survived: list[Mutant] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def number(self) -> int:
+        return self.noticed + self.hung + len(self.survived)
+
+
+class Mutation:
+    """A plugin of pytest: takes the place of the loop that runs the tests."""
+
+    def __init__(self, settings: dict[str, Any], modules: list[str], thorough: bool) -> None:
+        self.settings = settings
+        self.modules = modules
+        self.thorough = thorough
+        self.tallies: dict[str, Tally] = {}
+        self.listed = _listed()
+        self.failed = False
+        self._killers: Counter[int] = Counter()
+
+    # pytest's hooks
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.items = session.items
+        if session.testsfailed:
+            raise session.Failed("the tests cannot be collected")
+        for module in self.modules:
+            importlib.import_module(_dotted(module))
+        gc.collect()
+        gc.freeze()  # what the children share stays shared
+        self.reach: Reach = _forked(self._first_run)
+        self._say(f"{len(self.items)} tests, {sum(self.reach.seconds.values()):.0f} s; the mutants:")
+        for module in self.modules:
+            self._try_module(module)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed = True
+            self.report = report
+
+    # The tests, without a fault
+
+    def _first_run(self) -> Reach:
+        _be_quiet()
+        files = {str(_path(module)): module for module in self.modules}
+        watching = coverage.Coverage(data_file=None, include=list(files), config_file=False)
+        watching.start()
+        reach = Reach()
+        for number, item in enumerate(self.items):
+            watching.switch_context(str(number))
+            begun = time.perf_counter()
+            self._run(number)
+            reach.seconds[number] = time.perf_counter() - begun
+            if self.failed:
+                raise SystemExit(f"{item.nodeid} fails without any fault:\n{self.report.longreprtext}")
+        watching.stop()
+        data = watching.get_data()
+        for file in data.measured_files():
+            for line, contexts in data.contexts_by_lineno(file).items():
+                reach.tests[files[file], line] = {int(context) for context in contexts if context}
+        return reach
+
+    def _run(self, number: int) -> None:
+        item = self.items[number]
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+
+    # The tests, with one
+
+    def _try_module(self, module: str) -> None:
+        tally = self.tallies[module] = Tally()
+        begun = time.monotonic()
+        self._killers.clear()
+        functions = _functions_of(module)
+        for mutant in mutants_of(module, frozenset(self.settings["skip"])):
+            code = _code_of(mutant)
+            targets = functions.get((mutant.function, code.co_firstlineno)) if code else None
+            if not targets or code is None:
+                continue  # it is never made: a stub for type checkers
+            verdict = self._try(mutant, targets, code)
+            if verdict == _UNNOTICED:
+                tally.survived.append(mutant)
+            elif verdict == _NOTICED:
+                tally.noticed += 1
+            elif verdict < 0:
+                tally.hung += 1
+            elif verdict != _INVALID:
+                raise RuntimeError(f"the process of {mutant.name} ended with {verdict}")
+        tally.seconds = time.monotonic() - begun
+        self._say(_row(module, tally))
+        for mutant in tally.survived:
+            if mutant.name not in self.listed:
+                self._say(
+                    f"    {mutant.function}, line {mutant.lines.start}\n    - {mutant.before}\n    + {mutant.after}"
+                )
+
+    def _try(self, mutant: Mutant, targets: list[FunctionType], code: CodeType) -> int:
+        """Whether the tests notice: the status of the child, negative if it was ended by a signal."""
+        order = self._order(mutant)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            status = 2
+            try:
+                status = self._child(order, targets, code, writing)
+            finally:
+                os._exit(status)
+        os.close(writing)
+        with open(reading, "rb") as told:
+            killer = told.read()
+        _, status = os.waitpid(child, 0)
+        if killer:
+            self._killers[int(killer.split()[-1])] += 1
+        return os.waitstatus_to_exitcode(status)
+
+    def _child(self, order: list[int], targets: list[FunctionType], code: CodeType, telling: int) -> int:
+        _be_quiet()
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        try:
+            for target in targets:
+                target.__code__ = code
+        except ValueError:
+            return _INVALID  # it closes over something else now
+        for number in order:
+            os.write(telling, b"%d " % number)
+            signal.setitimer(signal.ITIMER_REAL, 2 + 10 * self.reach.seconds[number])
+            self._run(number)
+            if self.failed:
+                return _NOTICED
+        os.write(telling, b"-1 ")
+        return _UNNOTICED
+
+    def _order(self, mutant: Mutant) -> list[int]:
+        """The tests that execute the statement: who has noticed the most so far first, then the shortest."""
+        found: set[int] = set().union(*[self.reach.tests.get((mutant.module, line), ()) for line in mutant.lines])
+        seconds, killers = self.reach.seconds, self._killers
+        ordered = sorted(found, key=lambda number: (-min(killers[number], 3), seconds[number]))
+        if self.thorough and mutant.name not in self.listed:
+            return ordered
+        budget = self.settings["budget_s"]
+        kept: list[int] = []
+        for number in ordered:
+            budget -= seconds[number]
+            if budget < 0:
+                break
+            kept.append(number)
+        return kept
+
+    def _say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _forked(work: Callable[[], Any]) -> Any:
+    """The result of the work, done in a child process, so that nothing of it is left here."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        with open(writing, "wb") as told:
+            try:
+                pickle.dump(work(), told)
+            except BaseException as error:
+                pickle.dump(SystemExit(str(error)), told)
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as told:
+        result = pickle.load(told)
+    os.waitpid(child, 0)
+    if isinstance(result, SystemExit):
+        raise result
+    return result
+
+
+def _be_quiet() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+
+
+def _path(module: str) -> Any:
+    return ROOT / "purgatory" / f"{module}.py"
+
+
+def _dotted(module: str) -> str:
+    return f"purgatory.{module.replace('/', '.')}"
+
+
+def _functions_of(module: str) -> dict[tuple[str, int], list[FunctionType]]:
+    """The functions of a module that are alive, by name and line: each may be reached on many ways, but is one."""
+    file = str(_path(module))
+    found: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
+    gc.unfreeze()
+    for thing in gc.get_objects():
+        if type(thing) is FunctionType and thing.__code__.co_filename == file:
+            found[thing.__code__.co_qualname, thing.__code__.co_firstlineno].append(thing)
+    gc.freeze()
+    return found
+
+
+def _code_of(mutant: Mutant) -> CodeType | None:
+    """The code of the function with the fault in it."""
+    try:
+        whole = compile(mutant.text, str(_path(mutant.module)), "exec")
+    except SyntaxError:
+        return None
+    for code in _codes(whole):
+        if code.co_qualname == mutant.function and code.co_firstlineno <= mutant.lines.start <= _last_line(code):
+            return code
+    return None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def _last_line(code: CodeType) -> int:
+    lines = [line for _, _, line in code.co_lines() if line is not None]
+    return max([code.co_firstlineno, *lines, *[_last_line(inner) for inner in _codes(code)]])
+
+
+def _listed() -> dict[tuple[str, str, str, str], str]:
+    entries = tomllib.loads(_SURVIVORS.read_text())["survivor"] if _SURVIVORS.is_file() else []
+    return {(entry["module"], entry["function"], entry["before"], entry["after"]): entry["why"] for entry in entries}
+
+
+_HEAD = f"{'module':<16} {'mutants':>7} {'noticed':>7} {'ended':>6} {'survive':>7} {'sharp':>7} {'seconds':>7}"
+
+
+def _row(name: str, tally: Tally) -> str:
+    sharp = 100 * (tally.noticed + tally.hung) / max(tally.number, 1)
+    return (
+        f"{name:<16} {tally.number:>7} {tally.noticed:>7} {tally.hung:>6} {len(tally.survived):>7}"
+        f" {sharp:>6.1f}% {tally.seconds:>7.0f}"
+    )
+
+
+def _verdict(mutation: Mutation) -> bool:
+    """Print the table and what is wrong; whether nothing is."""
+    tallies = mutation.tallies
+    whole = Tally(
+        sum(tally.noticed for tally in tallies.values()),
+        sum(tally.hung for tally in tallies.values()),
+        [mutant for tally in tallies.values() for mutant in tally.survived],
+        sum(tally.seconds for tally in tallies.values()),
+    )
+    print(_HEAD)
+    for module, tally in tallies.items():
+        print(_row(module, tally))
+    print(_row("all", whole))
+    survived = {mutant.name for mutant in whole.survived}
+    unlisted = len(survived - set(mutation.listed))
+    stale = [name for name in mutation.listed if name[0] in tallies and name not in survived]
+    for module, function, before, after in stale:
+        print(f"survivors.toml lists what does not survive: {module} {function}\n    - {before}\n    + {after}")
+    if unlisted:
+        print(f"{unlisted} survivors are not listed in {_SURVIVORS.relative_to(ROOT)}")
+    sharp = 100 * (whole.noticed + whole.hung) / max(whole.number, 1)
+    enough = sharp >= mutation.settings["fail_under"]
+    if not enough:
+        print(f"{sharp:.1f} % were noticed, which is below {mutation.settings['fail_under']} %")
+    return enough and not unlisted and not stale
+
+
+def main() -> int:
+    """Put faults in, run tests, print the table; 0 if everything is noticed or explained."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutation"]
+    parser = argparse.ArgumentParser(prog="python -m tests.proof.mutation")
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="such as timer/task; all of the core unless given")
+    parser.add_argument("--tests", nargs="+", metavar="PATH", default=settings["tests"], help="the tests to run")
+    parser.add_argument("--thorough", action="store_true", help="for a survivor that is not listed, run every test")
+    arguments = parser.parse_args()
+    unknown = [module for module in arguments.modules if not _path(module).is_file()]
+    if unknown:
+        parser.error(f"there is no module {', '.join(unknown)}: name it as in timer/task")
+    mutation = Mutation(settings, arguments.modules or settings["modules"], arguments.thorough)
+    options = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-s"]
+    options += ["--timeout=0", "--hypothesis-profile=mutation"]
+    ignored = [f"--ignore={path}" for path in settings["ignore"]]
+    with contextlib.chdir(ROOT):
+        status = pytest.main([*options, *ignored, "-k", settings["select"], *arguments.tests], plugins=[mutation])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or not mutation.tallies:
+        print(f"pytest ended with {status!r}")
+        return 1
+    return 0 if _verdict(mutation) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
