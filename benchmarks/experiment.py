@@ -252,7 +252,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.experiment", description=__doc__.partition("\n")[0])
     default = Parameters()
     parser.add_argument("--num", type=int, default=default.num, help="requests (%(default)s)")
-    parser.add_argument("--rate", type=float, default=default.rate, help="requests per second (%(default)g)")
+    parser.add_argument(
+        "--rate", type=float, default=default.rate, help="requests per second, in a sweep the first (%(default)g)"
+    )
     parser.add_argument("--keys", type=int, default=default.keys, help="keys of each request (%(default)s)")
     parser.add_argument("--key-space-size", type=int, default=default.key_space_size, help="keys at all (%(default)s)")
     parser.add_argument("--timeout", type=float, default=default.timeout, help="ms (%(default)g)")
@@ -275,7 +277,7 @@ def main(arguments: list[str] | None = None) -> int:
     for pct75, pct50 in LATENCIES if options.sweep else ((given.pct75, given.pct50),):
         for design in designs:
             chosen = replace(given, pct75=pct75, pct50=pct50)
-            rates = [5_000.0 * 2**step for step in range(10)] if options.sweep else [given.rate]
+            rates = [given.rate * 2**step for step in range(10)] if options.sweep else [given.rate]
             for run in sweep(design, chosen, options.seconds if options.sweep else 0.0, rates):
                 print(line(run), flush=True)
                 runs.append(run)

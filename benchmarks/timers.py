@@ -1,7 +1,8 @@
 """Timers: add, cancel, and both at a steady number outstanding.
 
 Peers: ``call_later`` of asyncio and of uvloop, each on its own running loop, and a plain ``heapq`` in which a cancelled
-entry stays until it comes to the top (the recipe in the heapq documentation).
+entry stays until it comes to the top (the recipe in the heapq documentation).  The last peer keeps no timers at all: it
+makes an object, reads the clock and is called twice, in plain Python; that is left where a timer costs nothing.
 
 Every contender draws the same delays, uniform over five to fifteen minutes in whole milliseconds, so that none falls
 due.  The loop goes round once every 1 000 operations, because that is when asyncio and uvloop pay for a part of what
@@ -35,6 +36,7 @@ __all__ = ["rows"]
 
 SECTION = "timers"
 TURN = 1000
+LEAST = "an object, a clock, two calls"
 
 _BUDGETS = {
     "asyncio call_later": Budget.ratio_at_least(10, interpreted=2.5),
@@ -174,6 +176,49 @@ class _Ours(_Contender):
             await asyncio.sleep(0)
 
 
+class _Handle:
+    """What any timer has to make, and can be asked to cancel."""
+
+    __slots__ = ("delay_ms",)
+
+    def __init__(self, delay_ms: float) -> None:
+        self.delay_ms = delay_ms
+
+    def cancel(self) -> None:
+        pass
+
+
+class _Least(_Contender):
+    """Keeps no timers: makes an object, reads the clock, is called twice.  No timer that Python asks does less."""
+
+    def add(self, delay: float) -> Any:
+        return _Handle(delay)
+
+    def accept(self, handle: _Handle) -> None:
+        time.monotonic()
+
+    async def added(self, delays: list[float]) -> list[Any]:
+        accept = self.accept
+        handles = []
+        for block in _blocks(delays):
+            for delay in block:
+                handle = _Handle(delay)
+                accept(handle)
+                handles.append(handle)
+            await asyncio.sleep(0)
+        return handles
+
+    async def churned(self, delays: list[float]) -> None:
+        accept, outstanding = self.accept, self.outstanding
+        for block in _blocks(delays):
+            for delay in block:
+                handle = _Handle(delay)
+                accept(handle)
+                outstanding.append(handle)
+                outstanding.popleft().cancel()
+            await asyncio.sleep(0)
+
+
 class _Heap(_Contender):
     """A heap of [when, number, callback]; None in the place of the callback means cancelled."""
 
@@ -262,6 +307,7 @@ def _rows_at(scale: Scale, kind: str, outstanding: int) -> Iterator[Row]:
     }
     if kind == "asyncio":
         contenders["heapq"] = _Heap(loop)
+        contenders[LEAST] = _Least(loop)
     else:
         del contenders["purgatory call_later"]
     rng = random.Random(7)

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 
-from purgatory import Purgatory
+from purgatory import DelayedOperation, Purgatory
 
 from .measure import OURS, compare, cpu, frozen, loops, new_loop, rounds
 from .model import Budget, Row, Scale
@@ -22,6 +22,7 @@ __all__ = ["rows"]
 SECTION = "waiting"
 TIMEOUT = 30.0
 FLOOR = "bare future (the floor)"
+SIGNAL = "purgatory, force_complete()"
 
 _BUDGETS = {
     "asyncio.timeout + Event": Budget.ratio_at_least(4),
@@ -159,6 +160,30 @@ class _Park(_Contender):
         await self.purgatory.aclose()
 
 
+class _Signal(DelayedOperation[None]):
+    """Complete when it is told so, as an event is: it has no condition of its own."""
+
+    __slots__ = ()
+
+    def try_complete(self) -> bool:
+        return False
+
+
+class _ParkSignal(_Park):
+    """Ours, told as an event is: ``force_complete()`` of the operation itself, no key is checked."""
+
+    async def worker(self, index: int, turns: int) -> None:
+        park = self.purgatory.park
+        for _ in range(turns):
+            signal = self.slots[index] = _Signal(TIMEOUT)
+            self.waiting += 1
+            await park(signal, (index,))
+
+    async def complete_all(self) -> None:
+        for signal in self.slots:
+            signal.force_complete()
+
+
 class _WaitUntil(_Park):
     """Ours, without a class: a predicate."""
 
@@ -191,6 +216,7 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
     contenders: dict[str, _Contender] = {
         FLOOR: _Future(number),
         OURS: _Park(number),
+        SIGNAL: _ParkSignal(number),
         "purgatory wait_until": _WaitUntil(number),
         "asyncio.wait_for": _WaitFor(number),
         "asyncio.timeout + Event": _Event(number),
@@ -214,4 +240,9 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
         name: [max(cost - least, 1.0) for cost, least in zip(costs, floor, strict=True)]
         for name, costs in samples.items()
     }
+    signal = above.pop(SIGNAL)
     yield from compare(SECTION, f"park + await above the floor, {kind}", "ns", above, budgets=_BUDGETS)
+    told = {OURS: signal, **{name: above[name] for name in _BUDGETS}}
+    for row in compare(SECTION, f"park + force_complete above the floor, {kind}", "ns", told):
+        row.note = "told as an event is told: without a condition that is tried"
+        yield row
