@@ -242,7 +242,8 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
     }
     signal = above.pop(SIGNAL)
     yield from compare(SECTION, f"park + await above the floor, {kind}", "ns", above, budgets=_BUDGETS)
-    told = {OURS: signal, **{name: above[name] for name in _BUDGETS}}
-    for row in compare(SECTION, f"park + force_complete above the floor, {kind}", "ns", told):
+    events = {name: budget for name, budget in _BUDGETS.items() if name.endswith("Event")}
+    told = {OURS: signal, **{name: above[name] for name in events}}
+    for row in compare(SECTION, f"park + force_complete above the floor, {kind}", "ns", told, budgets=events):
         row.note = "told as an event is told: without a condition that is tried"
         yield row
