@@ -23,17 +23,34 @@ COLOURS = {
     "CANCELLED": "#6b5aa8",
     "FAILED": "#b2343f",
 }
+DARK = {  # on a dark ground: what is drawn in the first colour is drawn in the second
+    INK: "#e6e9ed",
+    FAINT: "#9aa4af",
+    PAPER: "#181d23",
+    "#d9dde2": "#343c46",
+    "#e6e9ec": "#2d343d",
+    "#e9ecef": "#2d343d",
+    "#47535f": "#b4bdc7",
+}
+DARK_TEXT = {COLOURS["COMPLETED"]: "#4cc38a"}  # of words that stand on the panel
 FONT = "font-family='Inter, Helvetica, Arial, sans-serif'"
 
 
+def _at_night() -> str:
+    rules = [f"[fill='{day}']{{fill:{night}}}[stroke='{day}']{{stroke:{night}}}" for day, night in DARK.items()]
+    rules += [f"text[fill='{day}']{{fill:{night}}}" for day, night in DARK_TEXT.items()]
+    return f"<style>@media (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
+
+
 class Drawing:
-    """An SVG picture on a panel of its own, so that it reads on light and on dark pages."""
+    """An SVG picture on a panel of its own, which goes with the light or dark of the page."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self.parts = [
             f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}'",
             f" role='img' aria-label='{escape(title, quote=True)}' {FONT}>",
             f"<title>{escape(title)}</title>",
+            _at_night(),
             "<defs><marker id='tip' viewBox='0 0 8 8' refX='7' refY='4' markerWidth='7' markerHeight='7'",
             f" orient='auto'><path d='M0 0 L8 4 L0 8 z' fill='{INK}'/></marker></defs>",
         ]
