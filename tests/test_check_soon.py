@@ -327,3 +327,15 @@ def test_a_hundred_thousand_keys_cost_no_more_each_than_a_thousand(room: QuietRo
         portions += 1
     assert portions == 100_000 // 32
     assert not rounds._walks
+
+
+def test_a_key_without_watchers_counts_as_one_try() -> None:
+    """So a crowd of keys that nobody waits on is worked off in portions, too."""
+    rounds = Rounds(make_room(HandClock())._desk)
+    for number in range(7):
+        rounds.add(number)
+    portions = 0
+    while rounds:
+        rounds.work(3)
+        portions += 1
+    assert portions == 3

@@ -317,3 +317,37 @@ class TestOwnClock:
         """A deadline that is counted from time() is not before now_ms()."""
         before_ms = any_clock.now_ms()
         assert any_clock.time() * 1000 >= before_ms
+
+
+class TestMonotonicClock:
+    """The usual clock, with the time in the hand of the test."""
+
+    @pytest.fixture
+    def monotonic(self) -> MonotonicClock:
+        clock = MonotonicClock()
+        clock._read = lambda: 12.3456
+        return clock
+
+    def test_it_rounds_down_and_up(self, monotonic: MonotonicClock) -> None:
+        """What lies at or before 12345 ms has come; what is counted from now is counted from 12346 ms."""
+        assert (monotonic.now_ms(), monotonic.ceil_ms(), monotonic.time()) == (12_345, 12_346, 12.3456)
+
+    @pytest.mark.parametrize(("when_ms", "at_once"), [(0, True), (12_344, True), (12_345, True), (12_346, False)])
+    async def test_a_time_that_has_come_means_the_next_turn(
+        self, monotonic: MonotonicClock, when_ms: int, at_once: bool
+    ) -> None:
+        """Only what lies ahead is asked of the loop as a delay."""
+        rung: list[int] = []
+        alarm = monotonic.call_at(when_ms, lambda: rung.append(when_ms))
+        assert hasattr(alarm._handle, "when") is not at_once
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert rung == ([when_ms] if at_once else [])
+        alarm.cancel()
+
+    async def test_the_delay_is_what_is_left(self, monotonic: MonotonicClock) -> None:
+        """A thousand seconds ahead the loop is asked for a thousand seconds, not for less."""
+        alarm = monotonic.call_at(12_345 + 1_000_000, print)
+        left = alarm._handle.when() - asyncio.get_running_loop().time()
+        assert 999.9 < left < 1000.1
+        alarm.cancel()

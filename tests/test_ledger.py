@@ -103,3 +103,17 @@ async def test_an_interrupt_passes_through_and_the_ledger_stays(clock: VirtualCl
         assert len(ledger.cells) == 8 * rows
     assert purgatory.statistics().observers_detached == 0
     purgatory._check()
+
+
+async def test_what_a_ledger_raises_is_reported(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+    """The loop's handler gets the error and the ledger, once; a ledger that was never changed turns at each row."""
+    ledger = Broken()
+    assert ledger.turn_at == 1
+    async with Purgatory[Any]("p", clock=clock, observers=[ledger]) as purgatory:
+        for _ in range(2):
+            operation = Op()
+            purgatory.try_complete_else_watch(operation, ["a"])
+            operation.cancel()
+    (context,) = reported
+    assert isinstance(context["exception"], RuntimeError)
+    assert context["observer"] is ledger

@@ -373,3 +373,111 @@ async def test_an_override_may_call_what_it_overrides(clock: VirtualClock) -> No
         purgatory.fail_for_key("key", Boom())
         check(purgatory, completed=1, expired=1, cancelled=1, failed=1)
     assert observer.heard == 8
+
+
+async def test_who_ends_within_another_is_told_with_its_own_keys(clock: VirtualClock) -> None:
+    """Three endings, each in the callback of the one before: every event names the keys and times of its operation."""
+    recorder = Recorder()
+    async with Purgatory[Op]("nested", clock=clock, observers=[recorder]) as purgatory:
+        third = park(purgatory, "third", "e", "f")
+        await clock.advance(1)
+        second = park(purgatory, "second", "c", "d", on_complete=lambda _: third.cancel())
+        first = park(purgatory, "first", "a", "b", on_complete=lambda _: second.force_complete())
+        await clock.advance(1)
+        first.force_complete()
+        ended = {event.operation.name: event for event in recorder.seen[3:]}
+        assert {name: event.keys for name, event in ended.items()} == {
+            "first": ("a", "b"),
+            "second": ("c", "d"),
+            "third": ("e", "f"),
+        }
+        assert {name: event.wait for name, event in ended.items()} == {"first": 1, "second": 1, "third": 2}
+        check(purgatory, parked=0, completed=2, cancelled=1)
+
+
+async def test_one_detached_in_the_midst_leaves_the_other_in_order(clock: VirtualClock) -> None:
+    """While an ending runs within another an observer is detached; the other one is told of both as if nothing was."""
+
+    def fail(_: Event) -> None:
+        raise Boom
+
+    recorder = Recorder()
+    observers = [Doing(cancelled=fail), recorder]
+    async with Purgatory[Op]("detached", clock=clock, observers=observers) as purgatory:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        inner = park(purgatory, "inner", "a", "b")
+        outer = park(purgatory, "outer", "c", "d", on_complete=lambda _: inner.cancel())
+        outer.force_complete()
+        ended = [(event.operation.name, event.keys) for event in recorder.seen[2:]]
+        assert ended == [("inner", ("a", "b")), ("outer", ("c", "d"))]
+        assert purgatory.statistics().observers_detached == 1
+
+
+async def test_the_deadline_in_an_event_is_that_on_the_timer(clock: VirtualClock) -> None:
+    """For who waited it is rounded up to the tick, or moved; for who never did it is what it would have been."""
+    recorder = Recorder()
+    async with Purgatory[Op]("ticks", clock=clock, tick_ms=20, observers=[recorder]) as purgatory:
+        park(purgatory, "waited", timeout=0.005).force_complete()
+        park(purgatory, "moved", timeout=0.005).extend(1)
+        purgatory.cancel_for_key("key")
+        park(purgatory, "at once", timeout=0.005, ready=True)
+        outer = park(purgatory, "outer", on_complete=lambda _: inner.cancel())
+        inner = park(purgatory, "inner", timeout=0.005)
+        outer.force_complete()
+    ended = {event.operation.name: event for event in recorder.seen if event.outcome is not Outcome.PENDING}
+    parked_ms = 1_000_000
+    assert {name: event.deadline_ms for name, event in ended.items()} == {
+        "waited": parked_ms + 20,
+        "moved": parked_ms + 1000,
+        "at once": parked_ms + 5,
+        "inner": parked_ms + 20,
+        "outer": None,
+    }
+
+
+async def test_the_event_of_one_that_waits_tells_all_there_is(clock: VirtualClock) -> None:
+    """Asked for afterwards it says what the parked event said: also for one that is due at once."""
+    recorder = Recorder()
+    async with Purgatory[Op]("late", clock=clock, observers=[recorder]) as purgatory:
+        park(purgatory, "due", "a", timeout=0)
+        park(purgatory, "for ever", "b", "c")
+        park(purgatory, "soon", "b", timeout=0.001)
+        for event, told in zip(purgatory.parked_events(), recorder.seen, strict=True):
+            for field in Event.__slots__:
+                assert getattr(event, field) == getattr(told, field), field
+            assert event.outcome is Outcome.PENDING
+            assert event.finished_ms is None
+        assert [event.deadline_ms for event in recorder.seen] == [1_000_000, None, 1_000_001]
+
+
+async def test_only_a_failure_has_an_error(clock: VirtualClock) -> None:
+    """The result of a completed operation is no error, and neither is a withdrawal."""
+    recorder = Recorder()
+    async with Purgatory[Op]("errors", clock=clock, observers=[recorder]) as purgatory:
+        park(purgatory, "result").force_complete()
+        park(purgatory, "withdrawn").cancel()
+        boom = Boom()
+        park(purgatory, "failed")
+        purgatory.fail_for_key("key", boom)
+    assert [event.error for event in recorder.seen[1::2]] == [None, None, boom]
+
+
+def test_an_observer_that_overrides_nothing_is_none() -> None:
+    """It would never hear anything: an error says so, and names the methods that there are."""
+
+    class Deaf(Observer):
+        pass
+
+    with pytest.raises(TypeError, match="is no observer: it has none of the methods parked, completed, expired"):
+        Purgatory[Op]("deaf", observers=[Deaf()])
+
+
+def test_what_nobody_hears_is_not_told() -> None:
+    """Of an observer that overrides one method the others are not called, though they are inherited."""
+
+    class One(Observer):
+        def cancelled(self, event: Event) -> None:
+            pass
+
+    hearing = Purgatory[Op]("one", observers=[One()])._desk._hearing
+    assert [len(told) for told in hearing._tell] == [0, 0, 0, 1, 0]

@@ -405,3 +405,10 @@ class TestExtend:
         assert op.extend(None)
         await purgatory.aclose()
         assert op.outcome is Outcome.EXPIRED
+
+
+def test_the_longest_timeout_there_is() -> None:
+    """31 million years are a timeout, and the next number is none."""
+    assert Op(1e15).delay_ms == 10**18
+    with pytest.raises(ValueError, match="timeout is a finite number of seconds, at least 0 and at most 1e15"):
+        Op(math.nextafter(1e15, math.inf))

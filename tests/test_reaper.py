@@ -624,3 +624,26 @@ class TestOdd:
             timer.expire_due(clock.ms)
         assert timer.expire_due(clock.ms) == 1
         assert task.log == [0]
+
+
+def test_a_timer_on_the_usual_clock_counts_from_the_time_rounded_up() -> None:
+    """Both ways of adding a task read the same clock."""
+    timer = Timekeeper(1, 20, None)
+    clock = timer.clock
+    assert isinstance(clock, MonotonicClock)
+    clock._read = timer._read = lambda: 1e9 + 0.3456
+    task = TimerTask(10)
+    timer.add(task)
+    assert task.expiration_ms == 1_000_000_000_356
+    assert timer.call_later(0.01, print).expiration_ms == 1_000_000_000_356
+
+
+async def test_a_closed_timer_says_so(clock: VirtualClock) -> None:
+    """Whichever way a task is handed to it, and whatever is wrong with a delay is told by its name."""
+    timer = SystemTimer(clock=clock)
+    with pytest.raises(ValueError, match="delay is a finite number of seconds"):
+        timer.call_later(-1, print)
+    await timer.aclose()
+    for hand_over in (lambda: timer.add(TimerTask(5)), lambda: timer.call_later(5, print), timer.start):
+        with pytest.raises(PurgatoryClosed, match="the timer is closed"):
+            hand_over()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from purgatory import Event, Observer, PurgatoryClosed, PurgatoryFull, SystemTimer, ThresholdPurgatory
 from purgatory.testing import VirtualClock
 
-from .helpers import Boom
+from .helpers import Boom, Recorder
 
 
 @pytest.fixture
@@ -287,3 +287,43 @@ def test_against_a_list_of_those_who_wait(steps: list[tuple[Any, ...]]) -> None:
             ]
 
     asyncio.run(run())
+
+
+def test_every_parameter_is_that_of_the_purgatory_beneath(clock: VirtualClock) -> None:
+    """Name, clock, tick, wheel and limits arrive where they belong."""
+    recorder = Recorder()
+    marks = ThresholdPurgatory(
+        "p", clock=clock, tick_ms=7, wheel_size=9, max_parked=3, max_parked_per_key=2, observers=[recorder]
+    )
+    beneath = marks.purgatory
+    assert (beneath.name, beneath.timer.clock) == ("p", clock)
+    assert (beneath.timer.wheel.tick_ms, beneath.timer.wheel.wheel_size) == (7, 9)
+    assert (beneath._desk._max_parked, beneath._desk._max_parked_per_key) == (3, 2)
+    assert beneath._desk._hearing.anybody
+
+
+async def test_an_unhashable_key_is_refused_from_inside_an_observer(clock: VirtualClock) -> None:
+    """Where telling a value is only queued the error comes at once, too, to whoever made it."""
+    errors: list[TypeError] = []
+
+    class Telling(Observer):
+        def completed(self, event: Event) -> None:
+            key: Any = []
+            try:
+                marks.maybe_complete(key, 1)
+            except TypeError as error:
+                errors.append(error)
+
+    async with ThresholdPurgatory("p", clock=clock, observers=[Telling()]) as marks:
+        tasks = await waiting(marks, ("a", 1, 5))
+        assert marks.maybe_complete("a", 1) == 1
+        assert len(errors) == 1
+        assert await tasks[0] == 1
+
+
+async def test_a_dump_is_limited(marks: ThresholdPurgatory) -> None:
+    """The limit is that of the purgatory beneath."""
+    await waiting(marks, *[("a", number, 5) for number in range(1, 6)])
+    assert len(marks.dump(2)["operations"]) == 2
+    assert len(marks.dump()["operations"]) == 5
+    marks.complete_all()

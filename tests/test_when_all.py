@@ -552,3 +552,20 @@ def test_the_lobby_of_a_loop_that_is_open_is_kept() -> None:
     assert second not in _lobbies
     for loop in (first, third):
         loop.close()
+
+
+async def test_the_lobby_has_a_name() -> None:
+    """In a dump and in the log one sees where the operation waits."""
+    assert lobby().name == "lobby"
+    await lobby().aclose()
+
+
+async def test_why_a_future_is_late_is_said(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """After a deadline it names the time; without one, forced, it says that it was asked for too soon."""
+    timed, forced = purgatory.when_all(futures(1), 2), purgatory.when_all(futures(1), None)
+    forced.force_complete()
+    await clock.advance(2)
+    assert [str(operation.result()[0]) for operation in (timed, forced)] == [
+        "it was not done within 2 s",
+        "it was still pending when the others were asked for",
+    ]

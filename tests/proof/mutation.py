@@ -16,6 +16,7 @@ What is tried is set in ``pyproject.toml`` under ``[tool.mutation]``.
 import argparse
 import contextlib
 import gc
+import glob
 import importlib
 import os
 import pickle
@@ -340,7 +341,8 @@ def main() -> int:
     options += ["--timeout=0", "--hypothesis-profile=mutation"]
     ignored = [f"--ignore={path}" for path in settings["ignore"]]
     with contextlib.chdir(ROOT):
-        status = pytest.main([*options, *ignored, "-k", settings["select"], *arguments.tests], plugins=[mutation])
+        tests = [path for pattern in arguments.tests for path in sorted(glob.glob(pattern))]
+        status = pytest.main([*options, *ignored, "-k", settings["select"], *tests], plugins=[mutation])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or not mutation.tallies:
         print(f"pytest ended with {status!r}")
         return 1

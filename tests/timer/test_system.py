@@ -213,6 +213,33 @@ def test_deadlines_run_in_order_after_a_long_stop() -> None:
     assert bench.move_to(DAY_MS) == sorted(delays)
 
 
+@pytest.mark.parametrize("tick_ms", [1, 2, 3, 20])
+def test_scheduling_tells_when_to_come_back(tick_ms: int) -> None:
+    """The time of the bucket, which for the next tick is the deadline, rounded up; of one that is due the time now."""
+    bench = Bench(tick_ms, start_ms=6000)
+    heart = bench.heart
+    assert heart.schedule(Task(0, bench.log), 6001, 6000) == 6000 + tick_ms
+    assert heart.next_expiration_ms == 6000 + tick_ms
+    assert heart.schedule(Task(0, bench.log), 6000 + tick_ms, 6000) == 6000 + tick_ms
+    far = Task(0, bench.log)
+    assert heart.schedule(far, 6000 + 25 * tick_ms, 6000) == 6000 + 20 * tick_ms
+    assert far.expiration_ms == 6000 + 25 * tick_ms
+    assert heart.schedule(Task(0, bench.log), 6000, 6000) == 6000
+    assert heart.next_expiration_ms == 6000
+
+
+@pytest.mark.parametrize(
+    ("tick_ms", "deadline_ms", "rounded_ms"), [(20, 1005, 1005), (20, 1006, 1020), (2, 1007, 1008)]
+)
+def test_only_what_lies_ahead_is_rounded(tick_ms: int, deadline_ms: int, rounded_ms: int) -> None:
+    """A deadline that is due now stays as it is: rounded up it would lie ahead."""
+    heart = Bench(tick_ms, start_ms=1000).heart
+    assert heart.rounded_ms(deadline_ms, 1005) == rounded_ms
+    task = Task(0, [])
+    heart.schedule(task, deadline_ms, 1005)
+    assert task.expiration_ms == rounded_ms
+
+
 def test_a_limit_bounds_the_work_of_a_call() -> None:
     """A limited call runs or moves so many tasks and keeps the rest for the next one."""
     bench = Bench()

@@ -138,16 +138,18 @@ def test_due_buckets_that_were_emptied_are_dropped_on_the_way() -> None:
     assert queue.peek_ms() is None
 
 
-def test_of_equal_times_the_coarser_bucket_comes_first() -> None:
-    """A coarse bucket holds what was added earlier, so it is cascaded before the finer one runs."""
+def test_of_equal_times_the_bucket_that_runs_comes_last() -> None:
+    """The coarse ones are cascaded before it, the coarsest at the end: its tasks belong in front of the others."""
     queue = DelayQueue()
     wheel = TimingWheel(1, 20, 0, queue)
-    wheel.add(TimerTask(40), 40)
-    wheel.advance(30)
-    wheel.add(TimerTask(10), 40)
-    first = queue.pop_due(40)
-    assert first is not None
-    assert first[1].level == 2
+    for now_ms in (0, 4_000, 7_700, 7_990):
+        wheel.advance(now_ms)
+        wheel.place(TimerTask(0), 8_000)
+    levels = []
+    while (found := queue.pop_due(8_000)) is not None:
+        found[1].take(8_000, TimerTaskList(wheel._counter))
+        levels.append(found[1].level)
+    assert levels == [2, 3, 4, 1]
 
 
 @pytest.mark.parametrize(
@@ -172,3 +174,48 @@ def test_a_wheel_says_where_it_stands() -> None:
     assert repr(TimingWheel(7, 3, 15)) == (
         "<TimingWheel level=1 tick_ms=7 wheel_size=3 interval_ms=21 current_time_ms=14>"
     )
+
+
+def test_a_wheel_by_itself_counts_its_tasks() -> None:
+    """Without a timer around it, it makes a queue and a counter of its own, and both ways of adding agree."""
+    wheel = TimingWheel(1, 20, 100)
+    added, placed = TimerTask(0), TimerTask(0)
+    assert wheel.add(added, 105)
+    assert added.expiration_ms == 105
+    assert wheel.place(placed, 105) == 105
+    assert wheel.occupancy() == [(105, 2)]
+    assert wheel._check() == 2
+    assert wheel._counter.value == 2
+    assert not wheel.add(TimerTask(0), 100)
+
+
+@pytest.mark.parametrize("back_ms", [1, 19, 20, 21, 400, 5000])
+def test_the_time_of_a_wheel_does_not_go_back(back_ms: int) -> None:
+    """On no level, however little."""
+    wheel = TimingWheel(20, 20, 0)
+    wheel.place(TimerTask(0), 100_000)
+    wheel.advance(50_000)
+    before = [(level.current_time_ms, level._horizon_ms) for level in wheel.levels()]
+    wheel.advance(50_000 - back_ms)
+    assert [(level.current_time_ms, level._horizon_ms) for level in wheel.levels()] == before
+
+
+def test_the_queue_counts_what_a_wheel_is_there_to_save() -> None:
+    """One push when a bucket is first filled, one pop when it falls due or is found empty; not one for every task."""
+    queue = DelayQueue()
+    wheel = TimingWheel(1, 20, 0, queue)
+    tasks = [TimerTask(0) for _ in range(5)]
+    for task, due_ms in zip(tasks, (5, 5, 7, 9, 9), strict=True):
+        wheel.place(task, due_ms)
+    assert (queue.operations, len(queue)) == (3, 3)
+    assert queue.pop_due(4) is None
+    assert queue.pop_due(5) == (5, wheel)
+    assert (queue.operations, len(queue)) == (4, 2)
+    wheel.take(5, TimerTaskList(wheel._counter))
+    tasks[2].cancel()
+    assert queue.peek_ms() == 9
+    assert (queue.operations, len(queue)) == (5, 1)
+    tasks[3].cancel()
+    tasks[4].cancel()
+    assert queue.pop_due(20) is None
+    assert (queue.operations, len(queue)) == (6, 0)

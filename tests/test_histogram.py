@@ -1,0 +1,81 @@
+"""The histogram against a sorted list."""
+
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from purgatory.histogram import Histogram
+
+FRACTIONS = (0.5, 0.99, 0.999)
+values = st.one_of(st.integers(-5, 130), st.integers(0, 5000), st.integers(0, 10**12))
+
+
+def edge(value: int) -> int:
+    """The greatest value that a histogram cannot tell from this one: five bits below the first are kept."""
+    lost = max(value.bit_length() - 6, 0)
+    return ((value >> lost) + 1 << lost) - 1
+
+
+def quantile(recorded: list[int], fraction: float) -> int:
+    """What the histogram has to say, from all the values."""
+    ordered = sorted(max(value, 0) for value in recorded)
+    return min(edge(ordered[max(math.ceil(len(ordered) * fraction), 1) - 1]), ordered[-1])
+
+
+@given(st.lists(values, min_size=1, max_size=60))
+@example([1])
+@example([0])
+@example([64, 64, 1000])
+@example([127, 128, 65, 64, 63, 10**6])
+@example([5, 5, 5, 2, 2, 9, 5, 5])
+@example([-3, 0, -3, 7])
+@example(list(range(1100)))
+def test_quantiles_are_those_of_the_sorted_list(recorded: list[int]) -> None:
+    """At least so many values are not above it, to the next edge of a cell, and never above the maximum."""
+    histogram = Histogram()
+    for value in recorded:
+        histogram.record(value)
+    told = histogram.quantiles()
+    assert told.count == len(recorded)
+    assert [told.p50, told.p99, told.p999] == [quantile(recorded, fraction) / 1000 for fraction in FRACTIONS]
+    assert told.max == max(0, *recorded) / 1000
+    for fraction in (0.0001, 0.25, 0.75, 1.0):
+        assert histogram.quantile_ms(fraction) == quantile(recorded, fraction)
+
+
+@given(st.lists(values, max_size=40))
+def test_asking_changes_nothing(recorded: list[int]) -> None:
+    """Asked after every value, it says the same in the end as if it had been asked once."""
+    asked, quiet = Histogram(), Histogram()
+    for value in recorded:
+        asked.record(value)
+        quiet.record(value)
+        asked.quantiles()
+    assert asked.quantiles() == quiet.quantiles()
+
+
+def test_nothing_recorded() -> None:
+    """All is zero, and asking is allowed."""
+    histogram = Histogram()
+    told = histogram.quantiles()
+    assert (told.count, told.p50, told.p99, told.p999, told.max) == (0, 0.0, 0.0, 0.0, 0.0)
+    assert histogram.quantile_ms(0.5) == 0
+
+
+@pytest.mark.parametrize("value", [63, 64, 65, 66, 127, 128, 131, 4095, 4096, 10**9])
+def test_a_quantile_is_at_most_a_thirty_second_too_high(value: int) -> None:
+    """Below 64 ms it is exact; above, never below the true value, and within 3.2 % above it."""
+    histogram = Histogram()
+    histogram.record(value)
+    histogram.record(10**12)
+    assert value <= histogram.quantile_ms(0.5) <= value * (1 if value < 64 else 33 / 32)
+
+
+def test_the_memory_is_bounded_by_the_largest_value() -> None:
+    """A wait of a year takes about nine hundred cells."""
+    histogram = Histogram()
+    for value in (0, 365 * 86_400_000, 5):
+        histogram.record(value)
+    assert len(histogram._cells) < 1000
