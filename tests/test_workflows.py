@@ -1,0 +1,61 @@
+"""What runs at the forge is what runs here: the workflow calls ``.ci/run`` and nothing else of its own."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+pytestmark = pytest.mark.skipif(not WORKFLOWS, reason="the workflows are not part of this copy")
+
+
+def workflow(name: str) -> Any:
+    """The workflow, read."""
+    yaml = pytest.importorskip("ruamel.yaml")
+    return yaml.YAML(typ="safe").load(ROOT / ".github" / "workflows" / name)
+
+
+def pythons() -> set[str]:
+    """The versions of Python that the metadata names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {found[1] for line in project["classifiers"] if (found := re.search(r":: (3\.\d+)$", line))}
+
+
+def test_the_workflows_are_workflows() -> None:
+    """They are valid by the schema of the forge."""
+    pytest.importorskip("check_jsonschema")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    result = subprocess.run([*command, *map(str, WORKFLOWS)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_checks_are_those_of_the_repository() -> None:
+    """One job, on each Python that the metadata names, whose only command is ``.ci/run``."""
+    (job,) = workflow("ci.yml")["jobs"].values()
+    assert set(job["strategy"]["matrix"]["python"]) == pythons()
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
+    (python,) = [step for step in job["steps"] if str(step.get("uses")).startswith("actions/setup-python@")]
+    assert python["with"]["python-version"] == "${{ matrix.python }}"
+
+
+def test_wheels_are_built_for_each_python() -> None:
+    """The versions that are built are those that the metadata names."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
+    built = {f"{found[1]}.{found[2]}" for found in re.finditer(r"cp(\d)(\d+)-\*", settings["build"])}
+    assert built == pythons()
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: str(path.name))
+def test_a_workflow_may_only_read(path: Path) -> None:
+    """Each says so, and none uses an action without naming its version."""
+    read = workflow(path.name)
+    assert read["permissions"] == {"contents": "read"}
+    used = [step["uses"] for job in read["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert used
+    assert all(re.search(r"@v?\d", action) for action in used)
