@@ -1,9 +1,11 @@
 """The teaching wheel: rounds, cancelling, and its two ways to stop."""
 
 import random
+from pathlib import Path
 
 import pytest
 
+import examples
 from examples.simple_wheel import SimpleWheel, compare
 
 
@@ -91,6 +93,15 @@ def test_both_designs_run_everything_in_order() -> None:
     (_, turns, visits, _), (_, fewer_turns, fewer_visits, _) = compare(200, 60_000, seed=3)
     assert fewer_turns * 10 < turns
     assert fewer_visits * 10 < visits
+
+
+@pytest.mark.parametrize(("longest_ms", "name"), [(20, "20 ms"), (1_000, "1 s"), (60_000, "1 min")])
+def test_the_page_shows_what_the_command_prints(longest_ms: int, name: str) -> None:
+    """The table of the concepts, all but its seconds."""
+    page = (Path(examples.__file__).parents[1] / "docs" / "concepts.md").read_text(encoding="utf-8")
+    shown = [line.split() for line in page.splitlines() if line.strip().startswith(f"{name} ")]
+    printed = [f"{name} {design} {turns:,} {seen:,}".split() for design, turns, seen, _ in compare(1_000, longest_ms, 1)]
+    assert [words[:-1] for words in shown] == printed
 
 
 @pytest.mark.parametrize("size", [(0, 20), (1, 1)])
