@@ -27,8 +27,8 @@ LINKED = ("performance.md", "guarantees.md")
 
 # What prints figures, or fails where they are not reached.
 SHOWS = re.compile(
-    r"python -m (?P<module>benchmarks(?:\.\w+)?|examples\.\w+\.(?:load|soak)|examples\.join_group|examples\.simple_wheel|tests\.proof\.\w+"
-    r"|purgatory\.pipeline)\b"
+    r"python -m (?P<module>benchmarks(?:\.\w+)?|examples\.\w+\.(?:load|soak)|examples\.(?:join_group|simple_wheel)"
+    r"|tests\.proof\.\w+|purgatory\.pipeline)\b"
     r"|python (?P<script>(?:benchmarks|docs)/\w+\.py)"
     r"|(?P<test>tests/[\w/]+\.py)"
     r"|(?P<pytest>pytest tests/\w+)|(?P<page>`GET /\w+)"

@@ -100,7 +100,8 @@ def test_the_page_shows_what_the_command_prints(longest_ms: int, name: str) -> N
     """The table of the concepts, all but its seconds."""
     page = (Path(examples.__file__).parents[1] / "docs" / "concepts.md").read_text(encoding="utf-8")
     shown = [line.split() for line in page.splitlines() if line.strip().startswith(f"{name} ")]
-    printed = [f"{name} {design} {turns:,} {seen:,}".split() for design, turns, seen, _ in compare(1_000, longest_ms, 1)]
+    rows = compare(1_000, longest_ms, seed=1)
+    printed = [f"{name} {design} {turns:,} {touched:,}".split() for design, turns, touched, _ in rows]
     assert [words[:-1] for words in shown] == printed
 
 
