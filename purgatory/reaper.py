@@ -90,7 +90,7 @@ class _Deadline(TimerTask):
 
     __slots__ = ("future",)
 
-    def __init__(self, delay_ms: int, future: "asyncio.Future[NoReturn]", timeout: float) -> None:
+    def __init__(self, delay_ms: int, future: "asyncio.Future[NoReturn]") -> None:
         super().__init__(delay_ms)
         self.future = future
 
@@ -196,7 +196,8 @@ class SystemTimer(Timekeeper):
         interrupt: BaseException | None = None
         while tasks:
             try:
-                tasks.popleft()._abandon(error)
+                for _ in range(min(slices.portion(), len(tasks))):
+                    tasks.popleft()._abandon(error)
                 if slices.over() and interrupt is None:
                     await slices.next_turn()
             except BaseException as caught:
@@ -231,7 +232,7 @@ class SystemTimer(Timekeeper):
         Cancel it when it is no longer wanted: its place on the timer is then given up.
         """
         future: asyncio.Future[NoReturn] = asyncio.get_running_loop().create_future()
-        deadline = _Deadline(duration_ms(timeout, "timeout"), future, timeout)
+        deadline = _Deadline(duration_ms(timeout, "timeout"), future)
         self.add(deadline)
         future.add_done_callback(deadline.withdraw)
         return future

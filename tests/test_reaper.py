@@ -553,7 +553,7 @@ class TestOdd:
         assert purgatory.check_and_complete("a") == 0
         (record,) = caplog.records
         assert (record.name, record.levelname) == ("purgatory", "ERROR")
-        assert "an operation of purgatory 'test' raised" in record.getMessage()
+        assert record.getMessage() == f"an operation of purgatory 'test' raised: {{'operation': {op!r}}}"
         assert record.exc_info is not None
         assert isinstance(record.exc_info[1], Boom)
 
@@ -647,3 +647,60 @@ async def test_a_closed_timer_says_so(clock: VirtualClock) -> None:
     for hand_over in (lambda: timer.add(TimerTask(5)), lambda: timer.call_later(5, print), timer.start):
         with pytest.raises(PurgatoryClosed, match="the timer is closed"):
             hand_over()
+
+
+async def test_what_the_timer_says(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+    """The name of its task, what a task that raised is told with, and why a future failed."""
+
+    def fail() -> None:
+        raise Boom
+
+    timer = SystemTimer(clock=clock)
+    timer.start()
+    assert timer._reaper is not None
+    assert timer._reaper.get_name() == "purgatory-reaper"
+    task = timer.call_later(1, fail)
+    await clock.advance(1)
+    (context,) = reported
+    assert context["message"] == "a timer task raised"
+    assert context["timer_task"] is task
+    with pytest.raises(ValueError, match="timeout is a finite number"):
+        timer.fail_after(-1)
+    with pytest.raises(ValueError, match="timeout is a finite number"):
+        await timer.advance_clock(-1)
+    future = timer.fail_after(5)
+    await timer.aclose()
+    with pytest.raises(PurgatoryClosed, match=r"^the timer was closed$"):
+        await future
+
+
+async def test_a_round_by_hand_starts_no_reaper(clock: VirtualClock) -> None:
+    """Who drives the timer without it goes on without it."""
+    timer = SystemTimer(clock=clock)
+    log: list[int] = []
+    timer.add(Task(5, log))
+    rounds = asyncio.create_task(timer.advance_clock())
+    await clock.advance(0.005)
+    assert await rounds == 1
+    assert not timer.running
+
+
+async def test_closing_a_crowd_takes_few_turns(clock: VirtualClock) -> None:
+    """Everyone is told in slices, not one by one."""
+    timer = SystemTimer(clock=clock)
+    futures = [timer.fail_after(5) for _ in range(2000)]
+    closing = asyncio.create_task(timer.aclose())
+    turns = 0
+    while not closing.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert 2 < turns < 100
+    assert all(isinstance(future.exception(), PurgatoryClosed) for future in futures)
+
+
+async def test_a_block_without_a_deadline_at_all(clock: VirtualClock) -> None:
+    """``timeout_at(None)`` is a block that may take as long as it likes."""
+    async with SystemTimer(clock=clock) as timer, timer.timeout_at(None) as timeout:
+        assert timeout.when() is None
+        await asyncio.sleep(0)
+    assert not timeout.expired()
