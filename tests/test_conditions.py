@@ -262,3 +262,51 @@ async def test_a_condition_that_raises_fails_its_operation() -> None:
         assert faulty.outcome is Outcome.FAILED
         with pytest.raises(ZeroDivisionError, match="a"):
             await waiting
+
+
+async def test_a_condition_is_told_the_key_and_the_value() -> None:
+    """Also within ``all_keys``, and also one that names no threshold: what it makes of them is its own affair."""
+    told: list[Any] = []
+
+    class Curious(Count):
+        def begin(self, keys: tuple[Any, ...]) -> Any:
+            told.append(keys)
+            return super().begin(keys)
+
+        def signal(self, state: Any, key: Any, value: float | None) -> Any:
+            told.append((key, value))
+            return super().signal(state, key, value)
+
+    async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+        for condition in (Curious(1), AllKeys(Curious(1))):
+            operation = ConditionalOperation(condition, ["a", "b"], timeout=None)
+            purgatory.try_complete_else_watch(operation, operation.wanted)
+            signal(purgatory, "a", 7)
+            signal(purgatory, "b")
+            assert operation.outcome is Outcome.COMPLETED
+    assert told == [("a", "b"), ("a", 7), ("a",), ("b",), ("a", 7), ("b", None)]
+
+
+async def test_a_signal_tries_no_threshold_that_is_not_reached() -> None:
+    """The value goes on to the check: who waits for more is not tried."""
+    async with Purgatory[Any]("test", clock=VirtualClock()) as purgatory:
+        below, above = Op(), Op()
+        purgatory.try_complete_else_watch(below, {"a": 5})
+        purgatory.try_complete_else_watch(above, {"a": 9})
+        assert signal(purgatory, "a", 7) == 0
+        assert [below.calls.count("try"), above.calls.count("try")] == [2, 1]
+        with pytest.raises(ValueError, match=re.escape("signal(value) takes a finite number, not nan")):
+            signal(purgatory, "a", float("nan"))
+
+
+def test_what_is_registered_is_named() -> None:
+    """Whoever misspells a condition is told which there are, in order."""
+    with pytest.raises(ValueError, match=r"unknown: .*all_keys, at_least, count, .*are registered"):
+        parse("nothing_like_it")
+
+
+def test_the_longest_declaration_there_is() -> None:
+    """Two hundred characters are a declaration still."""
+    text = f"count({'1' * 193})"
+    assert len(text) == 200
+    assert isinstance(parse(text), Count)

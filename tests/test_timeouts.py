@@ -762,3 +762,60 @@ async def test_errors_that_know_of_no_cancellation_are_left_as_they_are(
         await during(clock, 1, work())
     assert isinstance(raised.value.__context__, TimeoutError)
     assert inner.__context__ is None
+
+
+async def test_run_twice_is_one_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
+    """Should the deadline strike again while the cancellation is on its way, the block still ends in TimeoutError."""
+
+    async def work() -> None:
+        async with timer.timeout(5) as timeout:
+            timeout.run()
+            timeout.run()
+            await clock.sleep(50)
+
+    with pytest.raises(TimeoutError):
+        await during(clock, 1, work())
+
+
+@pytest.mark.parametrize(("when", "strikes"), [(0.5, 0.5), (1.0, 1.0), (0.0, 0.0), (-5.0, 0.0), (-1e15, 0.0)])
+async def test_close_to_the_beginning_of_the_clock(when: float, strikes: float) -> None:
+    """A time before the clock's beginning is as good as at it; one shortly after is what it says."""
+    clock = VirtualClock()
+    async with SystemTimer(clock=clock) as timer:
+        task = asyncio.ensure_future(ends_in_time_out(timer.timeout_at(when), clock))
+        if strikes:
+            await clock.advance(strikes - 0.001)
+            assert not task.done()
+            await clock.advance(0.001)
+        else:
+            await clock.settle()
+        assert task.done()
+        assert isinstance(await task, TimeoutError)
+
+
+async def test_within_a_millisecond_it_is_not_early() -> None:
+    """A deadline at the next whole millisecond strikes then, not when the block is entered in between."""
+    clock = VirtualClock(5.0005)
+    async with SystemTimer(clock=clock) as timer:
+        task = asyncio.ensure_future(ends_in_time_out(timer.timeout_at(5.001), clock))
+        await clock.advance(0.0004)
+        assert not task.done()
+        await clock.advance(0.0001)
+        assert task.done()
+
+
+async def test_the_longest_deadlines_there_are(timer: SystemTimer) -> None:
+    """31 million years ahead, and further, and without end."""
+    for timeout in (timer.timeout_at(1e15), timer.timeout(1e15), timer.timeout(float("inf"))):
+        async with timeout:
+            await asyncio.sleep(0)
+        assert not timeout.expired()
+
+
+async def test_a_block_on_a_closed_timer_says_why(clock: VirtualClock) -> None:
+    """The error names what is closed."""
+    timer = SystemTimer(clock=clock)
+    await timer.aclose()
+    with pytest.raises(PurgatoryClosed, match="the timer is closed"):
+        async with timer.timeout(1):
+            pass
