@@ -41,12 +41,16 @@ class WatchRoot(Watch):
     ``weight`` is the length of the list.  ``ranks`` holds the watchers of the same key that gave a threshold.
     """
 
+    # It sets ``before`` and ``after`` as a Watch: declared here once more they would be other places in the compiled
+    # object than those that a Watch has, and not declared they would have a type that each checker infers on its own.
+
     __slots__ = ("ranks", "weight")
 
     def __init__(self, key: Hashable) -> None:
         super().__init__(key, None)
-        self.before: Watch | None = self
-        self.after: Watch | None = self
+        me: Watch = self
+        me.before = me
+        me.after = me
         self.weight: i64 = 0
         self.ranks: Ranks | None = None
 
@@ -56,9 +60,10 @@ class WatchRoot(Watch):
         assert tail is not None
         watch.list_root = self
         watch.before = tail
-        watch.after = self
+        me: Watch = self
+        watch.after = me
         tail.after = watch
-        self.before = watch
+        me.before = watch
         self.weight += 1
 
     def unlink(self, watch: Watch) -> None:
@@ -74,4 +79,6 @@ class WatchRoot(Watch):
 
     def dissolve(self) -> None:
         """The list is empty and done with: let go of itself, so that nothing is left for the garbage collector."""
-        self.after = self.before = None
+        me: Watch = self
+        me.after = None
+        me.before = None
