@@ -2,12 +2,14 @@
 
 Makes up a journal of each size, runs the report on it with two cores and a driver of 1 GB, and computes the same tables
 with DuckDB, two threads and 1 GB, which someone with one machine would take.  Each runs in a process of its own;
-memory is the most that process and its children held at once.  The tables of both are compared.  What is made is thrown
-away.  Needs ``pip install 'aiopurgatory[spark]' duckdb``.
+memory is the most that process and all below it held at once, CPU time is that of all of them.  The tables of both are
+compared.  What is made is thrown away.  Spark's report has pictures and a page besides.  Needs
+``pip install 'aiopurgatory[spark]' duckdb``.
 """
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +27,7 @@ __all__ = ["main"]
 
 _MASTER = "local[2]"
 _POLL_S = 0.1
+_TICKS = os.sysconf("SC_CLK_TCK")
 _DUCKDB = """
 import sys, duckdb
 journal, out = sys.argv[1:]
@@ -97,18 +100,16 @@ def measure(folder: Path, rows: int, rows_per_file: int) -> dict[str, float]:
     subprocess.run([*pipeline, "synthesize", str(journal), *knobs], check=True, stdout=subprocess.DEVNULL)
     size = sum(file.stat().st_size for file in journal.glob("*.parquet"))
     duck_out.mkdir()
-    spark_s, spark_mb = _run([*pipeline, "report", str(journal), "--out", str(spark_out), "--master", _MASTER])
-    duck_s, duck_mb = _run([sys.executable, "-c", _DUCKDB, str(journal), str(duck_out)])
+    spark = _run([*pipeline, "report", str(journal), "--out", str(spark_out), "--master", _MASTER])
+    duckdb = _run([sys.executable, "-c", _DUCKDB, str(journal), str(duck_out)])
     same = _same(spark_out, duck_out)
     for made in (journal, spark_out, duck_out):
         shutil.rmtree(made)
     return {
         "rows": rows,
         "bytes_per_row": size / rows,
-        "spark_s": spark_s,
-        "spark_mb": spark_mb,
-        "duckdb_s": duck_s,
-        "duckdb_mb": duck_mb,
+        **{f"spark_{name}": value for name, value in spark.items()},
+        **{f"duckdb_{name}": value for name, value in duckdb.items()},
         "same": same,
     }
 
@@ -116,28 +117,30 @@ def measure(folder: Path, rows: int, rows_per_file: int) -> dict[str, float]:
 def show(figures: list[dict[str, float]]) -> None:
     """The figures as a table."""
     table = Table(box=SIMPLE_HEAD)
-    for head in ("rows", "bytes/row", "Spark s", "rows/s", "MB", "DuckDB s", "rows/s", "MB", "same"):
+    for head in ("rows", "bytes/row", "Spark s", "CPU s", "rows/s", "MB", "DuckDB s", "CPU s", "rows/s", "MB", "same"):
         table.add_column(head, justify="right")
     for figure in figures:
         cells = [f"{figure['rows']:,}", f"{figure['bytes_per_row']:.1f}"]
         for name in ("spark", "duckdb"):
             seconds = figure[f"{name}_s"]
-            cells += [f"{seconds:.1f}", f"{figure['rows'] / seconds:,.0f}", f"{figure[f'{name}_mb']:,.0f}"]
+            cells += [f"{seconds:.1f}", f"{figure[f'{name}_cpu_s']:.1f}"]
+            cells += [f"{figure['rows'] / seconds:,.0f}", f"{figure[f'{name}_mb']:,.0f}"]
         table.add_row(*cells, "yes" if figure["same"] else "NO")
     Console(width=110).print(table)
 
 
-def _run(command: list[str]) -> tuple[float, float]:
-    """Seconds, and the most megabytes that the process and its children held."""
+def _run(command: list[str]) -> dict[str, float]:
+    """Seconds, CPU seconds, and the most megabytes that the process and all below it held at once."""
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     most = 0.0
+    cpu: dict[int, float] = {}
     ended = threading.Event()
 
     def watch() -> None:
         nonlocal most
         while not ended.wait(_POLL_S):
-            most = max(most, _resident_mb(process.pid))
+            most = max(most, _look(process.pid, cpu))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -147,19 +150,23 @@ def _run(command: list[str]) -> tuple[float, float]:
     watcher.join()
     if process.returncode:
         raise SystemExit(f"{command[:4]} failed: {errors[-2_000:]}")
-    return seconds, most
+    return {"s": seconds, "cpu_s": sum(cpu.values()), "mb": most}
 
 
-def _resident_mb(pid: int) -> float:
-    """Resident memory of a process and all below it."""
+def _look(pid: int, cpu: dict[int, float]) -> float:
+    """Resident megabytes of a process and all below it; what each has used of the CPU until now goes to ``cpu``."""
     kilobytes, waiting = 0, [pid]
     while waiting:
         this = waiting.pop()
         try:
             status = Path(f"/proc/{this}/status").read_text()
-            waiting += [int(child) for child in Path(f"/proc/{this}/task/{this}/children").read_text().split()]
+            used = Path(f"/proc/{this}/stat").read_text().rpartition(")")[2].split()
+            tasks = list(Path(f"/proc/{this}/task").iterdir())
+            # A child belongs to the thread that started it.
+            waiting += [int(child) for task in tasks for child in (task / "children").read_text().split()]
         except OSError:
             continue  # it has ended
+        cpu[this] = (int(used[11]) + int(used[12])) / _TICKS
         kilobytes += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
     return kilobytes / 1024
 

@@ -50,7 +50,12 @@ def spark_session(master: str | None = None, settings: Mapping[str, str] | None 
         builder = SparkSession.builder.master(where)
         if where.startswith("local"):
             _prepare_environment()
-            wanted = local_settings(scratch) | wanted
+            own = local_settings(scratch)
+            if "spark.driver.memory" not in wanted:
+                own["spark.driver.extraJavaOptions"] += (
+                    " -XX:+UseSerialGC"  # in a small heap the least memory, and soon done
+                )
+            wanted = own | wanted
         for name, value in wanted.items():
             builder = builder.config(name, value)
         session = builder.appName(wanted.get("spark.app.name", "purgatory")).getOrCreate()
@@ -86,4 +91,5 @@ def local_settings(scratch: Path) -> dict[str, str]:
 def _prepare_environment() -> None:
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # one for each of Java's threads is memory that comes with time only
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -21,7 +21,6 @@ __all__ = [
     "endings",
     "hot_keys",
     "lateness",
-    "occupancy",
     "operations",
     "outcomes",
     "wait_histogram",
@@ -128,74 +127,6 @@ def wait_histogram(endings: DataFrame) -> DataFrame:
     lower = F.when(F.col("wait_ms") < 1, F.lit(0.0)).otherwise(F.pow(F.lit(10.0), step / _STEPS_PER_DECADE - 3))
     counted = waited.groupBy("purgatory", "outcome", lower.alias("from")).agg(F.sum("number").alias("operations"))
     return counted.select("purgatory", "outcome", "from", "operations").orderBy("purgatory", "outcome", "from")
-
-
-def occupancy(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
-    """Per purgatory and ``bucket_ms`` of time: who came, who left, and how many waited.
-
-    ``parked`` and ``ended`` are counts; ``mean`` is over the time of the bucket; ``peak`` is exact to the millisecond;
-    ``at_end`` is what the next bucket begins with.  Buckets in which nothing happened are there, too.
-    """
-
-    def of(operations: DataFrame) -> DataFrame:
-        # A row becomes two changes, those of one millisecond become one, and only their sums within a bucket are
-        # ordered by time: each bucket by itself.  What goes on across buckets is added up over the few buckets.
-        comes = F.struct(F.col("parked_ms").alias("at_ms"), F.lit(1).alias("come"), F.lit(0).alias("go"))
-        goes = F.struct(F.col("finished_ms").alias("at_ms"), F.lit(0).alias("come"), F.lit(1).alias("go"))
-        bucket = (F.col("change.at_ms") - F.col("change.at_ms") % bucket_ms).alias("bucket_ms")
-        changes = (
-            operations.where(~F.col("immediate"))
-            .select("purgatory", F.explode(F.array(comes, goes)).alias("change"))
-            .where(F.col("change.at_ms").isNotNull())
-            .groupBy("purgatory", bucket, F.col("change.at_ms").alias("at_ms"))
-            .agg(F.sum("change.come").alias("come"), F.sum("change.go").alias("go"))
-        )
-        so_far = Window.partitionBy("purgatory", "bucket_ms").orderBy("at_ms").rowsBetween(Window.unboundedPreceding, 0)
-        change = F.col("come") - F.col("go")
-        to_end_ms = F.col("bucket_ms") + bucket_ms - F.col("at_ms")
-        buckets = (
-            changes.withColumn("level", F.sum(change).over(so_far))
-            .groupBy("purgatory", "bucket_ms")
-            .agg(
-                F.sum("come").alias("come"),
-                F.sum("go").alias("go"),
-                F.max("level").alias("high"),
-                F.sum(change * to_end_ms).alias("area"),
-            )
-        )
-        return buckets.transform(_without_holes(bucket_ms)).transform(_levels(bucket_ms))
-
-    return of
-
-
-def _without_holes(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
-    def of(buckets: DataFrame) -> DataFrame:
-        span = buckets.groupBy("purgatory").agg(F.min("bucket_ms").alias("first"), F.max("bucket_ms").alias("last"))
-        every = span.select("purgatory", F.explode(F.sequence("first", "last", F.lit(bucket_ms))).alias("bucket_ms"))
-        return every.join(buckets, ["purgatory", "bucket_ms"], how="left").na.fill(0)
-
-    return of
-
-
-def _levels(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
-    def of(buckets: DataFrame) -> DataFrame:
-        before = Window.partitionBy("purgatory").orderBy("bucket_ms").rowsBetween(Window.unboundedPreceding, -1)
-        at_start = F.coalesce(F.sum(F.col("come") - F.col("go")).over(before), F.lit(0))
-        return (
-            buckets.withColumn("at_start", at_start)
-            .select(
-                "purgatory",
-                F.timestamp_millis("bucket_ms").alias("bucket"),
-                F.col("come").alias("parked"),
-                F.col("go").alias("ended"),
-                (F.col("at_start") + F.col("area") / bucket_ms).alias("mean"),
-                (F.col("at_start") + F.greatest(F.col("high"), F.lit(0))).alias("peak"),
-                (F.col("at_start") + F.col("come") - F.col("go")).alias("at_end"),
-            )
-            .orderBy("purgatory", "bucket")
-        )
-
-    return of
 
 
 def hot_keys(number: int) -> Callable[[DataFrame], DataFrame]:

@@ -1,0 +1,154 @@
+"""How many waited, over time: the one table for which every change has to be put in order.
+
+A row is two changes, a come and a go, and a peak that is exact to the millisecond needs them sorted.  As rows of Spark
+they would be twice as many as the journal has, grouped, shuffled and sorted one by one.  So each task packs the changes
+of a bucket into one sorted array of whole numbers, a row with one binary cell, and only those rows are shuffled; each
+bucket is then worked out by itself, and what goes on across buckets is added up over the few buckets.
+
+A packed change is ``2 * offset_ms + gone``, the offset being that from the start of the bucket.  In the order of these
+numbers all who come at a millisecond stand before all who go at it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+
+__all__ = ["occupancy", "packed_changes", "summed"]
+
+_PACKED: Final = "purgatory string, bucket_ms bigint, come bigint, go bigint, changes binary"
+_SUMMED: Final = "purgatory string, bucket_ms bigint, come bigint, go bigint, high bigint, area bigint"
+_AT_ONCE: Final = 250_000  # rows that a task packs together: more make fewer and longer arrays
+
+
+def occupancy(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
+    """Per purgatory and ``bucket_ms`` of time: who came, who left, and how many waited.
+
+    ``parked`` and ``ended`` are counts; ``mean`` is over the time of the bucket; ``peak`` is exact to the millisecond;
+    ``at_end`` is what the next bucket begins with.  Buckets in which nothing happened are there, too.
+    """
+
+    def of(operations: DataFrame) -> DataFrame:
+        waited = operations.where(~F.col("immediate")).select("purgatory", "parked_ms", "finished_ms")
+        packed = waited.mapInArrow(_pack(bucket_ms), _PACKED)
+        buckets = packed.groupBy("purgatory", "bucket_ms").applyInArrow(_sum(bucket_ms), _SUMMED)
+        return buckets.transform(_without_holes(bucket_ms)).transform(_levels(bucket_ms))
+
+    return of
+
+
+def packed_changes(rows: pa.Table, bucket_ms: int) -> Iterator[dict[str, Any]]:
+    """For each purgatory and bucket of some rows: how many came and went, and the packed changes in their order."""
+    named = pc.dictionary_encode(rows["purgatory"].combine_chunks())
+    codes = named.indices.to_numpy(zero_copy_only=False)
+    for code, purgatory in enumerate(named.dictionary.to_pylist()):
+        here = pa.array(codes == code)
+        comes, goes = (rows[name].filter(here).drop_null().to_numpy() for name in ("parked_ms", "finished_ms"))
+        changes = np.concatenate([comes * 2, goes * 2 + 1])
+        changes.sort()
+        buckets = changes // (2 * bucket_ms)
+        starts = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
+        for part in np.split(changes, starts[1:]):
+            begin_ms = int(part[0]) // (2 * bucket_ms) * bucket_ms
+            go = int(np.count_nonzero(part & 1))
+            yield {
+                "purgatory": purgatory,
+                "bucket_ms": begin_ms,
+                "come": len(part) - go,
+                "go": go,
+                "changes": (part - 2 * begin_ms).astype(_number(bucket_ms)).tobytes(),
+            }
+
+
+def summed(rows: pa.Table, bucket_ms: int) -> dict[str, Any]:
+    """One bucket of one purgatory, from all rows that were packed of it.
+
+    ``high``: the most that waited at the end of any millisecond; ``area``: milliseconds waited; both as if the bucket
+    had begun with nobody.
+    """
+    number = _number(bucket_ms)
+    changes = np.concatenate([np.frombuffer(cell.as_buffer(), number) for cell in rows["changes"]])
+    changes.sort()
+    offsets = changes >> 1
+    ups = (1 - 2 * (changes & 1)).astype(np.int64)
+    last_of_its_ms = np.append(offsets[1:] != offsets[:-1], True)
+    return {
+        "purgatory": rows["purgatory"][0].as_py(),
+        "bucket_ms": rows["bucket_ms"][0].as_py(),
+        "come": pc.sum(rows["come"]).as_py(),
+        "go": pc.sum(rows["go"]).as_py(),
+        "high": int(np.cumsum(ups)[last_of_its_ms].max()),
+        "area": int(np.dot(ups, bucket_ms - offsets.astype(np.int64))),
+    }
+
+
+def _number(bucket_ms: int) -> str:
+    return "<i4" if 2 * bucket_ms < 2**31 else "<i8"
+
+
+def _pack(bucket_ms: int) -> Any:
+    numbers = [(name, pa.int64()) for name in ("bucket_ms", "come", "go")]
+    schema = pa.schema([("purgatory", pa.string()), *numbers, ("changes", pa.binary())])
+
+    def of(batches):  # type: ignore[no-untyped-def]  # Spark reads hints, and stumbles over some
+        for rows in _together(batches):
+            yield pa.RecordBatch.from_pylist(list(packed_changes(rows, bucket_ms)), schema=schema)
+
+    return of
+
+
+def _sum(bucket_ms: int) -> Any:
+    names = ("bucket_ms", "come", "go", "high", "area")
+    schema = pa.schema([("purgatory", pa.string()), *((name, pa.int64()) for name in names)])
+
+    def of(rows):  # type: ignore[no-untyped-def]  # as above
+        return pa.Table.from_pylist([summed(rows, bucket_ms)], schema=schema)
+
+    return of
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows, in larger pieces."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            some.append(batch)
+        if sum(part.num_rows for part in some) >= _AT_ONCE:
+            yield pa.Table.from_batches(some)
+            some = []
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+def _without_holes(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
+    def of(buckets: DataFrame) -> DataFrame:
+        span = buckets.groupBy("purgatory").agg(F.min("bucket_ms").alias("first"), F.max("bucket_ms").alias("last"))
+        every = span.select("purgatory", F.explode(F.sequence("first", "last", F.lit(bucket_ms))).alias("bucket_ms"))
+        return every.join(buckets, ["purgatory", "bucket_ms"], how="left").na.fill(0)
+
+    return of
+
+
+def _levels(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
+    def of(buckets: DataFrame) -> DataFrame:
+        before = Window.partitionBy("purgatory").orderBy("bucket_ms").rowsBetween(Window.unboundedPreceding, -1)
+        at_start = F.coalesce(F.sum(F.col("come") - F.col("go")).over(before), F.lit(0))
+        return (
+            buckets.withColumn("at_start", at_start)
+            .select(
+                "purgatory",
+                F.timestamp_millis("bucket_ms").alias("bucket"),
+                F.col("come").alias("parked"),
+                F.col("go").alias("ended"),
+                (F.col("at_start") + F.col("area") / bucket_ms).alias("mean"),
+                (F.col("at_start") + F.greatest(F.col("high"), F.lit(0))).alias("peak"),
+                (F.col("at_start") + F.col("come") - F.col("go")).alias("at_end"),
+            )
+            .orderBy("purgatory", "bucket")
+        )
+
+    return of
