@@ -1,10 +1,10 @@
 """The report at scale: ``python -m benchmarks.pipeline [--rows 1000000,10000000,50000000]``.
 
 Makes up a journal of each size, runs the report on it with two cores and a driver of 1 GB, and computes the same tables
-with DuckDB, two threads and 1 GB, which someone with one machine would take.  Each runs in a process of its own;
-memory is the most that process and all below it held at once, CPU time is that of all of them.  The tables of both are
-compared.  What is made is thrown away.  Spark's report has pictures and a page besides.  Needs
-``pip install 'aiopurgatory[spark]' duckdb``.
+with DuckDB, which someone with one machine would take: two threads and 1 GB, and more if it says that this is not
+enough.  Each runs in a process of its own; memory is the most that process and all below it held at once, CPU time is
+that of all of them.  The tables of both are compared.  What is made is thrown away.  Spark's report has pictures and a
+page besides.  Needs ``pip install 'aiopurgatory[spark]' duckdb``.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from rich.box import SIMPLE_HEAD
@@ -27,11 +28,13 @@ __all__ = ["main"]
 
 _MASTER = "local[2]"
 _POLL_S = 0.1
+_LIMITS = ("1GB", "2GB", "4GB", "8GB", "16GB")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _DUCKDB = """
 import sys, duckdb
-journal, out = sys.argv[1:]
-db = duckdb.connect(config={"threads": 2, "memory_limit": "1GB", "temp_directory": out + "/spill"})
+journal, out, limit = sys.argv[1:]
+db = duckdb.connect(config={"threads": 2, "memory_limit": limit, "temp_directory": out + "/spill"})
+db.execute("SET preserve_insertion_order = false")
 db.execute("SET TimeZone = 'UTC'")
 db.execute(f"CREATE VIEW journal AS SELECT * FROM read_parquet('{journal}/*.parquet')")
 db.execute('''CREATE VIEW operations AS SELECT purgatory, kind, keys, outcome, len(keys) = 0 AS immediate,
@@ -72,17 +75,22 @@ for name, sql in tables.items():
 """
 
 
+class _Failed(Exception):
+    """A command did not do its work."""
+
+
 def main() -> int:
     """Measure and print; the exit status is 1 if the tables differ."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", default="1000000,10000000,50000000", help="sizes, with commas (default: %(default)s)")
     parser.add_argument("--rows-per-file", type=int, default=250_000)
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="make the journals here, and use what is here already")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     asked = parser.parse_args()
     figures = []
     with tempfile.TemporaryDirectory(prefix="purgatory-scale-") as folder:
         for rows in (int(part) for part in asked.rows.split(",")):
-            figures.append(measure(Path(folder), rows, asked.rows_per_file))
+            figures.append(measure(Path(folder), rows, asked.rows_per_file, asked.keep))
             print(json.dumps(figures[-1]), file=sys.stderr, flush=True)
     show(figures)
     if asked.json is not None:
@@ -90,34 +98,63 @@ def main() -> int:
     return 0 if all(figure["same"] for figure in figures) else 1
 
 
-def measure(folder: Path, rows: int, rows_per_file: int) -> dict[str, float]:
+def measure(folder: Path, rows: int, rows_per_file: int, keep: Path | None = None) -> dict[str, Any]:
     """Both reports of one journal: seconds, and megabytes at the most."""
     journal, spark_out, duck_out = (folder / name for name in ("journal", "spark", "duckdb"))
+    if keep is not None:
+        journal = keep / str(rows)
     pipeline = [sys.executable, "-m", "purgatory.pipeline"]
     # However many rows, they lie within a day: more operations at once, not more seconds.
     rate = str(max(1_000.0, rows / 20_000))
     knobs = ["--rows", str(rows), "--rate", rate, "--rows-per-file", str(rows_per_file)]
-    subprocess.run([*pipeline, "synthesize", str(journal), *knobs], check=True, stdout=subprocess.DEVNULL)
+    if not (journal / "_answers.json").exists():
+        subprocess.run([*pipeline, "synthesize", str(journal), *knobs], check=True, stdout=subprocess.DEVNULL)
     size = sum(file.stat().st_size for file in journal.glob("*.parquet"))
     duck_out.mkdir()
     spark = _run([*pipeline, "report", str(journal), "--out", str(spark_out), "--master", _MASTER])
-    duckdb = _run([sys.executable, "-c", _DUCKDB, str(journal), str(duck_out)])
+    duckdb, limit = _with_duckdb(journal, duck_out)
     same = _same(spark_out, duck_out)
-    for made in (journal, spark_out, duck_out):
+    for made in (spark_out, duck_out, *([journal] if keep is None else [])):
         shutil.rmtree(made)
     return {
         "rows": rows,
         "bytes_per_row": size / rows,
         **{f"spark_{name}": value for name, value in spark.items()},
         **{f"duckdb_{name}": value for name, value in duckdb.items()},
+        "duckdb_limit": limit,
         "same": same,
     }
 
 
-def show(figures: list[dict[str, float]]) -> None:
+def _with_duckdb(journal: Path, out: Path) -> tuple[dict[str, float], str]:
+    """What it took, and the least of the limits of memory with which it could be done."""
+    for limit in _LIMITS:
+        try:
+            return _run([sys.executable, "-c", _DUCKDB, str(journal), str(out), limit]), limit
+        except _Failed as failed:
+            if "OutOfMemory" not in str(failed) or limit == _LIMITS[-1]:
+                raise
+            print(f"DuckDB: out of memory with {limit}", file=sys.stderr, flush=True)
+    raise AssertionError("there is a limit")
+
+
+def show(figures: list[dict[str, Any]]) -> None:
     """The figures as a table."""
     table = Table(box=SIMPLE_HEAD)
-    for head in ("rows", "bytes/row", "Spark s", "CPU s", "rows/s", "MB", "DuckDB s", "CPU s", "rows/s", "MB", "same"):
+    for head in (
+        "rows",
+        "bytes/row",
+        "Spark s",
+        "CPU s",
+        "rows/s",
+        "MB",
+        "DuckDB s",
+        "CPU s",
+        "rows/s",
+        "MB",
+        "of",
+        "same",
+    ):
         table.add_column(head, justify="right")
     for figure in figures:
         cells = [f"{figure['rows']:,}", f"{figure['bytes_per_row']:.1f}"]
@@ -125,7 +162,7 @@ def show(figures: list[dict[str, float]]) -> None:
             seconds = figure[f"{name}_s"]
             cells += [f"{seconds:.1f}", f"{figure[f'{name}_cpu_s']:.1f}"]
             cells += [f"{figure['rows'] / seconds:,.0f}", f"{figure[f'{name}_mb']:,.0f}"]
-        table.add_row(*cells, "yes" if figure["same"] else "NO")
+        table.add_row(*cells, figure["duckdb_limit"], "yes" if figure["same"] else "NO")
     Console(width=110).print(table)
 
 
@@ -149,7 +186,7 @@ def _run(command: list[str]) -> dict[str, float]:
     ended.set()
     watcher.join()
     if process.returncode:
-        raise SystemExit(f"{command[:4]} failed: {errors[-2_000:]}")
+        raise _Failed(f"{command[:2]} failed: {errors[-2_000:]}")
     return {"s": seconds, "cpu_s": sum(cpu.values()), "mb": most}
 
 
