@@ -1,5 +1,6 @@
-"""The guard against an extension that is older than its source."""
+"""The guard against an extension that is older than its source, and against what the compiler takes otherwise."""
 
+import ast
 import os
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 import purgatory
 from purgatory.compiled import is_compiled, refuse_stale
+
+HOUSE = Path(purgatory.__file__).parent
 
 
 @pytest.fixture
@@ -55,3 +58,37 @@ def test_compiled_tells_what_runs() -> None:
     assert purgatory.COMPILED is is_compiled(purgatory.operation.__file__)
     assert not is_compiled("purgatory/operation.py")
     assert is_compiled("purgatory/operation.cpython-311-x86_64-linux-gnu.so")
+
+
+def declared(node: ast.ClassDef) -> set[str]:
+    """The attributes that the class declares with a type, in its body or in a method."""
+    found = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.AnnAssign):
+            if isinstance(inner.target, ast.Attribute) and getattr(inner.target.value, "id", "") == "self":
+                found.add(inner.target.attr)
+            elif isinstance(inner.target, ast.Name) and inner in node.body:
+                found.add(inner.target.id)
+    return found
+
+
+def test_no_class_declares_what_its_base_has_declared() -> None:
+    """In a compiled class that would be another place: who writes through the base and reads here sees two values."""
+    files = [path for path in HOUSE.rglob("*.py") if not {"pipeline", "journal"} & set(path.parts)]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
+    classes = {node.name: node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    interpreted = {"SystemTimer"}  # on top of the compiled core: its attributes are looked up by name
+
+    def bases(node: ast.ClassDef) -> set[str]:
+        names = {base.id for base in node.bases if isinstance(base, ast.Name)} & classes.keys()
+        return names.union(*(bases(classes[name]) for name in names))
+
+    assert {"Watch"} <= bases(classes["WatchRoot"])
+    twice = {
+        (name, base, *sorted(declared(node) & declared(classes[base])))
+        for name, node in classes.items()
+        if name not in interpreted
+        for base in bases(node)
+        if declared(node) & declared(classes[base])
+    }
+    assert twice == set()
