@@ -37,15 +37,11 @@ __all__ = ["FOREVER_MS", "Operation", "new_waiter", "set_running_loop"]
 FOREVER_MS: Final = -1  # the delay of an operation without a deadline
 
 
-def _no_loop() -> Any:
-    raise RuntimeError("an operation can be awaited only where an event loop is at hand: import purgatory")
-
-
 class _Waiters:
     """Where futures come from: the floor that knows the event loop says here how to find the one that runs."""
 
     def __init__(self) -> None:
-        self.running_loop: Callable[[], Any] = _no_loop
+        self.running_loop: Callable[[], Any] | None = None
 
 
 _waiters = _Waiters()
@@ -58,7 +54,9 @@ def set_running_loop(running_loop: Callable[[], Any]) -> None:
 
 def new_waiter() -> Any:
     """A future of the running event loop."""
-    return _waiters.running_loop().create_future()
+    running_loop = _waiters.running_loop
+    assert running_loop is not None, "the floor of the event loop says on import how to find it"
+    return running_loop().create_future()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -141,8 +141,8 @@ class Watchers:
                         if members.weight == 0:
                             members.dissolve()
                             root.ranks = None
-                        return
-        elif members is None:
+        else:
+            assert members is None, "whoever gave no threshold leaves its list before its key is asked"
             watch.operation = None
 
     def count(self, key: Hashable) -> int:
