@@ -49,6 +49,7 @@ class Reach:
 
     seconds: dict[int, float] = field(default_factory=dict)
     tests: dict[tuple[str, int], set[int]] = field(default_factory=lambda: defaultdict(set))
+    lines: Counter[tuple[int, str]] = field(default_factory=Counter)  # of a test, in a module
 
 
 @dataclass
@@ -76,6 +77,7 @@ class Mutation:
         self.listed = _listed()
         self.failed = False
         self._killers: Counter[int] = Counter()
+        self._costs: dict[int, float] = {}  # seconds for what a test has to do with the module
 
     # pytest's hooks
 
@@ -117,7 +119,9 @@ class Mutation:
         data = watching.get_data()
         for file in data.measured_files():
             for line, contexts in data.contexts_by_lineno(file).items():
-                reach.tests[files[file], line] = {int(context) for context in contexts if context}
+                numbers = {int(context) for context in contexts if context}
+                reach.tests[files[file], line] = numbers
+                reach.lines.update((number, files[file]) for number in numbers)
         return reach
 
     def _run(self, number: int) -> None:
@@ -130,6 +134,13 @@ class Mutation:
         tally = self.tallies[module] = Tally()
         begun = time.monotonic()
         self._killers.clear()
+        everywhere: Counter[int] = Counter()
+        for (number, _), lines in self.reach.lines.items():
+            everywhere[number] += lines
+        self._costs = {
+            number: seconds * everywhere[number] / max(self.reach.lines[number, module], 1)
+            for number, seconds in self.reach.seconds.items()
+        }
         functions = _functions_of(module)
         for mutant in mutants_of(module, frozenset(self.settings["skip"])):
             code = _code_of(mutant)
@@ -184,18 +195,21 @@ class Mutation:
             return _INVALID  # it closes over something else now
         for number in order:
             os.write(telling, b"%d " % number)
-            signal.setitimer(signal.ITIMER_REAL, 2 + 10 * self.reach.seconds[number])
-            self._run(number)
+            signal.setitimer(signal.ITIMER_REAL, 3 + 15 * self.reach.seconds[number])
+            try:
+                self._run(number)
+            except BaseException:
+                return _NOTICED  # an interrupt that a test did not expect: pytest lets it through
             if self.failed:
                 return _NOTICED
         os.write(telling, b"-1 ")
         return _UNNOTICED
 
     def _order(self, mutant: Mutant) -> list[int]:
-        """The tests that execute the statement: who has noticed the most so far first, then the shortest."""
+        """The tests that execute the statement: first those that noticed the most, then those that cost the least."""
         found: set[int] = set().union(*[self.reach.tests.get((mutant.module, line), ()) for line in mutant.lines])
         seconds, killers = self.reach.seconds, self._killers
-        ordered = sorted(found, key=lambda number: (-min(killers[number], 3), seconds[number]))
+        ordered = sorted(found, key=lambda number: (-min(killers[number], 3), self._costs[number]))
         if self.thorough and mutant.name not in self.listed:
             return ordered
         budget = self.settings["budget_s"]
@@ -283,8 +297,12 @@ def _last_line(code: CodeType) -> int:
 
 
 def _listed() -> dict[tuple[str, str, str, str], str]:
-    entries = tomllib.loads(_SURVIVORS.read_text())["survivor"] if _SURVIVORS.is_file() else []
-    return {(entry["module"], entry["function"], entry["before"], entry["after"]): entry["why"] for entry in entries}
+    entries = tomllib.loads(_SURVIVORS.read_text())["equivalent"] if _SURVIVORS.is_file() else []
+    listed: dict[tuple[str, str, str, str], str] = {}
+    for entry in entries:
+        for module, function, before, after in entry["mutants"]:
+            listed[module, function, before, after] = entry["why"]
+    return listed
 
 
 _HEAD = f"{'module':<16} {'mutants':>7} {'noticed':>7} {'ended':>6} {'survive':>7} {'sharp':>7} {'seconds':>7}"
@@ -339,10 +357,11 @@ def main() -> int:
     mutation = Mutation(settings, arguments.modules or settings["modules"], arguments.thorough)
     options = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-s"]
     options += ["--timeout=0", "--hypothesis-profile=mutation"]
-    ignored = [f"--ignore={path}" for path in settings["ignore"]]
+    ignored = {os.path.normpath(path) for path in settings["ignore"]}
+    options += [f"--ignore={path}" for path in ignored]
     with contextlib.chdir(ROOT):
-        tests = [path for pattern in arguments.tests for path in sorted(glob.glob(pattern))]
-        status = pytest.main([*options, *ignored, "-k", settings["select"], *tests], plugins=[mutation])
+        tests = {path for pattern in arguments.tests for path in glob.glob(pattern)} - ignored
+        status = pytest.main([*options, "-k", settings["select"], *sorted(tests)], plugins=[mutation])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or not mutation.tallies:
         print(f"pytest ended with {status!r}")
         return 1
