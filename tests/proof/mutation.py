@@ -28,16 +28,20 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import coverage
 import pytest
 
-from tests.proof.mutants import ROOT, Mutant, mutants_of
+if TYPE_CHECKING:
+    from tests.proof.mutants import Mutant
 
 __all__ = ["main"]
 
+ROOT = Path(__file__).parent.parent.parent
 _SURVIVORS = ROOT / "tests" / "proof" / "survivors.toml"
 _MEMORY = 4 << 30  # a fault that fills the memory is ended
 _NOTICED, _UNNOTICED, _INVALID = 1, 0, 3
@@ -58,7 +62,7 @@ class Tally:
 
     noticed: int = 0
     hung: int = 0
-    survived: list[Mutant] = field(default_factory=list)
+    survived: "list[Mutant]" = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -131,6 +135,8 @@ class Mutation:
     # The tests, with one
 
     def _try_module(self, module: str) -> None:
+        from tests.proof.mutants import mutants_of
+
         tally = self.tallies[module] = Tally()
         begun = time.monotonic()
         self._killers.clear()
@@ -164,7 +170,7 @@ class Mutation:
                     f"    {mutant.function}, line {mutant.lines.start}\n    - {mutant.before}\n    + {mutant.after}"
                 )
 
-    def _try(self, mutant: Mutant, targets: list[FunctionType], code: CodeType) -> int:
+    def _try(self, mutant: "Mutant", targets: list[FunctionType], code: CodeType) -> int:
         """Whether the tests notice: the status of the child, negative if it was ended by a signal."""
         order = self._order(mutant)
         reading, writing = os.pipe()
@@ -205,7 +211,7 @@ class Mutation:
         os.write(telling, b"-1 ")
         return _UNNOTICED
 
-    def _order(self, mutant: Mutant) -> list[int]:
+    def _order(self, mutant: "Mutant") -> list[int]:
         """The tests that execute the statement: first those that noticed the most, then those that cost the least."""
         found: set[int] = set().union(*[self.reach.tests.get((mutant.module, line), ()) for line in mutant.lines])
         seconds, killers = self.reach.seconds, self._killers
@@ -252,7 +258,7 @@ def _be_quiet() -> None:
     os.dup2(nowhere, 2)
 
 
-def _path(module: str) -> Any:
+def _path(module: str) -> Path:
     return ROOT / "purgatory" / f"{module}.py"
 
 
@@ -272,7 +278,7 @@ def _functions_of(module: str) -> dict[tuple[str, int], list[FunctionType]]:
     return found
 
 
-def _code_of(mutant: Mutant) -> CodeType | None:
+def _code_of(mutant: "Mutant") -> CodeType | None:
     """The code of the function with the fault in it."""
     try:
         whole = compile(mutant.text, str(_path(mutant.module)), "exec")
@@ -354,6 +360,8 @@ def main() -> int:
     unknown = [module for module in arguments.modules if not _path(module).is_file()]
     if unknown:
         parser.error(f"there is no module {', '.join(unknown)}: name it as in timer/task")
+    if find_spec("mutmut") is None:
+        parser.error("it takes its faults from mutmut: pip install 'aiopurgatory[mutation]'")
     mutation = Mutation(settings, arguments.modules or settings["modules"], arguments.thorough)
     options = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-s"]
     options += ["--timeout=0", "--hypothesis-profile=mutation"]
