@@ -32,6 +32,7 @@ class TimerHeart:
         "_counter",
         "_due",
         "_expiring",
+        "_late",
         "_on_error",
         "_queue",
         "_taken",
@@ -46,7 +47,8 @@ class TimerHeart:
         self._queue: DelayQueue = DelayQueue()
         self.wheel: TimingWheel = TimingWheel(tick_ms, wheel_size, start_ms, self._queue, self._counter)
         self.cascades: i64 = 0
-        self._due: TimerTaskList = TimerTaskList(self._counter)  # were due when they were added
+        self._due: TimerTaskList = TimerTaskList(self._counter)  # were due when they were added: for the next call
+        self._late: TimerTaskList = TimerTaskList(self._counter)  # the same, whose call has begun
         self._taken: TimerTaskList = TimerTaskList(self._counter)  # the bucket that is being worked off
         self._taken_ms: i64 = start_ms  # its expiration
         self._taken_coarse: bool = False  # whether it is of an overflow wheel
@@ -67,7 +69,7 @@ class TimerHeart:
         """
         if not self._taken.is_empty:
             return self._taken_ms
-        if not self._due.is_empty:
+        if not self._due.is_empty or not self._late.is_empty:
             return self.wheel.current_time_ms
         return self._queue.peek_ms()
 
@@ -75,8 +77,8 @@ class TimerHeart:
         """Put the task on the timer, to run at ``expiration_ms`` rounded up to a tick; ``now_ms`` is the time now.
 
         Return when its bucket falls due: the floor above may have to come earlier than it meant.
-        A task that is on a timer already is moved.  One that is due already joins what the next
-        :meth:`expire_due` runs first; it is never run in here.
+        A task that is on a timer already is moved.  One that is due already runs with the next :meth:`expire_due`,
+        behind those whose deadline is the same; it is never run in here.
         """
         wheel = self.wheel
         tick_ms = wheel.tick_ms
@@ -110,16 +112,8 @@ class TimerHeart:
             return 0
         self._expiring = True
         ran: i64 = 0
-        late: TimerTaskList | None = None  # became due while a slice was left over: its turn comes last
         try:
-            if not self._due.is_empty:
-                if self._taken.is_empty:
-                    empty = self._taken
-                    self._take_due(self._due)
-                    self._due = empty
-                else:
-                    late = self._due
-                    self._due = TimerTaskList(self._counter)
+            self._call_up()
             left = limit
             tick_ms = self.wheel.tick_ms
             while True:
@@ -127,11 +121,7 @@ class TimerHeart:
                 if task is None:
                     if self._take(now_ms):
                         continue
-                    if late is None:
-                        break
-                    self._take_due(late)
-                    late = None
-                    continue
+                    break
                 if task._expiration_ms > (self._taken_ms if self._taken_coarse else self._taken_ms + tick_ms - 1):
                     # It stood in a coarse bucket, or its deadline was moved back while it stood here.
                     # One that was due when it was added may lie in the midst of its tick.
@@ -158,31 +148,35 @@ class TimerHeart:
                     break
         finally:
             self._expiring = False
-            if late is not None:
-                self._put_back(late)
         return ran
 
     def is_due(self, now_ms: i64) -> bool:
         """Whether :meth:`expire_due` would find anything to do."""
-        if not self._taken.is_empty or not self._due.is_empty:
+        if not self._taken.is_empty or not self._due.is_empty or not self._late.is_empty:
             return True
         due_ms = self._queue.peek_ms()
         return due_ms is not None and due_ms <= now_ms
 
-    def _take_due(self, due: TimerTaskList) -> None:
-        """Go on with those who were due when they were added."""
-        self._taken = due
-        self._taken_ms = self.wheel.current_time_ms
-        self._taken_coarse = False
-
-    def _put_back(self, late: TimerTaskList) -> None:
-        """They did not get their turn: the next call has them, before those who were added meanwhile."""
-        while (task := self._due.pop_first()) is not None:
-            late.add(task)
-        self._due = late
+    def _call_up(self) -> None:
+        """Who was due when added has a turn in the call that begins: behind those whom an earlier call has left."""
+        if self._late.is_empty:
+            self._late, self._due = self._due, self._late
+        else:
+            while (task := self._due.pop_first()) is not None:
+                self._late.add(task)
 
     def _take(self, now_ms: i64) -> bool:
-        """Take the earliest due bucket off the wheel, whole.  False if none is due; then the wheel's time is now."""
+        """Take what comes next, whole.  False if nothing is due; then the wheel's time is now.
+
+        The wheel's time stands still while anyone is called up, so a bucket of that time was filled before.
+        """
+        if not self._late.is_empty:
+            first_ms = self._queue.peek_ms()
+            if first_ms is None or first_ms > self.wheel.current_time_ms or first_ms > now_ms:
+                self._taken, self._late = self._late, self._taken
+                self._taken_ms = self.wheel.current_time_ms
+                self._taken_coarse = False
+                return True
         found = self._queue.pop_due(now_ms)
         if found is None:
             self._catch_up(now_ms)
@@ -200,7 +194,7 @@ class TimerHeart:
 
         After a long idle time a new task is thus placed by the distance from now, not from the last expiry.
         """
-        if self._taken.is_empty:
+        if self._taken.is_empty and self._late.is_empty and self._due.is_empty:
             first_ms = self._queue.next_ms()
             self.wheel.advance(now_ms if first_ms is None or first_ms > now_ms else first_ms)
 
@@ -208,6 +202,7 @@ class TimerHeart:
         """Take every task off, in the order of their deadlines, and let go of the wheels."""
         tasks = [task for wheel in self.wheel.levels() for bucket in wheel._buckets for task in bucket]
         tasks += self._taken
+        tasks += self._late
         tasks += self._due
         tasks.sort(key=_by_expiration)
         for task in tasks:
@@ -218,7 +213,7 @@ class TimerHeart:
 
     def _check(self) -> None:
         """Assert the invariants of the whole timer."""
-        total = self.wheel._check() + self._taken._check() + self._due._check()
+        total = self.wheel._check() + self._taken._check() + self._late._check() + self._due._check()
         assert total == self._counter.value, f"{total} tasks are in buckets, the counter says {self._counter.value}"
         first_ms = self._queue.next_ms()
         assert first_ms is None or self.wheel.current_time_ms <= first_ms, "the wheel has passed a queued bucket"

@@ -26,7 +26,7 @@ class Noted(TimerTask):
 class TimerMachine(RuleBasedStateMachine):
     """The model: of each scheduled task its deadline, rounded up, and the number of its adding.
 
-    What is due already when it is added has no place in the order: it runs with the next call.
+    What was due before it was added has no place in the order: it runs with the next call.
     """
 
     tasks = Bundle("tasks")
@@ -37,7 +37,7 @@ class TimerMachine(RuleBasedStateMachine):
         self.now_ms = start_ms
         self.heart = TimerHeart(tick_ms, wheel_size, start_ms, self._on_error, (Exception,))
         self.model: dict[int, tuple[int, int]] = {}
-        self.ahead: set[int] = set()
+        self.ordered: set[int] = set()
         self.added = 0
         self.number = 0
         self.ran: list[int] = []
@@ -49,10 +49,11 @@ class TimerMachine(RuleBasedStateMachine):
     def _schedule(self, task: Noted, delay_ms: int) -> None:
         due_ms = self.now_ms + delay_ms
         self.heart.schedule(task, due_ms, self.now_ms)
-        self.ahead.discard(task.number)
+        self.ordered.discard(task.number)
         if due_ms > self.now_ms:
             due_ms += -due_ms % self.tick_ms
-            self.ahead.add(task.number)
+        if due_ms >= self.now_ms:
+            self.ordered.add(task.number)
         self.added += 1
         self.model[task.number] = (due_ms, self.added)
         assert task.scheduled
@@ -64,7 +65,7 @@ class TimerMachine(RuleBasedStateMachine):
         assert due_ms <= self.now_ms, f"{self.now_ms - due_ms} ms early"
         assert not task.scheduled
         self.ran.append(task.number)
-        if task.number in self.ahead:
+        if (due_ms, order) in self.due:
             self.fired.append((due_ms, order))
         if task.then == 1:
             self._schedule(task, 0)
@@ -103,10 +104,16 @@ class TimerMachine(RuleBasedStateMachine):
         """Time passes and nobody looks."""
         self.now_ms += advance_ms
 
+    @precondition(lambda self: bool(self.model))
+    @rule(pick=st.integers(0, 100))
+    def stand_still_until_one_is_due(self, pick: int) -> None:
+        """What is added from then on meets it in a bucket that nobody has looked at."""
+        self.now_ms = max(self.now_ms, sorted(self.model.values())[pick % len(self.model)][0])
+
     def _expire(self, limit: int) -> int:
         self.fired: list[tuple[int, int]] = []
-        due = sorted(
-            self.model[number] for number in self.ahead & set(self.model) if self.model[number][0] <= self.now_ms
+        due = self.due = sorted(
+            self.model[number] for number in self.ordered & set(self.model) if self.model[number][0] <= self.now_ms
         )
         others = [number for number, entry in self.model.items() if entry[0] <= self.now_ms]
         before = len(self.ran)

@@ -169,6 +169,38 @@ def test_equal_deadlines_run_in_the_order_of_arrival() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1])
+@pytest.mark.parametrize("added_ms", [0, 100, 390])
+def test_what_is_due_when_it_is_added_waits_for_equal_deadlines_before_it(added_ms: int, limit: int) -> None:
+    """Whoever came first stands in a bucket that nobody has looked at yet, or that a slice has left half cascaded."""
+    bench = Bench()
+    bench.move_to(added_ms)
+    for number in range(3):
+        bench.add(400 - added_ms, number)
+    bench.move_to(399)
+    if limit:
+        bench.move_to(400, limit)
+    bench.now_ms = 400
+    bench.add(0, 3)
+    while bench.heart.is_due(400):
+        bench.move_to(400, limit)
+    assert bench.log == [0, 1, 2, 3]
+
+
+def test_what_is_due_when_it_is_added_runs_before_later_deadlines() -> None:
+    """A slice that is left over does not put it behind buckets that fall due afterwards, however far these go on."""
+    bench = Bench()
+    for deadline_ms in (10, 10, 11, 11, 11, 12, 12, 12):
+        bench.add(deadline_ms, deadline_ms)
+    bench.move_to(10, 1)
+    bench.add(0, "due")
+    bench.move_to(11, 2)
+    assert bench.log == [10, 10, "due"]
+    bench.heart.schedule(Task(0, bench.log, "due as well"), 11, 12)
+    bench.move_to(12)
+    assert bench.log == [10, 10, "due", 11, 11, 11, "due as well", 12, 12, 12]
+
+
+@pytest.mark.parametrize("limit", [0, 1])
 @pytest.mark.parametrize("deadline_ms", [400, 405, 419, 450, 8_000, 8_005, 8_450])
 def test_equal_deadlines_keep_their_order_though_coarse_buckets_fall_due_together(deadline_ms: int, limit: int) -> None:
     """Added from further and further off, they stand on different levels, whose buckets cascade at the same time."""
@@ -292,6 +324,28 @@ def test_what_is_added_between_slices_keeps_its_order() -> None:
     assert bench.log == ["a", "b", "interrupt", "c", "a+", "d", "e", "b+", "c+"]
     bench.move_to(0)
     assert bench.log[9:] == ["d+", "e+"]
+    assert bench.heart.size == 0
+
+
+def test_a_callback_that_clears_the_timer_takes_everyone_off() -> None:
+    """Those whose bucket is being worked off, those who were due when they were added, and those who still wait."""
+    bench = Bench()
+    cleared: list[Any] = []
+
+    class Clears(Task):
+        def run(self) -> None:
+            super().run()
+            cleared.extend(task.name for task in bench.heart.clear())
+
+    bench.add(10, "first")
+    bench.heart.schedule(Clears(10, bench.log, "clears"), 10, 0)
+    bench.add(10, "third")
+    bench.add(500, "far")
+    bench.move_to(10, 1)
+    bench.add(0, "due")
+    bench.move_to(10)
+    assert bench.log == ["first", "clears"]
+    assert cleared == ["third", "due", "far"]
     assert bench.heart.size == 0
 
 
