@@ -5,7 +5,7 @@ from typing import Any
 
 from .endings import FAILED, OUTCOMES, PENDING
 from .events import Event
-from .ledger import Ledger
+from .ledger import Ledger, note_in
 from .operation import Operation
 
 __all__ = ["Hearing"]
@@ -117,7 +117,8 @@ class Hearing:
     ) -> None:
         for ledger in self._ledgers:
             try:
-                ledger.note(
+                note_in(
+                    ledger,
                     operation._state,
                     self.name,
                     type(operation),

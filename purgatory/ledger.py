@@ -10,7 +10,7 @@ from typing import Any
 
 from mypy_extensions import mypyc_attr
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "note_in"]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -45,14 +45,29 @@ class Ledger:
         finished_ms: int | None,
     ) -> None:
         """Append one row."""
-        cells = self.cells
-        cells.append(state)
-        cells.append(purgatory)
-        cells.append(kind)
-        cells.append(op_id)
-        cells.append(keys)
-        cells.append(parked_ms)
-        cells.append(deadline_ms)
-        cells.append(finished_ms)
-        if len(cells) >= self.turn_at:
-            self.turn()
+        note_in(self, state, purgatory, kind, op_id, keys, parked_ms, deadline_ms, finished_ms)
+
+
+def note_in(
+    ledger: Ledger,
+    state: int,
+    purgatory: str,
+    kind: type[Any],
+    op_id: int,
+    keys: tuple[Hashable, ...],
+    parked_ms: int,
+    deadline_ms: int | None,
+    finished_ms: int | None,
+) -> None:
+    """Append one row.  What the house calls: a method of a class that Python code derives from would be looked up."""
+    cells = ledger.cells
+    cells.append(state)
+    cells.append(purgatory)
+    cells.append(kind)
+    cells.append(op_id)
+    cells.append(keys)
+    cells.append(parked_ms)
+    cells.append(deadline_ms)
+    cells.append(finished_ms)
+    if len(cells) >= ledger.turn_at:
+        ledger.turn()
