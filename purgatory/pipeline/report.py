@@ -16,7 +16,6 @@ from rich.console import Console
 from purgatory.journal import JournalError
 
 from . import tables
-from .occupancy import occupancy
 from .page import report_page
 from .plots import report_plots
 from .progress import Steps, progress
@@ -97,7 +96,7 @@ def _tables(reading: Reading, top: int, bucket_ms: int | None, steps: Steps) -> 
         finally:
             endings.unpersist()
     with steps.step("occupancy over time"):
-        made["occupancy"] = _collect(operations.transform(occupancy(chosen_ms)))
+        made["occupancy"] = _collect(operations.transform(tables.occupancy(chosen_ms)))
     with steps.step("hot keys"):
         made["hot_keys"] = _collect(operations.transform(tables.hot_keys(top)))
     made["peaks"] = _peaks(made["occupancy"])

@@ -11,20 +11,34 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from .java import find_java
+from .java import find_java, quiet_home
 
 __all__ = ["local_settings", "spark_session"]
 
+# Warnings are shown, less those that tell nothing here.  Errors of a task come back as exceptions, with the name of the
+# file; their traces need not be printed as well.
 _LOG4J: Final = """\
-rootLogger.level = off
-logger.repl.name = org.apache.spark.repl.Main
-logger.repl.level = off
+rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %p %c{1}: %m%n
+appender.stderr.layout.pattern = Spark: %p %c{1}: %m%n%ex{0}
+appender.stderr.filter.directory.type = RegexFilter
+appender.stderr.filter.directory.regex = .*spark\\.local\\.dir will be overridden.*
+appender.stderr.filter.directory.onMatch = DENY
+appender.stderr.filter.directory.onMismatch = NEUTRAL
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.executor.name = org.apache.spark.executor
+logger.executor.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
+logger.files.name = org.apache.spark.sql.execution.datasources
+logger.files.level = off
+logger.python.name = org.apache.spark.api.python
+logger.python.level = warn
 """
 # However long the journal, little of the heap is alive at once.  A heap that follows that, instead of filling up with
 # what has died before it is cleared away, is a memory to plan with.  It costs a few whole collections.
@@ -90,7 +104,7 @@ def local_settings(scratch: Path) -> dict[str, str]:
 
 
 def _prepare_environment() -> None:
-    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["JAVA_HOME"] = str(quiet_home(find_java()))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # one for each of Java's threads is memory that comes with time only
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

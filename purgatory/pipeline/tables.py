@@ -15,12 +15,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, DROPPED, EXPIRED, FAILED, PENDING
 
+from .occupancy import occupancy
+
 __all__ = [
     "QUANTILES",
     "dropped",
     "endings",
     "hot_keys",
     "lateness",
+    "occupancy",
     "operations",
     "outcomes",
     "wait_histogram",

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from purgatory.pipeline import java
-from purgatory.pipeline.java import JavaMissing, find_java, home_without_vectors, java_version
+from purgatory.pipeline.java import Java, JavaMissing, find_java, home_without_vectors, java_version, quiet_home
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="shell scripts")
 
@@ -87,3 +87,13 @@ def test_the_installed_package_has_a_java(tmp_path: pathlib.Path, monkeypatch: p
     command = [found.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert java_version(pathlib.Path("/nowhere/java")) is None
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_session_of_our_own_starts_without_the_module_that_warns(tmp_path: pathlib.Path) -> None:
+    """Any Java gets the wrapping home, and a home that is one already stays as it is."""
+    found = Java(fake(tmp_path / "real", "21.0.1"), 21, "PATH")
+    home = quiet_home(found)
+    assert home != found.home
+    assert java_version(home / "bin" / "java") == 21
+    assert quiet_home(Java(home, 21, "JAVA_HOME")) == home
