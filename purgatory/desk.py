@@ -92,14 +92,16 @@ class Desk(Checks):
         if operation._holder is not None:
             raise ValueError(f"{operation!r} is parked already: an operation is used once, make a new one")
         self.feel()
+        parked_ms: i64 = ceil_now(self.clock)  # may fail, and nothing has changed yet
         self.books.submitted += 1
         self._last_id += 1
         operation._op_id = self._last_id
         operation._holder = self
         outermost = not self.busy
         self.busy = True
+        self.depth += 1
         try:
-            operation._parked_ms = ceil_now(self.clock)
+            operation._parked_ms = parked_ms
             operation._expiration_ms = NOT_QUEUED  # unless it is extended while it is tried
             self._first_try(operation)
             if operation._state == PENDING:
@@ -127,6 +129,7 @@ class Desk(Checks):
             elif operation._state == COMPLETED:
                 self.books.immediate += 1
         finally:
+            self.depth -= 1
             if outermost:
                 self.leave()
         return operation._state == COMPLETED

@@ -101,7 +101,8 @@ ENDINGS: Final = (
 class Holder:
     """What an operation knows of the purgatory that it is parked in: enough to leave it.
 
-    ``depth``: how many operations are being ended right now, each from within the callback of the one before.
+    ``depth``: how many operations are being ended or handed over right now, each from within a callback of the one
+    before: its own or an observer's.
     """
 
     __slots__ = ("depth",)
@@ -162,15 +163,15 @@ def finish(operation: Operation, state: i64, contained: bool) -> bool:
     """
     if operation._state != PENDING:
         return False
-    if operation._parker is not None and has_left(operation):
-        end(operation, CANCELLED, None)  # the hard case, a)
-        return False
     holder = operation._holder
     if holder is None:
         operation._state = state
         _complete(operation, None, contained)
         return operation._state != FAILED
     holder.feel()
+    if operation._parker is not None and has_left(operation):
+        end(operation, CANCELLED, None)  # the hard case, a)
+        return False
     now_ms: i64 = holder.time_ms() if operation._watch is not None else 0
     # What could fail for want of stack or of a clock has not.  From here to on_complete() nothing runs but this
     # library: whoever comes second finds the state changed.
@@ -221,9 +222,15 @@ def end(operation: Operation, state: i64, error: BaseException | None) -> bool:
     now_ms: i64 = holder.time_ms() if holder is not None and operation._watch is not None else 0
     operation._state = state
     operation._value = None if error is None else _for_awaiters(error, True)
-    if holder is not None:
+    if holder is None:
+        _settle(operation, None)
+        return True
+    holder.depth += 1
+    try:
         holder.release(operation, now_ms)
-    _settle(operation, holder)
+        _settle(operation, holder)
+    finally:
+        holder.depth -= 1
     return True
 
 

@@ -316,6 +316,25 @@ async def test_only_operations_can_be_waited_for(purgatory: Purgatory[Op]) -> No
     check(purgatory, submitted=0)
 
 
+async def test_no_time_no_parking(
+    purgatory: Purgatory[Op], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the clock raises, nothing has changed, and the operation can be handed over again."""
+
+    def broken(self: VirtualClock) -> int:
+        raise OSError("no time")
+
+    op = Op(5)
+    monkeypatch.setattr(VirtualClock, "ceil_ms", broken)
+    with pytest.raises(OSError, match="no time"):
+        purgatory.try_complete_else_watch(op, ["a"])
+    monkeypatch.undo()
+    assert op.calls == []
+    check(purgatory, submitted=0)
+    assert not purgatory.try_complete_else_watch(op, ["a"])
+    check(purgatory, submitted=1, parked=1, watched=1)
+
+
 async def test_no_future_no_parking(purgatory: Purgatory[Op]) -> None:
     """Where the loop cannot make the future to wait for, nobody would ever get the answer: it is withdrawn."""
 

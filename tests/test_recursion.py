@@ -3,11 +3,12 @@
 import asyncio
 import itertools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, Outcome, Purgatory
+from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory
 from purgatory.testing import VirtualClock
 
 
@@ -109,3 +110,68 @@ async def test_operations_handed_over_in_each_others_callbacks_down_to_the_limit
         following = _Link(0, 0)
         purgatory.try_complete_else_watch(following, ["key"])
         assert following.force_complete()
+
+
+class _Following(Observer):
+    """An observer that, when an operation of a chain is withdrawn, withdraws the next one."""
+
+    def cancelled(self, event: Event) -> None:
+        following = event.operation.next
+        if following is not None:
+            following.cancel()
+
+
+@pytest.mark.parametrize("extra", range(10))
+async def test_a_chain_of_withdrawals_by_an_observer_leaves_no_operation_half_ended(
+    clock: VirtualClock, extra: int
+) -> None:
+    """Where the stack ends, the observer is detached, and the operation that it was about to withdraw is parked."""
+    length = sys.getrecursionlimit()
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    async with Purgatory[Any]("deep", clock=clock, observers=[_Following()]) as purgatory:
+        links = [_Link(number, 0) for number in range(length)]
+        for link, following in itertools.pairwise(links):
+            link.next = following
+        for link in links:
+            purgatory.try_complete_else_watch(link, [link.number, "all"])
+        assert _frames_down(extra, links[0].cancel)
+        purgatory._check()
+        ended = [link.number for link in links if link.outcome is Outcome.CANCELLED]
+        assert ended == list(range(len(ended)))
+        assert 8 <= len(ended) == length - len(purgatory) < length
+        assert [type(error) for error in reported] == [RecursionError]
+        for link in links:
+            link.next = None
+
+
+class _Asking(DelayedOperation[None]):
+    """Hands over another of its kind whenever it is tried."""
+
+    __slots__ = ("purgatory",)
+
+    def __init__(self, purgatory: Purgatory[Any]) -> None:
+        super().__init__(30.0)
+        self.purgatory = purgatory
+
+    def try_complete(self) -> bool:
+        self.purgatory.try_complete_else_watch(_Asking(self.purgatory), ["key"])
+        return False
+
+
+@pytest.mark.parametrize("extra", range(10))
+async def test_operations_handed_over_in_each_others_tries_down_to_the_limit_are_all_counted(
+    clock: VirtualClock, extra: int
+) -> None:
+    """Whoever is refused was never there; those who were being tried have failed."""
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        with pytest.raises(RecursionError):
+            _frames_down(extra, lambda: purgatory.try_complete_else_watch(_Asking(purgatory), ["key"]))
+        purgatory._check()
+        statistics = purgatory.statistics()
+        assert statistics.parked == 0
+        assert statistics.failed == statistics.submitted > 8
+
+
+def _frames_down(frames: int, call: Callable[[], Any]) -> Any:
+    return _frames_down(frames - 1, call) if frames else call()
