@@ -113,7 +113,7 @@ class TimerHeart:
         self._expiring = True
         ran: i64 = 0
         try:
-            self._call_up()
+            self._call_up(limit)
             left = limit
             tick_ms = self.wheel.tick_ms
             while True:
@@ -157,13 +157,22 @@ class TimerHeart:
         due_ms = self._queue.peek_ms()
         return due_ms is not None and due_ms <= now_ms
 
-    def _call_up(self) -> None:
-        """Who was due when added has a turn in the call that begins: behind those whom an earlier call has left."""
+    def _call_up(self, limit: i64) -> None:
+        """Who was due when added has a turn in the call that begins: behind those whom an earlier call has left.
+
+        No more are moved than the call can run, so a million of them do not hold up a call with a limit; whoever is not
+        moved would not have come to a turn.
+        """
         if self._late.is_empty:
             self._late, self._due = self._due, self._late
-        else:
-            while (task := self._due.pop_first()) is not None:
-                self._late.add(task)
+            return
+        moved: i64 = 0
+        while limit == 0 or moved < limit:
+            task = self._due.pop_first()
+            if task is None:
+                break
+            self._late.add(task)
+            moved += 1
 
     def _take(self, now_ms: i64) -> bool:
         """Take what comes next, whole.  False if nothing is due; then the wheel's time is now.

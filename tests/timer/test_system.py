@@ -327,6 +327,22 @@ def test_what_is_added_between_slices_keeps_its_order() -> None:
     assert bench.heart.size == 0
 
 
+def test_many_that_are_due_when_added_between_slices_run_in_their_order_a_slice_at_a_time() -> None:
+    """Far more wait for their turn than a slice can run: they keep their order, and each slice does its share alone."""
+    bench = Bench()
+    added = 0
+    for _ in range(40):
+        for _ in range(25):
+            bench.add(0, added)
+            added += 1
+        assert bench.heart.expire_due(bench.now_ms, 7) == 7
+        bench.heart._check()
+        assert bench.heart.size == added - len(bench.log)
+    while bench.heart.is_due(bench.now_ms):
+        bench.heart.expire_due(bench.now_ms, 7)
+    assert bench.log == list(range(added))
+
+
 def test_a_callback_that_clears_the_timer_takes_everyone_off() -> None:
     """Those whose bucket is being worked off, those who were due when they were added, and those who still wait."""
     bench = Bench()
