@@ -309,6 +309,11 @@ async def test_only_operations_are_taken(purgatory: Purgatory[Op], operation: An
     check(purgatory, submitted=0)
 
 
+async def test_the_statistics_name_the_purgatory(purgatory: Purgatory[Op]) -> None:
+    """Where there are several, each tells whose figures these are."""
+    assert purgatory.statistics().name == purgatory.name == "test"
+
+
 async def test_only_operations_can_be_waited_for(purgatory: Purgatory[Op]) -> None:
     """``park`` says what it was given, before anything has changed."""
     with pytest.raises(TypeError, match="operation is a DelayedOperation, not 'x'"):

@@ -52,6 +52,7 @@ class Reach:
     """What the first run tells: how long each test takes, and which lines of which module it executes."""
 
     seconds: dict[int, float] = field(default_factory=dict)
+    work: dict[int, float] = field(default_factory=dict)  # seconds of the processor, whatever else it does
     tests: dict[tuple[str, int], set[int]] = field(default_factory=lambda: defaultdict(set))
     lines: Counter[tuple[int, str]] = field(default_factory=Counter)  # of a test, in a module
 
@@ -114,9 +115,10 @@ class Mutation:
         reach = Reach()
         for number, item in enumerate(self.items):
             watching.switch_context(str(number))
-            begun = time.perf_counter()
+            begun, worked = time.perf_counter(), time.process_time()
             self._run(number)
             reach.seconds[number] = time.perf_counter() - begun
+            reach.work[number] = time.process_time() - worked
             if self.failed:
                 raise SystemExit(f"{item.nodeid} fails without any fault:\n{self.report.longreprtext}")
         watching.stop()
@@ -144,8 +146,8 @@ class Mutation:
         for (number, _), lines in self.reach.lines.items():
             everywhere[number] += lines
         self._costs = {
-            number: seconds * everywhere[number] / max(self.reach.lines[number, module], 1)
-            for number, seconds in self.reach.seconds.items()
+            number: work * everywhere[number] / max(self.reach.lines[number, module], 1)
+            for number, work in self.reach.work.items()
         }
         functions = _functions_of(module)
         for mutant in mutants_of(module, frozenset(self.settings["skip"])):
@@ -214,14 +216,14 @@ class Mutation:
     def _order(self, mutant: "Mutant") -> list[int]:
         """The tests that execute the statement: first those that noticed the most, then those that cost the least."""
         found: set[int] = set().union(*[self.reach.tests.get((mutant.module, line), ()) for line in mutant.lines])
-        seconds, killers = self.reach.seconds, self._killers
+        work, killers = self.reach.work, self._killers
         ordered = sorted(found, key=lambda number: (-min(killers[number], 3), self._costs[number]))
         if self.thorough and mutant.name not in self.listed:
             return ordered
         budget = self.settings["budget_s"]
         kept: list[int] = []
         for number in ordered:
-            budget -= seconds[number]
+            budget -= work[number]
             if budget < 0:
                 break
             kept.append(number)
