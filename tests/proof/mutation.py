@@ -15,6 +15,7 @@ What is tried is set in ``pyproject.toml`` under ``[tool.mutation]``.
 
 import argparse
 import contextlib
+import functools
 import gc
 import glob
 import importlib
@@ -74,8 +75,9 @@ class Tally:
 class Mutation:
     """A plugin of pytest: takes the place of the loop that runs the tests."""
 
-    def __init__(self, settings: dict[str, Any], modules: list[str], thorough: bool) -> None:
+    def __init__(self, settings: dict[str, Any], modules: list[str], thorough: bool, jobs: int) -> None:
         self.settings = settings
+        self.jobs = min(jobs, len(modules))
         self.modules = modules
         self.thorough = thorough
         self.tallies: dict[str, Tally] = {}
@@ -94,11 +96,18 @@ class Mutation:
             importlib.import_module(_dotted(module))
         gc.collect()
         gc.freeze()  # what the children share stays shared
-        self.reach: Reach = _forked(self._first_run)
+        self.reach: Reach = _result(_started(self._first_run))
         self._say(f"{len(self.items)} tests, {sum(self.reach.seconds.values()):.0f} s; the mutants:")
-        for module in self.modules:
-            self._try_module(module)
+        shares = [self.modules[number :: self.jobs] for number in range(self.jobs)]
+        for job in [_started(functools.partial(self._try_modules, share)) for share in shares]:
+            self.tallies.update(_result(job))
+        self.tallies = {module: self.tallies[module] for module in self.modules}
         return True
+
+    def _try_modules(self, modules: list[str]) -> dict[str, Tally]:
+        for module in modules:
+            self._try_module(module)
+        return self.tallies
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -233,8 +242,8 @@ class Mutation:
         print(text, file=sys.stderr, flush=True)
 
 
-def _forked(work: Callable[[], Any]) -> Any:
-    """The result of the work, done in a child process, so that nothing of it is left here."""
+def _started(work: Callable[[], Any]) -> tuple[int, int]:
+    """The work is done in a child process, so that nothing of it is left here: who does it, and where it will tell."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -246,6 +255,11 @@ def _forked(work: Callable[[], Any]) -> Any:
                 pickle.dump(SystemExit(str(error)), told)
         os._exit(0)
     os.close(writing)
+    return child, reading
+
+
+def _result(job: tuple[int, int]) -> Any:
+    child, reading = job
     with open(reading, "rb") as told:
         result = pickle.load(told)
     os.waitpid(child, 0)
@@ -357,6 +371,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.proof.mutation")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="such as timer/task; all of the core unless given")
     parser.add_argument("--tests", nargs="+", metavar="PATH", default=settings["tests"], help="the tests to run")
+    parser.add_argument("--jobs", type=int, default=1, help="how many modules at once")
     parser.add_argument("--thorough", action="store_true", help="for a survivor that is not listed, run every test")
     arguments = parser.parse_args()
     unknown = [module for module in arguments.modules if not _path(module).is_file()]
@@ -364,7 +379,7 @@ def main() -> int:
         parser.error(f"there is no module {', '.join(unknown)}: name it as in timer/task")
     if find_spec("mutmut") is None:
         parser.error("it takes its faults from mutmut: pip install 'aiopurgatory[mutation]'")
-    mutation = Mutation(settings, arguments.modules or settings["modules"], arguments.thorough)
+    mutation = Mutation(settings, arguments.modules or settings["modules"], arguments.thorough, arguments.jobs)
     options = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-s"]
     options += ["--timeout=0", "--hypothesis-profile=mutation"]
     ignored = {os.path.normpath(path) for path in settings["ignore"]}
