@@ -272,6 +272,18 @@ def test_only_what_lies_ahead_is_rounded(tick_ms: int, deadline_ms: int, rounded
     assert task.expiration_ms == rounded_ms
 
 
+@pytest.mark.parametrize("late_ms", [95, 100, 300, 5_000, 70_000])
+def test_what_is_added_while_others_are_late_does_not_run_before_them(late_ms: int) -> None:
+    """The wheel's time stays at what has still to be worked off, so no two rounds meet in one bucket."""
+    bench = Bench()
+    bench.add(3, "first")
+    bench.add(90, "second")
+    bench.now_ms = late_ms
+    bench.add(10, "third")
+    bench.add(90, "fourth")
+    assert bench.move_to(late_ms + 90) == ["first", "second", "third", "fourth"]
+
+
 def test_a_limit_bounds_the_work_of_a_call() -> None:
     """A limited call runs or moves so many tasks and keeps the rest for the next one."""
     bench = Bench()

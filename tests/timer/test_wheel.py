@@ -176,6 +176,14 @@ def test_a_wheel_says_where_it_stands() -> None:
     )
 
 
+def test_two_buckets_are_enough() -> None:
+    """The smallest wheel that can tell now from later; its overflow wheels have two buckets as well."""
+    wheel = TimingWheel(1, 2, 0)
+    wheel.place(TimerTask(0), 3)
+    assert [level.interval_ms for level in wheel.levels()] == [2, 4]
+    assert wheel._check() == 1
+
+
 def test_a_wheel_by_itself_counts_its_tasks() -> None:
     """Without a timer around it, it makes a queue and a counter of its own, and both ways of adding agree."""
     wheel = TimingWheel(1, 20, 100)
