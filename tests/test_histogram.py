@@ -32,6 +32,9 @@ def quantile(recorded: list[int], fraction: float) -> int:
 @example([5, 5, 5, 2, 2, 9, 5, 5])
 @example([-3, 0, -3, 7])
 @example(list(range(1100)))
+@example([5, 0])
+@example([5, -2])
+@example([1] * 2000 + [10**6])
 def test_quantiles_are_those_of_the_sorted_list(recorded: list[int]) -> None:
     """At least so many values are not above it, to the next edge of a cell, and never above the maximum."""
     histogram = Histogram()

@@ -15,6 +15,7 @@ from purgatory import (
     PurgatoryError,
     SystemTimer,
 )
+from purgatory.operation import new_waiter, set_running_loop
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check
 
@@ -412,3 +413,45 @@ def test_the_longest_timeout_there_is() -> None:
     assert Op(1e15).delay_ms == 10**18
     with pytest.raises(ValueError, match="timeout is a finite number of seconds, at least 0 and at most 1e15"):
         Op(math.nextafter(1e15, math.inf))
+
+
+@pytest.mark.parametrize(("timeout", "told"), [(None, None), (0, 0.0), (0.0001, 0.001), (2.5, 2.5)])
+def test_the_timeout_is_told_in_seconds(timeout: float | None, told: float | None) -> None:
+    """Due at once is a deadline, too; only None is none."""
+    assert Op(timeout).timeout == told
+
+
+async def test_the_floor_below_is_told_how_to_find_the_loop() -> None:
+    """What is told last counts; importing the package tells it asyncio's way."""
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def running_loop() -> asyncio.AbstractEventLoop:
+        loops.append(asyncio.get_running_loop())
+        return loops[-1]
+
+    try:
+        set_running_loop(running_loop)
+        assert new_waiter().get_loop() is asyncio.get_running_loop()
+    finally:
+        set_running_loop(asyncio.get_running_loop)
+    assert len(loops) == 1
+    assert new_waiter().get_loop() is loops[0]
+    assert len(loops) == 1
+
+
+async def test_a_callback_that_raises_as_its_timer_closes(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+    """Closing a shared timer expires its operations; what one of them raises is reported, and the rest is answered."""
+
+    def fail(_: Op) -> None:
+        raise Boom
+
+    timer = SystemTimer(clock=clock)
+    purgatory = Purgatory[Op]("test", timer=timer)
+    bad, good = Op(5, on_complete=fail), Op(6, name="x")
+    for op in (bad, good):
+        purgatory.try_complete_else_watch(op, ["a"])
+    with pytest.raises(ValueError, match="timeout is a finite number"):
+        bad.extend(-1)
+    await timer.aclose()
+    assert (bad.outcome, good.outcome) == (Outcome.FAILED, Outcome.EXPIRED)
+    assert [type(context["exception"]) for context in reported] == [Boom]
