@@ -56,6 +56,7 @@ __all__ = [
     "fail",
     "finish",
     "has_left",
+    "refuse",
 ]
 
 PENDING: Final = 0
@@ -238,6 +239,17 @@ def fail(operation: Operation, error: BaseException) -> bool:
     """The operation raised while it was tried.  True iff somebody waited and was told."""
     waits = _someone_waits(operation)
     return end(operation, FAILED, error) and waits
+
+
+def refuse(operation: Operation, error: BaseException) -> bool:
+    """Fail the operation from outside, for those who wait.  True iff this call did.
+
+    One whose own task has been cancelled is withdrawn, as by every other ending: the hard case, a).
+    """
+    if has_left(operation):
+        end(operation, CANCELLED, None)
+        return False
+    return end(operation, FAILED, error)
 
 
 def has_left(operation: Operation) -> bool:

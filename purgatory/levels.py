@@ -12,7 +12,7 @@ from typing import Any, Self
 from .clock import Clock
 from .delayed import DelayedOperation
 from .dump import Dump
-from .endings import FAILED, end
+from .endings import refuse
 from .events import Observer, Statistics
 from .ledger import Ledger
 from .purgatory import Purgatory
@@ -141,7 +141,7 @@ class ThresholdPurgatory:
         """Have everyone's :meth:`wait` raise the exception.  Say how many."""
         if not isinstance(error, Exception):
             raise TypeError(f"error is an exception (an instance), not {error!r}")
-        return sum([end(waiting, FAILED, error) for waiting in self._purgatory._desk.watchers.everyone()])
+        return sum([refuse(waiting, error) for waiting in self._purgatory._desk.watchers.everyone()])
 
     @property
     def num_waiting(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from mypy_extensions import mypyc_attr
 
 from .desk import Desk
-from .endings import CANCELLED, FAILED, end, has_left
+from .endings import CANCELLED, end, refuse
 from .events import Event, Statistics
 from .keeper import Floor
 from .operation import Operation
@@ -78,12 +78,7 @@ class Room(Floor):
         if not isinstance(error, Exception):
             raise TypeError(f"error is an exception (an instance), not {error!r}")
         self._desk.feel()
-        failed = 0
-        for operation in self._desk.watchers.operations(key):
-            gone = has_left(operation)  # its own task has been cancelled: it is withdrawn, as by every other ending
-            if end(operation, CANCELLED if gone else FAILED, None if gone else error) and not gone:
-                failed += 1
-        return failed
+        return sum([refuse(operation, error) for operation in self._desk.watchers.operations(key)])
 
     @property
     def name(self) -> str:

@@ -119,6 +119,19 @@ async def test_fail_all_fails_everyone(marks: ThresholdPurgatory) -> None:
         marks.fail_all(Boom)  # type: ignore[arg-type]
 
 
+async def test_fail_all_withdraws_whose_task_is_cancelled(marks: ThresholdPurgatory) -> None:
+    """Cancelled in the same turn, it is gone, and has not failed: as with ``fail_for_key``."""
+    gone, stays = await waiting(marks, ("a", 1), ("b", 1))
+    gone.cancel()
+    error = Boom("not the leader any more")
+    assert marks.fail_all(error) == 1
+    statistics = marks.statistics()
+    assert (statistics.failed, statistics.cancelled) == (1, 1)
+    answers = await asyncio.gather(gone, stays, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert answers[1] is error
+
+
 async def test_a_cancelled_task_waits_no_longer(marks: ThresholdPurgatory) -> None:
     """It is withdrawn at once."""
     first, second = await waiting(marks, ("log", 5, 10), ("log", 5, 10))
