@@ -177,20 +177,20 @@ class Operation(TimerTask):
         """What :meth:`on_complete` returned.
 
         Raises the exception of a FAILED operation, :class:`OperationCancelled` for a CANCELLED one, and
-        :class:`PurgatoryError` while it is PENDING.
+        :class:`PurgatoryError` while it is PENDING and while :meth:`on_complete` runs.
         """
+        if self._state == PENDING or self._holder is not None:
+            raise PurgatoryError(f"{self!r} has no result yet")
         if self._state == COMPLETED or self._state == EXPIRED:
             return self._value
-        if self._state == PENDING:
-            raise PurgatoryError(f"{self!r} has no result yet")
         raise exception_of(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the end; the value of :meth:`on_complete`, or the exception that :meth:`result` would raise."""
         waiter = new_waiter()
-        if self._state != PENDING:
+        if self._state != PENDING and self._holder is None:
             answer(self, waiter)
-        else:
+        else:  # its holder is there until there is an answer: an eager task may ask while that is made
             awaiters = self._awaiters
             if awaiters is None:
                 self._awaiters = [waiter]

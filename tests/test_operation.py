@@ -185,6 +185,30 @@ async def test_every_awaiter_gets_the_result(clock: VirtualClock) -> None:
         assert op.completions == 1
 
 
+@pytest.mark.parametrize("raises", [False, True])
+async def test_whoever_awaits_it_while_its_result_is_made_gets_the_result(clock: VirtualClock, raises: bool) -> None:
+    """An eager task that ``on_complete`` starts awaits the operation at once, when there is nothing yet to be had."""
+    waiters: list[asyncio.Future[Any]] = []
+
+    def look(op: Op) -> str:
+        waiters.append(next(op.__await__()))
+        with pytest.raises(PurgatoryError, match="no result yet"):
+            op.result()
+        if raises:
+            raise Boom
+        return "answer"
+
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(10, on_complete=look)
+        purgatory.try_complete_else_watch(op, ["key"])
+        await clock.advance(10)
+        (waiter,) = waiters
+        if raises:
+            assert isinstance(waiter.exception(), Boom)
+        else:
+            assert waiter.result() == op.result() == "answer"
+
+
 async def test_cancelling_an_awaiter_does_not_touch_the_operation(clock: VirtualClock) -> None:
     """A task that awaits an operation which is not its own may leave; the others are answered."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
