@@ -33,26 +33,34 @@ _TEMPLATE = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ title }}</title>
 <style>
-:root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; margin: 0 auto;
+:root { color-scheme: light dark; --ink: #222; --dim: #666; --paper: #fff; --line: #e3e3e3; --strong: #ccc;
+  --bad: #b3450a; --warn: #fff8ea; --good: #eef6fb; --hover: #f7f9fb; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e4e4; --dim: #a3a3a3; --paper: #171717; --line: #363636; --strong: #5a5a5a;
+    --bad: #ff9a5c; --warn: #2e2413; --good: #132632; --hover: #202427; }
+  /* The pictures are drawn for white paper: turned round, white is the colour of this page and each hue is itself. */
+  figure svg { filter: invert(.91) hue-rotate(180deg); }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
   max-width: 62rem; padding: 1.5rem; }
 h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .2rem; }
-p.sub, figcaption, .why { color: #666; margin: .1rem 0 .6rem; }
+p.sub, figcaption, .why { color: var(--dim); margin: .1rem 0 .6rem; overflow-wrap: anywhere; }
 code { font-size: .92em; overflow-wrap: anywhere; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .7rem; margin: 1.2rem 0; }
-.card { border: 1px solid #e3e3e3; border-radius: .5rem; padding: .6rem .8rem; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: .7rem; margin: 1.2rem 0; }
+.card { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem; }
 .card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
-.card span { color: #666; font-size: .85rem; }
-.card.bad b, .note b { color: #b3450a; }
-.note { border-left: 4px solid #e69f00; background: #fff8ea; padding: .6rem .9rem; margin: 1rem 0; }
-.note.good { border-color: #0072b2; background: #eef6fb; }
-figure { margin: 1.6rem 0; } figure svg { width: 100%; height: auto; }
+.card span { color: var(--dim); font-size: .85rem; }
+.card.bad b, .note b { color: var(--bad); }
+.note { border-left: 4px solid #e69f00; background: var(--warn); padding: .6rem .9rem; margin: 1rem 0;
+  overflow-wrap: anywhere; }
+.note.good { border-color: #0072b2; background: var(--good); } .note.good b { color: inherit; }
+figure { margin: 1.6rem 0; overflow-x: auto; } figure svg { width: 100%; min-width: 36rem; height: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .22rem .7rem; text-align: left; border-bottom: 1px solid #eee; white-space: nowrap; }
-th { border-bottom: 2px solid #ccc; } .n { text-align: right; } tr:hover td { background: #f7f9fb; }
-tr.chosen td { background: #eef6fb; font-weight: 600; }
-footer { margin-top: 3rem; color: #888; font-size: .85rem; }
+th, td { padding: .22rem .7rem; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { border-bottom: 2px solid var(--strong); } .n { text-align: right; } tr:hover td { background: var(--hover); }
+tr.chosen td { background: var(--good); font-weight: 600; }
+footer { margin-top: 3rem; color: var(--dim); font-size: .85rem; }
 @media print { .scroll { overflow: visible; } body { max-width: none; } }
 </style>
 </head>

@@ -25,6 +25,7 @@ COLOURS: Final = {
     FAILED: "#D55E00",
     PENDING: "#CC79A7",
 }
+_DEEP: Final = (COMPLETED, FAILED)  # colours on which white can be read
 _MOST_ROOMS: Final = 8
 _DATES: Final[Any] = matplotlib.dates  # it has no types
 STYLE: Final[Any] = {
@@ -96,7 +97,8 @@ def _outcomes(table: pa.Table) -> Picture:
         for number, (kind, width) in enumerate(zip(kinds, widths, strict=True)):
             if width >= 0.05:
                 middle = left[kind] + width / 2
-                axes.text(middle, number, f"{width:.1%}", ha="center", va="center", color="white", fontsize=8.5)
+                ink = "white" if outcome in _DEEP else "black"
+                axes.text(middle, number, f"{width:.1%}", ha="center", va="center", color=ink, fontsize=8.5)
             left[kind] += width
     axes.set_yticks(range(len(kinds)), [f"{purgatory} · {kind}" for purgatory, kind in kinds])
     axes.set_xlim(0, 1)
@@ -180,8 +182,9 @@ def _hot_keys(table: pa.Table) -> Picture:
             axes.barh(range(len(rows)), widths, left=left, color=colour, label=outcome, height=0.7)
         left = [a + b for a, b in zip(left, widths, strict=True)]
     for number, row in enumerate(rows):
-        text = "" if row["p99"] is None else f"  p50 {seconds(row['p50'])}, p99 {seconds(row['p99'])}"
-        axes.text(row["operations"], number, text, va="center", fontsize=8, color="#444444")
+        text = "" if row["p99"] is None else f"p50 {seconds(row['p50'])}, p99 {seconds(row['p99'])}"
+        place = (row["operations"], number)
+        axes.annotate(text, place, xytext=(5, 0), textcoords="offset points", va="center", fontsize=8, color="#444444")
     axes.set_yticks(range(len(rows)), [f"{row['purgatory']} · {_short(row['key'])}" for row in rows])
     axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.grid(visible=False, axis="y")
