@@ -2,9 +2,11 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,6 +15,9 @@ from rich.table import Table
 from purgatory.errors import PurgatoryError
 
 from .stream.cli import add_commands
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["main"]
 
@@ -91,10 +96,9 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def _report(asked: argparse.Namespace, console: Console) -> int:
     from .report import compute, write_report
-    from .session import spark_session
 
     bucket_ms = None if asked.bucket is None else round(asked.bucket * 1000)
-    with spark_session(asked.master, dict(asked.conf)) as spark:
+    with _spark(asked, console) as spark:
         report = compute(
             spark,
             asked.journal,
@@ -112,10 +116,9 @@ def _report(asked: argparse.Namespace, console: Console) -> int:
 
 
 def _replay(asked: argparse.Namespace, console: Console) -> int:
-    from .session import spark_session
     from .whatif import what_if, write_what_if
 
-    with spark_session(asked.master, dict(asked.conf)) as spark:
+    with _spark(asked, console) as spark:
         found = what_if(
             spark,
             asked.journal,
@@ -165,6 +168,19 @@ def _synthesize(asked: argparse.Namespace, console: Console) -> int:
         answers = generate(asked.journal, recipe)
     print(f"{answers['rows']:,} rows in {answers['files']} files: {asked.journal}")
     return 0
+
+
+@contextmanager
+def _spark(asked: argparse.Namespace, console: Console) -> "Iterator[SparkSession]":
+    """A session for a journal that can be read: what is wrong with it is said before Spark has started."""
+    from .reading import look
+    from .session import spark_session
+
+    look(asked.journal, skip_corrupt=asked.skip_corrupt)
+    with ExitStack() as session:
+        with nullcontext() if asked.quiet else console.status("starting Spark"):
+            spark = session.enter_context(spark_session(asked.master, dict(asked.conf)))
+        yield spark
 
 
 def _say_skipped(skipped: Sequence[str], console: Console) -> None:

