@@ -12,7 +12,8 @@ def spark() -> Iterator[Any]:
     pytest.importorskip("pyspark", "4.2")
     from purgatory.pipeline.session import spark_session
 
-    with spark_session("local[2]") as shared:
+    # The JVM compiles quickly instead of well: a test run is over before the better code pays.
+    with spark_session("local[2]", {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}) as shared:
         session = shared.newSession()
         session.conf.set("spark.sql.shuffle.partitions", "2")
         session.conf.set("spark.sql.codegen.wholeStage", "false")  # small queries: compiling them takes longest

@@ -207,7 +207,8 @@ def test_a_killed_job_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
     write_trace(arriving(rows, 11), tmp_path / "rows", files=5)
     command = [sys.executable, "-m", "purgatory.pipeline", "stream", "--delay", str(DELAY), "--files-per-batch", "1"]
     command += ["--master", "local[1]"]
-    for setting in ("spark.sql.shuffle.partitions=1", "spark.sql.codegen.wholeStage=false"):
+    quick = "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1"
+    for setting in ("spark.sql.shuffle.partitions=1", "spark.sql.codegen.wholeStage=false", quick):
         command += ["--conf", setting]  # a second Java has to start for this: let it do little
     for name, where in (("--source", "rows"), ("--out", "out"), ("--checkpoint", "checkpoint")):
         command += [name, str(tmp_path / where)]
