@@ -479,3 +479,76 @@ async def test_a_callback_that_raises_as_its_timer_closes(clock: VirtualClock, r
     await timer.aclose()
     assert (bad.outcome, good.outcome) == (Outcome.FAILED, Outcome.EXPIRED)
     assert [type(context["exception"]) for context in reported] == [Boom]
+
+
+class TestWhoIsTold:
+    """A failure is told to those who wait, and reported where nobody does; never both, never neither."""
+
+    @staticmethod
+    def fail(_: Op) -> None:
+        raise Boom
+
+    @staticmethod
+    async def wait(op: Op) -> Any:
+        return await op
+
+    @pytest.mark.parametrize("hook", ["_on_try", "_on_complete"])
+    @pytest.mark.parametrize("waiting", ["nobody", "one", "one who has left", "one of two has left"])
+    async def test_a_failing_check(
+        self, clock: VirtualClock, reported: list[dict[str, Any]], hook: str, waiting: str
+    ) -> None:
+        """Whoever awaits gets the exception; those who were cancelled in the same turn do not count."""
+        async with Purgatory[Op]("test", clock=clock) as purgatory:
+            op = Op(5)
+            purgatory.try_complete_else_watch(op, ["a"])
+            setattr(op, hook, self.fail)
+            op.ready = True
+            number = {"nobody": 0, "one of two has left": 2}.get(waiting, 1)
+            tasks = [asyncio.create_task(self.wait(op)) for _ in range(number)]
+            await clock.settle()
+            if "left" in waiting:
+                tasks[0].cancel()
+            assert purgatory.check_and_complete("a") == 0
+            told = waiting in ("one", "one of two has left")
+            assert [(type(context["exception"]), context["operation"]) for context in reported] == (
+                [] if told else [(Boom, op)]
+            )
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [type(result) for result in results].count(Boom) == told
+            check(purgatory, failed=1, parked=0)
+
+    @pytest.mark.parametrize("hook", ["_on_complete", "_on_expiration"])
+    async def test_a_failing_expiry(self, clock: VirtualClock, reported: list[dict[str, Any]], hook: str) -> None:
+        """The handler is given the exception and the operation."""
+        async with Purgatory[Op]("test", clock=clock) as purgatory:
+            op = Op(5)
+            setattr(op, hook, self.fail)
+            purgatory.try_complete_else_watch(op, ["a"])
+            await clock.advance(5)
+            assert [(type(context["exception"]), context["operation"]) for context in reported] == [(Boom, op)]
+
+    def test_run_by_hand_without_a_purgatory(self) -> None:
+        """It is the timer's way to expire it, so what on_complete raises stays in the operation."""
+        op = Op(5, on_complete=self.fail)
+        op.run()
+        assert op.outcome is Outcome.FAILED
+        with pytest.raises(Boom):
+            op.result()
+
+    @pytest.mark.parametrize("ending", ["force", "run"])
+    async def test_a_check_within_an_ending_is_queued(self, clock: VirtualClock, ending: str) -> None:
+        """However the operation ends, its callback gets 0, and the check is done before the ending returns."""
+        async with Purgatory[Op]("test", clock=clock) as purgatory:
+            counted: list[int] = []
+            other = Op(None)
+            op = Op(5, on_complete=lambda _: counted.append(purgatory.check_and_complete("b")))
+            purgatory.try_complete_else_watch(op, ["a"])
+            purgatory.try_complete_else_watch(other, ["b"])
+            other.ready = True
+            if ending == "force":
+                op.force_complete()
+            else:
+                op.run()
+            assert counted == [0]
+            assert other.outcome is Outcome.COMPLETED
+            purgatory._check()
