@@ -81,6 +81,22 @@ def test_who_comes_after_a_lost_key_takes_its_place() -> None:
     assert room.statistics().keys == 0
 
 
+def test_one_with_several_keys_takes_the_place_of_a_lost_key() -> None:
+    """It is on all of its keys, counted once on each, and off all of them when it ends."""
+    key, room = Fickle(), make_room(HandClock())
+    lost = Op()
+    room.try_complete_else_watch(lost, [key])
+    _break(key, lost)
+    op = Op()
+    room.try_complete_else_watch(op, ["other", key])
+    assert op.keys == ("other", key)
+    assert room.watched == 2
+    room._check()
+    op.cancel()
+    assert (room.watched, room.statistics().keys) == (0, 0)
+    room._check()
+
+
 def test_a_ranked_watcher_takes_the_place_of_a_lost_key() -> None:
     """The husk is no member of the list that is made for who waits with a threshold."""
     key, room = Fickle(), make_room(HandClock())

@@ -80,6 +80,7 @@ class Mutation:
         self.jobs = min(jobs, len(modules))
         self.modules = modules
         self.thorough = thorough
+        self.functions: list[str] = []  # only these, unless empty
         self.tallies: dict[str, Tally] = {}
         self.listed = _listed()
         self.failed = False
@@ -160,6 +161,8 @@ class Mutation:
         }
         functions = _functions_of(module)
         for mutant in mutants_of(module, frozenset(self.settings["skip"])):
+            if self.functions and mutant.function not in self.functions:
+                continue
             code = _code_of(mutant)
             targets = functions.get((mutant.function, code.co_firstlineno)) if code else None
             if not targets or code is None:
@@ -353,7 +356,8 @@ def _verdict(mutation: Mutation) -> bool:
     print(_row("all", whole))
     survived = {mutant.name for mutant in whole.survived}
     unlisted = len(survived - set(mutation.listed))
-    stale = [name for name in mutation.listed if name[0] in tallies and name not in survived]
+    tried = [name for name in mutation.listed if name[0] in tallies]
+    stale = [name for name in tried if name not in survived and name[1] in (mutation.functions or [name[1]])]
     for module, function, before, after in stale:
         print(f"survivors.toml lists what does not survive: {module} {function}\n    - {before}\n    + {after}")
     if unlisted:
@@ -371,6 +375,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.proof.mutation")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="such as timer/task; all of the core unless given")
     parser.add_argument("--tests", nargs="+", metavar="PATH", default=settings["tests"], help="the tests to run")
+    parser.add_argument("--functions", nargs="+", metavar="NAME", default=[], help="only these, such as Room.check")
     parser.add_argument("--jobs", type=int, default=1, help="how many modules at once")
     parser.add_argument("--thorough", action="store_true", help="for a survivor that is not listed, run every test")
     arguments = parser.parse_args()
@@ -380,6 +385,7 @@ def main() -> int:
     if find_spec("mutmut") is None:
         parser.error("it takes its faults from mutmut: pip install 'aiopurgatory[mutation]'")
     mutation = Mutation(settings, arguments.modules or settings["modules"], arguments.thorough, arguments.jobs)
+    mutation.functions = arguments.functions
     options = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-s"]
     options += ["--timeout=0", "--hypothesis-profile=mutation"]
     ignored = {os.path.normpath(path) for path in settings["ignore"]}
