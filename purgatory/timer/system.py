@@ -208,9 +208,14 @@ class TimerHeart:
             self.wheel.advance(now_ms if first_ms is None or first_ms > now_ms else first_ms)
 
     def clear(self) -> list[TimerTask]:
-        """Take every task off, in the order of their deadlines, and let go of the wheels."""
-        tasks = [task for wheel in self.wheel.levels() for bucket in wheel._buckets for task in bucket]
-        tasks += self._taken
+        """Take every task off, in the order of their deadlines and of arrival."""
+        if self._taken_coarse:
+            while (moved := self._taken.pop_last()) is not None:
+                self.wheel.bucket_for(moved._expiration_ms).add_first(moved)
+        tasks = list(self._taken)
+        # Of equal deadlines the one that stands on the coarser level came first: see the wheel.
+        for wheel in reversed(self.wheel.levels()):
+            tasks += [task for bucket in wheel._buckets for task in bucket]
         tasks += self._late
         tasks += self._due
         tasks.sort(key=_by_expiration)

@@ -155,7 +155,10 @@ class TimerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "heart"):
             tasks = self.heart.clear()
-            assert sorted(task.number for task in tasks) == sorted(self.model)  # type: ignore[attr-defined]
+            numbers: list[int] = [task.number for task in tasks]  # type: ignore[attr-defined]
+            assert sorted(numbers) == sorted(self.model)
+            in_order = sorted(self.ordered & set(self.model), key=self.model.__getitem__)
+            assert [number for number in numbers if number in self.ordered] == in_order
             assert self.heart.size == 0
 
 

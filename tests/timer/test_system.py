@@ -505,6 +505,18 @@ def test_after_an_idle_day_a_short_delay_is_placed_on_the_finest_wheel() -> None
     assert bench.heart.cascades == 0
 
 
+@pytest.mark.parametrize("cascaded", [0, 1, 2])
+def test_clearing_hands_out_equal_deadlines_in_the_order_of_arrival(cascaded: int) -> None:
+    """Whoever came first stands on a coarser level, or in a bucket that a slice has left half cascaded."""
+    bench = Bench()
+    for added_ms, number in ((0, 0), (0, 1), (100, 2), (390, 3)):
+        bench.move_to(added_ms)
+        bench.add(405 - added_ms, number)
+    if cascaded:
+        bench.move_to(400, cascaded)
+    assert [task.name for task in bench.heart.clear()] == [0, 1, 2, 3]  # type: ignore[attr-defined]
+
+
 def test_clearing_hands_out_every_task_in_the_order_of_deadlines() -> None:
     """What a closing timer takes off comes from every level, due or half worked off, in order."""
     bench = Bench()
