@@ -11,8 +11,9 @@ with no await in between:
 2.  The operation is linked into the watch lists.
 3.  Only now can other code run; a check from there on finds the operation.
 
-A check that ``try_complete()`` itself asks for falls between 1 and 3 only in appearance: it is queued (below), and the
-queue is worked off after 2.  So no wake-up is lost, and the condition, which may be costly, is evaluated once.
+A check that ``try_complete()`` itself asks for falls between 1 and 3 only in appearance: it is queued (see
+:mod:`purgatory.checks`), and the queue is worked off after 2.  So no wake-up is lost, and the condition, which may be
+costly, is evaluated once.
 """
 
 from collections.abc import Hashable, Iterable
