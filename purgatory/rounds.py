@@ -45,7 +45,11 @@ class Rounds:
             key = self._queue.popleft()
             walk = self._walks[key]
             if walk is None:
-                walk = self._walks[key] = self._desk.walk(key)
+                try:
+                    walk = self._walks[key] = self._desk.walk(key)
+                except BaseException:
+                    del self._walks[key]  # it could not be compared; when it is named again it is checked again
+                    raise
                 if walk is None:
                     del self._walks[key]
                     number -= 1

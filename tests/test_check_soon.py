@@ -339,3 +339,33 @@ def test_a_key_without_watchers_counts_as_one_try() -> None:
         rounds.work(3)
         portions += 1
     assert portions == 3
+
+
+async def test_a_key_whose_comparison_raised_once_is_checked_when_it_is_named_again(
+    purgatory: Purgatory[Op], clock: VirtualClock
+) -> None:
+    """The check that could not be made is reported and over; it does not stand in the way of the next one."""
+
+    class Key:
+        broken = False
+
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            if Key.broken:
+                raise Boom
+            return isinstance(other, Key)
+
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    operation = park(purgatory, Key())
+    purgatory.check_soon(Key())
+    Key.broken = True
+    await clock.settle()
+    assert [type(error) for error in reported] == [Boom]
+    Key.broken = False
+    operation.ready = True
+    purgatory.check_soon(Key())
+    await clock.settle()
+    assert operation.outcome is Outcome.COMPLETED
