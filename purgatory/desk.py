@@ -100,7 +100,8 @@ class Desk(Checks):
         operation._holder = self
         outermost = not self.busy
         self.busy = True
-        self.depth += 1
+        counted: Checks = self  # which declares depth: changed as one of this class, its type is a guess
+        counted.depth += 1
         try:
             operation._parked_ms = parked_ms
             operation._expiration_ms = NOT_QUEUED  # unless it is extended while it is tried
@@ -130,7 +131,7 @@ class Desk(Checks):
             elif operation._state == COMPLETED:
                 self.books.immediate += 1
         finally:
-            self.depth -= 1
+            counted.depth -= 1
             if outermost:
                 self.leave()
         return operation._state == COMPLETED
