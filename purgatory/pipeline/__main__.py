@@ -131,7 +131,7 @@ def _replay(asked: argparse.Namespace, console: Console) -> int:
             console=None if asked.quiet else console,
         )
     _say_skipped(found.skipped, console)
-    table = Table(title=found.subtitle, title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=found.subtitle, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for head in ("tick", "wheel", "CPU us", "late p99", "late max", "cascades", "buckets", "heap ops", "changed"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in found.table.to_pylist():
