@@ -98,17 +98,22 @@ def _long_fetch(partition: int) -> bytes:
 # What must hold
 
 
-def read_back(address: str, expected: int) -> list[list[bytes]]:
-    """The values of the whole log, by partition."""
+def read_back(address: str, expected: int, books: Books) -> list[list[bytes]]:
+    """The values of the whole log, by partition; a failure if for too long nothing more of it comes."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest", enable_auto_commit=False)
     partitions = [kafka.TopicPartition(TOPIC, index) for index in range(_PARTITIONS)]
     consumer.assign(partitions)
     ends = consumer.end_offsets(partitions)
     values: list[list[bytes]] = [[] for _ in partitions]
+    whole = sum(ends.values())
     deadline = time.monotonic() + PATIENCE
-    while sum(map(len, values)) < sum(ends.values()) and time.monotonic() < deadline:
+    while (read := sum(map(len, values))) < whole:
+        if time.monotonic() > deadline:
+            books.fail(f"only {read} of {whole} records could be read back")
+            break
         for partition, messages in consumer.poll(timeout_ms=1000, max_records=expected).items():
             values[partition.partition] += [message.value for message in messages]
+            deadline = time.monotonic() + PATIENCE
     consumer.close()
     return values
 
@@ -188,7 +193,7 @@ def soak(seconds: float, seed: int) -> int:
     for thread in members:
         thread.join()
     records = sum(len(numbers) for numbers in books.acknowledged.values())
-    judge(books, read_back(address, records))
+    judge(books, read_back(address, records, books))
     deadline = time.monotonic() + PATIENCE
     while not broker.is_empty() and time.monotonic() < deadline:
         time.sleep(0.1)
