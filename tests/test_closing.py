@@ -489,3 +489,35 @@ def test_grace_for_who_was_parked_before_the_loop_ran(clock: VirtualClock) -> No
 
     asyncio.run(main())
     assert purgatory.statistics().lateness.count == 1
+
+
+class Interrupt(BaseException):
+    """An order to the whole program, that a task can end with."""
+
+
+async def test_cancelled_and_then_interrupted(clock: VirtualClock) -> None:
+    """Closing that is cancelled expires the rest at once; an interrupt among them is what its task ends with."""
+
+    def interrupt(_: Op) -> None:
+        raise Interrupt
+
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(None, on_complete=interrupt if number == 399 else lambda _: None) for number in range(400)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+    closing = asyncio.create_task(purgatory.aclose())
+    await asyncio.sleep(0)
+    assert 0 < len(purgatory) < 400
+    closing.cancel()
+    with pytest.raises(Interrupt):
+        await closing
+    check(purgatory, parked=0, expired=399, failed=1)
+    assert not purgatory.timer.running
+
+
+async def test_a_bad_grace_is_told_by_its_name(clock: VirtualClock) -> None:
+    """And nothing is closed."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        with pytest.raises(ValueError, match=r"^grace is a finite number"):
+            await purgatory.aclose(grace=-1)
+        assert not purgatory.closed

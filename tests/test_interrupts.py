@@ -85,3 +85,26 @@ async def test_parking_a_parked_operation_does_not_withdraw_it() -> None:
             await purgatory.park(operation, ["b"])
         assert operation.outcome is Outcome.PENDING
         assert operation.keys == ("a",)
+
+
+def test_where_no_loop_runs_an_interrupt_passes_as_it_is() -> None:
+    """The check that a callback asked for cannot be done later, and that is no reason for another error."""
+    purgatory = Purgatory[Ask]("test", clock=VirtualClock())
+    interrupt = Once()
+    start: list[int] = []
+    purgatory.try_complete_else_watch(Ask(interrupt), ["b"])
+    purgatory.try_complete_else_watch(Ask(lambda: start, lambda: purgatory.check_and_complete("b")), ["a"])
+    start.append(1)
+    interrupt.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.check_and_complete("a")
+    purgatory._check()
+
+
+async def test_an_unhashable_key_asks_for_no_turn() -> None:
+    """The error comes before anything is asked of the loop."""
+    async with Purgatory[Ask]("test", clock=VirtualClock()) as purgatory:
+        key: list[int] = []
+        with pytest.raises(TypeError, match="unhashable"):
+            purgatory.check_soon(key)  # type: ignore[arg-type]
+        assert not purgatory._soon_scheduled
