@@ -289,3 +289,28 @@ def _deadline(clock: HandClock, milliseconds: int | None, tick_ms: int) -> float
         return float("inf")
     wanted_ms = clock.ms + milliseconds
     return wanted_ms if milliseconds == 0 else wanted_ms + -wanted_ms % tick_ms
+
+
+@pytest.mark.parametrize("timeout", [0, 0.001, 5])
+async def test_on_a_closed_timer_no_deadline_is_taken(clock: VirtualClock, timeout: float) -> None:
+    """Not even one that has come: the error says why."""
+    timer = SystemTimer(clock=clock)
+    purgatory = Purgatory[Op]("test", timer=timer)
+    op = Op(None)
+    purgatory.try_complete_else_watch(op, ["a"])
+    await timer.aclose()
+    with pytest.raises(
+        PurgatoryClosed, match="timer of purgatory 'test' is closed: nobody would keep the"
+    ):
+        op.extend(timeout)
+    assert op.outcome is Outcome.PENDING
+    assert op.extend(None)
+    op.cancel()
+
+
+async def test_without_a_deadline_from_the_first_try_on(clock: VirtualClock) -> None:
+    """Taken away while it is tried: it waits for ever, and has no time at which it would fall due."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(5, on_try=lambda op: op.extend(None))
+        purgatory.try_complete_else_watch(op, ["a"])
+        assert (op.timeout, op.expiration_ms, purgatory.num_delayed) == (None, None, 0)

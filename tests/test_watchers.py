@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, Outcome
+from purgatory import DelayedOperation, Outcome, Purgatory
+from purgatory.testing import VirtualClock
 from purgatory.watch import Watch
 from purgatory.watchers import SHARDS, Watchers
 from tests.helpers import Boom, Op
@@ -154,3 +155,15 @@ def test_the_last_of_a_list_ends_though_its_key_raises(shape: str) -> None:
     room._check()
     assert room.check_and_complete(key) == 1
     room._check()
+
+
+@pytest.mark.parametrize("shape", ["one key", "two keys"])
+async def test_a_lost_key_is_reported_with_its_operation(
+    clock: VirtualClock, reported: list[dict[str, Any]], shape: str
+) -> None:
+    """The loop's handler is told which operation it was that waited on the key."""
+    key, purgatory = Fickle(), Purgatory[Op]("test", clock=clock)
+    op = Op()
+    purgatory.try_complete_else_watch(op, [key] if shape == "one key" else ["a", key])
+    _break(key, op)
+    assert [(type(context["exception"]), context["operation"]) for context in reported] == [(Boom, op)]
