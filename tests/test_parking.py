@@ -309,6 +309,18 @@ async def test_only_operations_are_taken(purgatory: Purgatory[Op], operation: An
     check(purgatory, submitted=0)
 
 
+async def test_a_check_within_the_first_try_is_queued(purgatory: Purgatory[Op]) -> None:
+    """It returns 0, and is done before the operation has been handed over."""
+    other, counted = Op(), []
+    purgatory.try_complete_else_watch(other, ["b"])
+    other.ready = True
+    op = Op(on_try=lambda _: counted.append(purgatory.check_and_complete("b")))
+    assert not purgatory.try_complete_else_watch(op, ["a"])
+    assert counted == [0]
+    assert other.outcome is Outcome.COMPLETED
+    purgatory._check()
+
+
 async def test_the_statistics_name_the_purgatory(purgatory: Purgatory[Op]) -> None:
     """Where there are several, each tells whose figures these are."""
     assert purgatory.statistics().name == purgatory.name == "test"
