@@ -374,11 +374,11 @@ async def test_a_key_whose_comparison_raised_once_is_checked_when_it_is_named_ag
 async def test_a_check_within_a_later_check_is_queued(purgatory: Purgatory[Op]) -> None:
     """As in every callback it returns 0, and is done before the slice ends."""
     counted: list[int] = []
+    trying = park(purgatory, "a")
+    trying._on_try = lambda _: counted.append(purgatory.check_and_complete("b"))
     first = park(purgatory, "a")
     first._on_complete = lambda _: counted.append(purgatory.check_and_complete("b"))
     second = park(purgatory, "b")
-    trying = park(purgatory, "a")
-    trying._on_try = lambda _: counted.append(purgatory.check_and_complete("b"))
     first.ready = second.ready = True
     purgatory.check_soon("a")
     await turns_until(lambda: not purgatory._soon)

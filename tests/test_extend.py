@@ -299,9 +299,7 @@ async def test_on_a_closed_timer_no_deadline_is_taken(clock: VirtualClock, timeo
     op = Op(None)
     purgatory.try_complete_else_watch(op, ["a"])
     await timer.aclose()
-    with pytest.raises(
-        PurgatoryClosed, match="timer of purgatory 'test' is closed: nobody would keep the"
-    ):
+    with pytest.raises(PurgatoryClosed, match="timer of purgatory 'test' is closed: nobody would keep the"):
         op.extend(timeout)
     assert op.outcome is Outcome.PENDING
     assert op.extend(None)

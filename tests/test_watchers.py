@@ -167,3 +167,27 @@ async def test_a_lost_key_is_reported_with_its_operation(
     purgatory.try_complete_else_watch(op, [key] if shape == "one key" else ["a", key])
     _break(key, op)
     assert [(type(context["exception"]), context["operation"]) for context in reported] == [(Boom, op)]
+
+
+async def test_keys_that_raise_one_after_the_other(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+    """The second key raises as it is watched, the first as it is left again: both errors are told, nothing is parked."""
+    first = Fickle()
+
+    class Second:
+        left = 1  # its hash is asked for once before anything has changed
+
+        def __hash__(self) -> int:
+            if not self.left:
+                first.broken = True
+                raise ValueError("second")
+            self.left -= 1
+            return 1
+
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(5)
+    with pytest.raises(ValueError, match="second"):
+        purgatory.try_complete_else_watch(op, [first, Second()])
+    first.broken = False
+    assert [(type(context["exception"]), context["operation"]) for context in reported] == [(Boom, op)]
+    assert op.outcome is Outcome.PENDING
+    assert (len(purgatory), purgatory.watched, purgatory.statistics().submitted) == (0, 0, 0)
