@@ -170,7 +170,7 @@ async def test_a_lost_key_is_reported_with_its_operation(
 
 
 async def test_keys_that_raise_one_after_the_other(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
-    """The second key raises as it is watched, the first as it is left again: both errors are told, nothing is parked."""
+    """The second raises as it is watched, the first as it is left again: both are told, and nothing is parked."""
     first = Fickle()
 
     class Second:
