@@ -312,3 +312,16 @@ async def test_without_a_deadline_from_the_first_try_on(clock: VirtualClock) -> 
         op = Op(5, on_try=lambda op: op.extend(None))
         purgatory.try_complete_else_watch(op, ["a"])
         assert (op.timeout, op.expiration_ms, purgatory.num_delayed) == (None, None, 0)
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 5])
+async def test_one_that_is_due_already_is_moved(clock: VirtualClock, timeout: float | None) -> None:
+    """Before the timer came to it: it is counted once among those with a deadline, or not at all."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(0)
+        purgatory.try_complete_else_watch(op, ["a"])
+        assert op.extend(timeout)
+        assert purgatory.num_delayed == (timeout is not None)
+        purgatory._check()
+        op.cancel()
+        assert purgatory.num_delayed == 0
