@@ -1,5 +1,6 @@
 """Who listens: the observers of a purgatory, and how they are told.  Floor 3."""
 
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -23,12 +24,14 @@ class Hearing:
 
     __slots__ = (
         "_contained",
+        "_events",
         "_leaving",
         "_ledgers",
         "_left_id",
         "_left_keys",
         "_left_ms",
         "_tell",
+        "_telling",
         "anybody",
         "name",
         "on_error",
@@ -48,6 +51,8 @@ class Hearing:
         self.on_error: Callable[[BaseException, object], None] = on_error
         self._tell: list[list[tuple[object, _Tell]]] = [[], [], [], [], []]
         self._ledgers: list[Ledger] = []
+        self._events: deque[tuple[int, Event]] = deque()  # made, and not yet told to everyone
+        self._telling: bool = False
         # The operation that is between leaving its keys and its end; those in whose callbacks it ends, in the dict.
         self._left_id: int = 0
         self._left_keys: tuple[Hashable, ...] = ()
@@ -153,6 +158,19 @@ class Hearing:
             OUTCOMES[state],
             operation._value if state == FAILED else None,
         )
+        # What an observer does may make the next event: everyone hears of this one first.
+        self._events.append((state, event))
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._events:
+                state, event = self._events.popleft()
+                self._tell_all(state, event)
+        finally:
+            self._telling = False
+
+    def _tell_all(self, state: int, event: Event) -> None:
         for observer, tell in tuple(self._tell[state]):
             try:
                 tell(event)

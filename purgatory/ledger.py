@@ -6,7 +6,7 @@ list has reached a length.  Nothing in the list keeps an operation alive.
 """
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, final
 
 from mypy_extensions import mypyc_attr
 
@@ -33,6 +33,7 @@ class Ledger:
         """The list is long enough.  As with every observer, one that raises is detached and reported."""
         raise NotImplementedError
 
+    @final
     def note(
         self,
         state: int,
@@ -44,7 +45,7 @@ class Ledger:
         deadline_ms: int | None,
         finished_ms: int | None,
     ) -> None:
-        """Append one row."""
+        """Append one row.  Not to be overridden: the house does not come by here."""
         note_in(self, state, purgatory, kind, op_id, keys, parked_ms, deadline_ms, finished_ms)
 
 

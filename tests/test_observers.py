@@ -340,7 +340,7 @@ async def test_detached_in_a_nested_event(clock: VirtualClock, reported: list[di
         assert outer.force_complete()
         assert victims[0].outcome is Outcome.COMPLETED
         check(purgatory, parked=0, completed=2, observers_detached=1)
-    assert [name for method, name in recorder.events if method == "completed"] == ["inner", "outer"]
+    assert [name for method, name in recorder.events if method == "completed"] == ["outer", "inner"]
     assert len(reported) == 1
 
 
@@ -481,3 +481,22 @@ def test_what_nobody_hears_is_not_told() -> None:
 
     hearing = Purgatory[Op]("one", observers=[One()])._desk._hearing
     assert [len(told) for told in hearing._tell] == [0, 0, 0, 1, 0]
+
+
+async def test_what_an_observer_does_is_told_after_what_it_was_told_of(clock: VirtualClock) -> None:
+    """One observer ends the operation when it hears of its parking: the next one hears of both in their order."""
+
+    class Meddler(Observer):
+        def parked(self, event: Event) -> None:
+            event.operation.cancel()
+
+        def cancelled(self, event: Event) -> None:
+            if event.keys == ("a",):
+                purgatory.try_complete_else_watch(Op(timeout=1.0), ["b"])
+
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[Meddler(), recorder]) as purgatory:
+        purgatory.try_complete_else_watch(Op(timeout=1.0), ["a"])
+        told = [(method, event.keys) for (method, _), event in zip(recorder.events, recorder.seen, strict=True)]
+        assert told == [("parked", ("a",)), ("cancelled", ("a",)), ("parked", ("b",)), ("cancelled", ("b",))]
+        check(purgatory, parked=0, cancelled=2)

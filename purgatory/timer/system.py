@@ -5,6 +5,7 @@ It is told the time and asked what to do: :meth:`TimerHeart.expire_due` runs wha
 so.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -28,11 +29,11 @@ class TimerHeart:
     """
 
     __slots__ = (
+        "_called_up",
         "_contained",
         "_counter",
         "_due",
         "_expiring",
-        "_late",
         "_on_error",
         "_queue",
         "_taken",
@@ -48,7 +49,7 @@ class TimerHeart:
         self.wheel: TimingWheel = TimingWheel(tick_ms, wheel_size, start_ms, self._queue, self._counter)
         self.cascades: i64 = 0
         self._due: TimerTaskList = TimerTaskList(self._counter)  # were due when they were added: for the next call
-        self._late: TimerTaskList = TimerTaskList(self._counter)  # the same, whose call has begun
+        self._called_up: deque[TimerTaskList] = deque()  # the same, whose call has begun
         self._taken: TimerTaskList = TimerTaskList(self._counter)  # the bucket that is being worked off
         self._taken_ms: i64 = start_ms  # its expiration
         self._taken_coarse: bool = False  # whether it is of an overflow wheel
@@ -69,7 +70,7 @@ class TimerHeart:
         """
         if not self._taken.is_empty:
             return self._taken_ms
-        if not self._due.is_empty or not self._late.is_empty:
+        if not self._due.is_empty or self._anyone_called_up():
             return self.wheel.current_time_ms
         return self._queue.peek_ms()
 
@@ -113,7 +114,7 @@ class TimerHeart:
         self._expiring = True
         ran: i64 = 0
         try:
-            self._call_up(limit)
+            self._call_up()
             left = limit
             tick_ms = self.wheel.tick_ms
             while True:
@@ -152,37 +153,33 @@ class TimerHeart:
 
     def is_due(self, now_ms: i64) -> bool:
         """Whether :meth:`expire_due` would find anything to do."""
-        if not self._taken.is_empty or not self._due.is_empty or not self._late.is_empty:
+        if not self._taken.is_empty or not self._due.is_empty or self._anyone_called_up():
             return True
         due_ms = self._queue.peek_ms()
         return due_ms is not None and due_ms <= now_ms
 
-    def _call_up(self, limit: i64) -> None:
-        """Who was due when added has a turn in the call that begins: behind those whom an earlier call has left.
+    def _call_up(self) -> None:
+        """Who was due when added has a turn in the call that begins, behind those whom earlier calls have left."""
+        if not self._due.is_empty:
+            self._called_up.append(self._due)
+            self._due = TimerTaskList(self._counter)
 
-        No more are moved than the call can run, so a million of them do not hold up a call with a limit; whoever is not
-        moved would not have come to a turn.
-        """
-        if self._late.is_empty:
-            self._late, self._due = self._due, self._late
-            return
-        moved: i64 = 0
-        while limit == 0 or moved < limit:
-            task = self._due.pop_first()
-            if task is None:
-                break
-            self._late.add(task)
-            moved += 1
+    def _anyone_called_up(self) -> bool:
+        """Whether any of them is still there: they may have been cancelled."""
+        called_up = self._called_up
+        while called_up and called_up[0].is_empty:
+            called_up.popleft()
+        return bool(called_up)
 
     def _take(self, now_ms: i64) -> bool:
         """Take what comes next, whole.  False if nothing is due; then the wheel's time is now.
 
         The wheel's time stands still while anyone is called up, so a bucket of that time was filled before.
         """
-        if not self._late.is_empty:
+        if self._anyone_called_up():
             first_ms = self._queue.peek_ms()
             if first_ms is None or first_ms > self.wheel.current_time_ms or first_ms > now_ms:
-                self._taken, self._late = self._late, self._taken
+                self._taken = self._called_up.popleft()
                 self._taken_ms = self.wheel.current_time_ms
                 self._taken_coarse = False
                 return True
@@ -203,7 +200,7 @@ class TimerHeart:
 
         After a long idle time a new task is thus placed by the distance from now, not from the last expiry.
         """
-        if self._taken.is_empty and self._late.is_empty and self._due.is_empty:
+        if self._taken.is_empty and self._due.is_empty and not self._anyone_called_up():
             first_ms = self._queue.next_ms()
             self.wheel.advance(now_ms if first_ms is None or first_ms > now_ms else first_ms)
 
@@ -216,7 +213,7 @@ class TimerHeart:
         # Of equal deadlines the one that stands on the coarser level came first: see the wheel.
         for wheel in reversed(self.wheel.levels()):
             tasks += [task for bucket in wheel._buckets for task in bucket]
-        tasks += self._late
+        tasks += [task for called_up in self._called_up for task in called_up]
         tasks += self._due
         tasks.sort(key=_by_expiration)
         for task in tasks:
@@ -227,7 +224,8 @@ class TimerHeart:
 
     def _check(self) -> None:
         """Assert the invariants of the whole timer."""
-        total = self.wheel._check() + self._taken._check() + self._late._check() + self._due._check()
+        total = self.wheel._check() + self._taken._check() + self._due._check()
+        total += sum([called_up._check() for called_up in self._called_up])
         assert total == self._counter.value, f"{total} tasks are in buckets, the counter says {self._counter.value}"
         first_ms = self._queue.next_ms()
         assert first_ms is None or self.wheel.current_time_ms <= first_ms, "the wheel has passed a queued bucket"

@@ -355,6 +355,25 @@ def test_many_that_are_due_when_added_between_slices_run_in_their_order_a_slice_
     assert bench.log == list(range(added))
 
 
+def test_where_many_that_were_called_up_are_cancelled_the_others_still_come_before_later_deadlines() -> None:
+    """What was due when it was added keeps its turn before a later bucket, whoever left between two slices."""
+    bench = Bench()
+    for number in range(3):
+        bench.add(0, number)
+    bench.heart.expire_due(0, 1)
+    leaving = [bench.add(0, "leaves") for _ in range(4)]
+    bench.heart.expire_due(0, 1)
+    for number in range(3, 9):
+        bench.add(0, number)
+    bench.add(1, "later")
+    bench.heart.expire_due(0, 1)
+    for task in leaving:
+        task.cancel()
+    bench.heart._check()
+    bench.heart.expire_due(1, 20)
+    assert bench.log == [*range(9), "later"]
+
+
 def test_a_callback_that_clears_the_timer_takes_everyone_off() -> None:
     """Those whose bucket is being worked off, those who were due when they were added, and those who still wait."""
     bench = Bench()
