@@ -396,36 +396,6 @@ def test_a_callback_that_clears_the_timer_takes_everyone_off() -> None:
     assert bench.heart.size == 0
 
 
-def test_a_call_calls_up_as_many_as_it_can_run() -> None:
-    """While others are ahead of them, those who were due when added are moved up by the limit, or all without one."""
-    bench = Bench()
-
-    def add(names: str) -> None:
-        for name in names:
-            bench.add(0, name)
-
-    def waiting() -> str:
-        return "".join(task.name for task in bench.heart._due)  # type: ignore[attr-defined]
-
-    add("abcd")
-    assert bench.move_to(0, 1) == ["a"]
-    add("efg")
-    assert bench.move_to(0, 2) == ["b", "c"]
-    add("hijk")
-    assert bench.move_to(0, 1) == ["d"]
-    assert waiting() == "ijk"
-    assert bench.move_to(0, 2) == ["e", "f"]
-    add("lmn")
-    assert bench.move_to(0, 1) == ["g"]
-    add("op")
-    before = waiting()
-    assert bench.move_to(0, 2) == ["h", "i"]
-    assert before.endswith(waiting())
-    add("qr")
-    assert "".join(bench.move_to(0)) == "jklmnopqr"
-    assert bench.heart.size == 0
-
-
 def test_a_task_that_adds_itself_again_does_not_hold_the_call() -> None:
     """What a callback adds that is due already waits for the next call."""
     bench = Bench()
