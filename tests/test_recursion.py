@@ -166,3 +166,47 @@ async def test_operations_handed_over_in_each_others_tries_down_to_the_limit_are
 
 def _frames_down(frames: int, call: Callable[[], Any]) -> Any:
     return _frames_down(frames - 1, call) if frames else call()
+
+
+class _Digging(DelayedOperation[None]):
+    """Goes down to the limit of the stack in its callback, and withdraws another operation on each step."""
+
+    __slots__ = ("level", "purgatory", "victims")
+
+    def __init__(self, purgatory: Purgatory[Any], victims: list[_Link], level: int) -> None:
+        super().__init__(30.0)
+        self.purgatory = purgatory
+        self.victims = victims
+        self.level = level
+
+    def try_complete(self) -> bool:
+        return True
+
+    def on_complete(self) -> None:
+        if self.level:  # a few endings within endings: from the eighth on the stack is felt for
+            self.purgatory.try_complete_else_watch(_Digging(self.purgatory, self.victims, self.level - 1), ["key"])
+        else:
+            with pytest.raises(RecursionError):
+                self._dig()
+
+    def _dig(self) -> None:
+        self.victims.pop().cancel()
+        self._dig()
+
+
+@pytest.mark.parametrize("extra", range(8))
+async def test_a_withdrawal_at_the_limit_of_the_stack_is_refused_or_carried_through(
+    clock: VirtualClock, extra: int
+) -> None:
+    """Deep in callbacks, each operation is withdrawn as a whole or waits as before."""
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        links = [_Link(number, 0) for number in range(sys.getrecursionlimit())]
+        for link in links:
+            purgatory.try_complete_else_watch(link, [link.number, "all"])
+        _frames_down(
+            extra, lambda: purgatory.try_complete_else_watch(_Digging(purgatory, list(links), level=12), ["key"])
+        )
+        purgatory._check()
+        withdrawn = [link for link in links if link.outcome is Outcome.CANCELLED]
+        assert len(purgatory) == len(links) - len(withdrawn)
+        assert 0 < len(withdrawn) < len(links)
