@@ -500,3 +500,15 @@ async def test_what_an_observer_does_is_told_after_what_it_was_told_of(clock: Vi
         told = [(method, event.keys) for (method, _), event in zip(recorder.events, recorder.seen, strict=True)]
         assert told == [("parked", ("a",)), ("cancelled", ("a",)), ("parked", ("b",)), ("cancelled", ("b",))]
         check(purgatory, parked=0, cancelled=2)
+
+
+async def test_a_timeout_of_nothing_is_a_deadline(clock: VirtualClock) -> None:
+    """Zero seconds is a deadline at the moment of parking; only None is none."""
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
+        for timeout in (0.0, 0.001, None):
+            purgatory.try_complete_else_watch(Op(timeout), ["a"])
+        purgatory.cancel_for_key("a")
+    cancelled = [event for (method, _), event in zip(recorder.events, recorder.seen, strict=True) if method != "parked"]
+    deadlines = [None if event.deadline_ms is None else event.deadline_ms - event.parked_ms for event in cancelled]
+    assert deadlines == [0, 1, None]
