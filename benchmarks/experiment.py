@@ -37,7 +37,7 @@ from .machine import describe
 from .measure import new_loop
 from .model import grouped, quantile
 
-__all__ = ["DESIGNS", "LATENCIES", "Parameters", "Run", "perform", "sweep"]
+__all__ = ["DESIGNS", "LATENCIES", "Parameters", "Run", "in_turn", "perform", "sweep"]
 
 LATENCIES = ((60.0, 20.0), (400.0, 200.0))  # (pct75, pct50) in ms, as published
 SATURATED = 0.95
@@ -231,6 +231,17 @@ def sweep(design: str, parameters: Parameters, seconds: float, rates: Iterable[f
             return
 
 
+def in_turn(sweeps: list[Iterator[Run]]) -> Iterator[Run]:
+    """One run of each, then the next one of each: what else the machine does falls on all designs alike."""
+    while sweeps:
+        for each in tuple(sweeps):
+            run = next(each, None)
+            if run is None:
+                sweeps.remove(each)
+            else:
+                yield run
+
+
 HEAD = (
     f"{'design':7} {'pct75/50':>9} {'target/s':>9} {'actual/s':>9} {'CPU s':>7} {'us/request':>10}"
     f" {'completed':>10} {'expired':>9} {'late p99':>9}"
@@ -275,12 +286,12 @@ def main(arguments: list[str] | None = None) -> int:
     runs = []
     print(HEAD)
     for pct75, pct50 in LATENCIES if options.sweep else ((given.pct75, given.pct50),):
-        for design in designs:
-            chosen = replace(given, pct75=pct75, pct50=pct50)
-            rates = [given.rate * 2**step for step in range(10)] if options.sweep else [given.rate]
-            for run in sweep(design, chosen, options.seconds if options.sweep else 0.0, rates):
-                print(line(run), flush=True)
-                runs.append(run)
+        chosen = replace(given, pct75=pct75, pct50=pct50)
+        rates = [given.rate * 2**step for step in range(10)] if options.sweep else [given.rate]
+        seconds = options.seconds if options.sweep else 0.0
+        for run in in_turn([sweep(design, chosen, seconds, rates) for design in designs]):
+            print(line(run), flush=True)
+            runs.append(run)
     if options.json is not None:
         saved = [{**asdict(run), "actual_rate": run.actual_rate, "saturated": run.saturated} for run in runs]
         options.json.write_text(json.dumps({"machine": describe(), "runs": saved}, indent=1) + "\n")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.experiment import Parameters, perform
+from benchmarks.experiment import Parameters, in_turn, perform
 from benchmarks.first_design import FirstPurgatory
 from benchmarks.subjects import Request
 
@@ -121,3 +121,9 @@ def test_every_request_of_the_experiment_is_answered(design: str, times: dict[st
     """Each design answers all, by completion or by expiry as latency and timeout say: the latency is really used."""
     run = perform(design, Parameters(num=300, rate=100_000, **times))
     assert (run.completed, run.expired) == (completed, 300 - completed)
+
+
+def test_sweeps_take_turns() -> None:
+    """One run of each after the other; one that has come to its end leaves the others to go on."""
+    sweeps: list[Any] = [iter("abc"), iter("1"), iter("xy")]
+    assert list(in_turn(sweeps)) == ["a", "1", "x", "b", "y", "c"]
