@@ -263,7 +263,7 @@ def _designs(results: Results, theme: Theme) -> Any:
 
 def _lines_of(theme: Theme) -> list[tuple[str, str, str, str]]:
     return [
-        ("interpreted", "first", "first design", theme.asyncio),
+        ("compiled", "first", "first design", theme.asyncio),
         ("interpreted", "new", "this design, interpreted", theme.ours_interpreted),
         ("compiled", "new", "this design", theme.ours),
         ("compiled", "none", "no purgatory", theme.plain),
