@@ -5,16 +5,19 @@ A coroutine parks a request on keys; it is answered when its condition holds, or
 The rooms, from the ground up; each floor imports only what is below it:
 
 ==========================================  =====================================================================
-``compiled errors events units histogram``  plain data and arithmetic
+``compiled errors events units``            plain data and arithmetic
+``histogram headroom``                      the same, and whether the stack has room for more
 ``timer/task timer/wheel timer/system``     tasks, buckets, wheels: a timer that is told the time
-``operation delayed``                       operations
-``watch thresholds watchers``               the lists in which they wait
+``endings operation delayed``               operations, and how they end
+``watch thresholds keys watchers``          the lists in which they wait, and what may be a key
 ``books ledger hearing``                    counting, and telling who listens
-``clock timekeeper desk room``              the same with a clock at hand: all that happens without waiting
+``clock timekeeper``                        the timer with a clock at hand
+``keeper checks desk room``                 the same for operations: all that happens without waiting
 ``rounds dump``                             checking later, and looking in
 ``timeouts reaper futures purgatory``       the event loop: what waits
+``conditions``                              conditions that can be written down, for streams as well as here
 ``levels lobby``                            what is built of it: thresholds alone, futures without a purgatory
-``testing``                                 virtual time
+``testing pytest_plugin``                   virtual time, and fixtures for it
 ==========================================  =====================================================================
 
 ``journal``, ``otel`` and ``pipeline`` are rooms of their own: optional, and imported by nobody in here.

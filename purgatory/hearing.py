@@ -163,12 +163,16 @@ class Hearing:
         if self._telling:
             return
         self._telling = True
-        try:
-            while self._events:
-                state, event = self._events.popleft()
+        interrupt: BaseException | None = None
+        while self._events:
+            state, event = self._events.popleft()
+            try:
                 self._tell_all(state, event)
-        finally:
-            self._telling = False
+            except BaseException as error:
+                interrupt = error  # it passes through when what else has happened is told
+        self._telling = False
+        if interrupt is not None:
+            raise interrupt
 
     def _tell_all(self, state: int, event: Event) -> None:
         for observer, tell in tuple(self._tell[state]):

@@ -6,7 +6,7 @@ list has reached a length.  Nothing in the list keeps an operation alive.
 """
 
 from collections.abc import Hashable
-from typing import Any, final
+from typing import Any
 
 from mypy_extensions import mypyc_attr
 
@@ -33,21 +33,6 @@ class Ledger:
         """The list is long enough.  As with every observer, one that raises is detached and reported."""
         raise NotImplementedError
 
-    @final
-    def note(
-        self,
-        state: int,
-        purgatory: str,
-        kind: type[Any],
-        op_id: int,
-        keys: tuple[Hashable, ...],
-        parked_ms: int,
-        deadline_ms: int | None,
-        finished_ms: int | None,
-    ) -> None:
-        """Append one row.  Not to be overridden: the house does not come by here."""
-        note_in(self, state, purgatory, kind, op_id, keys, parked_ms, deadline_ms, finished_ms)
-
 
 def note_in(
     ledger: Ledger,
@@ -60,7 +45,7 @@ def note_in(
     deadline_ms: int | None,
     finished_ms: int | None,
 ) -> None:
-    """Append one row.  What the house calls: a method of a class that Python code derives from would be looked up."""
+    """Append one row.  A function: a method of a class that Python code derives from would be looked up by its name."""
     cells = ledger.cells
     cells.append(state)
     cells.append(purgatory)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from purgatory import Observer, Purgatory
-from purgatory.ledger import Ledger
+from purgatory.ledger import Ledger, note_in
 from purgatory.testing import VirtualClock
 from tests.helpers import Op
 
@@ -123,6 +123,6 @@ def test_a_row_may_be_noted_by_hand() -> None:
     """Whoever writes rows of another kind into the same pages appends them as the house does."""
     ledger = Pages(2)
     for op_id in (1, 2, 3):
-        ledger.note(1, "by hand", Op, op_id, ("a",), 5, 6, 7)
+        note_in(ledger, 1, "by hand", Op, op_id, ("a",), 5, 6, 7)
     assert [len(page) for page in ledger.pages] == [16]
     assert ledger.cells == [1, "by hand", Op, 3, ("a",), 5, 6, 7]

@@ -512,3 +512,20 @@ async def test_a_timeout_of_nothing_is_a_deadline(clock: VirtualClock) -> None:
     cancelled = [event for (method, _), event in zip(recorder.events, recorder.seen, strict=True) if method != "parked"]
     deadlines = [None if event.deadline_ms is None else event.deadline_ms - event.parked_ms for event in cancelled]
     assert deadlines == [0, 1, None]
+
+
+async def test_an_interrupt_by_an_observer_passes_through_when_all_else_is_told(clock: VirtualClock) -> None:
+    """What an observer has done before it is interrupted is told at once, and nothing is kept for later."""
+
+    class Interrupted(Observer):
+        def parked(self, event: Event) -> None:
+            event.operation.cancel()
+            raise KeyboardInterrupt
+
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[Interrupted(), recorder]) as purgatory:
+        with pytest.raises(KeyboardInterrupt):
+            purgatory.try_complete_else_watch(Op(timeout=1.0, name="a"), ["a"])
+        assert recorder.events == [("cancelled", "a")]
+        purgatory._check()
+        check(purgatory, parked=0, cancelled=1)

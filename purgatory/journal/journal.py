@@ -30,7 +30,7 @@ from typing import Any, Protocol, Self
 
 from purgatory.clock import Clock
 from purgatory.events import Event
-from purgatory.ledger import Ledger
+from purgatory.ledger import Ledger, note_in
 from purgatory.units import duration_ms
 
 from .batch import WIDTH, Batch, Gap, key_text, warm_up
@@ -220,7 +220,8 @@ class Journal(Ledger):
     # Inside
 
     def _hear(self, state: int, event: Event) -> None:
-        self.note(
+        note_in(
+            self,
             state,
             event.purgatory,
             event.operation.__class__,
