@@ -131,7 +131,8 @@ def table(server: Server) -> str:
     lines += [_row(statistics) for statistics in server.broker.statistics()]
     lines.append(
         f"connections {len(server.connections)}, closed for a reason {server.dropped},"
-        f" buffered {server.memory.used} bytes, timer {server.broker.timer.size}"
+        f" buffered {server.memory.used} bytes, timer {server.broker.timer.size},"
+        f" log {sum(partition.log.size for topic in server.broker.topics for partition in topic.partitions)} bytes"
     )
     return "\n".join(lines)
 

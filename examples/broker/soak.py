@@ -162,6 +162,11 @@ class BrokerProcess:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1])
         return pages * 4096 / (1 << 20)
 
+    def log_mib(self) -> float:
+        """What its latest table says of the log, which it keeps in memory."""
+        found = re.search(r"log (\d+) bytes", self.said[-1])
+        return int(found[1]) / (1 << 20) if found else 0.0
+
     def is_empty(self) -> bool:
         """Whether its latest table says that nobody waits and nobody is connected."""
         return bool(self.said) and re.search(r"^connections 0,.* buffered 0 bytes", self.said[-1]) is not None
@@ -208,7 +213,11 @@ def soak(seconds: float, seed: int) -> int:
     for name in _CLIENTS:
         print(f"{name}: {len(books.acknowledged[name])} records acknowledged")
     print(f"{books.members} members came and went, {books.troubles} connections made trouble")
-    print(f"the broker's memory: {started_with:.0f} MiB at first, {ended_with:.0f} MiB at the end")
+    log_mib = broker.log_mib()
+    print(
+        f"the broker's memory: {started_with:.0f} MiB at first, {ended_with:.0f} MiB at the end,"
+        f" when its log holds {log_mib:.0f} MiB of records"
+    )
     for failure in books.failures:
         print(f"FAILED: {failure}")
     print("all promises kept" if not books.failures else f"{len(books.failures)} promises broken")
