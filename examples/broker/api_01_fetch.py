@@ -20,10 +20,8 @@ from purgatory import DelayedOperation
 
 from .api import Api, Call
 from .codes import Code
-from .log import Read
+from .log import NOTHING, Read
 from .partition import Key, Partition
-
-_NOTHING = Read([], 0)
 
 
 class Wanted(NamedTuple):
@@ -105,15 +103,15 @@ def read_all(wanted: Sequence[Wanted], max_bytes: int) -> list[Found]:
     for want in wanted:
         code = want.refusal()
         if code is not Code.NONE:
-            found.append(Found(want, code, -1, -1, _NOTHING))
+            found.append(Found(want, code, -1, -1, NOTHING))
             continue
         partition = want.partition
         assert partition is not None, f"{want} is refused, not read"
-        read = _NOTHING
+        read = NOTHING
         if left > 0 and want.offset < partition.high_watermark:
             limit = min(left, want.max_bytes)
             read = partition.log.read(want.offset, partition.high_watermark, limit, nothing_yet)
-            nothing_yet = nothing_yet and not read.batches
+            nothing_yet = nothing_yet and not read.size
             left -= read.size
         found.append(Found(want, code, partition.high_watermark, partition.log.start_offset, read))
     return found
@@ -157,7 +155,7 @@ def _response(found: list[Found]) -> FetchResponse:
             log_start_offset=answered.start_offset,
             aborted_transactions=None,
             preferred_read_replica=-1,
-            records=b"".join(answered.read.batches),
+            records=answered.read.data,
         )
         by_topic.setdefault(answered.wanted.topic, []).append(partition)
     responses = [topic_type(topic=name, partitions=partitions) for name, partitions in by_topic.items()]

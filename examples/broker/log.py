@@ -5,56 +5,87 @@ gap.  A segment is closed when it has reached its size, and the next begins.  As
 segment, and what is deleted is deleted in whole segments: the start of the log may lie inside one.
 """
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from .records import Batch, search_timestamp
+from .records import Batch, search_timestamp, stored_batch
 
-__all__ = ["Log", "Read"]
-
-
-class Read(NamedTuple):
-    """What a read found: whole batches, the first of which holds the offset that was asked for."""
-
-    batches: list[bytes]
-    size: int
+__all__ = ["NOTHING", "Log", "Read", "Segment"]
 
 
 class Segment:
-    """Batches one after another.  ``ends[i]`` is the number of bytes up to and with batch ``i``."""
+    """Batches one after another, as bytes, and what is looked for in them: 24 bytes for each batch.
 
-    __slots__ = ("base_offset", "bases", "batches", "ends", "max_timestamp")
+    Batch ``i`` begins with the offset ``bases[i]``, ``ends[i]`` is the number of bytes up to and with it, and
+    ``max_timestamps[i]`` is that of its youngest record.  ``end_offset`` is the offset behind the last.
+    """
+
+    __slots__ = ("base_offset", "bases", "data", "end_offset", "ends", "max_timestamp", "max_timestamps")
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
-        self.batches: list[Batch] = []
-        self.bases: list[int] = []
-        self.ends: list[int] = []
+        self.end_offset = base_offset
+        self.data = bytearray()
+        self.bases = array("q")
+        self.ends = array("q")
+        self.max_timestamps = array("q")
         self.max_timestamp = -1
 
-    @property
-    def size(self) -> int:
-        """Bytes held."""
-        return self.ends[-1] if self.ends else 0
-
     def append(self, batch: Batch) -> None:
-        self.ends.append(self.size + len(batch.data))
+        self.data += batch.data
         self.bases.append(batch.base_offset)
-        self.batches.append(batch)
+        self.ends.append(len(self.data))
+        self.max_timestamps.append(batch.max_timestamp)
         self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)
+        self.end_offset = batch.last_offset + 1
 
     def index_of(self, offset: int) -> int:
         """The index of the batch that holds the offset; the number of batches if it lies behind the last."""
-        index = bisect_right(self.bases, offset) - 1
-        if index < 0:
-            return 0
-        return index if offset <= self.batches[index].last_offset else index + 1
+        return len(self.bases) if offset >= self.end_offset else max(0, bisect_right(self.bases, offset) - 1)
 
-    def bytes_before(self, offset: int) -> int:
-        """Bytes of the batches that lie before the one that holds the offset."""
-        index = self.index_of(offset)
+    def bytes_before(self, index: int) -> int:
+        """Bytes of the batches that lie before the one with this index."""
         return self.ends[index - 1] if index else 0
+
+    def bytes_of(self, begin: int, end: int) -> bytes:
+        """A copy of the bytes ``begin`` to below ``end``."""
+        with memoryview(self.data) as whole:
+            return bytes(whole[begin:end])
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> Batch | None:
+        """The first batch that holds a record that is not older, of those that hold an offset from this one on."""
+        if self.max_timestamp < timestamp:
+            return None
+        for index in range(self.index_of(from_offset), len(self.bases)):
+            if self.max_timestamps[index] >= timestamp:
+                return stored_batch(self.bytes_of(self.bytes_before(index), self.ends[index]))
+        return None
+
+
+class Read(NamedTuple):
+    """What a read found: whole batches, the first of which holds the offset that was asked for.
+
+    It names the bytes and copies none of them until ``data`` is asked for; they stay what they are even if the segment
+    grows, or the log lets go of it.
+    """
+
+    segment: Segment
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Bytes found."""
+        return self.end - self.begin
+
+    @property
+    def data(self) -> bytes:
+        """The batches, one after another."""
+        return self.segment.bytes_of(self.begin, self.end)
+
+
+NOTHING = Read(Segment(0), 0, 0)
 
 
 class Log:
@@ -76,7 +107,7 @@ class Log:
         """Put a batch at the end; it is placed there already."""
         assert batch.base_offset == self.end_offset, f"batch at {batch.base_offset}, end at {self.end_offset}"
         segment = self._segments[-1]
-        if segment.batches and segment.size + len(batch.data) > self.segment_bytes:
+        if segment.data and len(segment.data) + len(batch.data) > self.segment_bytes:
             segment = Segment(self.end_offset)
             self._segments.append(segment)
             self._bases.append(segment.base_offset)
@@ -90,21 +121,18 @@ class Log:
         ``at_least_one``: the first batch comes even if it is larger than that.
         """
         segment = self._segment(offset)
-        found: list[bytes] = []
-        size = 0
-        for batch in _from(segment, offset):
-            if batch.last_offset >= below:
-                break
-            if size + len(batch.data) > max_bytes and (found or not at_least_one):
-                break
-            found.append(batch.data)
-            size += len(batch.data)
-        return Read(found, size)
+        first, behind = segment.index_of(offset), segment.index_of(below)
+        begin = segment.bytes_before(first)
+        last = bisect_right(segment.ends, begin + max_bytes, first, max(first, behind))
+        if last == first < behind and at_least_one:
+            last += 1
+        return Read(segment, begin, segment.bytes_before(last))
 
     def bytes_between(self, offset: int, below: int) -> int:
         """Bytes of the batches from the one that holds ``offset`` to below ``below``, both in one segment."""
         segment = self._segment(offset)
-        return max(0, segment.bytes_before(below) - segment.bytes_before(offset))
+        begin = segment.bytes_before(segment.index_of(offset))
+        return max(0, segment.bytes_before(segment.index_of(below)) - begin)
 
     def on_older_segment(self, offset: int, than: int) -> bool:
         """Whether ``offset`` lies on an older segment than the offset ``than``."""
@@ -113,23 +141,19 @@ class Log:
     def find_timestamp(self, timestamp: int, below: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record below ``below`` that is not older; None: there is none."""
         for segment in self._segments:
-            if segment.max_timestamp < timestamp:
-                continue
-            for batch in segment.batches:
-                if batch.max_timestamp >= timestamp and batch.last_offset >= self.start_offset:
-                    if batch.last_offset >= below:
-                        return None
-                    return search_timestamp(batch, timestamp, self.start_offset)
+            batch = segment.find_timestamp(timestamp, self.start_offset)
+            if batch is not None:
+                return None if batch.last_offset >= below else search_timestamp(batch, timestamp, self.start_offset)
         return None
 
     def delete_before(self, offset: int) -> None:
         """The log starts here from now on; segments that lie wholly before are let go of."""
         self.start_offset = max(self.start_offset, offset)
         while len(self._segments) > 1 and self._bases[1] <= self.start_offset:
-            self.size -= self._segments[0].size
+            self.size -= len(self._segments[0].data)
             del self._segments[0], self._bases[0]
-        if self.start_offset == self.end_offset and self._segments[0].batches:
-            self.size -= self._segments[0].size
+        if self.start_offset == self.end_offset and self._segments[0].data:
+            self.size -= len(self._segments[0].data)
             self._segments = [Segment(self.end_offset)]
             self._bases = [self.end_offset]
 
@@ -139,8 +163,3 @@ class Log:
 
     def _segment(self, offset: int) -> Segment:
         return self._segments[max(0, bisect_right(self._bases, offset) - 1)]
-
-
-def _from(segment: Segment, offset: int) -> Iterator[Batch]:
-    for index in range(segment.index_of(offset), len(segment.batches)):
-        yield segment.batches[index]

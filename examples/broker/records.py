@@ -12,7 +12,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from .codes import Code
 
-__all__ = ["NO_PRODUCER", "Batch", "Rejected", "parse_batch", "placed", "search_timestamp"]
+__all__ = ["NO_PRODUCER", "Batch", "Rejected", "parse_batch", "placed", "search_timestamp", "stored_batch"]
 
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max timestamp,
 # producer id, producer epoch, base sequence, number of records
@@ -84,6 +84,15 @@ def placed(batch: Batch, base_offset: int, leader_epoch: int) -> Batch:
     _OFFSET.pack_into(data, 0, base_offset)
     _EPOCH.pack_into(data, _OVERHEAD, leader_epoch)
     return batch._replace(data=bytes(data), base_offset=base_offset, last_offset=base_offset + batch.number - 1)
+
+
+def stored_batch(data: bytes) -> Batch:
+    """The batch of these bytes, which lie in a log and so were checked and placed already."""
+    base, _, _, _, _, attributes, last_delta, _, max_timestamp, producer, epoch, sequence, count = _HEADER.unpack_from(
+        data
+    )
+    codec = attributes & _CODEC_MASK
+    return Batch(data, base, base + last_delta, max_timestamp, producer, epoch, sequence, count, codec)
 
 
 def search_timestamp(batch: Batch, timestamp: int, start_offset: int = 0) -> tuple[int, int]:
