@@ -11,7 +11,7 @@ Run it with ``python -m examples.broker --port 9092``.
 ``topics partition log``              the data: topics, followers and watermarks, segments of batches
 ``records producers offsets``         batches as bytes, idempotent producers, committed offsets
 ``settings codes``                    what can be set, and Kafka's error codes
-``soak soak_clients``                 clients of all kinds at once, for as long as one likes
+``soak soak_clients soak_books``      clients of all kinds at once, for as long as one likes
 ====================================  ===============================================================================
 
 What is absent

@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     add("--replication-delay", type=float, default=_DEFAULTS.replication_delay, help="seconds a follower takes to copy")
     add("--partitions", type=int, default=_DEFAULTS.default_partitions, help="of a topic created without a number")
     add("--no-auto-create", action="store_true", help="do not create topics that clients ask for")
+    add("--segment-bytes", type=int, default=_DEFAULTS.segment_bytes, help="a segment of a log is closed at this size")
     add("--retention-bytes", type=int, default=_DEFAULTS.retention_bytes, help="kept per partition")
     add("--max-connections", type=int, default=_DEFAULTS.max_connections, help="further ones are closed at once")
     add("--max-frame-bytes", type=int, default=_DEFAULTS.max_frame_bytes, help="of one request")
@@ -66,6 +67,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         replication_delay=arguments.replication_delay,
         default_partitions=arguments.partitions,
         auto_create=not arguments.no_auto_create,
+        segment_bytes=arguments.segment_bytes,
         retention_bytes=arguments.retention_bytes,
         max_connections=arguments.max_connections,
         max_frame_bytes=arguments.max_frame_bytes,

@@ -3,17 +3,20 @@
 A broker in a process of its own; three producers (aiokafka, kafka-python, librdkafka; idempotent, acks=all) write
 numbered records, three consumers of the same three kinds share them in one group and are closed and started again at
 random, and troublemakers send rubbish, half requests, requests whose answers they do not read or do not wait for.
+Somebody reads the whole log as it comes and deletes what the group is done with, so that the log has an end.
 
 At the end it must hold, or the exit code is 1:
 
 *   every record that was acknowledged is in the log exactly once, and in the order in which its producer sent it;
 *   the group has seen every record of the log;
 *   nothing is parked any more, and no connection is left;
+*   the broker's memory is flat: after the first tenth of the time it grows by 8 MiB at most, beside its log;
 *   the broker has had no error of its own, and ends with exit code 0 when it is told to.
 """
 
 import argparse
 import contextlib
+import logging
 import random
 import re
 import socket
@@ -27,12 +30,15 @@ from typing import Any
 
 import kafka
 
-from .soak_clients import CONSUMERS, PATIENCE, PRODUCERS, TOPIC, Books
+from .soak_books import CLIENTS, Books
+from .soak_clients import CONSUMERS, PATIENCE, PRODUCERS, TOPIC, follow
 
 __all__ = ["main"]
 
 _PARTITIONS = 6
-_CLIENTS = ("aiokafka", "kafka-python", "confluent-kafka")
+_SEGMENT_BYTES = 256 * 1024
+_ROWS = 10
+_ALLOWED_GROWTH = 8.0  # MiB, from the first row to the last
 
 
 def be_members(consume: Any, address: str, books: Books, seed: int) -> None:
@@ -44,12 +50,7 @@ def be_members(consume: Any, address: str, books: Books, seed: int) -> None:
         consume(address, books, lambda deadline=deadline: time.monotonic() > deadline)
     books.members += 1
     deadline = time.monotonic() + PATIENCE
-    consume(address, books, lambda: time.monotonic() > deadline or all_seen(books))
-
-
-def all_seen(books: Books) -> bool:
-    """Whether the group has seen as many records as were acknowledged."""
-    return len(books.seen) >= sum(len(numbers) for numbers in books.acknowledged.values())
+    consume(address, books, lambda: time.monotonic() > deadline or books.all_seen())
 
 
 # Troublemakers
@@ -95,45 +96,7 @@ def _long_fetch(partition: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-# What must hold
-
-
-def read_back(address: str, expected: int, books: Books) -> list[list[bytes]]:
-    """The values of the whole log, by partition; a failure if for too long nothing more of it comes."""
-    consumer = kafka.KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest", enable_auto_commit=False)
-    partitions = [kafka.TopicPartition(TOPIC, index) for index in range(_PARTITIONS)]
-    consumer.assign(partitions)
-    ends = consumer.end_offsets(partitions)
-    values: list[list[bytes]] = [[] for _ in partitions]
-    whole = sum(ends.values())
-    deadline = time.monotonic() + PATIENCE
-    while (read := sum(map(len, values))) < whole:
-        if time.monotonic() > deadline:
-            books.fail(f"only {read} of {whole} records could be read back")
-            break
-        for partition, messages in consumer.poll(timeout_ms=1000, max_records=expected).items():
-            values[partition.partition] += [message.value for message in messages]
-            deadline = time.monotonic() + PATIENCE
-    consumer.close()
-    return values
-
-
-def judge(books: Books, log: list[list[bytes]]) -> None:
-    """Note every promise that was not kept."""
-    whole = [value for values in log for value in values]
-    for index, name in enumerate(_CLIENTS):
-        numbers = [int(value.split()[1]) for value in log[index]]
-        acknowledged = books.acknowledged[name]
-        if not acknowledged:
-            books.fail(f"{name} was never acknowledged anything")
-        if numbers != sorted(set(numbers)):
-            books.fail(f"{name}: records twice, or out of order")
-        lost = set(acknowledged) - set(numbers)
-        if lost:
-            books.fail(f"{name}: {len(lost)} acknowledged records are not in the log")
-    unseen = set(whole) - books.seen
-    if unseen:
-        books.fail(f"the group has not seen {len(unseen)} of {len(whole)} records")
+# The broker
 
 
 class BrokerProcess:
@@ -141,7 +104,16 @@ class BrokerProcess:
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "examples.broker", "--port", "0", "--stats", "--partitions", str(_PARTITIONS)]
-        command += ["--initial-rebalance-delay", "0.1", "--min-session-timeout", "0.5", "--frame-timeout", "5"]
+        command += [
+            "--segment-bytes",
+            str(_SEGMENT_BYTES),
+            "--initial-rebalance-delay",
+            "0.1",
+            "--min-session-timeout",
+            "0.5",
+            "--frame-timeout",
+            "5",
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().split()[-1]
@@ -180,44 +152,68 @@ class BrokerProcess:
         return code
 
 
+class Memory:
+    """The broker's memory and its log's size, both in MiB, a row for each tenth of the time."""
+
+    def __init__(self, broker: BrokerProcess, books: Books) -> None:
+        self._broker = broker
+        self._books = books
+        self._began = time.monotonic()
+        self.rows: list[tuple[float, float]] = []
+        print("  seconds   records  members  trouble  memory,MiB  log,MiB")
+
+    def look(self) -> None:
+        """Print the next row."""
+        memory, log = self._broker.resident_mib(), self._broker.log_mib()
+        self.rows.append((memory, log))
+        seconds, books = time.monotonic() - self._began, self._books
+        counts = f"{seconds:>9.0f}{books.records():>10}{books.members:>9}{books.troubles:>9}"
+        print(f"{counts}{memory:>12.1f}{log:>9.1f}", flush=True)
+
+    def judge(self) -> None:
+        """Note it if the memory has grown by more than its log has."""
+        (first, log_at_first), (last, log_at_last) = self.rows[0], self.rows[-1]
+        growth = last - first - max(0.0, log_at_last - log_at_first)
+        if growth > _ALLOWED_GROWTH:
+            self._books.fail(f"the broker's memory has grown by {growth:.1f} MiB beside its log")
+
+
 def soak(seconds: float, seed: int) -> int:
     """Do it; the exit code."""
     books, broker = Books(), BrokerProcess()
     address = broker.address
     with contextlib.closing(kafka.KafkaAdminClient(bootstrap_servers=address)) as admin:
         admin.create_topics({TOPIC: {"num_partitions": _PARTITIONS, "replication_factor": 3}})
-    started_with = broker.resident_mib()
     producers = [_guarded(books, produce, address, books) for produce in PRODUCERS]
     members = [_guarded(books, be_members, consume, address, books, seed + n) for n, consume in enumerate(CONSUMERS)]
     trouble = [_guarded(books, make_trouble, address, books, seed + n) for n in range(10, 12)]
-    time.sleep(seconds)
+    reader = _guarded(books, follow, address, books)
+    memory = Memory(broker, books)
+    for _ in range(_ROWS):
+        time.sleep(seconds / _ROWS)
+        memory.look()
     books.stop.set()
     for thread in producers + trouble:
         thread.join()
     books.producers_done.set()
-    for thread in members:
+    for thread in [*members, reader]:
         thread.join()
-    records = sum(len(numbers) for numbers in books.acknowledged.values())
-    judge(books, read_back(address, records, books))
+    books.judge()
     deadline = time.monotonic() + PATIENCE
     while not broker.is_empty() and time.monotonic() < deadline:
         time.sleep(0.1)
     if not broker.is_empty():
         books.fail(f"something is left: {broker.said[-1:]}")
+    memory.look()
+    memory.judge()
     print("".join(broker.said[-8:]), end="")
-    ended_with = broker.resident_mib()
     code = broker.stop()
     if code:
         books.fail(f"the broker ended with exit code {code}")
     books.failures += [f"the broker said: {line.rstrip()}" for line in broker.errors]
-    for name in _CLIENTS:
+    for name in CLIENTS:
         print(f"{name}: {len(books.acknowledged[name])} records acknowledged")
     print(f"{books.members} members came and went, {books.troubles} connections made trouble")
-    log_mib = broker.log_mib()
-    print(
-        f"the broker's memory: {started_with:.0f} MiB at first, {ended_with:.0f} MiB at the end,"
-        f" when its log holds {log_mib:.0f} MiB of records"
-    )
     for failure in books.failures:
         print(f"FAILED: {failure}")
     print("all promises kept" if not books.failures else f"{len(books.failures)} promises broken")
@@ -243,6 +239,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long")
     parser.add_argument("--seed", type=int, default=1, help="of what is random")
     arguments = parser.parse_args()
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it calls each rebalance an error; what is lost shows
     return soak(arguments.seconds, arguments.seed)
 
 

@@ -1,8 +1,7 @@
-"""The well-meaning clients of the soak: three producers and three members of a group."""
+"""The well-meaning clients of the soak: three producers, three members of a group, and one who reads the whole log."""
 
 import asyncio
-import threading
-from collections import defaultdict
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,28 +10,15 @@ import confluent_kafka
 import kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-__all__ = ["CONSUMERS", "GROUP", "PATIENCE", "PRODUCERS", "TOPIC", "Books"]
+from .soak_books import CLIENTS, Books
+
+__all__ = ["CONSUMERS", "PATIENCE", "PRODUCERS", "TOPIC", "follow"]
 
 TOPIC = "soak"
 GROUP = "soakers"
 PATIENCE = 30.0
 _SESSION_MS = 2000
-
-
-class Books:
-    """What was acknowledged, and what was seen; filled from many threads."""
-
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-        self.producers_done = threading.Event()
-        self.acknowledged: dict[str, list[int]] = defaultdict(list)
-        self.seen: set[bytes] = set()
-        self.members = 0
-        self.troubles = 0
-        self.failures: list[str] = []
-
-    def fail(self, what: str) -> None:
-        self.failures.append(what)
+_PURGE_EVERY = 1.0  # seconds
 
 
 # Producers: one record after the other, each noted once it is acknowledged
@@ -45,8 +31,9 @@ def produce_with_aiokafka(address: str, books: Books) -> None:
             while not books.stop.is_set():
                 sent = [await producer.send(TOPIC, b"aiokafka %d" % (number + n), partition=0) for n in range(20)]
                 await asyncio.gather(*sent)
-                books.acknowledged["aiokafka"] += range(number, number + 20)
-                number += 20
+                for _ in sent:
+                    books.acknowledged["aiokafka"].add(number)
+                    number += 1
 
     asyncio.run(run())
 
@@ -58,8 +45,8 @@ def produce_with_kafka_python(address: str, books: Books) -> None:
         sent = [producer.send(TOPIC, b"kafka-python %d" % (number + n), partition=1) for n in range(20)]
         for one in sent:
             one.get(PATIENCE)
-        books.acknowledged["kafka-python"] += range(number, number + 20)
-        number += 20
+            books.acknowledged["kafka-python"].add(number)
+            number += 1
     producer.close()
 
 
@@ -68,7 +55,7 @@ def produce_with_confluent_kafka(address: str, books: Books) -> None:
 
     def delivered(error: Any, message: Any) -> None:
         if error is None:
-            books.acknowledged["confluent-kafka"].append(int(message.value().split()[1]))
+            books.acknowledged["confluent-kafka"].add(int(message.value().split()[1]))
         else:
             books.fail(f"confluent-kafka: {error}")
 
@@ -97,7 +84,8 @@ def consume_with_aiokafka(address: str, books: Books, until: Callable[[], bool])
         async with consumer:
             while not until():
                 for messages in (await consumer.getmany(timeout_ms=100)).values():
-                    books.seen.update(message.value for message in messages)
+                    for message in messages:
+                        books.see(message.value)
 
     asyncio.run(run())
 
@@ -113,7 +101,8 @@ def consume_with_kafka_python(address: str, books: Books, until: Callable[[], bo
     )
     while not until():
         for messages in consumer.poll(timeout_ms=1000).values():
-            books.seen.update(message.value for message in messages)
+            for message in messages:
+                books.see(message.value)
     consumer.close()
 
 
@@ -132,8 +121,55 @@ def consume_with_confluent_kafka(address: str, books: Books, until: Callable[[],
     while not until():
         for message in consumer.consume(500, 0.1):
             if message.error() is None:
-                books.seen.add(message.value() or b"")
+                books.see(message.value() or b"")
     consumer.close()
+
+
+# The reader of the whole log
+
+
+def follow(address: str, books: Books) -> None:
+    """Read every record in the order of the log, and delete what the group has been given, too.
+
+    Ends when the producers have and nothing more is to come; a failure if it does not come for too long.
+    """
+    settings = {"bootstrap.servers": address, "group.id": GROUP, "enable.auto.commit": False}
+    reader = confluent_kafka.Consumer(settings | {"auto.offset.reset": "error"})
+    admin = kafka.KafkaAdminClient(bootstrap_servers=address)
+    next_offsets = [0] * len(CLIENTS)
+    reader.assign([confluent_kafka.TopicPartition(TOPIC, index, 0) for index in range(len(CLIENTS))])
+    came = purged = time.monotonic()
+    while not (books.producers_done.is_set() and _at_the_end(reader, next_offsets)):
+        for message in reader.consume(500, 0.1):
+            came = time.monotonic()
+            if message.error() is not None:
+                books.fail(f"the log cannot be read: {message.error()}")
+                return
+            if message.offset() != next_offsets[message.partition()]:
+                books.fail(f"offset {message.offset()} comes where {next_offsets[message.partition()]} is next")
+            next_offsets[message.partition()] = message.offset() + 1
+            books.log(message.value())
+        if time.monotonic() - came > PATIENCE:
+            books.fail(f"no more of the log than up to {next_offsets} could be read")
+            break
+        if time.monotonic() - purged > _PURGE_EVERY:
+            _purge(reader, admin, next_offsets)
+            purged = time.monotonic()
+    reader.close()
+    admin.close()
+
+
+def _at_the_end(reader: Any, next_offsets: list[int]) -> bool:
+    partitions = [confluent_kafka.TopicPartition(TOPIC, index) for index in range(len(CLIENTS))]
+    return next_offsets == [reader.get_watermark_offsets(partition, PATIENCE)[1] for partition in partitions]
+
+
+def _purge(reader: Any, admin: Any, next_offsets: list[int]) -> None:
+    """Delete the records that both this reader and the group are done with: what the group has committed."""
+    partitions = [confluent_kafka.TopicPartition(TOPIC, index) for index in range(len(CLIENTS))]
+    committed = [max(0, partition.offset) for partition in reader.committed(partitions, PATIENCE)]
+    done = [min(pair) for pair in zip(committed, next_offsets, strict=True)]
+    admin.delete_records({kafka.TopicPartition(TOPIC, index): offset for index, offset in enumerate(done) if offset})
 
 
 PRODUCERS = (produce_with_aiokafka, produce_with_kafka_python, produce_with_confluent_kafka)
