@@ -3,12 +3,19 @@
 The source is the same either way.  It is compiled when a wheel is built or installed and a C compiler is at hand.  It
 is not compiled in an editable install, where an extension beside a source that is being edited would win over it,
 unless ``PURGATORY_COMPILE=1`` asks for it; ``PURGATORY_COMPILE=0`` says no everywhere.
+
+Where the project lives is not written down in it, because a copy would not know: ``PURGATORY_URL`` tells the address of
+the repository that publishes, and the metadata then has the project's URLs.  A source distribution remembers them for
+the wheels that are built from it.
 """
 
+import email
 import os
+import re
 import shutil
 import sys
 import sysconfig
+from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
@@ -37,6 +44,15 @@ CORE = [
     "room",
     "timeouts",
 ]
+
+PLACES = {
+    "Homepage": "",
+    "Documentation": "/blob/HEAD/docs/index.md",
+    "Changelog": "/blob/HEAD/CHANGELOG.md",
+    "Issues": "/issues",
+    "Source": "",
+}
+HERE = Path(__file__).parent
 
 
 def say(message: str) -> None:
@@ -95,4 +111,21 @@ def extensions() -> list[object]:
     return list(mypycify(["--strict", *[f"purgatory/{name}.py" for name in CORE]], opt_level="3"))
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuild})
+def address() -> str:
+    """Where the project lives: what is asked for, or what the source distribution remembers; empty: not known."""
+    url = os.environ.get("PURGATORY_URL", "").rstrip("/")
+    if url and not re.fullmatch(r"https://[^\s/]+/\S+", url):
+        raise SystemExit(f"PURGATORY_URL is the https:// address of the repository, not {url!r}")
+    remembered = HERE / "PKG-INFO"
+    if not url and remembered.exists():
+        told = email.message_from_bytes(remembered.read_bytes()).get_all("Project-URL", [])
+        url = dict(line.split(", ", 1) for line in told).get("Source", "")
+    return url
+
+
+url = address()
+setup(
+    ext_modules=extensions(),
+    cmdclass={"build_ext": OptionalBuild},
+    project_urls={label: url + path for label, path in PLACES.items()} if url else {},
+)

@@ -25,9 +25,12 @@ pytestmark = [
 _LEFT_OVERS = shutil.ignore_patterns("__pycache__", ".*", "*.so", "*.c", "*.egg-info")
 
 
-def run(*command: str, cwd: Path) -> str:
-    """What the command printed; it has to succeed."""
-    environment = {**os.environ, "PURGATORY_COMPILE": "0"}
+URL = "https://code.example/people/purgatory"
+
+
+def run(*command: str, cwd: Path, url: str = "") -> str:
+    """What the command printed; it has to succeed.  ``url``: where the project is said to live."""
+    environment = {**os.environ, "PURGATORY_COMPILE": "0", "PURGATORY_URL": url}
     result = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
@@ -45,7 +48,14 @@ def dists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (copy / "tests" / "__pycache__").mkdir()
     for left in ("tests/__pycache__/conftest.pyc", "purgatory/room.c", "purgatory/room.so", "examples/.coverage.1"):
         (copy / left).write_bytes(b"")
-    run(sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check", "--outdir", str(out), cwd=copy)
+    build = (sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check", "--outdir", str(out))
+    run(*build, "--sdist", cwd=copy, url=URL)
+    (sdist,) = out.iterdir()
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as packed:
+        packed.extractall(unpacked, filter="data")
+    (sources,) = unpacked.iterdir()
+    run(*build, "--wheel", cwd=sources)
     return {path.suffix: path for path in out.iterdir()}
 
 
@@ -107,6 +117,30 @@ def test_each_extra_is_announced_and_asks_for_something(dists: dict[str, Path]) 
     for requirement, _, _ in asked:
         if match := re.match(r"aiopurgatory\[(.*)\]", requirement):
             assert set(match[1].split(",")) <= extras
+
+
+def test_the_metadata_tell_where_the_project_lives(dists: dict[str, Path]) -> None:
+    """As told when the sources were packed; the wheel that is built from them without being told says the same."""
+    told = dict(line.split(", ") for line in metadata(dists[".whl"]).get_all("Project-URL"))
+    assert told == {
+        "Homepage": URL,
+        "Documentation": f"{URL}/blob/HEAD/docs/index.md",
+        "Changelog": f"{URL}/blob/HEAD/CHANGELOG.md",
+        "Issues": f"{URL}/issues",
+        "Source": URL,
+    }
+    assert (ROOT / "docs" / "index.md").is_file()
+    assert (ROOT / "CHANGELOG.md").is_file()
+
+
+@pytest.mark.parametrize("url", ["purgatory", "http://code.example/people/purgatory", "https://code.example"])
+def test_an_address_that_is_none_is_an_error(url: str) -> None:
+    """Nothing is published that leads nowhere."""
+    environment = {**os.environ, "PURGATORY_URL": url}
+    command = [sys.executable, "setup.py", "--name"]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr.strip() == f"PURGATORY_URL is the https:// address of the repository, not {url!r}"
 
 
 def test_the_licence_is_told_once_and_included(dists: dict[str, Path]) -> None:
