@@ -2,7 +2,7 @@
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 from .clock import Alarm, Clock
@@ -60,6 +60,7 @@ class VirtualClock(Clock):
         self._activity = 0
         self._effort = 0.0
         self._advancing = False
+        self._settling: set[asyncio.Task[Any] | None] = set()
         self.rings: int = 0
 
     # The clock
@@ -177,20 +178,27 @@ class VirtualClock(Clock):
             callback()
 
     async def settle(self) -> None:
-        """Let every task run until none has anything to do at this moment.
+        """Let every task run until none has anything to do at this moment, but for others that settle.
 
         RuntimeError if there is no end to it: a task that loops over ``sleep(0)`` is never done.
         """
-        ready: Any = getattr(asyncio.get_running_loop(), "_ready", None)
-        if ready is not None:
-            # This task runs, so what asyncio holds ready is all that is left to do.
-            for _ in range(_MOST_TURNS):
-                await asyncio.sleep(0)
-                if not ready:
-                    return
-        elif await self._settle_by_watching():
-            return
-        raise RuntimeError(f"the tasks have not come to rest within {_MOST_TURNS} turns of the loop")
+        me = asyncio.current_task()
+        self._settling.add(me)
+        try:
+            ready: Any = getattr(asyncio.get_running_loop(), "_ready", None)
+            settled = await (self._settle_by_looking(ready) if ready is not None else self._settle_by_watching())
+        finally:
+            self._settling.discard(me)
+        if not settled:
+            raise RuntimeError(f"the tasks have not come to rest within {_MOST_TURNS} turns of the loop")
+
+    async def _settle_by_looking(self, ready: Sized) -> bool:
+        """This task runs, so what asyncio holds ready is all that is left to do; of it each that settles has one."""
+        for _ in range(_MOST_TURNS):
+            await asyncio.sleep(0)
+            if len(ready) < len(self._settling):
+                return True
+        return False
 
     async def _settle_by_watching(self) -> bool:
         """Where the loop does not show what is ready (uvloop): wait until nothing has happened for a while.
@@ -204,19 +212,17 @@ class VirtualClock(Clock):
             await asyncio.sleep(0)
             quiet = 0 if self._activity != before else quiet + 1
             if quiet >= _QUIET_TURNS:
-                if not _somebody_runs():
+                if not self._somebody_runs():
                     return True
                 quiet = 0
         return False
 
-
-def _somebody_runs() -> bool:
-    tasks = asyncio.all_tasks()
-    if len(tasks) > _FEW_TASKS:
+    def _somebody_runs(self) -> bool:
+        tasks = asyncio.all_tasks()
+        if len(tasks) > _FEW_TASKS:
+            return False
+        for task in tasks - self._settling:
+            waiter = getattr(task, "_fut_waiter", None)
+            if waiter is None or waiter.done():
+                return True
         return False
-    me = asyncio.current_task()
-    for task in tasks:
-        waiter = getattr(task, "_fut_waiter", None)
-        if task is not me and (waiter is None or waiter.done()):
-            return True
-    return False

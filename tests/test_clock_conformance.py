@@ -276,6 +276,29 @@ class TestVirtualClock:
             await clock.advance(1)
         task.cancel()
 
+    async def test_several_may_settle_at_once(self, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Those who settle do not keep one another awake, and each stays until the work of all others is done."""
+        monkeypatch.setattr("purgatory.testing._MOST_TURNS", 1000)
+        log: list[str] = []
+
+        async def work() -> None:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            log.append("worked")
+
+        async def settle() -> None:
+            await clock.settle()
+            log.append("settled")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(settle())
+            group.create_task(work())
+            group.create_task(settle())
+            await clock.advance(1)
+            log.append("advanced")
+        assert sorted(log) == ["advanced", "settled", "settled", "worked"]
+        assert log[0] == "worked"
+
     async def test_many_tasks(self, clock: VirtualClock) -> None:
         """A thousand tasks are all served within one advance."""
         async with Purgatory[Op]("test", clock=clock) as purgatory:
