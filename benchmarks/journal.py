@@ -9,6 +9,7 @@ thread; the second line of turns is without that.
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 import tempfile
@@ -56,15 +57,20 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.journal", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, default=300_000, help="operations of each kind (default: %(default)s)")
-    asyncio.run(_measure(parser.parse_args().rows // _ROUNDS))
+    parser.add_argument("--freeze", action="store_true", help="gc.freeze() once everything is imported and warm")
+    arguments = parser.parse_args()
+    asyncio.run(_measure(arguments.rows // _ROUNDS, arguments.freeze))
     return 0
 
 
-async def _measure(rows: int) -> None:
+async def _measure(rows: int, freeze: bool) -> None:
     without, written = _Turns(), _Turns()
     with tempfile.TemporaryDirectory() as folder, _waited_for_a_core() as waited:
         async with Journal(folder) as journal:
             await _serve([journal], _PER_TURN * 100, _Turns(), waited)  # everything is imported and warm
+            if freeze:
+                gc.collect()
+                gc.freeze()
             for _ in range(_ROUNDS):
                 await _serve([], rows, without, waited)
                 await _serve([journal], rows, written, waited)
