@@ -25,6 +25,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ __all__ = ["main"]
 
 _PARTITIONS = 6
 _SEGMENT_BYTES = 256 * 1024
+_TABLE_LINES = 8  # of the broker's table: a head, its purgatories, the connections
 _ROWS = 10
 _ALLOWED_GROWTH = 8.0  # MiB, from the first row to the last
 
@@ -136,12 +138,13 @@ class BrokerProcess:
 
     def log_mib(self) -> float:
         """What its latest table says of the log, which it keeps in memory."""
-        found = re.search(r"log (\d+) bytes", self.said[-1])
-        return int(found[1]) / (1 << 20) if found else 0.0
+        found = re.findall(r"log (\d+) bytes", "".join(self.said[-_TABLE_LINES:]))
+        return int(found[-1]) / (1 << 20) if found else 0.0
 
     def is_empty(self) -> bool:
-        """Whether its latest table says that nobody waits and nobody is connected."""
-        return bool(self.said) and re.search(r"^connections 0,.* buffered 0 bytes", self.said[-1]) is not None
+        """Whether its latest table says that nobody waits, on no key, on no timer, and nobody is connected."""
+        table = self.said[-_TABLE_LINES:]
+        return len(table) == _TABLE_LINES and is_at_rest(table)
 
     def stop(self) -> int:
         """Tell it to end; its exit code."""
@@ -150,6 +153,13 @@ class BrokerProcess:
         for thread in self._threads:
             thread.join()
         return code
+
+
+def is_at_rest(table: Sequence[str]) -> bool:
+    """Whether the broker's table tells of nothing parked, watched, connected, buffered or on the timer."""
+    *rows, last = table[1:]
+    idle = r"connections 0, .* buffered 0 bytes, timer 0,"
+    return re.match(idle, last) is not None and all(row.split()[1:4] == ["0", "0", "0"] for row in rows)
 
 
 class Memory:
@@ -200,13 +210,13 @@ def soak(seconds: float, seed: int) -> int:
         thread.join()
     books.judge()
     deadline = time.monotonic() + PATIENCE
-    while not broker.is_empty() and time.monotonic() < deadline:
+    while not (empty := broker.is_empty()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    if not broker.is_empty():
+    if not empty:
         books.fail(f"something is left: {broker.said[-1:]}")
     memory.look()
     memory.judge()
-    print("".join(broker.said[-8:]), end="")
+    print("".join(broker.said[-_TABLE_LINES:]), end="")
     code = broker.stop()
     if code:
         books.fail(f"the broker ended with exit code {code}")

@@ -11,6 +11,8 @@ pytest.importorskip("confluent_kafka", reason="the extra 'test' is not installed
 
 from examples.broker import Server, Settings
 from examples.broker.__main__ import main, parser, settings_from, table
+from examples.broker.api_01_fetch import DelayedFetch
+from examples.broker.soak import is_at_rest
 from examples.broker.soak_books import CLIENTS, Books, Marks
 
 
@@ -49,9 +51,16 @@ def test_an_option_that_makes_no_sense_is_an_error_that_names_it(capsys: pytest.
 
 
 async def test_the_statistics_have_a_line_for_every_purgatory() -> None:
-    """And one for the connections."""
+    """And one for the connections; by it a broker is at rest, or not."""
     async with Server(Settings(port=0)) as server:
         lines = table(server).splitlines()
+        assert is_at_rest(lines)
+        busy = DelayedFetch([], min_bytes=1, max_bytes=1, timeout=10.0)
+        server.broker.fetch.try_complete_else_watch(busy, [("topic", 0)])
+        assert not is_at_rest(table(server).splitlines())
+        busy.cancel()
+        assert is_at_rest(table(server).splitlines())
+        assert not is_at_rest([*lines[:-1], lines[-1].replace("connections 0", "connections 1")])
     names = [line.split()[0] for line in lines]
     assert names == ["purgatory", "produce", "fetch", "delete_records", "join", "sync", "heartbeat", "connections"]
     assert len({len(line) for line in lines[:-1]}) == 1
