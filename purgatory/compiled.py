@@ -1,10 +1,14 @@
 """Whether the core runs compiled, and a guard for those who work on it.  Floor 0."""
 
-from pathlib import Path
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["is_compiled", "refuse_stale"]
 
-_HERE = Path(__file__).resolve().parent
+_HERE = os.path.dirname(os.path.realpath(__file__))
 
 
 def is_compiled(module_file: str | None) -> bool:
@@ -12,14 +16,17 @@ def is_compiled(module_file: str | None) -> bool:
     return module_file is not None and not module_file.endswith((".py", ".pyc"))
 
 
-def refuse_stale(compiled: bool, here: Path = _HERE) -> None:
+def refuse_stale(compiled: bool, package: "str | Path" = _HERE) -> None:
     """In a source checkout, raise ImportError if a source is newer than the extension that hides it, where one does.
 
     Python prefers an extension to a source of the same name, so an edit would silently have no effect.  An installed
     package is left alone: its files carry the times of their unpacking.
     """
-    if not compiled or not (here.parent / "pyproject.toml").is_file():
+    if not compiled or not os.path.isfile(os.path.join(os.path.dirname(package), "pyproject.toml")):
         return
+    from pathlib import Path  # a quarter of the time of importing all of this, and only a checkout needs it
+
+    here = Path(package)
     for extension in [*here.glob("*.so"), *here.glob("*/*.so"), *here.glob("*.pyd"), *here.glob("*/*.pyd")]:
         source = extension.parent / f"{extension.name.partition('.')[0]}.py"
         if source.is_file() and source.stat().st_mtime > extension.stat().st_mtime:
