@@ -118,23 +118,19 @@ class TimerHeart:
             left = limit
             tick_ms = self.wheel.tick_ms
             while True:
-                task = self._taken.pop_last() if self._taken_coarse else self._taken.pop_first()
+                if self._taken_coarse:
+                    left -= self._cascade(left)
+                    if limit and left == 0:
+                        break
+                task = self._taken.pop_first()
                 if task is None:
                     if self._take(now_ms):
                         continue
                     break
-                if task._expiration_ms > (self._taken_ms if self._taken_coarse else self._taken_ms + tick_ms - 1):
-                    # It stood in a coarse bucket, or its deadline was moved back while it stood here.
-                    # One that was due when it was added may lie in the midst of its tick.
-                    bucket = self.wheel.bucket_for(task._expiration_ms)
-                    if self._taken_coarse:
-                        bucket.add_first(task)
-                        self.cascades += 1
-                    else:
-                        bucket.add(task)
-                elif self._taken_coarse:
-                    # Due at the very start of its coarse bucket: the finest bucket of that time is the next to go.
-                    self.wheel.bucket_for(self._taken_ms).add_first(task)
+                if task._expiration_ms > self._taken_ms + tick_ms - 1:
+                    # Its deadline was moved back while it stood here.  One that was due when it was added may lie in
+                    # the midst of its tick.
+                    self.wheel.bucket_for(task._expiration_ms).add(task)
                 else:
                     ran += 1
                     due: Any = task  # what an override returns is its own affair
@@ -157,6 +153,42 @@ class TimerHeart:
             return True
         due_ms = self._queue.peek_ms()
         return due_ms is not None and due_ms <= now_ms
+
+    def _cascade(self, most: i64) -> i64:
+        """Put the tasks of the coarse bucket, from its end, in front of the finer ones where they belong now.
+
+        ``most`` > 0 bounds how many.  Return how many there were.  It is ``pop_last()`` and ``add_first()`` without the
+        calls and without counting twice: a coarse bucket may hold everyone there is, and what is due waits for it.
+        """
+        taken = self._taken
+        root = taken._root
+        taken_ms = self._taken_ms
+        wheel = self.wheel
+        moved: i64 = 0
+        while (task := root._prev) is not root:
+            assert task is not None
+            expiration_ms: i64 = task._expiration_ms
+            if expiration_ms > taken_ms:
+                bucket = wheel.bucket_for(expiration_ms)
+                self.cascades += 1
+            else:
+                # Due at the very start of its coarse bucket: the finest bucket of that time is the next to go.
+                bucket = wheel.bucket_for(taken_ms)
+            before = task._prev
+            front = bucket._root
+            head = front._next
+            assert before is not None and head is not None
+            before._next = root
+            root._prev = before
+            task._list = bucket
+            task._prev = front
+            task._next = head
+            head._prev = task
+            front._next = task
+            moved += 1
+            if moved == most:
+                break
+        return moved
 
     def _call_up(self) -> None:
         """Who was due when added has a turn in the call that begins, behind those whom earlier calls have left."""
