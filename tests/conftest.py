@@ -3,13 +3,15 @@
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from purgatory import Purgatory, SystemTimer
 from purgatory.testing import VirtualClock
+from tests.sansio import HandClock, QuietRoom, make_room
 from tests.strategies import STEPS
 
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
@@ -59,6 +61,30 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def clock() -> VirtualClock:
     """A virtual clock that starts at second 1000, so that no test relies on a beginning at zero."""
     return VirtualClock(1000.0)
+
+
+@pytest.fixture
+async def purgatory(clock: VirtualClock) -> AsyncIterator[Purgatory[Any]]:
+    """An open purgatory in virtual time, which must be in order in the end, with no check still to be done."""
+    async with Purgatory[Any]("test", clock=clock) as purgatory:
+        yield purgatory
+        purgatory._check()
+        assert not purgatory._soon
+
+
+@pytest.fixture
+async def timer(clock: VirtualClock) -> AsyncIterator[SystemTimer]:
+    """A running timer in virtual time, which must be empty in the end."""
+    async with SystemTimer(clock=clock) as timer:
+        yield timer
+        timer._check()
+        assert timer.size == 0
+
+
+@pytest.fixture
+def room() -> QuietRoom:
+    """A room without an event loop."""
+    return make_room(HandClock())
 
 
 @pytest.fixture

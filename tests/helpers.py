@@ -1,11 +1,29 @@
-"""Operations and tasks that tests are made of."""
+"""Operations, tasks and observers that tests are made of, and what is done with them again and again."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
-from purgatory import DelayedOperation, Purgatory, TimerTask
+import pytest
 
-__all__ = ["Boom", "Op", "Recorder", "Task", "check"]
+from purgatory import DelayedOperation, Event, Observer, Purgatory, TimerTask
+from purgatory.testing import VirtualClock
+from purgatory.timeouts import Timeout
+
+__all__ = [
+    "Boom",
+    "Doing",
+    "Op",
+    "Recorder",
+    "Task",
+    "check",
+    "during",
+    "ends_in_time_out",
+    "park",
+    "park_in_tasks",
+    "park_named",
+    "turns_until",
+]
 
 
 class Boom(Exception):
@@ -99,9 +117,84 @@ class Recorder:
         self._note("failed", event)
 
 
+class Doing(Observer):
+    """Does something at a kind of event, and writes down the events it saw."""
+
+    def __init__(self, **actions: Callable[[Event], object]) -> None:
+        self.actions = actions
+        self.seen: list[tuple[str, str]] = []
+
+    def _act(self, method: str, event: Event) -> None:
+        self.seen.append((method, event.operation.name))
+        action = self.actions.get(method)
+        if action is not None:
+            action(event)
+
+    def parked(self, event: Event) -> None:
+        self._act("parked", event)
+
+    def completed(self, event: Event) -> None:
+        self._act("completed", event)
+
+    def expired(self, event: Event) -> None:
+        self._act("expired", event)
+
+    def cancelled(self, event: Event) -> None:
+        self._act("cancelled", event)
+
+    def failed(self, event: Event) -> None:
+        self._act("failed", event)
+
+
 def check(purgatory: Purgatory[Any], **expected: int) -> None:
     """Assert the invariants, and the named fields of the statistics."""
     purgatory._check()
     statistics = purgatory.statistics()
     found = {name: getattr(statistics, name) for name in expected}
     assert found == expected
+
+
+def park(purgatory: Any, *keys: Hashable, **arguments: Any) -> Op:
+    """An operation that waits on the keys in a purgatory or a room; its ``calls`` begin after the first try."""
+    operation = Op(**arguments)
+    purgatory.try_complete_else_watch(operation, keys)
+    operation.calls.clear()
+    return operation
+
+
+def park_named(purgatory: Purgatory[Op], name: str, *keys: Hashable, **arguments: Any) -> Op:
+    """An operation of that name that waits on the keys, or on "key"."""
+    return park(purgatory, *(keys or ["key"]), name=name, **arguments)
+
+
+async def park_in_tasks(purgatory: Purgatory[Op], clock: VirtualClock, *operations: Op) -> list["asyncio.Task[Any]"]:
+    """Tasks that wait for the operations, all of them parked on "a" by now."""
+    tasks = [asyncio.create_task(purgatory.park(operation, ["a"])) for operation in operations]
+    await clock.settle()
+    return tasks
+
+
+async def turns_until(done: Callable[[], bool]) -> int:
+    """How many turns of the loop it takes."""
+    turns = 0
+    while not done():
+        await asyncio.sleep(0)
+        turns += 1
+        assert turns < 10_000
+    return turns
+
+
+async def during(clock: VirtualClock, seconds: float, work: Awaitable[Any]) -> Any:
+    """Do the work in a task while ``seconds`` pass."""
+    task = asyncio.ensure_future(work)
+    await clock.advance(seconds)
+    assert task.done(), f"{task!r} goes on after {seconds} s"
+    return await task
+
+
+async def ends_in_time_out(timeout: Timeout, clock: VirtualClock, seconds: float = 50.0) -> TimeoutError:
+    """Wait for ``seconds`` in the block, which is cut off before; its error."""
+    with pytest.raises(TimeoutError) as raised:
+        async with timeout:
+            await clock.sleep(seconds)
+    return raised.value

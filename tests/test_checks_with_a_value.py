@@ -1,20 +1,10 @@
 """Checks with a value: who is tried, in which order, while watchers come and go."""
 
 import random
-from collections.abc import AsyncIterator
-
-import pytest
 
 from purgatory import Purgatory
 from purgatory.testing import VirtualClock
 from tests.helpers import Op, check
-
-
-@pytest.fixture
-async def purgatory(clock: VirtualClock) -> AsyncIterator[Purgatory[Op]]:
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        yield purgatory
-        purgatory._check()
 
 
 def _tried(ops: "list[Op]") -> list[int]:

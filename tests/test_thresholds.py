@@ -11,13 +11,7 @@ from purgatory import Outcome
 from purgatory.watch import WatchRoot
 
 from .helpers import Boom, Op
-from .sansio import HandClock, QuietRoom, make_room
-
-
-@pytest.fixture
-def room() -> QuietRoom:
-    """A room without an event loop."""
-    return make_room(HandClock())
+from .sansio import QuietRoom
 
 
 def park(room: QuietRoom, name: str, keys: Any, **arguments: Any) -> Op:
