@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,8 +11,7 @@ import uvloop
 
 from purgatory import Outcome, Purgatory
 from purgatory.testing import VirtualClock
-
-from .helpers import Op
+from tests.helpers import Op, park
 
 
 class CountingLoop:
@@ -38,13 +37,6 @@ def in_a_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(function, *arguments).result()
 
 
-def park(purgatory: Purgatory[Op], key: Hashable, **arguments: Any) -> Op:
-    operation = Op(**arguments)
-    purgatory.try_complete_else_watch(operation, [key])
-    operation.calls.clear()
-    return operation
-
-
 async def test_another_thread_completes_an_operation(clock: VirtualClock) -> None:
     """The check is done in the loop's thread; its result reaches who awaits."""
     async with Purgatory[Op]("threads", clock=clock) as purgatory:
@@ -56,6 +48,15 @@ async def test_another_thread_completes_an_operation(clock: VirtualClock) -> Non
         assert operation.calls == []
         assert await operation == "x"
         assert threads == [threading.get_ident()]
+
+
+async def test_a_thread_wakes_a_loop_that_goes_on_meanwhile(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """check_threadsafe called in a thread completes an operation in the loop."""
+    task = asyncio.create_task(purgatory.park(op := Op(5, name="answer"), ["a"]))
+    await clock.settle()
+    op.ready = True
+    await asyncio.to_thread(purgatory.check_threadsafe, "a")
+    assert await task == "answer"
 
 
 async def test_many_calls_of_many_threads_wake_the_loop_once(clock: VirtualClock) -> None:
@@ -78,6 +79,18 @@ async def test_many_calls_of_many_threads_wake_the_loop_once(clock: VirtualClock
         assert loop.wake_ups == 1
         await clock.settle()
         assert {len(watcher.calls) for watcher in watchers} == {1}
+
+
+async def test_a_thousand_requests_in_the_thread_of_the_loop_are_one_check(
+    purgatory: Purgatory[Op], clock: VirtualClock
+) -> None:
+    """Requests before the loop comes round are coalesced."""
+    op = Op(5)
+    purgatory.try_complete_else_watch(op, ["a"])
+    for _ in range(1000):
+        purgatory.check_threadsafe("a")
+    await clock.settle()
+    assert op.calls == ["try", "try"]
 
 
 async def test_the_loop_is_woken_again_after_it_came_round(clock: VirtualClock) -> None:
@@ -133,7 +146,7 @@ async def test_an_unhashable_key_is_told_the_thread_that_gave_it(clock: VirtualC
 
 def test_before_it_is_entered_it_belongs_to_no_loop() -> None:
     """RuntimeError says what to do."""
-    with pytest.raises(RuntimeError, match="async with"):
+    with pytest.raises(RuntimeError, match="enter it with 'async with'"):
         Purgatory[Op]("threads").check_threadsafe("key")
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from purgatory import Purgatory
+from purgatory import Purgatory, PurgatoryClosed
 from purgatory.dump import Dump
 from purgatory.testing import VirtualClock
-
-from .helpers import Boom, Op
+from tests.helpers import Boom, Op
 
 
 @pytest.fixture
@@ -180,3 +179,16 @@ async def test_reprs_tell_the_state(purgatory: Purgatory[Any], clock: VirtualClo
     purgatory.try_complete_else_watch(failed, ["a"])
     purgatory.fail_for_key("a", Boom("why"))
     assert repr(failed) == "<Fetch FAILED for ever error=Boom('why')>"
+
+
+async def test_the_text_of_a_purgatory_tells_its_state(clock: VirtualClock) -> None:
+    """repr names it, says whether it is open, and gives the gauges."""
+    purgatory = Purgatory[Op]("fetch", clock=clock)
+    purgatory.try_complete_else_watch(Op(5), ["a", "b"])
+    assert repr(purgatory) == "<Purgatory 'fetch' open parked=1 watched=2 num_delayed=1>"
+    await purgatory.aclose()
+    assert repr(purgatory) == "<Purgatory 'fetch' closed parked=0 watched=0 num_delayed=0>"
+    with pytest.raises(PurgatoryClosed, match="'fetch' is closed"):
+        purgatory.try_complete_else_watch(Op(5), ["a"])
+    assert purgatory.closed
+    assert purgatory.name == "fetch"

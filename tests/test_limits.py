@@ -10,15 +10,43 @@ from hypothesis import strategies as st
 
 from purgatory import Outcome, Purgatory, PurgatoryError, PurgatoryFull
 from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op, check, park
+from tests.sansio import HandClock, make_room, pass_time
 
-from .helpers import Boom, Op, check
-from .sansio import HandClock, make_room, pass_time
+
+async def test_a_full_room_says_its_limit(clock: VirtualClock) -> None:
+    """Over max_parked it is PurgatoryFull with the limit in the message, and the operation is still PENDING."""
+    async with Purgatory[Op]("room", clock=clock, max_parked=2) as purgatory:
+        ops = [Op(5) for _ in range(3)]
+        purgatory.try_complete_else_watch(ops[0], ["a"])
+        purgatory.try_complete_else_watch(ops[1], ["a"])
+        with pytest.raises(PurgatoryFull, match=r"'room' is full: max_parked=2") as caught:
+            purgatory.try_complete_else_watch(ops[2], ["b"])
+        assert (caught.value.limit, caught.value.key) == (2, None)
+        assert ops[2].outcome is Outcome.PENDING
+        check(purgatory, submitted=2, parked=2, keys=1)
+        ops[0].cancel()
+        assert not purgatory.try_complete_else_watch(ops[2], ["b"])
 
 
-def park(purgatory: Any, *keys: Any, **arguments: Any) -> Op:
-    operation = Op(**arguments)
-    purgatory.try_complete_else_watch(operation, keys)
-    return operation
+async def test_a_full_key_says_which(clock: VirtualClock) -> None:
+    """Over max_parked_per_key nothing is parked, not even on the keys that have room."""
+    async with Purgatory[Op]("room", clock=clock, max_parked_per_key=1) as purgatory:
+        purgatory.try_complete_else_watch(Op(5), ["a"])
+        with pytest.raises(PurgatoryFull, match=r"key 'a' of purgatory 'room' is full: max_parked_per_key=1") as e:
+            purgatory.try_complete_else_watch(Op(5), ["b", "a"])
+        assert (e.value.limit, e.value.key) == (1, "a")
+        check(purgatory, submitted=1, parked=1, keys=1, watched=1)
+        with pytest.raises(PurgatoryFull):
+            purgatory.try_complete_else_watch(Op(5), {"a": 5})
+        assert not purgatory.try_complete_else_watch(Op(5), ["b"])
+
+
+async def test_what_completes_at_once_needs_no_room(clock: VirtualClock) -> None:
+    """A limit is for those who would have to wait."""
+    async with Purgatory[Op]("room", clock=clock, max_parked=1, max_parked_per_key=1) as purgatory:
+        purgatory.try_complete_else_watch(Op(5), ["a"])
+        assert purgatory.try_complete_else_watch(Op(5, ready=True), ["a"])
 
 
 @pytest.mark.parametrize("end", ["complete", "check", "cancel", "cancel_for_key", "fail_for_key", "expire"])
@@ -164,67 +192,20 @@ def test_the_limits_are_never_passed_and_never_refuse_without_need(
 
 
 @pytest.mark.parametrize("name", ["max_parked", "max_parked_per_key"])
-def test_a_bad_limit_is_told_by_its_name(name: str) -> None:
-    """The parameter that is wrong is the one in the message."""
-    arguments: dict[str, Any] = {name: 0}
-    with pytest.raises(ValueError, match=rf"^{name} is at least 1"):
+@pytest.mark.parametrize(
+    ("limit", "error", "message"),
+    [
+        (0, ValueError, "is at least 1"),
+        (-1, ValueError, "is at least 1"),
+        (1.5, TypeError, "is a whole number"),
+        ("2", TypeError, "is a whole number"),
+        (True, TypeError, "is a whole number"),
+    ],
+)
+def test_a_bad_limit_is_told_by_its_name(name: str, limit: Any, error: type[Exception], message: str) -> None:
+    """A limit is a whole number above zero; the parameter that is wrong is the one in the message."""
+    arguments: dict[str, Any] = {name: limit}
+    with pytest.raises(error, match=rf"^{name} {message}"):
         make_room(HandClock(), **arguments)
-    arguments = {name: 1.5}
-    with pytest.raises(TypeError, match=rf"^{name} is a whole number"):
-        make_room(HandClock(), **arguments)
-
-
-def test_what_never_waits_is_counted_each_time() -> None:
-    """Those that complete at once are counted among the completed, and by themselves."""
-    room = make_room(HandClock())
-    for _ in range(3):
-        assert room.try_complete_else_watch(Op(ready=True), ["a"])
-    check(room, immediate=3, completed=3, submitted=3)  # type: ignore[arg-type]
-
-
-def test_one_that_raises_in_its_first_try_keeps_its_error() -> None:
-    """Whoever asks for its result gets what reached the caller."""
-
-    def fail(_: Op) -> None:
-        raise Boom
-
-    room = make_room(HandClock())
-    operation = Op(on_try=fail)
-    with pytest.raises(Boom):
-        room.try_complete_else_watch(operation, ["a"])
-    assert operation.outcome is Outcome.FAILED
-    with pytest.raises(Boom):
-        operation.result()
-
-
-def test_expiring_some_tells_how_many_have_left() -> None:
-    """Closing goes on for as long as somebody leaves."""
-    room = make_room(HandClock())
-    for number in range(5):
-        room.try_complete_else_watch(Op(), [number])
-    assert [room._desk.expire_some(2) for _ in range(4)] == [2, 2, 1, 0]
-    check(room, parked=0, expired=5)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("bad", [1, 2, 3])
-def test_a_key_that_raises_while_it_is_parked_leaves_nothing_behind(bad: int) -> None:
-    """At whichever of four keys: the operation is on none of them, and still PENDING."""
-
-    class Once:
-        left = 1  # its hash is asked for once before anything has changed
-
-        def __hash__(self) -> int:
-            if not self.left:
-                raise Boom
-            self.left -= 1
-            return 1
-
-    room = make_room(HandClock())
-    operation = Op(5)
-    keys: list[Any] = ["a", "b", "c"]
-    keys.insert(bad, Once())
-    with pytest.raises(Boom):
-        room.try_complete_else_watch(operation, keys)
-    assert operation.outcome is Outcome.PENDING
-    assert operation.expiration_ms is None
-    check(room, parked=0, watched=0, keys=0, submitted=0)  # type: ignore[arg-type]
+    with pytest.raises(error, match=rf"^{name} {message}"):
+        Purgatory("room", **arguments)

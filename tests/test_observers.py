@@ -8,8 +8,7 @@ import pytest
 
 from purgatory import Event, Observer, Outcome, Purgatory, PurgatoryFull
 from purgatory.testing import VirtualClock
-
-from .helpers import Boom, Op, Recorder, check
+from tests.helpers import Boom, Op, Recorder, check
 
 
 class Doing(Observer):
@@ -529,3 +528,85 @@ async def test_an_interrupt_by_an_observer_passes_through_when_all_else_is_told(
         assert recorder.events == [("cancelled", "a")]
         purgatory._check()
         check(purgatory, parked=0, cancelled=1)
+
+
+async def test_they_hear_every_ending_once(clock: VirtualClock) -> None:
+    """parked and one ending for each operation that waited; only completed for one that never did."""
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
+        purgatory.try_complete_else_watch(Op(5, name="now", ready=True), ["a"])
+        ops = {name: Op(5, name=name) for name in ("completed", "cancelled", "failed", "expired")}
+        for op in ops.values():
+            purgatory.try_complete_else_watch(op, [op.name, "all"])
+        ops["completed"].ready = True
+        await clock.advance(1)
+        purgatory.check_and_complete("completed")
+        ops["cancelled"].cancel()
+        purgatory.fail_for_key("failed", Boom())
+        await clock.advance(4)
+    assert recorder.events == [
+        ("completed", "now"),
+        *[("parked", name) for name in ops],
+        ("completed", "completed"),
+        ("cancelled", "cancelled"),
+        ("failed", "failed"),
+        ("expired", "expired"),
+    ]
+    expired = recorder.seen[-1]
+    assert expired.keys == ("expired", "all")
+    assert (expired.wait, expired.lateness, expired.parked_at) == (5.0, 0.0, 1000.0)
+    assert (expired.deadline, expired.finished_at, expired.kind) == (1005.0, 1005.0, "Op")
+    failed = recorder.seen[-2]
+    assert isinstance(failed.error, Boom)
+    assert failed.lateness is None
+    now = recorder.seen[0]
+    assert (now.keys, now.wait) == ((), 0.0)
+    parked = recorder.seen[1]
+    assert (parked.wait, parked.finished_at, parked.outcome) == (None, None, Outcome.PENDING)
+    assert repr(failed) == "<Event failed Op #4 of 'test' on ['failed', 'all']>"
+
+
+@pytest.mark.parametrize("error", [Boom(), asyncio.CancelledError()])
+async def test_one_that_raises_is_detached_and_reported(
+    clock: VirtualClock, reported: list[dict[str, Any]], error: BaseException
+) -> None:
+    """It hears nothing more, the operation and the other observers are not touched."""
+
+    class Bad(Observer):
+        heard = 0
+
+        def completed(self, event: Any) -> None:
+            self.heard += 1
+            raise error
+
+    bad, recorder = Bad(), Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[bad, recorder]) as purgatory:
+        for name in ("one", "two"):
+            op = Op(5, name=name)
+            purgatory.try_complete_else_watch(op, ["a"])
+            op.ready = True
+            assert purgatory.check_and_complete("a") == 1
+            assert op.result() == name
+        check(purgatory, completed=2, observers_detached=1)
+    assert bad.heard == 1
+    assert [method for method, _ in recorder.events] == ["parked", "completed"] * 2
+    (context,) = reported
+    assert context["exception"] is error
+    assert context["observer"] is bad
+
+
+async def test_the_last_one_detached_leaves_nothing(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+    """When the only observer goes while an operation is being completed, no trace of that operation stays."""
+
+    class Bad(Observer):
+        def cancelled(self, event: Any) -> None:
+            raise Boom
+
+    async with Purgatory[Op]("test", clock=clock, observers=[Bad()]) as purgatory:
+        victim = Op(5)
+        op = Op(5, on_complete=lambda _: victim.cancel() or None)
+        for waiting in (victim, op):
+            purgatory.try_complete_else_watch(waiting, ["a"])
+        assert op.force_complete()
+        assert not purgatory._desk._hearing._leaving
+    assert len(reported) == 1

@@ -1,0 +1,174 @@
+"""Bad input is refused with an error that says what was meant, and changes nothing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from purgatory import Outcome, Purgatory, SystemTimer, TimerTask
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op, check
+
+# Keys
+
+
+def _keys_that_raise() -> Iterator[str]:
+    yield "a"
+    raise Boom("no more keys")
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "message"),
+    [
+        ([], ValueError, "keys is empty"),
+        ((), ValueError, "keys is empty"),
+        ({}, ValueError, "keys is empty"),
+        (iter([]), ValueError, "keys is empty"),
+        ("orders", TypeError, r"bare key 'orders': \['orders'\] was meant"),
+        (b"orders", TypeError, "bare key"),
+        (bytearray(b"orders"), TypeError, "bare key"),
+        (7, TypeError, "bare key 7"),
+        (None, TypeError, "bare key None"),
+        ([["list"]], TypeError, "unhashable"),
+        (["good", {}], TypeError, "unhashable"),
+        (_keys_that_raise, Boom, "no more keys"),
+        ({"a": "high"}, TypeError, "threshold for key 'a' is a number"),
+        ({"a": 1, "b": True}, TypeError, "threshold for key 'b' is a number"),
+        ({"a": float("nan")}, ValueError, "threshold for key 'a' is NaN"),
+    ],
+)
+async def test_bad_keys_are_refused_and_change_nothing(
+    clock: VirtualClock, keys: Any, error: type[Exception], message: str
+) -> None:
+    """The error says what was meant; nothing is tried, parked or counted, and the operation can be used."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(5)
+        with pytest.raises(error, match=message):
+            purgatory.try_complete_else_watch(op, keys() if callable(keys) else keys)
+        assert op.calls == []
+        check(purgatory, submitted=0, parked=0, watched=0, keys=0, num_delayed=0)
+        assert purgatory.timer.size == 0
+        assert not purgatory.try_complete_else_watch(op, ["good"])
+        check(purgatory, submitted=1, parked=1)
+
+
+async def test_unhashable_keys_are_refused_everywhere(purgatory: Purgatory[Op]) -> None:
+    """Checks and withdrawals on a key that cannot be a key are TypeErrors."""
+    key: Any = []
+    for call in (
+        purgatory.check_and_complete,
+        purgatory.cancel_for_key,
+        purgatory.check_soon,
+        purgatory.check_threadsafe,
+    ):
+        with pytest.raises(TypeError, match="unhashable"):
+            call(key)
+    with pytest.raises(TypeError, match="unhashable"):
+        purgatory.fail_for_key(key, Boom())
+
+
+@pytest.mark.parametrize("error", ["text", Boom, None, KeyboardInterrupt()])
+async def test_failing_needs_an_exception(purgatory: Purgatory[Op], error: Any) -> None:
+    """What is no Exception instance cannot be an operation's failure."""
+    op = Op(5)
+    purgatory.try_complete_else_watch(op, ["a"])
+    with pytest.raises(TypeError, match="error is an exception"):
+        purgatory.fail_for_key("a", error)
+    assert op.outcome is Outcome.PENDING
+
+
+# Operations
+
+
+async def test_parking_twice_is_refused(purgatory: Purgatory[Op]) -> None:
+    """A parked operation stays as it is; one that has ended is not taken again."""
+    op = Op(5)
+    purgatory.try_complete_else_watch(op, ["a"])
+    with pytest.raises(ValueError, match="is parked already"):
+        purgatory.try_complete_else_watch(op, ["b"])
+    with pytest.raises(ValueError, match="is parked already"):
+        await purgatory.park(op, ["b"])
+    assert op.keys == ("a",)
+    check(purgatory, submitted=1, parked=1, watched=1)
+    op.cancel()
+    with pytest.raises(ValueError, match="has ended"):
+        purgatory.try_complete_else_watch(op, ["a"])
+    check(purgatory, submitted=1, parked=0, cancelled=1)
+
+
+async def test_parking_in_two_purgatories_is_refused(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """An operation waits in one room."""
+    async with Purgatory[Op]("other", clock=clock) as other:
+        op = Op(5)
+        purgatory.try_complete_else_watch(op, ["a"])
+        with pytest.raises(ValueError, match="is parked already"):
+            other.try_complete_else_watch(op, ["a"])
+        check(other, submitted=0)
+
+
+async def test_handing_itself_over_within_its_first_try_is_refused(purgatory: Purgatory[Op]) -> None:
+    """An operation that is being tried is taken."""
+    seen: list[type] = []
+
+    def again(op: Op) -> None:
+        try:
+            purgatory.try_complete_else_watch(op, ["b"])
+        except ValueError as error:
+            seen.append(type(error))
+
+    op = Op(5, on_try=again)
+    assert not purgatory.try_complete_else_watch(op, ["a"])
+    assert seen == [ValueError]
+    check(purgatory, submitted=1, parked=1, watched=1)
+
+
+@pytest.mark.parametrize("operation", [None, "op", TimerTask(5), object()])
+async def test_only_operations_are_taken(purgatory: Purgatory[Op], operation: Any) -> None:
+    """Anything else is a TypeError that says what was expected."""
+    with pytest.raises(TypeError, match="operation is a DelayedOperation"):
+        purgatory.try_complete_else_watch(operation, ["a"])
+    check(purgatory, submitted=0)
+
+
+async def test_only_operations_can_be_waited_for(purgatory: Purgatory[Op]) -> None:
+    """``park`` says what it was given, before anything has changed."""
+    with pytest.raises(TypeError, match="operation is a DelayedOperation, not 'x'"):
+        await purgatory.park("x", ["a"])  # type: ignore[arg-type]
+    check(purgatory, submitted=0)
+
+
+async def test_a_predicate_is_callable(purgatory: Purgatory[Op]) -> None:
+    """Anything else is refused by name."""
+    with pytest.raises(TypeError, match="predicate is something to call"):
+        await purgatory.wait_until(True, keys=["a"], timeout=5)  # type: ignore[arg-type]
+
+
+# Parameters of a purgatory
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"name": 5}, TypeError, "name is a str"),
+        ({"name": "x", "timer": "timer"}, TypeError, "timer is a SystemTimer"),
+        ({"name": "x", "clock": "clock"}, TypeError, "clock is a purgatory.clock.Clock"),
+        ({"name": "x", "tick_ms": 0}, ValueError, "tick_ms is at least 1"),
+        ({"name": "x", "wheel_size": 1}, ValueError, "wheel_size is at least 2"),
+        ({"name": "x", "observers": "observer"}, TypeError, "observers is a sequence"),
+        ({"name": "x", "observers": 5}, TypeError, "observers is a sequence"),
+        ({"name": "x", "observers": [object()]}, TypeError, "is no observer"),
+    ],
+)
+def test_bad_parameters_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    """Each parameter of a purgatory says what was meant."""
+    with pytest.raises(error, match=message):
+        Purgatory(**arguments)
+
+
+async def test_a_shared_timer_has_its_own_settings(clock: VirtualClock) -> None:
+    """A timer and settings for one contradict each other."""
+    timer = SystemTimer(clock=clock)
+    settings: tuple[dict[str, Any], ...] = ({"clock": clock}, {"tick_ms": 2}, {"wheel_size": 10})
+    for setting in settings:
+        with pytest.raises(ValueError, match="either a timer or clock, tick_ms and wheel_size"):
+            Purgatory("x", timer=timer, **setting)
