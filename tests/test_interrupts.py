@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from purgatory import DelayedOperation, Outcome, Purgatory
+from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory
 from purgatory.testing import VirtualClock
+from tests.helpers import Op, Recorder, check
 
 
 class Ask(DelayedOperation[str]):
@@ -108,3 +109,20 @@ async def test_an_unhashable_key_asks_for_no_turn() -> None:
         with pytest.raises(TypeError, match="unhashable"):
             purgatory.check_soon(key)  # type: ignore[arg-type]
         assert not purgatory._soon_scheduled
+
+
+async def test_an_interrupt_by_an_observer_passes_through_when_all_else_is_told(clock: VirtualClock) -> None:
+    """What an observer has done before it is interrupted is told at once, and nothing is kept for later."""
+
+    class Interrupted(Observer):
+        def parked(self, event: Event) -> None:
+            event.operation.cancel()
+            raise KeyboardInterrupt
+
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[Interrupted(), recorder]) as purgatory:
+        with pytest.raises(KeyboardInterrupt):
+            purgatory.try_complete_else_watch(Op(timeout=1.0, name="a"), ["a"])
+        assert recorder.events == [("cancelled", "a")]
+        purgatory._check()
+        check(purgatory, parked=0, cancelled=1)
