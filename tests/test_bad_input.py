@@ -1,5 +1,6 @@
 """Bad input is refused with an error that says what was meant, and changes nothing."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -172,3 +173,67 @@ async def test_a_shared_timer_has_its_own_settings(clock: VirtualClock) -> None:
     for setting in settings:
         with pytest.raises(ValueError, match="either a timer or clock, tick_ms and wheel_size"):
             Purgatory("x", timer=timer, **setting)
+
+
+# Timeouts and values
+
+
+@pytest.mark.parametrize("timeout", [-1.0, -0.001, math.nan, math.inf, -math.inf, 1e16])
+def test_a_timeout_that_cannot_be_meant_is_refused(timeout: float) -> None:
+    """A timeout is finite and not negative."""
+    with pytest.raises(ValueError, match="timeout is a finite number of seconds"):
+        Op(timeout)
+
+
+@pytest.mark.parametrize("timeout", ["1", True, [], 1j])
+def test_a_timeout_is_a_number(timeout: Any) -> None:
+    """A timeout is a number of seconds."""
+    with pytest.raises(TypeError, match="timeout is a number of seconds"):
+        Op(timeout)
+
+
+def test_the_longest_timeout_there_is() -> None:
+    """31 million years are a timeout, and the next number is none."""
+    assert Op(1e15).delay_ms == 10**18
+    with pytest.raises(ValueError, match="timeout is a finite number of seconds, at least 0 and at most 1e15"):
+        Op(math.nextafter(1e15, math.inf))
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan, math.inf])
+async def test_a_bad_extension_changes_nothing(clock: VirtualClock, timeout: float) -> None:
+    """A timeout that cannot be meant is refused, and the old deadline stands."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(1)
+        purgatory.try_complete_else_watch(op, ["key"])
+        with pytest.raises(ValueError, match="timeout"):
+            op.extend(timeout)
+        check(purgatory, parked=1, num_delayed=1)
+        await clock.advance(1)
+        assert op.outcome is Outcome.EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [("5", TypeError), ([], TypeError), (True, TypeError), (float("nan"), ValueError)]
+)
+async def test_a_value_that_cannot_be_meant_is_refused_at_once(
+    clock: VirtualClock, value: Any, error: type[Exception]
+) -> None:
+    """A bad value is the error of the call that gave it, also from inside a callback, where the check is queued."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        ranked = Op(5)
+        purgatory.try_complete_else_watch(ranked, {"a": 3})
+        with pytest.raises(error, match="value"):
+            purgatory.check_and_complete("a", value)
+        with pytest.raises(error, match="value"):
+            purgatory.check_and_complete("nobody", value)
+        assert ranked.calls == ["try"]
+
+        def ask(_: Op) -> None:
+            with pytest.raises(error, match="value"):
+                purgatory.check_and_complete("a", value)
+            purgatory.check_and_complete("a", 3)
+
+        op = Op(5, on_complete=ask)
+        purgatory.try_complete_else_watch(op, ["b"])
+        op.ready = ranked.ready = True
+        assert purgatory.check_and_complete("b") == 2

@@ -147,9 +147,10 @@ async def test_a_key_whose_comparison_raised_once_is_checked_when_it_is_named_ag
 
 async def test_bad_keys_are_refused(purgatory: Purgatory[Op]) -> None:
     """An unhashable key is told at once, and nothing is scheduled."""
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="unhashable"):
         purgatory.check_soon([])  # type: ignore[arg-type]
     assert not purgatory._soon
+    assert not purgatory._soon_scheduled
 
 
 def test_it_needs_a_running_loop() -> None:
