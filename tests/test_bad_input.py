@@ -237,3 +237,12 @@ async def test_a_value_that_cannot_be_meant_is_refused_at_once(
         purgatory.try_complete_else_watch(op, ["b"])
         op.ready = ranked.ready = True
         assert purgatory.check_and_complete("b") == 2
+
+
+@pytest.mark.parametrize("grace", [-1, float("nan"), float("inf")])
+async def test_a_bad_grace_changes_nothing(clock: VirtualClock, grace: float) -> None:
+    """A grace that cannot be meant is refused, and the purgatory is still open."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        with pytest.raises(ValueError, match=r"^grace is a finite number"):
+            await purgatory.aclose(grace=grace)
+        assert not purgatory.closed

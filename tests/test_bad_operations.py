@@ -203,3 +203,21 @@ def test_without_a_purgatory_what_on_expiration_raises_reaches_the_caller(error:
         op.run()
     assert op.outcome is Outcome.EXPIRED
     assert op.result() == "x"
+
+
+def test_where_no_loop_runs_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody waits for the operation and there is no loop to tell: the log has its error."""
+    purgatory = Purgatory[Op]("test", clock=VirtualClock())
+
+    def fail(_: Op) -> None:
+        raise Boom("unseen")
+
+    op = Op()
+    purgatory.try_complete_else_watch(op, ["a"])
+    op._on_try = fail
+    assert purgatory.check_and_complete("a") == 0
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("purgatory", "ERROR")
+    assert record.getMessage() == f"an operation of purgatory 'test' raised: {{'operation': {op!r}}}"
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], Boom)

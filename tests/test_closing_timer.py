@@ -1,12 +1,45 @@
 """Closing a timer: what is on it ends then, and nothing new is taken."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from purgatory import Outcome, Purgatory, SystemTimer
+from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer, TimerTask
 from purgatory.testing import VirtualClock
-from tests.helpers import Boom, Op
+from tests.helpers import Boom, Op, check, park_in_tasks
+
+
+async def test_the_timer_is_closed_first(clock: VirtualClock) -> None:
+    """Operations with a deadline are answered then; those without wait on; nothing new is taken."""
+    async with SystemTimer(clock=clock) as timer:
+        purgatory = Purgatory[Op]("test", timer=timer)
+        due, forever = Op(5, name="due"), Op(None, name="forever")
+        tasks = await park_in_tasks(purgatory, clock, due, forever)
+    assert await tasks[0] == "due"
+    assert (due.outcome, forever.outcome) == (Outcome.EXPIRED, Outcome.PENDING)
+    with pytest.raises(PurgatoryClosed, match="timer of purgatory 'test' is closed"):
+        purgatory.try_complete_else_watch(Op(5), ["a"])
+    check(purgatory, parked=1, expired=1)
+    forever.ready = True
+    assert purgatory.check_and_complete("a") == 1
+    closing = asyncio.create_task(purgatory.aclose(grace=5))
+    await clock.advance(5)
+    await closing
+    assert await tasks[1] == "forever"
+
+
+async def test_plain_tasks_of_a_closing_timer_do_not_run(clock: VirtualClock) -> None:
+    """A callback that was put off is dropped, a future of fail_after fails."""
+    log: list[int] = []
+    async with SystemTimer(clock=clock) as timer:
+        task = timer.call_later(5, log.append, 1)
+        future = timer.fail_after(5)
+    assert not task.scheduled
+    with pytest.raises(PurgatoryClosed, match=r"^the timer was closed$"):
+        await future
+    await clock.advance(10)
+    assert log == []
 
 
 async def test_a_callback_that_raises_as_its_timer_closes(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
@@ -25,3 +58,47 @@ async def test_a_callback_that_raises_as_its_timer_closes(clock: VirtualClock, r
     await timer.aclose()
     assert (bad.outcome, good.outcome) == (Outcome.FAILED, Outcome.EXPIRED)
     assert [type(context["exception"]) for context in reported] == [Boom]
+
+
+async def test_a_second_closer_of_a_timer_waits_for_the_first(clock: VirtualClock) -> None:
+    """When any call of aclose returns, everyone is answered."""
+    timer = SystemTimer(clock=clock)
+    timer.start()
+    futures = [timer.fail_after(100) for _ in range(3000)]
+    first = asyncio.create_task(timer.aclose())
+    await asyncio.sleep(0)
+    await timer.aclose()
+    assert all(isinstance(future.exception(), PurgatoryClosed) for future in futures)
+    assert not timer.running
+    await first
+
+
+# Nothing new
+
+
+async def test_a_closed_timer_takes_nothing(clock: VirtualClock) -> None:
+    """Adding, calling later, failing after and starting are refused; closing again is not."""
+    timer = SystemTimer(clock=clock)
+    await timer.aclose()
+    with pytest.raises(PurgatoryClosed):
+        timer.call_later(1, lambda: None)
+    with pytest.raises(PurgatoryClosed):
+        timer.fail_after(1)
+    with pytest.raises(PurgatoryClosed):
+        timer.start()
+    with pytest.raises(PurgatoryClosed):
+        async with timer:
+            pass
+    await timer.aclose()
+    assert timer.size == 0
+
+
+async def test_a_closed_timer_says_so(clock: VirtualClock) -> None:
+    """Whichever way a task is handed to it, and whatever is wrong with a delay is told by its name."""
+    timer = SystemTimer(clock=clock)
+    with pytest.raises(ValueError, match="delay is a finite number of seconds"):
+        timer.call_later(-1, print)
+    await timer.aclose()
+    for hand_over in (lambda: timer.add(TimerTask(5)), lambda: timer.call_later(5, print), timer.start):
+        with pytest.raises(PurgatoryClosed, match="the timer is closed"):
+            hand_over()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import Purgatory, PurgatoryClosed
+from purgatory import Purgatory, PurgatoryClosed, SystemTimer, TimerTask
 from purgatory.dump import Dump
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op
@@ -192,3 +192,13 @@ async def test_the_text_of_a_purgatory_tells_its_state(clock: VirtualClock) -> N
         purgatory.try_complete_else_watch(Op(5), ["a"])
     assert purgatory.closed
     assert purgatory.name == "fetch"
+
+
+async def test_the_text_of_a_timer_tells_its_state(clock: VirtualClock) -> None:
+    """repr says whether it runs, its ticks, and what is on it."""
+    timer = SystemTimer(clock=clock, tick_ms=20, wheel_size=10)
+    assert repr(timer) == "<SystemTimer idle tick_ms=20 wheel_size=10 size=0 next_expiration_ms=None>"
+    async with timer:
+        timer.add(TimerTask(50))
+        assert repr(timer) == "<SystemTimer running tick_ms=20 wheel_size=10 size=1 next_expiration_ms=1000060>"
+    assert repr(timer).startswith("<SystemTimer closed")

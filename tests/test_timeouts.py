@@ -819,3 +819,11 @@ async def test_a_block_on_a_closed_timer_says_why(clock: VirtualClock) -> None:
     with pytest.raises(PurgatoryClosed, match="the timer is closed"):
         async with timer.timeout(1):
             pass
+
+
+async def test_a_block_without_a_deadline_at_all(clock: VirtualClock) -> None:
+    """``timeout_at(None)`` is a block that may take as long as it likes."""
+    async with SystemTimer(clock=clock) as timer, timer.timeout_at(None) as timeout:
+        assert timeout.when() is None
+        await asyncio.sleep(0)
+    assert not timeout.expired()

@@ -1,0 +1,94 @@
+"""A grace: what ends within it ends by itself, and the rest when it is over."""
+
+import asyncio
+
+import pytest
+
+from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer
+from purgatory.testing import VirtualClock
+from tests.helpers import Op, check, park_in_tasks
+
+
+async def test_what_ends_meanwhile_ends_by_itself(clock: VirtualClock) -> None:
+    """Within the grace operations complete and expire as ever; the rest is expired when it is over."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(2, name="due"), Op(None, name="done"), Op(100, name="rest")]
+    tasks = await park_in_tasks(purgatory, clock, *ops)
+    closing = asyncio.create_task(purgatory.aclose(grace=5))
+    await clock.settle()
+    with pytest.raises(PurgatoryClosed):
+        purgatory.try_complete_else_watch(Op(1), ["a"])
+    ops[1].ready = True
+    await clock.advance(1)
+    assert purgatory.check_and_complete("a") == 1
+    assert ops[2].extend(200)
+    await clock.advance(1)
+    assert [op.outcome for op in ops] == [Outcome.EXPIRED, Outcome.COMPLETED, Outcome.PENDING]
+    await clock.advance(2.999)
+    assert not closing.done()
+    await clock.advance(0.001)
+    await closing
+    assert await asyncio.gather(*tasks) == ["due", "done", "rest"]
+    check(purgatory, parked=0, completed=1, expired=2)
+
+
+async def test_it_ends_as_soon_as_nobody_waits(clock: VirtualClock) -> None:
+    """The grace is not waited for when the last operation has left."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(None, name="x")
+    await park_in_tasks(purgatory, clock, op)
+    closing = asyncio.create_task(purgatory.aclose(grace=1000))
+    await clock.settle()
+    assert not closing.done()
+    op.force_complete()
+    await closing
+    assert clock.time() == 1000.0
+    assert clock.next_alarm_ms is None
+
+
+async def test_an_empty_room_closes_at_once(clock: VirtualClock) -> None:
+    """Without anybody waiting there is no grace."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    await purgatory.aclose(grace=1000)
+    assert clock.time() == 1000.0
+
+
+async def test_deadlines_hold_though_nobody_has_entered_it(clock: VirtualClock) -> None:
+    """The reaper is started if need be, so that deadlines within the grace are kept."""
+    timer_ran = []
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(2, on_complete=lambda _: timer_ran.append(clock.time()))
+    purgatory.try_complete_else_watch(op, ["a"])
+    closing = asyncio.create_task(purgatory.aclose(grace=10))
+    await clock.advance(5)
+    await closing
+    assert timer_ran == [1002.0]
+
+
+async def test_a_grace_on_a_closed_timer_ends(clock: VirtualClock) -> None:
+    """The grace is kept by the clock, not by the timer."""
+    async with SystemTimer(clock=clock) as timer:
+        purgatory = Purgatory[Op]("test", timer=timer)
+        purgatory.try_complete_else_watch(Op(None), ["a"])
+    closing = asyncio.create_task(purgatory.aclose(grace=5))
+    await clock.advance(4.999)
+    assert not closing.done()
+    await clock.advance(0.001)
+    await closing
+    check(purgatory, parked=0, expired=1)
+
+
+def test_grace_for_who_was_parked_before_the_loop_ran(clock: VirtualClock) -> None:
+    """Parked where no loop runs, an operation still has its deadline if the first thing the loop does is to close."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(2, name="x")
+    purgatory.try_complete_else_watch(op, ["a"])
+
+    async def main() -> None:
+        closing = asyncio.create_task(purgatory.aclose(grace=10))
+        await clock.advance(2)
+        assert op.outcome is Outcome.EXPIRED
+        assert closing.done()
+
+    asyncio.run(main())
+    assert purgatory.statistics().lateness.count == 1
