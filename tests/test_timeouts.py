@@ -1,45 +1,17 @@
-"""``timer.timeout``: what holds of asyncio.timeout holds of it, on the wheel and in virtual time."""
-
-# ruff: noqa: PT012, SIM105, SIM117 - the shapes of the blocks are what is tested here
+"""``timer.timeout``, asyncio.timeout on the wheel: a block is cut off at its deadline and leaves nothing behind."""
 
 import asyncio
 import gc
 import re
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from purgatory import PurgatoryClosed, SystemTimer
-from purgatory.clock import Alarm
+from purgatory import SystemTimer
 from purgatory.testing import VirtualClock
 from purgatory.timeouts import Timeout
-
-
-@pytest.fixture
-async def timer(clock: VirtualClock) -> AsyncIterator[SystemTimer]:
-    """A running timer in virtual time, which must be empty in the end."""
-    async with SystemTimer(clock=clock) as timer:
-        yield timer
-        timer._check()
-        assert timer.size == 0
-
-
-async def during(clock: VirtualClock, seconds: float, work: Awaitable[Any]) -> Any:
-    """Do the work in a task while ``seconds`` pass."""
-    task = asyncio.ensure_future(work)
-    await clock.advance(seconds)
-    assert task.done(), f"{task!r} goes on after {seconds} s"
-    return await task
-
-
-async def ends_in_time_out(timeout: Timeout, clock: VirtualClock, seconds: float = 50.0) -> TimeoutError:
-    with pytest.raises(TimeoutError) as raised:
-        async with timeout:
-            await clock.sleep(seconds)
-    return raised.value
-
+from tests.helpers import during, ends_in_time_out
 
 # In time, too late, never
 
@@ -88,6 +60,14 @@ async def test_without_a_deadline_nothing_happens(clock: VirtualClock, timer: Sy
     assert timeout.when() == (None if delay is None else float("inf"))
 
 
+async def test_a_block_without_a_deadline_at_all(clock: VirtualClock) -> None:
+    """``timeout_at(None)`` is a block that may take as long as it likes."""
+    async with SystemTimer(clock=clock) as timer, timer.timeout_at(None) as timeout:
+        assert timeout.when() is None
+        await asyncio.sleep(0)
+    assert not timeout.expired()
+
+
 @pytest.mark.parametrize("delay", [0, 0.0, -11, -11.5, -1e9])
 async def test_a_deadline_that_has_come_strikes_at_the_first_await(timer: SystemTimer, delay: float) -> None:
     """Even ``sleep(0)`` is cut off by a deadline of now or of the past."""
@@ -105,585 +85,6 @@ async def test_a_block_without_an_await_is_not_cut_off(timer: SystemTimer) -> No
         pass
     await asyncio.sleep(0)
     assert not timeout.expired()
-
-
-async def test_fractions_of_a_millisecond_are_rounded_up(timer: SystemTimer, clock: VirtualClock) -> None:
-    """A deadline between two milliseconds is not struck at the first."""
-    task = asyncio.ensure_future(ends_in_time_out(timer.timeout(0.0101), clock))
-    await clock.advance(0.0104)
-    assert not task.done()
-    await clock.advance(0.0006)
-    assert task.done()
-
-
-async def test_a_coarse_tick_makes_it_late_and_never_early(clock: VirtualClock) -> None:
-    """With ticks of 100 ms a deadline of 30 ms strikes at the end of its tick."""
-    async with SystemTimer(tick_ms=100, clock=clock) as timer:
-        task = asyncio.ensure_future(ends_in_time_out(timer.timeout(0.03), clock))
-        await clock.advance(0.099)
-        assert not task.done()
-        await clock.advance(0.001)
-        assert task.done()
-
-
-# Exceptions
-
-
-async def test_the_cancellation_is_seen_inside_and_the_timeout_outside(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Within the block it is a CancelledError, and that is the cause of the TimeoutError."""
-    seen = []
-
-    async def work() -> None:
-        async with timer.timeout(0.01):
-            try:
-                await clock.sleep(10)
-            except asyncio.CancelledError as error:
-                seen.append(error)
-                raise
-
-    with pytest.raises(TimeoutError) as raised:
-        await during(clock, 0.01, work())
-    assert raised.value.__cause__ is raised.value.__context__ is seen[0]
-
-
-async def test_another_exception_passes(timer: SystemTimer) -> None:
-    """What the block raises in time is none of the timeout's business."""
-    with pytest.raises(KeyError):
-        async with timer.timeout(0.01) as timeout:
-            raise KeyError
-    assert not timeout.expired()
-    assert repr(timeout) == "<Timeout [finished]>"
-
-
-async def test_what_was_being_handled_stays_in_the_chain(clock: VirtualClock, timer: SystemTimer) -> None:
-    """TimeoutError <- CancelledError <- the error during whose handling the deadline passed."""
-
-    async def work() -> None:
-        async with timer.timeout(0.01):
-            try:
-                raise ZeroDivisionError
-            finally:
-                await clock.sleep(1)
-
-    with pytest.raises(TimeoutError) as raised:
-        await during(clock, 0.01, work())
-    cancelled = raised.value.__cause__
-    assert isinstance(cancelled, asyncio.CancelledError)
-    assert cancelled.__cause__ is None
-    assert isinstance(cancelled.__context__, ZeroDivisionError)
-
-
-async def test_an_error_in_answer_to_the_deadline_tells_of_it(clock: VirtualClock, timer: SystemTimer) -> None:
-    """A clean-up that fails goes out as itself; in its chain stands the TimeoutError, caused by the CancelledError."""
-
-    async def work() -> None:
-        async with timer.timeout(0.01):
-            try:
-                await clock.sleep(1)
-            finally:
-                raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError) as raised:
-        await during(clock, 0.01, work())
-    assert raised.value.__cause__ is None
-    timeout = raised.value.__context__
-    assert isinstance(timeout, TimeoutError)
-    assert isinstance(timeout.__cause__, asyncio.CancelledError)
-    assert timeout.__context__ is timeout.__cause__
-
-
-async def test_the_chain_is_searched_for_the_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Also where another error lies between the one that goes out and the CancelledError."""
-
-    async def work() -> None:
-        async with timer.timeout(0.01):
-            try:
-                try:
-                    raise ValueError
-                finally:
-                    await clock.sleep(1)
-            finally:
-                try:
-                    raise KeyError
-                finally:
-                    raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError) as raised:
-        await during(clock, 0.01, work())
-    between = raised.value.__context__
-    assert isinstance(between, KeyError)
-    timeout = between.__context__
-    assert isinstance(timeout, TimeoutError)
-    cancelled = timeout.__cause__
-    assert isinstance(cancelled, asyncio.CancelledError)
-    assert isinstance(cancelled.__context__, ValueError)
-    assert timeout.__context__ is cancelled
-
-
-async def test_a_task_group_in_the_block_tells_of_the_deadline_twice(clock: VirtualClock, timer: SystemTimer) -> None:
-    """The group and each error in it were raised in view of the deadline, and say so."""
-
-    async def child() -> None:
-        try:
-            await clock.sleep(2)
-        finally:
-            raise ZeroDivisionError
-
-    async def work() -> None:
-        async with timer.timeout(0.01), asyncio.TaskGroup() as group:
-            group.create_task(child())
-            try:
-                raise ValueError
-            finally:
-                await clock.sleep(1)
-
-    with pytest.raises(ExceptionGroup) as raised:
-        await during(clock, 0.01, work())
-    group = raised.value
-    assert isinstance(group.__context__, TimeoutError)
-    assert isinstance(group.__context__.__cause__, asyncio.CancelledError)
-    assert isinstance(group.__context__.__cause__.__context__, ValueError)
-    (error,) = group.exceptions
-    assert isinstance(error, ZeroDivisionError)
-    assert isinstance(error.__context__, TimeoutError)
-    assert isinstance(error.__context__.__cause__, asyncio.CancelledError)
-    assert error.__context__.__cause__ is not group.__context__.__cause__
-
-
-async def test_a_block_may_swallow_the_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Then there is no TimeoutError, the deadline counts as expired, and the task is not marked as cancelled."""
-
-    async def work() -> tuple[bool, int]:
-        async with timer.timeout(0.01) as timeout:
-            try:
-                await clock.sleep(1)
-            except asyncio.CancelledError:
-                pass
-        task = asyncio.current_task()
-        assert task is not None
-        return timeout.expired(), task.cancelling()
-
-    assert await during(clock, 0.01, work()) == (True, 0)
-
-
-# Cancellation from outside
-
-
-async def test_a_cancellation_from_outside_stays_one(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Before the deadline, a CancelledError is somebody else's."""
-    timeouts = []
-
-    async def work() -> None:
-        async with timer.timeout(10) as timeout:
-            timeouts.append(timeout)
-            await clock.sleep(20)
-
-    task = asyncio.ensure_future(work())
-    await clock.advance(5)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not timeouts[0].expired()
-
-
-@pytest.mark.parametrize("first", ["deadline", "outside"])
-async def test_cancelled_from_outside_in_the_same_turn_as_the_deadline(
-    clock: VirtualClock, timer: SystemTimer, first: str
-) -> None:
-    """The task wanted to end anyway: CancelledError wins over TimeoutError, whichever came first."""
-    entered = asyncio.Event()
-
-    async def work() -> None:
-        async with timer.timeout(1):
-            entered.set()
-            await clock.sleep(20)
-
-    task = asyncio.ensure_future(work())
-    await entered.wait()
-    if first == "outside":
-        task.cancel()
-    timer.expire_due(clock.now_ms() + 1000)
-    if first == "deadline":
-        task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def test_the_task_goes_on_after_a_timeout(clock: VirtualClock, timer: SystemTimer) -> None:
-    """It is not cancelled, and no request to cancel it is left on the books."""
-
-    async def work() -> int:
-        await ends_in_time_out(timer.timeout(0.001), clock)
-        task = asyncio.current_task()
-        assert task is not None
-        await clock.sleep(1)
-        return task.cancelling()
-
-    assert await during(clock, 2, work()) == 0
-
-
-@pytest.mark.parametrize("delay", [0.0, 0.01])
-async def test_a_timeout_in_a_task_that_has_swallowed_a_cancellation(
-    clock: VirtualClock, timer: SystemTimer, delay: float
-) -> None:
-    """Earlier requests to cancel do not count: the deadline raises TimeoutError all the same."""
-
-    async def work() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        try:
-            await clock.sleep(1)
-        except asyncio.CancelledError:
-            pass
-        await ends_in_time_out(timer.timeout(delay), clock)
-
-    await during(clock, 0.01, work())
-
-
-async def test_cancelled_in_the_block_after_an_earlier_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
-    """A new request to cancel, in the block, comes out as CancelledError."""
-
-    async def work() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        try:
-            await clock.sleep(1)
-        except asyncio.CancelledError:
-            pass
-        async with timer.timeout(1.0):
-            task.cancel()
-            await clock.sleep(2)
-
-    with pytest.raises(asyncio.CancelledError):
-        await during(clock, 0, work())
-
-
-# Nested
-
-
-async def test_of_equal_deadlines_the_outermost_raises(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Both have expired; between the two blocks it is still a cancellation."""
-    seen = []
-
-    async def work() -> tuple[bool, bool]:
-        deadline = timer.time() + 0.01
-        with pytest.raises(TimeoutError):
-            async with timer.timeout_at(deadline) as outer:
-                try:
-                    async with timer.timeout_at(deadline) as inner:
-                        await clock.sleep(10)
-                except asyncio.CancelledError as error:
-                    seen.append(error)
-                    raise
-        return outer.expired(), inner.expired()
-
-    assert await during(clock, 0.01, work()) == (True, True)
-    assert len(seen) == 1
-
-
-async def test_the_inner_deadline_is_its_own(clock: VirtualClock, timer: SystemTimer) -> None:
-    """The inner block times out, the outer one goes on, until it times out as well."""
-
-    async def work() -> float:
-        with pytest.raises(TimeoutError):
-            async with timer.timeout(0.1):
-                await ends_in_time_out(timer.timeout(0.01), clock)
-                inner = clock.time()
-                await clock.sleep(10)
-        return inner
-
-    start = clock.time()
-    assert await during(clock, 0.1, work()) == pytest.approx(start + 0.01)
-    assert clock.time() == pytest.approx(start + 0.1)
-
-
-async def test_the_outer_deadline_comes_first(clock: VirtualClock, timer: SystemTimer) -> None:
-    """The inner block is cancelled like anything else in the outer one, and has not expired."""
-
-    async def work() -> Timeout:
-        with pytest.raises(TimeoutError):
-            async with timer.timeout(0.01):
-                async with timer.timeout(1) as inner:
-                    await clock.sleep(10)
-        return inner
-
-    inner = await during(clock, 0.01, work())
-    assert not inner.expired()
-
-
-async def test_a_timeout_in_the_clean_up_of_another(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Each TimeoutError has the CancelledError of its own deadline as its cause."""
-    inner: list[TimeoutError] = []
-
-    async def work() -> None:
-        async with timer.timeout(0.01):
-            try:
-                await clock.sleep(1)
-            finally:
-                inner.append(await ends_in_time_out(timer.timeout(0.01), clock))
-
-    with pytest.raises(TimeoutError) as raised:
-        await during(clock, 0.02, work())
-    first = raised.value.__cause__
-    assert isinstance(first, asyncio.CancelledError)
-    assert raised.value.__context__ is first
-    assert first.__context__ is None
-    second = inner[0].__cause__
-    assert isinstance(second, asyncio.CancelledError)
-    assert second is not first
-    assert inner[0].__context__ is second
-
-
-async def test_it_nests_with_the_timeout_of_asyncio(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Both keep their books with ``uncancel``, so each raises its own TimeoutError."""
-
-    async def work() -> None:
-        async with asyncio.timeout(None) as outer:
-            await ends_in_time_out(timer.timeout(0.01), clock)
-        assert not outer.expired()
-        with pytest.raises(TimeoutError):
-            async with timer.timeout(10) as around:
-                async with asyncio.timeout(0):
-                    await clock.sleep(1)
-        assert not around.expired()
-
-    await during(clock, 0.01, work())
-
-
-# Moving the deadline
-
-
-async def test_a_deadline_can_be_moved_either_way_and_taken_away(clock: VirtualClock, timer: SystemTimer) -> None:
-    """``reschedule`` to a later, an earlier, no, and again a deadline: the last one holds."""
-    start = timer.time()
-
-    async def work() -> float:
-        with pytest.raises(TimeoutError):
-            async with timer.timeout(10) as timeout:
-                for when in (start + 30, start + 2, None, start + 20, start + 20.5):
-                    timeout.reschedule(when)
-                    assert timeout.when() == when
-                    assert timer.size == (when is not None)
-                await clock.sleep(50)
-        return clock.time()
-
-    assert await during(clock, 50, work()) == start + 20.5
-
-
-async def test_heartbeats_keep_a_block_alive(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Moved on before it passes, again and again, the deadline strikes only when that ends."""
-
-    async def work() -> None:
-        async with timer.timeout(1) as timeout:
-            for _ in range(100):
-                await clock.sleep(0.9)
-                timeout.reschedule(timer.time() + 1)
-            await clock.sleep(1.1)
-
-    start = clock.time()
-    task = asyncio.ensure_future(work())
-    await clock.advance_to(start + 90.999)
-    assert not task.done()
-    await clock.advance(0.001)
-    with pytest.raises(TimeoutError):
-        await task
-
-
-async def test_moved_with_coarse_ticks(clock: VirtualClock) -> None:
-    """A deadline that is moved within its tick strikes at the end of the tick, and once."""
-    async with SystemTimer(tick_ms=100, clock=clock) as timer:
-        start = timer.time()
-
-        async def work() -> float:
-            with pytest.raises(TimeoutError):
-                async with timer.timeout(0.31) as timeout:
-                    timeout.reschedule(start + 0.32)
-                    timeout.reschedule(start + 0.39)
-                    timeout.reschedule(start + 0.301)
-                    await clock.sleep(5)
-            return clock.time()
-
-        assert await during(clock, 5, work()) == pytest.approx(start + 0.4)
-
-
-@pytest.mark.parametrize("ago", [0.0, 0.5, 1e6])
-async def test_moved_to_now_or_the_past_it_strikes_at_the_next_await(
-    clock: VirtualClock, timer: SystemTimer, ago: float
-) -> None:
-    """As a deadline that has come when the block is entered."""
-    with pytest.raises(TimeoutError):
-        async with timer.timeout(10) as timeout:
-            timeout.reschedule(clock.time() - ago)
-            await asyncio.sleep(0)
-    assert timeout.expired()
-
-
-async def test_moved_on_at_the_last_moment(timer: SystemTimer, clock: VirtualClock) -> None:
-    """A deadline that has come, but not struck yet, may still be moved."""
-    async with timer.timeout(0) as timeout:
-        timeout.reschedule(clock.time() + 1)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    assert not timeout.expired()
-
-
-@pytest.mark.parametrize(
-    ("bad", "error"), [("1", TypeError), (True, TypeError), (float("nan"), ValueError), (-float("inf"), ValueError)]
-)
-async def test_what_is_no_time_is_refused(timer: SystemTimer, bad: Any, error: type[Exception]) -> None:
-    """Anything but a number of seconds is told apart."""
-    with pytest.raises(error, match=r"^delay is a number of seconds"):
-        timer.timeout(bad)
-    with pytest.raises(error, match=r"^when is a number of seconds"):
-        timer.timeout_at(bad)
-
-
-@pytest.mark.parametrize("bad", ["1", float("nan"), -float("inf")])
-async def test_moved_to_what_is_no_time_it_stays(timer: SystemTimer, bad: Any) -> None:
-    """A deadline that cannot be meant is refused, and the block keeps the one it had."""
-    async with timer.timeout(10) as timeout:
-        when = timeout.when()
-        with pytest.raises((TypeError, ValueError), match=r"when is a number of seconds|float or None .* expected"):
-            timeout.reschedule(bad)
-        assert timeout.when() == when
-        assert timer.size == 1
-
-
-# States
-
-
-async def test_it_serves_one_block(timer: SystemTimer) -> None:
-    """It cannot be entered within its own block, nor after it."""
-    async with timer.timeout(0.01) as timeout:
-        with pytest.raises(RuntimeError, match="has already been entered"):
-            await timeout.__aenter__()
-        assert timer.size == 1
-    with pytest.raises(RuntimeError, match="has already been entered"):
-        await timeout.__aenter__()
-
-
-async def test_the_deadline_of_a_block_that_does_not_run_cannot_be_moved(
-    clock: VirtualClock, timer: SystemTimer
-) -> None:
-    """Before it is entered, while it expires, and after it."""
-    timeout = timer.timeout(0.01)
-    with pytest.raises(RuntimeError, match="has not been entered"):
-        timeout.reschedule(clock.time() + 1)
-
-    async def work() -> None:
-        async with timeout:
-            with pytest.raises(asyncio.CancelledError):
-                await clock.sleep(1)
-            with pytest.raises(RuntimeError, match="is expiring"):
-                timeout.reschedule(clock.time() + 1)
-
-    await during(clock, 0.01, work())
-    with pytest.raises(RuntimeError, match="is expired"):
-        timeout.reschedule(clock.time() + 1)
-    async with timer.timeout(1) as finished:
-        pass
-    with pytest.raises(RuntimeError, match="is finished"):
-        finished.reschedule(clock.time() + 1)
-    assert timer.size == 0
-
-
-async def test_it_needs_a_task(timer: SystemTimer) -> None:
-    """Outside of a task there is nothing to cancel, and nothing has been entered."""
-    timeout = timer.timeout(1)
-    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def without_task() -> None:
-        try:
-            timeout.__aenter__().send(None)
-        except BaseException as error:
-            answered.set_result(error)
-
-    asyncio.get_running_loop().call_soon(without_task)
-    error = await answered
-    assert isinstance(error, RuntimeError)
-    assert "inside a task" in str(error)
-    with pytest.raises(RuntimeError, match="has not been entered"):
-        timeout.reschedule(1)
-
-
-async def test_repr_tells_the_state(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Created, active with its deadline, expired, finished."""
-    timeout = timer.timeout(0.01)
-    assert repr(timeout) == "<Timeout [created]>"
-    await during(clock, 0.01, ends_in_time_out(timeout, clock))
-    assert repr(timeout) == "<Timeout [expired]>"
-    async with timer.timeout(10) as active:
-        assert re.fullmatch(r"<Timeout \[active\] when=\d+\.\d+>", repr(active))
-        active.reschedule(None)
-        assert repr(active) == "<Timeout [active] when=None>"
-    assert repr(active) == "<Timeout [finished]>"
-
-
-# The timer's life
-
-
-async def test_entering_it_starts_the_timer(clock: VirtualClock) -> None:
-    """A deadline that nobody would ever look at would be a trap."""
-    timer = SystemTimer(clock=clock)
-    await during(clock, 1, ends_in_time_out(timer.timeout(1), clock))
-    assert timer.running
-    await timer.aclose()
-
-
-async def test_a_closed_timer_takes_no_new_block(clock: VirtualClock) -> None:
-    """It is told on entering, and the timeout has not been used."""
-    async with SystemTimer(clock=clock) as timer:
-        timeout = timer.timeout(1)
-    with pytest.raises(PurgatoryClosed):
-        await timeout.__aenter__()
-    assert repr(timeout) == "<Timeout [created]>"
-
-
-@pytest.mark.parametrize("moved", [False, True])
-async def test_a_deadline_outlives_its_timer(clock: VirtualClock, moved: bool) -> None:
-    """A block that runs while the timer closes keeps its deadline, and may still move it."""
-    timer = SystemTimer(clock=clock)
-    start = clock.time()
-    timeout = timer.timeout(5)
-    task = asyncio.ensure_future(ends_in_time_out(timeout, clock))
-    await clock.advance(1)
-    await timer.aclose()
-    if moved:
-        timeout.reschedule(start + 7)
-    await clock.advance_to(start + (6.999 if moved else 4.999))
-    assert not task.done()
-    await clock.advance(0.001)
-    assert task.done()
-
-
-async def test_a_block_that_ends_after_its_timer_leaves_no_alarm(clock: VirtualClock) -> None:
-    """What the clock was asked for when the timer closed is called off at the end of the block."""
-    timer = SystemTimer(clock=clock)
-    async with timer.timeout(5):
-        await timer.aclose()
-        assert clock.next_alarm_ms is not None
-    assert clock.next_alarm_ms is None
-
-
-async def test_a_block_that_has_ended_holds_no_task(no_gc: None, timer: SystemTimer) -> None:
-    """The timeout lets go of its task, so that reference counting frees whatever that holds."""
-
-    class Held:
-        pass
-
-    async def work() -> tuple[Timeout, "weakref.ref[Held]"]:
-        held = Held()
-        async with timer.timeout(5) as timeout:
-            await asyncio.sleep(0)
-        return timeout, weakref.ref(held)
-
-    timeout, held = await asyncio.ensure_future(work())
-    await asyncio.sleep(0)
-    assert held() is None
-    assert not timeout.expired()
-    assert not gc.isenabled()
 
 
 async def test_many_blocks_end_in_the_order_of_their_deadlines(clock: VirtualClock, timer: SystemTimer) -> None:
@@ -706,75 +107,34 @@ async def test_many_blocks_end_in_the_order_of_their_deadlines(clock: VirtualClo
     assert all(abs(at - start - ms / 1000) < 1e-6 for ms, at in answered)
 
 
-async def test_run_outside_of_its_block_does_nothing(timer: SystemTimer) -> None:
-    """Called by hand before the block or after it, there is no task to cancel."""
-    timeout = timer.timeout(5)
-    timeout.run()
-    async with timeout:
-        await asyncio.sleep(0)
-    timeout.run()
-    await asyncio.sleep(0)
-    assert repr(timeout) == "<Timeout [finished]>"
+async def test_the_longest_deadlines_there_are(timer: SystemTimer) -> None:
+    """31 million years ahead, and further, and without end."""
+    for timeout in (timer.timeout_at(1e15), timer.timeout(1e15), timer.timeout(float("inf"))):
+        async with timeout:
+            await asyncio.sleep(0)
+        assert not timeout.expired()
 
 
-class Hasty(VirtualClock):
-    """Rings at once, and again, until it has rung so often."""
-
-    hasty = 0
-
-    def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
-        if self.hasty:
-            self.hasty -= 1
-            when_ms = self.now_ms()
-        return super().call_at(when_ms, callback)
+# To the millisecond
 
 
-async def test_a_clock_that_rings_early_ends_no_block() -> None:
-    """After its timer has closed a block looks at the time whenever it is woken."""
-    clock = Hasty(1000.0)
-    timer = SystemTimer(clock=clock)
-    timeout = timer.timeout(5)
-    task = asyncio.ensure_future(ends_in_time_out(timeout, clock))
-    await clock.advance(1)
-    clock.hasty = 3
-    await timer.aclose()
-    await clock.advance(3.999)
-    assert clock.hasty == 0
+async def test_fractions_of_a_millisecond_are_rounded_up(timer: SystemTimer, clock: VirtualClock) -> None:
+    """A deadline between two milliseconds is not struck at the first."""
+    task = asyncio.ensure_future(ends_in_time_out(timer.timeout(0.0101), clock))
+    await clock.advance(0.0104)
     assert not task.done()
-    await clock.advance(0.001)
-    assert isinstance(await task, TimeoutError)
+    await clock.advance(0.0006)
+    assert task.done()
 
 
-async def test_errors_that_know_of_no_cancellation_are_left_as_they_are(
-    clock: VirtualClock, timer: SystemTimer
-) -> None:
-    """A group that answers the cancellation names the timeout; its members, raised elsewhere, name nothing."""
-    inner = ValueError("from elsewhere")
-
-    async def work() -> None:
-        async with timer.timeout(1):
-            try:
-                await clock.sleep(5)
-            except asyncio.CancelledError:
-                raise ExceptionGroup("several", [inner])  # noqa: B904 - what it is raised in view of is tested
-
-    with pytest.raises(ExceptionGroup) as raised:
-        await during(clock, 1, work())
-    assert isinstance(raised.value.__context__, TimeoutError)
-    assert inner.__context__ is None
-
-
-async def test_run_twice_is_one_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Should the deadline strike again while the cancellation is on its way, the block still ends in TimeoutError."""
-
-    async def work() -> None:
-        async with timer.timeout(5) as timeout:
-            timeout.run()
-            timeout.run()
-            await clock.sleep(50)
-
-    with pytest.raises(TimeoutError):
-        await during(clock, 1, work())
+async def test_a_coarse_tick_makes_it_late_and_never_early(clock: VirtualClock) -> None:
+    """With ticks of 100 ms a deadline of 30 ms strikes at the end of its tick."""
+    async with SystemTimer(tick_ms=100, clock=clock) as timer:
+        task = asyncio.ensure_future(ends_in_time_out(timer.timeout(0.03), clock))
+        await clock.advance(0.099)
+        assert not task.done()
+        await clock.advance(0.001)
+        assert task.done()
 
 
 @pytest.mark.parametrize(("when", "strikes"), [(0.5, 0.5), (1.0, 1.0), (0.0, 0.0), (-5.0, 0.0), (-1e15, 0.0)])
@@ -804,26 +164,100 @@ async def test_within_a_millisecond_it_is_not_early() -> None:
         assert task.done()
 
 
-async def test_the_longest_deadlines_there_are(timer: SystemTimer) -> None:
-    """31 million years ahead, and further, and without end."""
-    for timeout in (timer.timeout_at(1e15), timer.timeout(1e15), timer.timeout(float("inf"))):
-        async with timeout:
-            await asyncio.sleep(0)
-        assert not timeout.expired()
+# States
 
 
-async def test_a_block_on_a_closed_timer_says_why(clock: VirtualClock) -> None:
-    """The error names what is closed."""
-    timer = SystemTimer(clock=clock)
-    await timer.aclose()
-    with pytest.raises(PurgatoryClosed, match="the timer is closed"):
-        async with timer.timeout(1):
-            pass
+async def test_it_serves_one_block(timer: SystemTimer) -> None:
+    """It cannot be entered within its own block, nor after it."""
+    async with timer.timeout(0.01) as timeout:
+        with pytest.raises(RuntimeError, match="has already been entered"):
+            await timeout.__aenter__()
+        assert timer.size == 1
+    with pytest.raises(RuntimeError, match="has already been entered"):
+        await timeout.__aenter__()
 
 
-async def test_a_block_without_a_deadline_at_all(clock: VirtualClock) -> None:
-    """``timeout_at(None)`` is a block that may take as long as it likes."""
-    async with SystemTimer(clock=clock) as timer, timer.timeout_at(None) as timeout:
-        assert timeout.when() is None
+async def test_it_needs_a_task(timer: SystemTimer) -> None:
+    """Outside of a task there is nothing to cancel, and nothing has been entered."""
+    timeout = timer.timeout(1)
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def without_task() -> None:
+        try:
+            timeout.__aenter__().send(None)
+        except BaseException as error:
+            answered.set_result(error)
+
+    asyncio.get_running_loop().call_soon(without_task)
+    error = await answered
+    assert isinstance(error, RuntimeError)
+    assert "inside a task" in str(error)
+    with pytest.raises(RuntimeError, match="has not been entered"):
+        timeout.reschedule(1)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"), [("1", TypeError), (True, TypeError), (float("nan"), ValueError), (-float("inf"), ValueError)]
+)
+async def test_what_is_no_time_is_refused(timer: SystemTimer, bad: Any, error: type[Exception]) -> None:
+    """Anything but a number of seconds is told apart."""
+    with pytest.raises(error, match=r"^delay is a number of seconds"):
+        timer.timeout(bad)
+    with pytest.raises(error, match=r"^when is a number of seconds"):
+        timer.timeout_at(bad)
+
+
+async def test_run_outside_of_its_block_does_nothing(timer: SystemTimer) -> None:
+    """Called by hand before the block or after it, there is no task to cancel."""
+    timeout = timer.timeout(5)
+    timeout.run()
+    async with timeout:
         await asyncio.sleep(0)
+    timeout.run()
+    await asyncio.sleep(0)
+    assert repr(timeout) == "<Timeout [finished]>"
+
+
+async def test_run_twice_is_one_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
+    """Should the deadline strike again while the cancellation is on its way, the block still ends in TimeoutError."""
+
+    async def work() -> None:
+        async with timer.timeout(5) as timeout:
+            timeout.run()
+            timeout.run()
+            await clock.sleep(50)
+
+    with pytest.raises(TimeoutError):
+        await during(clock, 1, work())
+
+
+async def test_a_block_that_has_ended_holds_no_task(no_gc: None, timer: SystemTimer) -> None:
+    """The timeout lets go of its task, so that reference counting frees whatever that holds."""
+
+    class Held:
+        pass
+
+    async def work() -> tuple[Timeout, "weakref.ref[Held]"]:
+        held = Held()
+        async with timer.timeout(5) as timeout:
+            await asyncio.sleep(0)
+        return timeout, weakref.ref(held)
+
+    timeout, held = await asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    assert held() is None
     assert not timeout.expired()
+    assert not gc.isenabled()
+
+
+async def test_repr_tells_the_state(clock: VirtualClock, timer: SystemTimer) -> None:
+    """Created, active with its deadline, expired, finished."""
+    timeout = timer.timeout(0.01)
+    assert repr(timeout) == "<Timeout [created]>"
+    await during(clock, 0.01, ends_in_time_out(timeout, clock))
+    assert repr(timeout) == "<Timeout [expired]>"
+    async with timer.timeout(10) as active:
+        assert re.fullmatch(r"<Timeout \[active\] when=\d+\.\d+>", repr(active))
+        active.reschedule(None)
+        assert repr(active) == "<Timeout [active] when=None>"
+    assert repr(active) == "<Timeout [finished]>"
