@@ -19,6 +19,8 @@ __all__ = [
     "check",
     "during",
     "ends_in_time_out",
+    "futures",
+    "kinds",
     "park",
     "park_in_tasks",
     "park_named",
@@ -198,3 +200,13 @@ async def ends_in_time_out(timeout: Timeout, clock: VirtualClock, seconds: float
         async with timeout:
             await clock.sleep(seconds)
     return raised.value
+
+
+def futures(number: int) -> list["asyncio.Future[Any]"]:
+    """So many pending futures of the running loop."""
+    return [asyncio.get_running_loop().create_future() for _ in range(number)]
+
+
+def kinds(outcomes: list[Any]) -> list[Any]:
+    """Results as they are, exceptions by their class."""
+    return [type(outcome) if isinstance(outcome, BaseException) else outcome for outcome in outcomes]
