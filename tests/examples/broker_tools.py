@@ -6,15 +6,34 @@ from collections.abc import Iterable
 from typing import Any
 
 from kafka.protocol.admin import DeleteRecordsRequest
-from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.consumer import FetchRequest, JoinGroupRequest
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from examples.broker.broker import Broker
+from examples.broker.partition import Partition
+from examples.broker.settings import Settings
 from examples.broker.table import APIS, answer_frame
+from examples.group import GroupConfig
 
-__all__ = ["Asker", "frame", "make_batch", "settled", "values_in"]
+__all__ = [
+    "SETTINGS",
+    "Asker",
+    "fetch_request",
+    "frame",
+    "join_request",
+    "make_batch",
+    "partition_of",
+    "settled",
+    "values_in",
+]
 
+SETTINGS = Settings(
+    replication_delay=0.05,
+    segment_bytes=1000,
+    max_message_bytes=10_000,
+    group=GroupConfig(initial_rebalance_delay=0.0, min_session_timeout=0.1),
+)
 PINS = {key: api.pin for key, api in APIS.items()}
 
 
@@ -95,6 +114,13 @@ class Asker:
         return (await self.ask(request)).topics[0].partitions[0]
 
 
+def partition_of(asker: Asker, topic: str = "t", index: int = 0) -> Partition:
+    """The broker's own."""
+    partition = asker.broker.topics.partition(topic, index)
+    assert partition is not None
+    return partition
+
+
 def fetch_request(
     *wanted: tuple[str, int, int],
     min_bytes: int = 1,
@@ -132,6 +158,20 @@ def fetch_request(
         topics=topics,
         forgotten_topics_data=[],
         rack_id="",
+    )
+
+
+def join_request(group: str, member: str = "", session_ms: int = 10_000, instance: str | None = None) -> Any:
+    """A request to join the group, as a consumer."""
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=10_000,
+        member_id=member,
+        group_instance_id=instance,
+        protocol_type="consumer",
+        protocols=[protocol],
     )
 
 
