@@ -1,0 +1,65 @@
+"""A member of a group, whichever client it is made of, and what all clients have in common."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["HEARTBEAT_MS", "PATIENCE", "SESSION_MS", "Member", "fetch_waits"]
+
+PATIENCE = 15.0  # seconds; nothing waits so long unless it fails
+SESSION_MS = 1000
+HEARTBEAT_MS = 100
+
+
+class Member:
+    """A consumer in a group.  ``assigned``: its partitions now; ``revoked``: all that it ever lost to a rebalance."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self.changed = changed
+        self.assigned: frozenset[int] = frozenset()
+        self.revoked: list[int] = []
+        self.values: list[bytes] = []
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._main, daemon=True)
+
+    def start(self) -> "Member":
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Leave the group, as the client does when it is closed."""
+        self._stop.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), "the client does not close"
+        if self.error is not None:
+            raise self.error
+
+    def tell(self, assigned: Any) -> None:
+        with self.changed:
+            self.assigned = frozenset(assigned)
+            self.changed.notify_all()
+
+    def lost(self, partitions: Any) -> None:
+        self.revoked += list(partitions)
+
+    def got(self, value: bytes) -> None:
+        with self.changed:
+            self.values.append(value)
+            self.changed.notify_all()
+
+    def _main(self) -> None:
+        try:
+            self.poll_until(self._stop.is_set)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.tell(())
+
+    def poll_until(self, stopped: Callable[[], bool]) -> None:
+        raise NotImplementedError
+
+
+def fetch_waits(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a fetch, as two of the clients call them."""
+    return {f"fetch_{name}": value for name, value in options.items()}
