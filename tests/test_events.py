@@ -187,6 +187,7 @@ async def test_the_deadline_in_an_event_is_that_on_the_timer(clock: VirtualClock
         park_named(purgatory, "moved", timeout=0.005).extend(1)
         purgatory.cancel_for_key("key")
         park_named(purgatory, "at once", timeout=0.005, ready=True)
+        inner: Op
         outer = park_named(purgatory, "outer", on_complete=lambda _: inner.cancel())
         inner = park_named(purgatory, "inner", timeout=0.005)
         outer.force_complete()

@@ -140,6 +140,34 @@ async def test_what_an_observer_does_is_told_after_what_it_was_told_of(clock: Vi
         check(purgatory, parked=0, cancelled=2)
 
 
+async def test_an_observer_parks_and_completes(clock: VirtualClock) -> None:
+    """Observers may act on the purgatory that tells them."""
+
+    class Actor(Observer):
+        def parked(self, event: Any) -> None:
+            if event.operation.name == "at once":
+                event.operation.force_complete()
+
+        def completed(self, event: Any) -> None:
+            if event.operation.name == "first":
+                purgatory.try_complete_else_watch(Op(5, name="second"), ["b"])
+                purgatory.check_and_complete("a")
+
+    async with Purgatory[Op]("test", clock=clock, observers=[Actor()]) as purgatory:
+        first, third = Op(5, name="first"), Op(5, name="third")
+        for op in (first, third):
+            purgatory.try_complete_else_watch(op, ["a"])
+            op.ready = True
+        assert purgatory.check_and_complete("a") == 2
+        check(purgatory, parked=1, completed=2)
+        at_once = Op(5, name="at once")
+        assert purgatory.try_complete_else_watch(at_once, ["a"])
+        assert await at_once == "at once"
+        waiting = Op(5, name="at once")
+        assert await purgatory.park(waiting, ["a"]) == "at once"
+        check(purgatory, parked=1, completed=4)
+
+
 # Which methods
 
 
@@ -201,31 +229,3 @@ def test_an_observer_that_overrides_nothing_is_none() -> None:
 
     with pytest.raises(TypeError, match="is no observer: it has none of the methods parked, completed, expired"):
         Purgatory[Op]("deaf", observers=[Deaf()])
-
-
-async def test_an_observer_parks_and_completes(clock: VirtualClock) -> None:
-    """Observers may act on the purgatory that tells them."""
-
-    class Actor(Observer):
-        def parked(self, event: Any) -> None:
-            if event.operation.name == "at once":
-                event.operation.force_complete()
-
-        def completed(self, event: Any) -> None:
-            if event.operation.name == "first":
-                purgatory.try_complete_else_watch(Op(5, name="second"), ["b"])
-                purgatory.check_and_complete("a")
-
-    async with Purgatory[Op]("test", clock=clock, observers=[Actor()]) as purgatory:
-        first, third = Op(5, name="first"), Op(5, name="third")
-        for op in (first, third):
-            purgatory.try_complete_else_watch(op, ["a"])
-            op.ready = True
-        assert purgatory.check_and_complete("a") == 2
-        check(purgatory, parked=1, completed=2)
-        at_once = Op(5, name="at once")
-        assert purgatory.try_complete_else_watch(at_once, ["a"])
-        assert await at_once == "at once"
-        waiting = Op(5, name="at once")
-        assert await purgatory.park(waiting, ["a"]) == "at once"
-        check(purgatory, parked=1, completed=4)

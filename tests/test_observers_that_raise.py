@@ -113,7 +113,7 @@ async def test_one_detached_in_the_midst_leaves_the_other_in_order(clock: Virtua
         raise Boom
 
     recorder = Recorder()
-    observers = [Doing(cancelled=fail), recorder]
+    observers: list[Any] = [Doing(cancelled=fail), recorder]
     async with Purgatory[Op]("detached", clock=clock, observers=observers) as purgatory:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         inner = park_named(purgatory, "inner", "a", "b")
