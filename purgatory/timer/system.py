@@ -167,13 +167,9 @@ class TimerHeart:
         moved: i64 = 0
         while (task := root._prev) is not root:
             assert task is not None
-            expiration_ms: i64 = task._expiration_ms
-            if expiration_ms > taken_ms:
-                bucket = wheel.bucket_for(expiration_ms)
+            bucket = wheel.bucket_for(task._expiration_ms)
+            if task._expiration_ms > taken_ms:  # else it runs next, where Kafka's would at once: no cascade
                 self.cascades += 1
-            else:
-                # Due at the very start of its coarse bucket: the finest bucket of that time is the next to go.
-                bucket = wheel.bucket_for(taken_ms)
             before = task._prev
             front = bucket._root
             head = front._next

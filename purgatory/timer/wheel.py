@@ -177,8 +177,8 @@ class TimingWheel:
         bucket = wheel._buckets[expiration_ms // tick_ms % wheel.wheel_size]
         start_ms = expiration_ms - expiration_ms % tick_ms
         if bucket.expiration_ms != start_ms:
-            bucket.expiration_ms = start_ms
             wheel._queue.push(start_ms, wheel)
+            bucket.expiration_ms = start_ms
         return bucket
 
     def place(self, task: TimerTask, expiration_ms: i64) -> i64:
@@ -194,8 +194,8 @@ class TimingWheel:
         bucket = wheel._buckets[expiration_ms // tick_ms % wheel.wheel_size]
         start_ms = expiration_ms - expiration_ms % tick_ms
         if bucket.expiration_ms != start_ms:
-            bucket.expiration_ms = start_ms
             wheel._queue.push(start_ms, wheel)
+            bucket.expiration_ms = start_ms
         root = bucket._root
         tail = root._prev
         assert tail is not None
