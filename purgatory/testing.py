@@ -2,7 +2,7 @@
 
 import asyncio
 import heapq
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any
 
 from .clock import Alarm, Clock
@@ -16,6 +16,9 @@ _EFFORT = 0.0001  # ten portions of work fill the default turn budget of 1 ms; e
 _MOST_TURNS = 1_000_000
 _QUIET_TURNS = 16
 _FEW_TASKS = 200
+
+# Who settles now, on any clock and loop, and whether to move the time of a clock then.
+_SETTLING: dict[asyncio.Task[Any], bool] = {}
 
 
 class _Ring:
@@ -60,7 +63,6 @@ class VirtualClock(Clock):
         self._activity = 0
         self._effort = 0.0
         self._advancing = False
-        self._settling: set[asyncio.Task[Any] | None] = set()
         self.rings: int = 0
 
     # The clock
@@ -132,7 +134,7 @@ class VirtualClock(Clock):
 
     async def advance_to_next(self) -> bool:
         """Move the time to the next alarm and let it ring.  False, and nothing happens, if there is none."""
-        await self.settle()
+        await self._settle(moves=True)
         when_ms = self.next_alarm_ms
         if when_ms is None:
             return False
@@ -155,7 +157,7 @@ class VirtualClock(Clock):
             raise RuntimeError("the clock is being advanced already: one task moves the time")
         self._advancing = True
         try:
-            await self.settle()
+            await self._settle(moves=True)
             while True:
                 when_ms = self.next_alarm_ms
                 if when_ms is None or when_ms * _NS_PER_MS > target_ns:
@@ -164,9 +166,9 @@ class VirtualClock(Clock):
                 # While they ring the time is theirs, so no other is added to them.
                 for ring in self._alarms[when_ms]:
                     self._let_ring(ring)
-                await self.settle()
+                await self._settle(moves=True)
             self._now_ns = target_ns
-            await self.settle()
+            await self._settle(moves=True)
         finally:
             self._advancing = False
 
@@ -180,49 +182,57 @@ class VirtualClock(Clock):
     async def settle(self) -> None:
         """Let every task run until none has anything to do at this moment, but for others that settle.
 
+        All that settle go on at the same moment; nobody moves the time before that, nor before they rest again.
         RuntimeError if there is no end to it: a task that loops over ``sleep(0)`` is never done.
         """
+        await self._settle(moves=False)
+
+    async def _settle(self, moves: bool) -> None:
+        """Settle; ``moves``: to move the time then, so only when nobody settles but those who want the same."""
+        loop = asyncio.get_running_loop()
         me = asyncio.current_task()
-        self._settling.add(me)
-        try:
-            ready: Any = getattr(asyncio.get_running_loop(), "_ready", None)
-            settled = await (self._settle_by_looking(ready) if ready is not None else self._settle_by_watching())
-        finally:
-            self._settling.discard(me)
-        if not settled:
-            raise RuntimeError(f"the tasks have not come to rest within {_MOST_TURNS} turns of the loop")
-
-    async def _settle_by_looking(self, ready: Sized) -> bool:
-        """This task runs, so what asyncio holds ready is all that is left to do; of it each that settles has one."""
-        for _ in range(_MOST_TURNS):
-            await asyncio.sleep(0)
-            if len(ready) < len(self._settling):
-                return True
-        return False
-
-    async def _settle_by_watching(self) -> bool:
-        """Where the loop does not show what is ready (uvloop): wait until nothing has happened for a while.
-
-        Something happens whenever the clock is asked (every park, end and expiry asks it), and while a task is not
-        waiting for a future; the tasks are looked at only while they are few.
-        """
+        assert me is not None
+        ready: Any = getattr(loop, "_ready", None)
         quiet = 0
-        for _ in range(_MOST_TURNS):
-            before = self._activity
-            await asyncio.sleep(0)
-            quiet = 0 if self._activity != before else quiet + 1
-            if quiet >= _QUIET_TURNS:
-                if not self._somebody_runs():
-                    return True
-                quiet = 0
-        return False
+        _SETTLING[me] = moves
+        try:
+            for _ in range(_MOST_TURNS):
+                before = self._activity
+                await asyncio.sleep(0)
+                if me not in _SETTLING:
+                    return
+                settling = {task for task in tuple(_SETTLING) if task.get_loop() is loop}
+                if ready is not None:
+                    # This task runs, so what asyncio holds ready is all that is left to do; who settles has one there.
+                    if len(ready) >= len(settling):
+                        continue
+                else:
+                    # uvloop does not show what is ready, so nothing must have happened for a while.  Something does
+                    # whenever the clock is asked (every park, end and expiry asks it), and while a task waits for
+                    # nothing.
+                    quiet = 0 if self._activity != before else quiet + 1
+                    if quiet < _QUIET_TURNS:
+                        continue
+                    quiet = 0
+                    if _somebody_runs(settling):
+                        continue
+                going_on = [task for task in settling if not _SETTLING[task]]
+                for task in going_on:
+                    del _SETTLING[task]
+                if not moves or not going_on:
+                    return
+        finally:
+            _SETTLING.pop(me, None)
+        raise RuntimeError(f"the tasks have not come to rest within {_MOST_TURNS} turns of the loop")
 
-    def _somebody_runs(self) -> bool:
-        tasks = asyncio.all_tasks()
-        if len(tasks) > _FEW_TASKS:
-            return False
-        for task in tasks - self._settling:
-            waiter = getattr(task, "_fut_waiter", None)
-            if waiter is None or waiter.done():
-                return True
+
+def _somebody_runs(settling: set[asyncio.Task[Any]]) -> bool:
+    """Whether a task waits for nothing, of those that do not settle; they are looked at only while they are few."""
+    tasks = asyncio.all_tasks()
+    if len(tasks) > _FEW_TASKS:
         return False
+    for task in tasks - settling:
+        waiter = getattr(task, "_fut_waiter", None)
+        if waiter is None or waiter.done():
+            return True
+    return False

@@ -299,6 +299,66 @@ class TestVirtualClock:
         assert sorted(log) == ["advanced", "settled", "settled", "worked"]
         assert log[0] == "worked"
 
+    async def test_who_settles_goes_on_before_the_time_moves(self, clock: VirtualClock) -> None:
+        """What a task does when it has settled, and all that follows, happens at the moment at which it settled."""
+        log: list[tuple[str, float]] = []
+
+        async def publish(ready: asyncio.Event) -> None:
+            await clock.settle()
+            log.append(("settled", clock.time()))
+            ready.set()
+
+        async def wait(ready: asyncio.Event) -> None:
+            await ready.wait()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            log.append(("told", clock.time()))
+
+        async def sleep(delay: float) -> None:
+            await clock.sleep(delay)
+            log.append(("slept", clock.time()))
+
+        ready = asyncio.Event()
+        tasks = [asyncio.create_task(job) for job in (publish(ready), wait(ready), sleep(1), sleep(2))]
+        await clock.advance(10)
+        assert log == [("settled", 1000), ("told", 1000), ("slept", 1001), ("slept", 1002)]
+        assert all(task.done() for task in tasks)
+
+    async def test_two_clocks_may_move_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each fires what falls due on it, in order, and neither keeps the other from its end."""
+        monkeypatch.setattr("purgatory.testing._MOST_TURNS", 1000)
+        clocks = VirtualClock(), VirtualClock(100.0)
+        log: list[tuple[int, float]] = []
+
+        async def sleep(number: int) -> None:
+            for _ in range(3):
+                await clocks[number].sleep(1)
+                log.append((number, clocks[number].time()))
+
+        async with asyncio.TaskGroup() as group:
+            for number in (0, 1):
+                group.create_task(sleep(number))
+            for moved in clocks:
+                group.create_task(moved.advance(5))
+        assert [clock.time() for clock in clocks] == [5, 105]
+        assert [time for number, time in log if number == 0] == [1, 2, 3]
+        assert [time for number, time in log if number == 1] == [101, 102, 103]
+
+    async def test_a_task_that_settles_again_and_again_is_told(
+        self, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The time cannot move beside it: an error, not a hang."""
+        monkeypatch.setattr("purgatory.testing._MOST_TURNS", 1000)
+
+        async def spin() -> None:
+            while True:
+                await clock.settle()
+
+        task = asyncio.create_task(spin())
+        with pytest.raises(RuntimeError, match="have not come to rest within 1000 turns"):
+            await clock.advance(1)
+        task.cancel()
+
     async def test_many_tasks(self, clock: VirtualClock) -> None:
         """A thousand tasks are all served within one advance."""
         async with Purgatory[Op]("test", clock=clock) as purgatory:
