@@ -7,6 +7,7 @@ segment, and what is deleted is deleted in whole segments: the start of the log 
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from .records import Batch, search_timestamp, stored_batch
@@ -53,14 +54,13 @@ class Segment:
         with memoryview(self.data) as whole:
             return bytes(whole[begin:end])
 
-    def find_timestamp(self, timestamp: int, from_offset: int) -> Batch | None:
-        """The first batch that holds a record that is not older, of those that hold an offset from this one on."""
+    def not_older(self, timestamp: int, from_offset: int) -> Iterator[Batch]:
+        """The batches with a record that is not older, of those that hold an offset from this one on."""
         if self.max_timestamp < timestamp:
-            return None
+            return
         for index in range(self.index_of(from_offset), len(self.bases)):
             if self.max_timestamps[index] >= timestamp:
-                return stored_batch(self.bytes_of(self.bytes_before(index), self.ends[index]))
-        return None
+                yield stored_batch(self.bytes_of(self.bytes_before(index), self.ends[index]))
 
 
 class Read(NamedTuple):
@@ -141,9 +141,12 @@ class Log:
     def find_timestamp(self, timestamp: int, below: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record below ``below`` that is not older; None: there is none."""
         for segment in self._segments:
-            batch = segment.find_timestamp(timestamp, self.start_offset)
-            if batch is not None:
-                return None if batch.last_offset >= below else search_timestamp(batch, timestamp, self.start_offset)
+            for batch in segment.not_older(timestamp, self.start_offset):
+                if batch.last_offset >= below:
+                    return None
+                found = search_timestamp(batch, timestamp, self.start_offset)
+                if found is not None:
+                    return found
         return None
 
     def delete_before(self, offset: int) -> None:

@@ -4,6 +4,7 @@ Where a batch is changed, it is in the two fields that its checksum does not cov
 partition leader epoch (bytes 12-15).  So a broker need not understand records, nor unpack them.
 """
 
+import contextlib
 import struct
 from typing import Any, NamedTuple
 
@@ -95,20 +96,16 @@ def stored_batch(data: bytes) -> Batch:
     return Batch(data, base, base + last_delta, max_timestamp, producer, epoch, sequence, count, codec)
 
 
-def search_timestamp(batch: Batch, timestamp: int, start_offset: int = 0) -> tuple[int, int]:
-    """Offset and timestamp of the first record from ``start_offset`` on that is not older.
+def search_timestamp(batch: Batch, timestamp: int, start_offset: int = 0) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record from ``start_offset`` on that is not older; None: there is none.
 
     ``batch.max_timestamp`` must not be older.  Exact where the batch is uncompressed.  Else, or if the records cannot
     be read, the batch's first offset: what a client has compressed may unpack to a thousand times its size, and a
     broker need not find out.
     """
     if batch.codec == 0:
-        try:
-            found = _first_not_older(batch.data, timestamp, start_offset)
-        except Exception:  # the producer's bytes: whatever is wrong with them, the batch stands
-            found = None
-        if found is not None:
-            return found
+        with contextlib.suppress(Exception):  # the producer's bytes: whatever is wrong with them, the batch stands
+            return _first_not_older(batch.data, timestamp, start_offset)
     return max(batch.base_offset, start_offset), batch.max_timestamp
 
 

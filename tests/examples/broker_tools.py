@@ -1,6 +1,7 @@
 """Requests to a broker without a client: made by hand, answered without a socket."""
 
 import asyncio
+import itertools
 import struct
 from collections.abc import Iterable
 from typing import Any
@@ -38,14 +39,19 @@ PINS = {key: api.pin for key, api in APIS.items()}
 
 
 def make_batch(
-    values: Iterable[bytes], *, producer: tuple[int, int, int] = (-1, -1, -1), timestamp: int = 1000, codec: int = 0
+    values: Iterable[bytes],
+    *,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    timestamp: int = 1000,
+    timestamps: Iterable[int] | None = None,
+    codec: int = 0,
 ) -> bytes:
-    """A record batch as a producer sends it; the timestamps count up from ``timestamp``."""
+    """A record batch as a producer sends it; if no ``timestamps`` are given they count up from ``timestamp``."""
     builder = MemoryRecordsBuilder(
         2, codec, 1 << 20, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2]
     )
-    for number, value in enumerate(values):
-        builder.append(timestamp + number, None, value)
+    for at, value in zip(itertools.count(timestamp) if timestamps is None else timestamps, values, strict=False):
+        builder.append(at, None, value)
     builder.close()
     return bytes(builder.buffer())
 

@@ -209,6 +209,43 @@ def test_the_log_keeps_little_more_than_the_bytes_it_was_given() -> None:
     assert held < 1.3 * log.size + 64 * number
 
 
+@given(
+    batches=st.lists(st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.booleans()), max_size=6),
+    segment_bytes=st.sampled_from([1, 200, 1000]),
+    start=st.integers(0, 20),
+    ask=st.tuples(st.integers(0, 10), st.integers(0, 20)),
+)
+def test_looking_for_a_timestamp_equals_looking_at_every_record(
+    batches: list[tuple[list[int], bool]], segment_bytes: int, start: int, ask: tuple[int, int]
+) -> None:
+    """The first record from the start on that is not older, in any order of the times, if it can be read yet.
+
+    Of a compressed batch that may have one its first offset.
+    """
+    log, known = Log(segment_bytes), []
+    for timestamps, packed in batches:
+        base, last, youngest = log.end_offset, log.end_offset + len(timestamps) - 1, max(timestamps)
+        data = make_batch([b"x" * 300] * len(timestamps), timestamps=timestamps, codec=int(packed))
+        log.append(placed(parse_batch(data, LIMIT), base, 0))
+        known.append((base, last, youngest, packed, list(enumerate(timestamps, base))))
+    log.delete_before(min(start, log.end_offset))
+    timestamp, below = ask[0], min(ask[1], log.end_offset)
+    expected = None
+    for base, last, youngest, packed, records in known:
+        if youngest < timestamp or last < log.start_offset:
+            continue
+        if last >= below:
+            break
+        if packed:
+            expected = (max(base, log.start_offset), youngest)
+            break
+        fitting = [record for record in records if record[0] >= log.start_offset and record[1] >= timestamp]
+        if fitting:
+            expected = fitting[0]
+            break
+    assert log.find_timestamp(timestamp, below) == expected
+
+
 def test_a_timestamp_is_looked_for_below_the_given_offset_only() -> None:
     """What cannot be read yet is not found."""
     log = filled(3)
