@@ -5,7 +5,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
@@ -215,6 +215,8 @@ def test_the_log_keeps_little_more_than_the_bytes_it_was_given() -> None:
     start=st.integers(0, 20),
     ask=st.tuples(st.integers(0, 10), st.integers(0, 20)),
 )
+@example(batches=[([9, 0, 0], False), ([9], False)], segment_bytes=1000, start=1, ask=(5, 4))
+@example(batches=[([9, 0, 0], False)], segment_bytes=1000, start=1, ask=(5, 3))
 def test_looking_for_a_timestamp_equals_looking_at_every_record(
     batches: list[tuple[list[int], bool]], segment_bytes: int, start: int, ask: tuple[int, int]
 ) -> None:
