@@ -11,7 +11,7 @@ Run it with ``python -m examples.broker --port 9092``.
 ``topics partition log``              the data: topics, followers and watermarks, segments of batches
 ``records producers offsets``         batches as bytes, idempotent producers, committed offsets
 ``settings codes``                    what can be set, and Kafka's error codes
-``soak soak_clients soak_books``      clients of all kinds at once, for as long as one likes
+``soak soak_clients soak_...``        clients of all kinds at once, for as long as one likes
 ====================================  ===============================================================================
 
 What is absent
@@ -27,8 +27,14 @@ What is absent
     share groups, client telemetry, and every API that ``table`` does not name.
 """
 
-from .broker import Broker
-from .server import Server
-from .settings import Settings
+try:
+    from .broker import Broker
+    from .server import Server
+    from .settings import Settings
+except ModuleNotFoundError as missing:
+    if missing.name not in {"crc32c", "kafka"}:
+        raise
+    message = f"the broker needs {missing.name!r}, which is not installed: pip install -e '.[broker]'"
+    raise ModuleNotFoundError(message, name=missing.name) from missing
 
 __all__ = ["Broker", "Server", "Settings"]

@@ -1,6 +1,7 @@
 """The well-meaning clients of the soak: three producers, three members of a group, and one who reads the whole log."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from .soak_books import CLIENTS, Books
 
-__all__ = ["CONSUMERS", "PATIENCE", "PRODUCERS", "TOPIC", "follow"]
+__all__ = ["CONSUMERS", "PATIENCE", "PRODUCERS", "TOPIC", "follow", "purge"]
 
 TOPIC = "soak"
 GROUP = "soakers"
@@ -159,15 +160,28 @@ def follow(address: str, books: Books) -> None:
     admin.close()
 
 
+def purge(address: str) -> None:
+    """Delete the records that the group is done with, when everybody else is, too."""
+    reader = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": GROUP, "enable.auto.commit": False})
+    with contextlib.closing(reader), contextlib.closing(kafka.KafkaAdminClient(bootstrap_servers=address)) as admin:
+        _purge(reader, admin, _ends(reader))
+
+
 def _at_the_end(reader: Any, next_offsets: list[int]) -> bool:
-    partitions = [confluent_kafka.TopicPartition(TOPIC, index) for index in range(len(CLIENTS))]
-    return next_offsets == [reader.get_watermark_offsets(partition, PATIENCE)[1] for partition in partitions]
+    return next_offsets == _ends(reader)
+
+
+def _ends(reader: Any) -> list[int]:
+    return [reader.get_watermark_offsets(partition, PATIENCE)[1] for partition in _partitions()]
+
+
+def _partitions() -> list[Any]:
+    return [confluent_kafka.TopicPartition(TOPIC, index) for index in range(len(CLIENTS))]
 
 
 def _purge(reader: Any, admin: Any, next_offsets: list[int]) -> None:
     """Delete the records that both this reader and the group are done with: what the group has committed."""
-    partitions = [confluent_kafka.TopicPartition(TOPIC, index) for index in range(len(CLIENTS))]
-    committed = [max(0, partition.offset) for partition in reader.committed(partitions, PATIENCE)]
+    committed = [max(0, partition.offset) for partition in reader.committed(_partitions(), PATIENCE)]
     done = [min(pair) for pair in zip(committed, next_offsets, strict=True)]
     admin.delete_records({kafka.TopicPartition(TOPIC, index): offset for index, offset in enumerate(done) if offset})
 

@@ -12,8 +12,9 @@ pytest.importorskip("confluent_kafka", reason="the extra 'test' is not installed
 from examples.broker import Server, Settings
 from examples.broker.__main__ import main, parser, settings_from, table
 from examples.broker.api_01_fetch import DelayedFetch
-from examples.broker.soak import is_at_rest
+from examples.broker.soak import main as soak
 from examples.broker.soak_books import CLIENTS, Books, Marks
+from examples.broker.soak_broker import is_at_rest
 
 
 def test_without_options_the_settings_are_the_defaults() -> None:
@@ -69,6 +70,7 @@ async def test_the_statistics_have_a_line_for_every_purgatory() -> None:
 def books_of(log: list[bytes]) -> Books:
     """The books after three records of each producer were acknowledged and seen, and the log was found to be this."""
     books = Books()
+    books.troubles = 1
     for name in CLIENTS:
         for number in range(3):
             books.acknowledged[name].add(number)
@@ -114,7 +116,19 @@ def test_a_producer_that_never_got_through_is_a_broken_promise() -> None:
     """Where nothing is acknowledged, nothing has been shown."""
     books = Books()
     books.judge()
-    assert books.failures == [f"{name} was never acknowledged anything" for name in CLIENTS]
+    assert books.failures == [
+        "nobody made any trouble",
+        *(f"{name} was never acknowledged anything" for name in CLIENTS),
+    ]
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_the_soak_takes_some_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is started for a time that makes no sense."""
+    with pytest.raises(SystemExit) as left:
+        soak(["--seconds", seconds])
+    assert left.value.code == 2
+    assert "--seconds is a number of seconds above 0" in capsys.readouterr().err
 
 
 def test_marks_know_which_numbers_they_have() -> None:
