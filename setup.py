@@ -113,7 +113,7 @@ def extensions() -> list[object]:
 
 def address() -> str:
     """Where the project lives: what is asked for, or what the source distribution remembers; empty: not known."""
-    url = os.environ.get("PURGATORY_URL", "").rstrip("/")
+    url = os.environ.get("PURGATORY_URL", "").rstrip("/").removesuffix(".git")
     if url and not re.fullmatch(r"https://[^\s/]+/\S+", url):
         raise SystemExit(f"PURGATORY_URL is the https:// address of the repository, not {url!r}")
     remembered = HERE / "PKG-INFO"

@@ -87,11 +87,13 @@ async def _loop(number: int) -> "array[float]":
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_on:
+            gc.enable()
 
 
 async def _until(found: "array[float]", number: int, begin: float) -> bool:

@@ -22,7 +22,7 @@ def refuse_stale(compiled: bool, package: "str | Path" = _HERE) -> None:
     Python prefers an extension to a source of the same name, so an edit would silently have no effect.  An installed
     package is left alone: its files carry the times of their unpacking.
     """
-    if not compiled or not os.path.isfile(os.path.join(os.path.dirname(package), "pyproject.toml")):
+    if not compiled or not os.path.isfile(os.path.join(package, os.pardir, "pyproject.toml")):
         return
     from pathlib import Path  # a quarter of the time of importing all of this, and only a checkout needs it
 

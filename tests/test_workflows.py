@@ -51,6 +51,17 @@ def test_wheels_are_built_for_each_python() -> None:
     assert built == pythons()
 
 
+def test_the_wheel_is_what_is_tested() -> None:
+    """Neither the folder it runs in nor the path that pytest is set to has the sources before the wheel."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
+    checked, tested = settings["test-command"].split(" && ")
+    assert checked.startswith("python -P -c ")
+    assert tested.startswith("python -P -m pytest ")
+    assert " -o pythonpath= " in tested
+    for path in re.findall(r"\{project\}/(\S+)", tested):
+        assert (ROOT / path).exists(), path
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: str(path.name))
 def test_a_workflow_may_only_read(path: Path) -> None:
     """Each says so, and none uses an action without naming its version."""

@@ -49,7 +49,7 @@ def dists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for left in ("tests/__pycache__/conftest.pyc", "purgatory/room.c", "purgatory/room.so", "examples/.coverage.1"):
         (copy / left).write_bytes(b"")
     build = (sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check", "--outdir", str(out))
-    run(*build, "--sdist", cwd=copy, url=URL)
+    run(*build, "--sdist", cwd=copy, url=f"{URL}.git")  # as it is cloned
     (sdist,) = out.iterdir()
     unpacked = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as packed:
