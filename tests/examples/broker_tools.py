@@ -13,17 +13,20 @@ from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from examples.broker.broker import Broker
 from examples.broker.partition import Partition
+from examples.broker.records import Batch, parse_batch
 from examples.broker.settings import Settings
 from examples.broker.table import APIS, answer_frame
 from examples.group import GroupConfig
 
 __all__ = [
+    "LIMIT",
     "SETTINGS",
     "Asker",
     "fetch_request",
     "frame",
     "join_request",
     "make_batch",
+    "parsed",
     "partition_of",
     "settled",
     "values_in",
@@ -36,6 +39,8 @@ SETTINGS = Settings(
     group=GroupConfig(initial_rebalance_delay=0.0, min_session_timeout=0.1),
 )
 PINS = {key: api.pin for key, api in APIS.items()}
+
+LIMIT = 1 << 20  # bytes of a batch
 
 
 def make_batch(
@@ -54,6 +59,11 @@ def make_batch(
         builder.append(at, None, value)
     builder.close()
     return bytes(builder.buffer())
+
+
+def parsed(*values: bytes, **options: Any) -> Batch:
+    """A batch of these values, as the broker reads it."""
+    return parse_batch(make_batch(values, **options), LIMIT)
 
 
 def values_in(records: bytes | None) -> list[bytes]:
