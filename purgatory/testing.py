@@ -15,10 +15,11 @@ _NS_PER_S = 1_000_000_000
 _EFFORT = 0.0001  # ten portions of work fill the default turn budget of 1 ms; each counts as a cheap one
 _MOST_TURNS = 1_000_000
 _QUIET_TURNS = 16
+_LOOKS = 4  # turns of the loop, one after the other, in which no task may be found running
 _FEW_TASKS = 200
 
-# Who settles now, on any clock and loop, and whether to move the time of a clock then.
-_SETTLING: dict[asyncio.Task[Any], bool] = {}
+# Who settles now: of each loop its tasks, in the order in which they began, with the clock and whether to move it then.
+_SETTLING: "dict[asyncio.AbstractEventLoop, dict[asyncio.Task[Any], tuple[VirtualClock, bool]]]" = {}
 
 
 class _Ring:
@@ -47,8 +48,10 @@ class VirtualClock(Clock):
     until none has anything to do, and goes on.  So what falls due fires in the order of its deadlines, and a task that
     is woken at second 10 and parks for 5 seconds is answered within the same ``advance(30.0)``.
 
-    It works the same on asyncio and on uvloop.  It does not move while tasks wait for real things (sockets, threads,
-    ``asyncio.sleep`` with a real delay); use :meth:`sleep` for delays in virtual time.
+    It works the same on asyncio and on uvloop.  It does not wait for real things (sockets, threads, ``asyncio.sleep``
+    with a real delay); use :meth:`sleep` for delays in virtual time.  One limit: uvloop does not show what it has to
+    do, so there the tasks rest when for some turns of the loop (20) nobody has asked the clock and none of up to 200
+    tasks runs.  Longer chains of plain callbacks, or of ``sleep(0)`` among more tasks than that, are not waited for.
 
     ``start``: the time to begin at, in seconds.  ``rings`` counts the alarms that have rung so far.
     """
@@ -192,46 +195,55 @@ class VirtualClock(Clock):
         loop = asyncio.get_running_loop()
         me = asyncio.current_task()
         assert me is not None
+        for other in list(_SETTLING):
+            if other.is_closed():
+                _SETTLING.pop(other, None)  # closed under those who settled
+        settling = _SETTLING.setdefault(loop, {})
+        settling[me] = (self, moves)
         ready: Any = getattr(loop, "_ready", None)
-        quiet = 0
-        _SETTLING[me] = moves
+        quiet, activity = 0, -1
         try:
             for _ in range(_MOST_TURNS):
-                before = self._activity
                 await asyncio.sleep(0)
-                if me not in _SETTLING:
+                if me not in settling:
                     return
-                settling = {task for task in tuple(_SETTLING) if task.get_loop() is loop}
+                if me is not next(iter(settling)):
+                    continue  # the first of them decides for all
+                # One that was cancelled meanwhile does not wait: it has to be told.
+                waiting = {task for task in settling if not getattr(task, "_must_cancel", False)}
                 if ready is not None:
-                    # This task runs, so what asyncio holds ready is all that is left to do; who settles has one there.
-                    if len(ready) >= len(settling):
+                    # This task runs, so what asyncio holds ready is all that is left to do; who waits has a step there.
+                    if len(ready) >= len(waiting):
                         continue
                 else:
                     # uvloop does not show what is ready, so nothing must have happened for a while.  Something does
-                    # whenever the clock is asked (every park, end and expiry asks it), and while a task waits for
-                    # nothing.
-                    quiet = 0 if self._activity != before else quiet + 1
-                    if quiet < _QUIET_TURNS:
+                    # whenever the clock is asked (every park, end and expiry asks it), and while a task runs.  That is
+                    # looked at in several turns: what a task waits for may be done with the task not yet told.
+                    now = sum(clock._activity for clock, _ in settling.values())
+                    quiet, activity = 0 if now != activity else quiet + 1, now
+                    if quiet >= _QUIET_TURNS and _somebody_runs(waiting):
+                        quiet = 0
+                    if quiet < _QUIET_TURNS + _LOOKS:
                         continue
-                    quiet = 0
-                    if _somebody_runs(settling):
-                        continue
-                going_on = [task for task in settling if not _SETTLING[task]]
+                going_on = [task for task, (_, moves_time) in settling.items() if not moves_time]
                 for task in going_on:
-                    del _SETTLING[task]
+                    del settling[task]
                 if not moves or not going_on:
                     return
+                quiet = 0
         finally:
-            _SETTLING.pop(me, None)
+            settling.pop(me, None)
+            if not settling and _SETTLING.get(loop) is settling:
+                del _SETTLING[loop]
         raise RuntimeError(f"the tasks have not come to rest within {_MOST_TURNS} turns of the loop")
 
 
-def _somebody_runs(settling: set[asyncio.Task[Any]]) -> bool:
-    """Whether a task waits for nothing, of those that do not settle; they are looked at only while they are few."""
+def _somebody_runs(waiting: set[asyncio.Task[Any]]) -> bool:
+    """Whether a task waits for nothing, but for those ``waiting``; the tasks are looked at only while they are few."""
     tasks = asyncio.all_tasks()
     if len(tasks) > _FEW_TASKS:
         return False
-    for task in tasks - settling:
+    for task in tasks - waiting:
         waiter = getattr(task, "_fut_waiter", None)
         if waiter is None or waiter.done():
             return True

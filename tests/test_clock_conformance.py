@@ -324,6 +324,63 @@ class TestVirtualClock:
         assert log == [("settled", 1000), ("told", 1000), ("slept", 1001), ("slept", 1002)]
         assert all(task.done() for task in tasks)
 
+    async def test_those_who_settle_go_on_in_one_order_on_every_loop(self, clock: VirtualClock) -> None:
+        """That of the loop's turn, whoever began; and one that is cancelled then hears of it before the time moves."""
+        log: list[Any] = []
+
+        async def settle(name: str, steps: int) -> None:
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await clock.settle()
+            log.append((name, clock.time()))
+
+        async def cancelled() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            try:
+                await clock.advance_to_next()
+            except asyncio.CancelledError:
+                log.append(("cancelled", clock.time()))
+
+        clock.call_at(clock.now_ms() + 5000, lambda: log.append(("rung", clock.time())))
+        tasks = [asyncio.create_task(job) for job in (settle("later", 1), settle("first", 0), cancelled())]
+        await clock.advance(10)
+        assert log == [("cancelled", 1000), ("later", 1000), ("first", 1000), ("rung", 1005)]
+        assert all(task.done() for task in tasks)
+
+    async def test_tasks_within_tasks_are_settled_too(self, clock: VirtualClock) -> None:
+        """An answer that is handed on through gather, shield, wait and groups, level by level, comes at its time."""
+
+        async def leaf() -> float:
+            await clock.sleep(1)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return clock.time()
+
+        async def nested(depth: int) -> float:
+            if depth == 0:
+                return await leaf()
+            if depth % 3 == 0:
+                (time,) = await asyncio.gather(nested(depth - 1))
+                return time
+            if depth % 3 == 1:
+                return await asyncio.shield(asyncio.create_task(nested(depth - 1)))
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(nested(depth - 1))
+            return task.result()
+
+        log: list[tuple[float, float]] = []
+
+        async def outermost() -> None:
+            log.append((await nested(10), clock.time()))
+
+        clock.call_at(clock.now_ms() + 5000, lambda: None)
+        task = asyncio.create_task(outermost())
+        await clock.advance(10)
+        assert log == [(1001, 1001)]
+        await task
+
     async def test_two_clocks_may_move_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each fires what falls due on it, in order, and neither keeps the other from its end."""
         monkeypatch.setattr("purgatory.testing._MOST_TURNS", 1000)
