@@ -97,15 +97,18 @@ def stored_batch(data: bytes) -> Batch:
 
 
 def search_timestamp(batch: Batch, timestamp: int, start_offset: int = 0) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record from ``start_offset`` on that is not older; None: there is none.
+    """Offset and timestamp of the first record from ``start_offset`` on that is not older; None: one before it is.
 
     ``batch.max_timestamp`` must not be older.  Exact where the batch is uncompressed.  Else, or if the records cannot
     be read, the batch's first offset: what a client has compressed may unpack to a thousand times its size, and a
-    broker need not find out.
+    broker need not find out.  The same where the records do not keep what the header says: whoever asks would have
+    the whole log unpacked.
     """
     if batch.codec == 0:
         with contextlib.suppress(Exception):  # the producer's bytes: whatever is wrong with them, the batch stands
-            return _first_not_older(batch.data, timestamp, start_offset)
+            found = _first_not_older(batch.data, timestamp, start_offset)
+            if found is not None or batch.base_offset < start_offset:
+                return found
     return max(batch.base_offset, start_offset), batch.max_timestamp
 
 

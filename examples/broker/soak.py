@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import logging
 import random
+import signal
 import socket
 import struct
 import subprocess
@@ -139,16 +140,10 @@ def soak(seconds: float, seed: int) -> int:
     """Do it; the exit code."""
     books = Books()
     with BrokerProcess(_PARTITIONS, _SEGMENT_BYTES) as broker:
-        memory = load(broker, books, seconds, seed)
-        if not broker.has_ended:
-            deadline = time.monotonic() + PATIENCE
-            while not (empty := broker.is_empty()) and time.monotonic() < deadline:
-                time.sleep(0.1)
-            if not empty:
-                books.fail(f"something is left: {''.join(broker.table)}")
-            memory.look()
-            memory.judge()
-            print("".join(broker.table), end="")
+        try:
+            load(broker, books, seconds, seed)
+        except Exception as error:
+            books.fail(f"the load ended early: {error!r}")
         code = broker.stop()
         if code != 0:
             books.fail("the broker did not end" if code is None else f"the broker ended with exit code {code}")
@@ -162,8 +157,8 @@ def soak(seconds: float, seed: int) -> int:
     return 1 if books.failures else 0
 
 
-def load(broker: BrokerProcess, books: Books, seconds: float, seed: int) -> Memory:
-    """Let them all at the broker for so long, and judge what they were told.  Ends early if the broker does."""
+def load(broker: BrokerProcess, books: Books, seconds: float, seed: int) -> None:
+    """Let them all at the broker for so long, and judge what they were told, and it.  Ends early if the broker does."""
     address = broker.address
     with contextlib.closing(kafka.KafkaAdminClient(bootstrap_servers=address)) as admin:
         admin.create_topics({TOPIC: {"num_partitions": _PARTITIONS, "replication_factor": 3}})
@@ -176,16 +171,23 @@ def load(broker: BrokerProcess, books: Books, seconds: float, seed: int) -> Memo
         with contextlib.suppress(subprocess.TimeoutExpired):
             broker.process.wait(seconds / _ROWS)
             books.stop.set()
-            return memory
+            return
         memory.look()
     books.stop.set()
     _join(broker, books, producers + trouble)
     books.producers_done.set()
     _join(broker, books, [*members, reader])
+    books.judge()
     if not broker.has_ended:
         purge(address)
-    books.judge()
-    return memory
+        deadline = time.monotonic() + PATIENCE
+        while not (empty := broker.is_empty()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if not empty:
+            books.fail(f"something is left: {''.join(broker.table)}")
+        memory.look()
+        memory.judge()
+        print("".join(broker.table), end="")
 
 
 def _join(broker: BrokerProcess, books: Books, threads: Sequence[threading.Thread]) -> None:
@@ -221,6 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--seconds is a number of seconds above 0, not {arguments.seconds}")
     if not Path("/proc/self/statm").exists():
         parser.error("the memory of another process is read from /proc, which this system does not have")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so the broker is ended, too
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it calls each rebalance an error; what is lost shows
     return soak(arguments.seconds, arguments.seed)
 

@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -26,17 +27,23 @@ class BrokerProcess:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603
         self.said: list[str] = []
         self.errors: list[str] = []
+        self.address = ""
         self._threads = [threading.Thread(target=hear, daemon=True) for hear in (self._listen, self._hear_errors)]
-        self._threads[1].start()
-        assert self.process.stdout is not None
-        first = self.process.stdout.readline()
-        if not first:
-            self.stop()
-            raise RuntimeError(f"the broker did not start: {''.join(self.errors).strip()}")
-        self.address = first.split()[-1]
-        self._threads[0].start()
 
     def __enter__(self) -> Self:
+        """Wait until it says where it listens.  RuntimeError with what it said instead."""
+        for thread in self._threads:
+            thread.start()
+        deadline = time.monotonic() + _PATIENCE
+        while not (self.said or self.has_ended) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        ready = re.match(r"broker ready on (\S+:\d+)$", self.said[0]) if self.said else None
+        if ready is None:
+            self.__exit__(None, None, None)
+            raise RuntimeError(
+                f"the broker did not start: {''.join(self.said + self.errors).strip() or 'it said nothing'}"
+            )
+        self.address = ready[1]
         return self
 
     def __exit__(
@@ -44,6 +51,8 @@ class BrokerProcess:
     ) -> None:
         self.process.kill()
         self.process.wait()
+        for thread in self._threads:
+            thread.join(_PATIENCE)
 
     def _listen(self) -> None:
         self.said += iter(self.process.stdout or ())
@@ -83,8 +92,7 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             return None
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(_PATIENCE)
+            thread.join(_PATIENCE)
         return code
 
 
