@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import Outcome, Purgatory, SystemTimer
+from purgatory import Outcome, Purgatory, SystemTimer, testing
 from purgatory.clock import Clock, MonotonicClock
 from purgatory.testing import VirtualClock
 from tests.helpers import Op
@@ -434,6 +434,22 @@ class TestVirtualClock:
             purgatory.check_soon("a")
             await clock.advance(0.001)
             assert {op.calls.count("try") for op in ops} == {2}
+
+
+def test_a_loop_that_is_closed_while_somebody_settles_is_let_go_of() -> None:
+    """Whoever settles next, on another loop, is not held up by it, and it can be freed."""
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> None:
+        task: Any = asyncio.create_task(VirtualClock().settle())
+        task._log_destroy_pending = False  # that it is never told is what is tried
+        await asyncio.sleep(0)
+
+    loop.run_until_complete(begin())
+    loop.close()
+    assert loop in testing._SETTLING
+    asyncio.run(VirtualClock().advance(1))
+    assert testing._SETTLING == {}
 
 
 class TestOwnClock:
