@@ -1,12 +1,11 @@
-"""Build the package: the core compiled by mypyc where that is possible, as plain Python where it is not.
+"""Build the package: mypyc compiles the core if possible; otherwise the core is plain Python.
 
-The source is the same either way.  It is compiled when a wheel is built or installed and a C compiler is at hand.  It
-is not compiled in an editable install, where an extension beside a source that is being edited would win over it,
-unless ``PURGATORY_COMPILE=1`` asks for it; ``PURGATORY_COMPILE=0`` says no everywhere.
+The source is the same in both cases.  The core is compiled when a wheel is built or installed and a C compiler is
+available.  It is not compiled in an editable install, because Python would import the extension rather than the edited
+source.  ``PURGATORY_COMPILE=1`` compiles it in an editable install, too; ``PURGATORY_COMPILE=0`` never compiles it.
 
-Where the project lives is not written down in it, because a copy would not know: ``PURGATORY_URL`` tells the address of
-the repository that publishes, and the metadata then has the project's URLs.  A source distribution remembers them for
-the wheels that are built from it.
+The sources do not contain the address of the repository.  If the environment variable ``PURGATORY_URL`` contains it,
+the metadata has the project's URLs.  A source distribution keeps these URLs for the wheels that are built from it.
 """
 
 import email
@@ -20,30 +19,9 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
-# The synchronous floors; what is above them awaits, and stays interpreted.
-CORE = [
-    "histogram",
-    "units",
-    "timer/task",
-    "timer/wheel",
-    "timer/system",
-    "endings",
-    "operation",
-    "watch",
-    "thresholds",
-    "keys",
-    "watchers",
-    "books",
-    "ledger",
-    "hearing",
-    "clock",
-    "timekeeper",
-    "keeper",
-    "checks",
-    "desk",
-    "room",
-    "timeouts",
-]
+# The folder that is compiled, except these two files, which must stay interpreted and explain why.
+CORE = "purgatory/core"
+INTERPRETED = {"delayed_operation.py", "stack_guard.py"}
 
 PLACES = {
     "Homepage": "",
@@ -56,40 +34,40 @@ HERE = Path(__file__).parent
 
 
 def say(message: str) -> None:
-    """Tell the one who installs; pip shows it with -v, and where the build fails."""
+    """Print a message.  pip shows it with -v, and if the build fails."""
     print(f"aiopurgatory: {message}", file=sys.stderr)
 
 
 def has_compiler() -> bool:
-    """Whether the compiler that Python was built with, or the one in CC, is on the PATH."""
+    """Return whether the compiler in CC, or else the one that built Python, is on the PATH."""
     if sys.platform == "win32":
-        return True  # found through the registry, not on the PATH; build_ext tells
+        return True  # found through the registry, not on the PATH; build_ext reports an error
     command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     return shutil.which(command.split()[0]) is not None
 
 
 def is_wanted() -> bool:
-    """Whether to compile, saying so in one line if not."""
-    asked = os.environ.get("PURGATORY_COMPILE", "")
-    if asked == "0":
+    """Return whether to compile, and print a line if PURGATORY_COMPILE or a missing compiler prevents it."""
+    setting = os.environ.get("PURGATORY_COMPILE", "")
+    if setting == "0":
         say("PURGATORY_COMPILE=0: installing as pure Python")
         return False
-    if asked != "1":
+    if setting != "1":
         if not {"bdist_wheel", "install", "build", "build_ext"} & set(sys.argv[1:]):
             return False
         if {"editable_wheel", "develop"} & set(sys.argv[1:]):
             return False
     if not has_compiler():
-        say("no C compiler at hand: installing as pure Python")
+        say("no C compiler found: installing as pure Python")
         return False
     return True
 
 
 class OptionalBuild(build_ext):
-    """Compile if possible; a compiler that does not work is no reason not to install."""
+    """Compile if possible, and install the plain Python sources if the compiler fails."""
 
     def run(self) -> None:
-        """Compile, or leave the sources as they are."""
+        """Compile, or leave the sources unchanged."""
         try:
             super().run()
         except Exception as error:
@@ -100,26 +78,29 @@ class OptionalBuild(build_ext):
 
 
 def extensions() -> list[object]:
-    """The compiled core, or nothing."""
+    """Return the extensions of the compiled core, or an empty list."""
     if not is_wanted():
         return []
     try:
         from mypyc.build import mypycify
     except ImportError:
-        say("mypyc is not there: installing as pure Python")
+        say("mypyc is not installed: installing as pure Python")
         return []
-    return list(mypycify(["--strict", *[f"purgatory/{name}.py" for name in CORE]], opt_level="3"))
+    core = sorted(
+        path.as_posix() for path in Path(CORE).rglob("*.py") if path.name not in INTERPRETED | {"__init__.py"}
+    )
+    return list(mypycify(["--strict", *core], opt_level="3"))
 
 
 def address() -> str:
-    """Where the project lives: what is asked for, or what the source distribution remembers; empty: not known."""
+    """Return the address of the repository, from PURGATORY_URL or the source distribution; empty if unknown."""
     url = os.environ.get("PURGATORY_URL", "").rstrip("/").removesuffix(".git")
     if url and not re.fullmatch(r"https://[^\s/]+/\S+", url):
-        raise SystemExit(f"PURGATORY_URL is the https:// address of the repository, not {url!r}")
-    remembered = HERE / "PKG-INFO"
-    if not url and remembered.exists():
-        told = email.message_from_bytes(remembered.read_bytes()).get_all("Project-URL", [])
-        url = dict(line.split(", ", 1) for line in told).get("Source", "")
+        raise SystemExit(f"PURGATORY_URL must be the https:// address of the repository, got {url!r}")
+    metadata = HERE / "PKG-INFO"
+    if not url and metadata.exists():
+        lines = email.message_from_bytes(metadata.read_bytes()).get_all("Project-URL", [])
+        url = dict(line.split(", ", 1) for line in lines).get("Source", "")
     return url
 
 

@@ -1,46 +1,34 @@
-"""The waiting room for async Python servers.
+"""Coroutines of an asyncio server park requests on keys and are answered exactly once.
 
-A coroutine parks a request on keys; it is answered when its condition holds, or when its deadline passes, exactly once.
+An operation completes when its condition holds, or expires when its deadline passes.
 
-The rooms, from the ground up; each floor imports only what is below it:
+``core``      synchronous; the time is an argument; mypyc compiles this folder
+``aio``       the purgatory and the timer on an asyncio event loop
+``testing``   virtual time, for tests
 
-==========================================  =====================================================================
-``compiled errors events units``            plain data and arithmetic
-``histogram headroom``                      the same, and whether the stack has room for more
-``timer/task timer/wheel timer/system``     tasks, buckets, wheels: a timer that is told the time
-``endings operation delayed``               operations, and how they end
-``watch thresholds keys watchers``          the lists in which they wait, and what may be a key
-``books ledger hearing``                    counting, and telling who listens
-``clock timekeeper``                        the timer with a clock at hand
-``keeper checks desk room``                 the same for operations: all that happens without waiting
-``rounds dump``                             checking later, and looking in
-``timeouts reaper futures purgatory``       the event loop: what waits
-``conditions``                              conditions that can be written down, for streams as well as here
-``levels lobby``                            what is built of it: thresholds alone, futures without a purgatory
-``testing pytest_plugin``                   virtual time, and fixtures for it
-==========================================  =====================================================================
-
-``journal``, ``otel`` and ``pipeline`` are rooms of their own: optional, and imported by nobody in here.
+``asgi``, ``relay``, ``otel``, ``journal``, ``pipeline`` and ``conditions`` are optional parts, which nothing in
+``core`` or ``aio`` imports.
 """
 
-from . import operation
-from .clock import Clock
+from .aio.default_purgatory import when_all
+from .aio.delayed_future import DelayedFuture
+from .aio.purgatory import Purgatory
+from .aio.system_timer import SystemTimer
+from .aio.threshold_purgatory import ThresholdPurgatory
 from .compiled import is_compiled, refuse_stale
-from .delayed import DelayedOperation
+from .core.operation import operation as _operation
+from .core.operation.delayed_operation import DelayedOperation
+from .core.timer.clock import Clock
+from .core.timer.task import TimerTask
+from .core.timer.task_list import TimerTaskList
+from .core.timer.wheel import TimingWheel
 from .errors import OperationCancelled, PurgatoryClosed, PurgatoryError, PurgatoryFull
 from .events import Event, Observer, Outcome, Quantiles, Statistics
-from .futures import DelayedFuture
-from .levels import ThresholdPurgatory
-from .lobby import when_all
-from .purgatory import Purgatory
-from .reaper import SystemTimer
-from .timer.task import TimerTask, TimerTaskList
-from .timer.wheel import TimingWheel
 
 __version__ = "0.1.0"
 
-COMPILED = is_compiled(operation.__file__)
-"""Whether the core runs compiled.  The same source, interpreted, does the same more slowly."""
+COMPILED = is_compiled(_operation.__file__)
+"""Whether the core is compiled.  The same source, interpreted, does the same more slowly."""
 
 refuse_stale(COMPILED)
 

@@ -1,4 +1,4 @@
-"""Whether the core runs compiled, and a guard for those who work on it.  Floor 0."""
+"""Whether the core is compiled, and a guard against stale extensions in a source checkout."""
 
 import os
 from typing import TYPE_CHECKING
@@ -12,22 +12,24 @@ _HERE = os.path.dirname(os.path.realpath(__file__))
 
 
 def is_compiled(module_file: str | None) -> bool:
-    """Whether a module of the core, given by its ``__file__``, is an extension."""
+    """Return whether a module of the core, given by its ``__file__``, is an extension."""
     return module_file is not None and not module_file.endswith((".py", ".pyc"))
 
 
 def refuse_stale(compiled: bool, package: "str | Path" = _HERE) -> None:
-    """In a source checkout, raise ImportError if a source is newer than the extension that hides it, where one does.
+    """In a source checkout, raise ImportError if a source is newer than the extension of the same name.
 
     Python prefers an extension to a source of the same name, so an edit would silently have no effect.  An installed
-    package is left alone: its files carry the times of their unpacking.
+    package is not checked: its files have the times of their unpacking.
     """
     if not compiled or not os.path.isfile(os.path.join(package, os.pardir, "pyproject.toml")):
         return
-    from pathlib import Path  # a quarter of the time of importing all of this, and only a checkout needs it
+    from pathlib import (
+        Path,  # importing it takes a quarter of the time of importing the package, and only a checkout needs it
+    )
 
     here = Path(package)
-    for extension in [*here.glob("*.so"), *here.glob("*/*.so"), *here.glob("*.pyd"), *here.glob("*/*.pyd")]:
+    for extension in [*here.rglob("*.so"), *here.rglob("*.pyd")]:
         source = extension.parent / f"{extension.name.partition('.')[0]}.py"
         if source.is_file() and source.stat().st_mtime > extension.stat().st_mtime:
             raise ImportError(

@@ -1,24 +1,24 @@
-"""Conditions that travel: declared in a word, kept as plain data.  Floor 4.
+"""Conditions declared as text, with their state as plain data.
 
-A :class:`DelayedOperation` says in code when it is complete, which is right within one process.  A condition of this
-module says it in a text such as ``count(3)``, and keeps what it has seen as JSON values.  So it can stand in a row, go
-over a wire, rest in a checkpoint and go on elsewhere, and the in-process library and the streaming engine of
+A :class:`DelayedOperation` defines in code when it is complete, which suffices within one process.  A condition of this
+module is declared in a text such as ``count(3)``, and its state consists of JSON values.  So it can be stored in a row,
+sent over a wire, and restored from a checkpoint, and the in-process library and the streaming engine of
 :mod:`purgatory.pipeline.stream` decide by the same declaration.
 
 ==============================  =======================================================================================
 declaration                     holds when
 ==============================  =======================================================================================
-``count(n)``                    ``n`` signals have come on its keys, whichever: joins, acknowledgements, bytes in units
+``count(n)``                    ``n`` signals have come on any of its keys: joins, acknowledgements, blocks of bytes
 ``at_least(value)``             a signal on one of its keys carried ``value`` or more: an offset, a size, a watermark
 ``all_keys``                    each of its keys has been signalled
 ``all_keys(count(n))``          each of its keys has been signalled ``n`` times
-``all_keys(at_least(value))``   each of its keys has reached ``value``: a record that every follower has
+``all_keys(at_least(value))``   each of its keys has reached ``value``: every follower has the record
 ==============================  =======================================================================================
 
-**What counts** is every signal between the parking of the operation and its end.  Nothing is kept for a key on which
-nobody waits, so an earlier signal is not seen: whoever knows that the condition holds already does not park.
+Every signal between the parking of the operation and its end **counts**.  Nothing is stored for a key without watchers,
+so an earlier signal is not counted: if the condition already holds, do not park.
 
-More conditions are added by name with :func:`register`.
+:func:`register` adds conditions by name.
 
 ::
 
@@ -34,40 +34,41 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from .delayed import DelayedOperation
-from .room import Room
-from .watch import WatchRoot
-from .watchers import Walk
+from .core.base_purgatory import BasePurgatory
+from .core.operation.delayed_operation import DelayedOperation
+from .core.watch.watch import WatchList
+from .core.watch.watcher_lists import WatchCursor
+from .texts import safe_repr
 
 __all__ = ["AllKeys", "AtLeast", "Condition", "ConditionalOperation", "Count", "parse", "register", "signal"]
 
-_LONGEST_TEXT = 200  # a declaration is a word, not a program; it also bounds what the parser is given
+_LONGEST_TEXT = 200  # a declaration is short; this also bounds the input of the parser
 _NO_ID = 1 << 60  # later than every operation
 
 
 class Condition:
-    """A declaration.  It has no state of its own: what an operation has seen is handed in and out.
+    """A declared condition.  It has no state of its own: its methods receive and return the state of an operation.
 
-    A state is made of JSON values (None, bool, int, float, str, and lists and dicts of them), so that it can be stored.
-    The methods are functions of their arguments and of nothing else, else a replay would decide differently.
+    A state consists of JSON values (None, bool, int, float, str, and lists and dicts of them), so that it can be
+    stored. The methods must depend on their arguments only; otherwise a replay would decide differently.
     """
 
     __slots__ = ()
 
     def begin(self, keys: tuple[Any, ...]) -> Any:
-        """The state of an operation that parks on these keys and has seen nothing."""
+        """Return the state of an operation that is parked on these keys, before the first signal."""
         raise NotImplementedError
 
     def signal(self, state: Any, key: Any, value: float | None) -> Any:
-        """The state after a signal on one of the keys; the one given may be changed and returned."""
+        """Return the state after a signal on one of the keys; the given state may be modified and returned."""
         raise NotImplementedError
 
     def holds(self, state: Any) -> bool:
-        """Whether the operation is complete."""
+        """Return whether the operation is complete."""
         raise NotImplementedError
 
     def threshold(self) -> float | None:
-        """The value below which a signal cannot matter, or None if every signal does.  It only saves work."""
+        """Return the value below which a signal has no effect, or None.  It only saves work."""
         return None
 
 
@@ -78,7 +79,7 @@ class Count(Condition):
 
     def __init__(self, n: int) -> None:
         if type(n) is not int or n < 1:
-            raise ValueError(f"count(n) takes a whole number of signals, at least 1, not {n!r}")
+            raise ValueError(f"n of count(n) must be a positive int, got {safe_repr(n)}")
         self.n: int = n
 
     def begin(self, keys: tuple[Any, ...]) -> Any:
@@ -119,9 +120,9 @@ class AtLeast(Condition):
 
 
 class AllKeys(Condition):
-    """``all_keys(inner)``: the inner condition holds for each of the keys by itself; ``all_keys``: for one signal.
+    """``all_keys(inner)``: the inner condition holds for each key separately; ``all_keys``: one signal for each.
 
-    Its state is what is still missing: of each key that does not hold yet the inner state.
+    The state has the inner state of each key for which the inner condition does not hold yet.
     """
 
     __slots__ = ("inner",)
@@ -129,9 +130,11 @@ class AllKeys(Condition):
     def __init__(self, inner: Condition | None = None) -> None:
         if inner is None:
             inner = Count(1)
-        suits: object = inner  # a number, where the text says so
-        if not isinstance(suits, Condition) or isinstance(suits, AllKeys):
-            raise ValueError(f"all_keys takes a condition for one key, such as count(2), not {inner!s}")
+        given: object = inner  # a number, if the text contains one
+        if not isinstance(given, Condition) or isinstance(given, AllKeys):
+            raise ValueError(
+                f"inner of all_keys(inner) must be a condition for one key, such as count(2), got {inner!s}"
+            )
         self.inner: Condition = inner
 
     def begin(self, keys: tuple[Any, ...]) -> Any:
@@ -162,42 +165,43 @@ _factories: dict[str, Callable[..., Condition]] = {"count": Count, "at_least": A
 
 
 def register(name: str, factory: Callable[..., Condition]) -> None:
-    """Make ``name(...)`` a condition: the factory is called with the arguments, numbers and conditions.
+    """Register ``name(...)`` as a condition: the factory is called with the arguments, which are numbers and
+    conditions.
 
-    Every process that meets the name must have registered it; where Spark's workers are concerned, do it when a module
-    is imported and name the module to the job.  ValueError if the name is no identifier or means something else
-    already; registering the same factory again does nothing.
+    Every process that parses the name must have registered it.  For Spark's workers, register it when a module is
+    imported, and pass the name of that module to the job.  ValueError unless the name is an identifier, and if it is
+    registered with another factory; registering the same factory again does nothing.
     """
     if type(name) is not str or not name.isidentifier():
-        raise ValueError(f"name is an identifier, not {name!r}")
+        raise ValueError(f"name must be an identifier, got {safe_repr(name)}")
     if not callable(factory):
-        raise TypeError(f"factory is something to call that makes a Condition, not {factory!r}")
+        raise TypeError(f"factory must be callable and return a Condition, got {safe_repr(factory)}")
     taken = _factories.get(name)
     if taken is factory:
         return
     if taken is not None:
-        raise ValueError(f"the condition {name!r} is registered already, as {taken!r}")
+        raise ValueError(f"name must not be registered yet, got {name!r}, which is {safe_repr(taken)}")
     _factories[name] = factory
 
 
 def parse(text: str) -> Condition:
-    """The condition that a text declares.  ValueError that says what is wrong with it."""
+    """Return the condition that a text declares.  ValueError if the text is not a valid declaration."""
     if not isinstance(text, str):
-        raise ValueError(f"a condition is a text such as 'count(3)', not {text!r}")
+        raise ValueError(f"a condition must be a text such as 'count(3)', got {safe_repr(text)}")
     return _parse(text)
 
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Condition:
     if len(text) > _LONGEST_TEXT:
-        raise ValueError(f"a condition is at most {_LONGEST_TEXT} characters long, not {len(text)}")
+        raise ValueError(f"a condition must be at most {_LONGEST_TEXT} characters long, got {len(text)}")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         made = _made(tree)
     except (SyntaxError, RecursionError, MemoryError):
-        raise ValueError(f"{text!r} is no condition: it is a name, or a name(argument), such as count(3)") from None
+        raise ValueError(f"a condition must be a name or a name(argument), such as count(3), got {text!r}") from None
     if not isinstance(made, Condition):
-        raise ValueError(f"{text!r} is a number, not a condition: count({text.strip()}) perhaps?")
+        raise ValueError(f"a condition must not be a bare number, got {text!r}: did you mean count({text.strip()})?")
     return made
 
 
@@ -219,31 +223,38 @@ def _called(name: str, arguments: list[Any]) -> Condition:
     factory = _factories.get(name)
     if factory is None:
         known = ", ".join(sorted(_factories))
-        raise ValueError(f"the condition {name!r} is unknown: {known} are registered")
+        raise ValueError(f"a condition must be one of {known}, got {name!r}")
     try:
         made = factory(*arguments)
     except TypeError as error:
         raise ValueError(f"{name} does not take such arguments: {error}") from error
     if not isinstance(made, Condition):
-        raise ValueError(f"what is registered as {name!r} made {made!r}, which is no Condition")
+        raise ValueError(f"the factory of {name!r} must return a Condition, got {safe_repr(made)}")
     return made
 
 
 def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{name} takes a finite number, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
+        raise ValueError(f"{name} must have a finite number, got {safe_repr(value)}")
     return value
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False  # an int beyond the largest float
 
 
 # In a purgatory
 
 
 class ConditionalOperation(DelayedOperation[bool]):
-    """An operation that waits for a declared condition; its result is True if that held, False if the deadline passed.
+    """An operation that waits for a declared condition.  Its result is True if the condition held, False on expiry.
 
-    ``condition``: a text, or a :class:`Condition`; ``keys``: those that it is to be parked on; ``timeout``: seconds, as
-    for every operation.  Hand :attr:`wanted` to the purgatory as its keys.  ``seen``: the state to go on with, for one
-    that has waited elsewhere.
+    ``condition``: a text or a :class:`Condition`.  ``keys``: the keys of the condition.  ``timeout``: seconds or None.
+    ``seen``: the state to continue with, for an operation that was parked elsewhere.  Pass :attr:`wanted` to the
+    purgatory as keys.
     """
 
     __slots__ = ("condition", "error", "seen", "wanted")
@@ -253,10 +264,10 @@ class ConditionalOperation(DelayedOperation[bool]):
     ) -> None:
         super().__init__(timeout)
         if isinstance(keys, (str, bytes)):
-            raise TypeError(f"keys is an iterable of keys, not the bare key {keys!r}: [{keys!r}] was meant")
+            raise TypeError(f"keys must be an iterable of keys, such as [{keys!r}], got {keys!r}")
         distinct = tuple(dict.fromkeys(keys))
         if not distinct:
-            raise ValueError("keys is empty: an operation that waits on nothing could only expire")
+            raise ValueError("keys must contain at least one key, got none")
         self.condition: Condition = condition if isinstance(condition, Condition) else parse(condition)
         self.seen: Any = self.condition.begin(distinct) if seen is None else seen
         self.error: Exception | None = None
@@ -266,7 +277,7 @@ class ConditionalOperation(DelayedOperation[bool]):
         )
 
     def notice(self, key: Hashable, value: float | None) -> None:
-        """A signal has come; what it means is decided when the operation is tried."""
+        """Take a signal into account; the next try decides."""
         try:
             self.seen = self.condition.signal(self.seen, key, value)
         except Exception as error:
@@ -281,25 +292,25 @@ class ConditionalOperation(DelayedOperation[bool]):
         return not self.expired
 
 
-def signal(room: Room, key: Hashable, value: float | None = None) -> int:
-    """Tell those who wait on the key that something has happened, and try them; return how many this completed.
+def signal(room: BasePurgatory, key: Hashable, value: float | None = None) -> int:
+    """Signal the key to the operations parked on it, and try them; return how many this call completed.
 
-    Every :class:`ConditionalOperation` that is parked on the key now sees the signal once, also when this is called
-    from inside a callback: then they are tried, as always, before the outermost call returns.  ``room``: a
-    :class:`Purgatory`.  ValueError if the value is neither None nor a finite number.
+    Every :class:`ConditionalOperation` parked on the key receives the signal once, also if this is called inside a
+    callback: they are then tried before the outermost call returns.  ``room``: a :class:`Purgatory`.  ValueError unless
+    the value is None or a finite number.
     """
     if value is not None:
         _number(value, "signal(value)")
-    entry = room._desk.watchers.entry(key)
+    entry = room._core.watcher_lists.entry(key)
     if entry is None:
         return 0
-    walk = Walk(entry, _NO_ID)
-    if value is not None and isinstance(entry, WatchRoot) and entry.ranks is not None:
-        walk.leave_out_ranked()
-        for operation in entry.ranks.reached(value):
+    cursor = WatchCursor(entry, _NO_ID)
+    if value is not None and isinstance(entry, WatchList) and entry.thresholds is not None:
+        cursor.skip_thresholds()
+        for operation in entry.thresholds.reached(value):
             if isinstance(operation, ConditionalOperation):
                 operation.notice(key, value)
-    while (next_one := walk.next()) is not None:
+    while (next_one := cursor.next()) is not None:
         if isinstance(next_one, ConditionalOperation):
             next_one.notice(key, value)
     return room.check_and_complete(key, value)

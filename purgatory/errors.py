@@ -1,24 +1,25 @@
-"""What can go wrong, as exceptions.  Floor 0: imports nothing of the house."""
+"""The exceptions of the package.  This module imports no other module of the package."""
+
+from collections.abc import Hashable
 
 __all__ = ["OperationCancelled", "PurgatoryClosed", "PurgatoryError", "PurgatoryFull"]
 
 
 class PurgatoryError(Exception):
-    """Base of every error that this package raises on its own account.
+    """Base class of the package's own exceptions.
 
-    Misuse is told with the built-in exceptions instead: ``ValueError`` and ``TypeError`` for arguments that cannot be
-    meant, always before anything has changed.
+    Invalid arguments raise the built-in ``ValueError`` and ``TypeError`` instead, and change nothing.
     """
 
 
 class PurgatoryClosed(PurgatoryError):
-    """The purgatory or the timer has been closed and takes nothing new."""
+    """The purgatory or the timer is closed and accepts nothing new."""
 
 
 class PurgatoryFull(PurgatoryError):
     """A limit (``max_parked``, ``max_parked_per_key``) is reached; nothing was parked.
 
-    ``limit`` is the number that was reached; ``key`` is the key that is full, or None where the whole purgatory is.
+    ``limit``: the limit that was reached.  ``key``: the key that is full, or None if the whole purgatory is full.
     """
 
     def __init__(self, message: str, *, limit: int = 0, key: object = None) -> None:
@@ -28,7 +29,32 @@ class PurgatoryFull(PurgatoryError):
 
 
 class OperationCancelled(PurgatoryError):
-    """The awaited operation was withdrawn (``cancel()``, ``cancel_for_key()``) before it was answered.
+    """The awaited operation was withdrawn (``cancel()``, ``cancel_for_key()``) before it completed.
 
-    It is an ordinary exception on purpose: the *operation* was cancelled, the task that awaits it was not.
+    It is an ordinary exception, not a CancelledError: the *operation* was cancelled, the task that awaits it was not.
+
+    ``keys``: the keys that the operation was parked on; empty if the awaiter came after the operation had ended.
+    ``reason``: the reason given to ``cancel()`` or ``cancel_for_key()``; None if there was none, and if the operation
+    was withdrawn because the task in ``park()`` was cancelled.
     """
+
+    def __init__(self, message: str = "", *, keys: tuple[Hashable, ...] = (), reason: object = None) -> None:
+        super().__init__(message)
+        self.keys = keys
+        self.reason = reason
+
+    def __str__(self) -> str:
+        # The reprs of the reason and of the keys run the user's code, which may raise.  So they are not made when the
+        # operation ends but when the message is printed.
+        text = super().__str__()
+        if self.reason is not None:
+            try:
+                text = f"{text}, reason: {self.reason!r}"
+            except Exception:
+                text = f"{text}, reason: an object that cannot be printed"
+        if self.keys:
+            try:
+                text = f"{text}, parked on {list(self.keys)!r}"
+            except Exception:
+                text = f"{text}, parked on {len(self.keys)} keys that cannot be printed"
+        return text

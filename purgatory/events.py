@@ -1,7 +1,7 @@
-"""What the house says about itself: outcomes, lifecycle events, statistics.  Floor 0: imports nothing of the house.
+"""Outcomes, lifecycle events and statistics: plain data.
 
-Everything here is plain data.  The journal, the metrics and a user's own observers are written against this module and
-against nothing else, so they live in rooms of their own and the core knows none of them.
+The journal, the metrics, the traces and a user's own observers depend on this module only, and the core depends on none
+of them.  This module imports no other module of the package.
 """
 
 import enum
@@ -13,7 +13,7 @@ __all__ = ["Event", "Observer", "Outcome", "Quantiles", "Statistics"]
 
 
 class Outcome(enum.Enum):
-    """How an operation stands.  It leaves PENDING exactly once."""
+    """The state of an operation.  It leaves PENDING exactly once."""
 
     PENDING = "pending"
     COMPLETED = "completed"
@@ -23,32 +23,37 @@ class Outcome(enum.Enum):
 
 
 class Event:
-    """One moment in the life of an operation, as an observer sees it.
+    """An event in the life of an operation, as observers receive it.
 
-    All times come from the purgatory's clock (monotonic by default).  The ``*_ms`` fields are whole milliseconds, as
+    All times are those of the purgatory's clock (monotonic by default).  The ``*_ms`` fields are whole milliseconds, as
     the timer counts them; the properties give the same in seconds.
 
-    ``operation``    the operation itself; its ``result()`` can be read once it is completed or expired
+    ``operation``    the operation itself; its ``result()`` is available once it is COMPLETED or EXPIRED
     ``purgatory``    the name of the purgatory
-    ``op_id``        a number, increasing in the order of parking, unique within one purgatory
-    ``keys``         the keys it was parked on, in the order given, without duplicates; empty if it never had to wait
-    ``parked_ms``    when it was handed over
-    ``deadline_ms``  when it falls due, or None: it waits for ever
+    ``op_id``        a number that increases in the order of parking, unique within one purgatory
+    ``keys``         the keys it was parked on, in the order given, without duplicates; empty if it completed at once
+    ``parked_ms``    when it was submitted
+    ``deadline_ms``  its deadline, or None: it has no deadline
     ``finished_ms``  when it ended, or None: it is still parked
-    ``outcome``      how it stands: PENDING in a ``parked`` event, the ending in every other
+    ``outcome``      PENDING in a ``parked`` event, the outcome in all others
     ``error``        the exception of a FAILED operation, else None
+    ``instance``     the number of the purgatory in this process, which distinguishes two with the same name; None in an
+                     event that was made without one
+    ``reason``       the reason given to ``cancel()`` or ``cancel_for_key()``, else None
     """
 
     __slots__ = (
         "deadline_ms",
         "error",
         "finished_ms",
+        "instance",
         "keys",
         "op_id",
         "operation",
         "outcome",
         "parked_ms",
         "purgatory",
+        "reason",
     )
 
     def __init__(
@@ -62,6 +67,8 @@ class Event:
         finished_ms: int | None,
         outcome: Outcome,
         error: BaseException | None,
+        instance: int | None = None,
+        reason: object = None,
     ) -> None:
         self.operation: Any = operation
         self.purgatory: str = purgatory
@@ -72,6 +79,8 @@ class Event:
         self.finished_ms: int | None = finished_ms
         self.outcome: Outcome = outcome
         self.error: BaseException | None = error
+        self.instance: int | None = instance
+        self.reason: object = reason
 
     @property
     def kind(self) -> str:
@@ -80,12 +89,12 @@ class Event:
 
     @property
     def parked_at(self) -> float:
-        """When it was handed over, in seconds of the purgatory's clock."""
+        """When it was submitted, in seconds of the purgatory's clock."""
         return self.parked_ms / 1000
 
     @property
     def deadline(self) -> float | None:
-        """When it falls due, in seconds of the purgatory's clock, or None."""
+        """Its deadline in seconds of the purgatory's clock, or None."""
         return None if self.deadline_ms is None else self.deadline_ms / 1000
 
     @property
@@ -95,15 +104,14 @@ class Event:
 
     @property
     def wait(self) -> float | None:
-        """Seconds from parking to the end, or None while it is parked."""
+        """Seconds from parking to the end; None while it is parked."""
         return None if self.finished_ms is None else (self.finished_ms - self.parked_ms) / 1000
 
     @property
     def lateness(self) -> float | None:
-        """Seconds from the deadline to the moment the expiry was carried out; None unless it expired on its deadline.
+        """Seconds from the deadline to the expiry, never negative; None unless the deadline passed.
 
-        It is never negative for a deadline that was reached; an operation that is expired early because its purgatory
-        closes has none.
+        An operation that expires before its deadline, because its purgatory closes, has None.
         """
         if self.outcome is not Outcome.EXPIRED or self.deadline_ms is None or self.finished_ms is None:
             return None
@@ -116,35 +124,36 @@ class Event:
 
 @runtime_checkable
 class Observer(Protocol):
-    """Told of every operation's life, one method per event; called in the loop's thread, so be brief.
+    """Receives the events of every operation, one method per kind of event.
 
-    A subclass overrides what it wants to hear; an inherited method is never called, so what is not heard costs
-    nothing.  An observer that raises is detached and reported, and never breaks an operation.
+    The methods run in the event loop's thread, so keep them short.  A subclass overrides the methods it needs; an
+    inherited method is never called and costs nothing.  An observer that raises is detached and reported; the operation
+    is not affected.
 
-    An observer that also has a method ``attached(purgatory)`` is told which purgatory it listens to, when that is
-    made; it should keep no more than a weak reference.
+    If an observer also has a method ``attached(purgatory)``, the purgatory calls it when the purgatory is made.  Keep
+    at most a weak reference to the purgatory.
     """
 
     # The methods return explicitly: one with nothing but a docstring would be abstract to a type checker.
 
     def parked(self, event: Event) -> None:
-        """The operation now waits; not sent for one that completes at once."""
+        """The operation is parked.  Not called for one that completes at once."""
         return
 
     def completed(self, event: Event) -> None:
-        """Its condition held; also sent for one that never had to wait."""
+        """Its condition holds.  Also called for an operation that completes at once."""
         return
 
     def expired(self, event: Event) -> None:
-        """Its deadline passed, or its purgatory closed."""
+        """Its deadline has passed, or its purgatory closes."""
         return
 
     def cancelled(self, event: Event) -> None:
-        """It was withdrawn."""
+        """It is withdrawn; see ``event.reason``."""
         return
 
     def failed(self, event: Event) -> None:
-        """It raised, or was failed from outside."""
+        """It raised, or other code made it fail; see ``event.error``."""
         return
 
 
@@ -152,8 +161,8 @@ class Observer(Protocol):
 class Quantiles:
     """Quantiles of a duration in seconds; all zero while ``count`` is 0.
 
-    They are read from a log-linear histogram of whole milliseconds: exact up to 64 ms, within 3.2 % above, never below
-    the true value; ``max`` is exact.
+    They come from a log-linear histogram of whole milliseconds: exact up to 64 ms; above that at most 3.2 % too high,
+    never too low.  ``max`` is exact.
     """
 
     count: int = 0
@@ -169,11 +178,10 @@ class Statistics:
 
     Gauges: ``parked`` operations, ``watched`` (operation, key) pairs, ``keys`` with at least one watcher,
     ``num_delayed`` operations on the timer.  Totals since the start: ``submitted`` operations, of which ``immediate``
-    completed without waiting (they count as completed, too), ``completed``, ``expired``, ``cancelled``, ``failed``.
-    The books balance at every moment between two callbacks:
-    ``submitted == completed + expired + cancelled + failed + parked``.
-    ``wait`` is the time from parking to the end of those that were parked, ``lateness`` the time from the deadline to
-    the expiry of those whose deadline passed.  ``observers_detached`` counts observers that raised.
+    completed without waiting (they also count as completed), ``completed``, ``expired``, ``cancelled``, ``failed``.
+    Between two callbacks these always balance: ``submitted == completed + expired + cancelled + failed + parked``.
+    ``wait`` is the time from parking to the end of the operations that were parked, ``lateness`` the time from the
+    deadline to the expiry of those whose deadline passed.  ``observers_detached`` counts observers that raised.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Fixtures for the tests of servers that wait in a purgatory.  Floor 5; loaded by pytest on its own.
+"""Fixtures for tests of code that uses a purgatory.  pytest loads this plugin by its entry point.
 
 ``virtual_clock``         a :class:`~purgatory.testing.VirtualClock` that starts at 0
-``purgatory_leak_check``  fails the test if a purgatory that was made in it still has operations parked at its end
+``purgatory_leak_check``  fails the test if operations are still parked at its end in a purgatory that it created
 """
 
 import gc
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .purgatory import Purgatory
+from .aio.purgatory import Purgatory
 from .testing import VirtualClock
 
 __all__ = ["purgatory_leak_check", "virtual_clock"]
@@ -17,22 +17,22 @@ __all__ = ["purgatory_leak_check", "virtual_clock"]
 
 @pytest.fixture
 def virtual_clock() -> VirtualClock:
-    """A clock that stands still until ``await virtual_clock.advance(seconds)`` moves it."""
+    """Return a clock that stands still until ``await virtual_clock.advance(seconds)`` moves it."""
     return VirtualClock()
 
 
 @pytest.fixture
 def purgatory_leak_check() -> Iterator[None]:
-    """Fail the test if it leaves operations parked in a purgatory that it made.
+    """Fail the test if it leaves operations parked in a purgatory that it created.
 
-    Purgatories that were there before, and those that are garbage by the end, are left alone.
+    Purgatories that existed before the test, and those that are garbage at its end, are not checked.
     """
     before = {id(purgatory) for purgatory in _purgatories()}
     yield
     left = [purgatory for purgatory in _purgatories() if id(purgatory) not in before and len(purgatory)]
     if left:
-        told = "\n".join(_tell(purgatory) for purgatory in left)
-        pytest.fail(f"operations were left parked:\n{told}", pytrace=False)
+        described = "\n".join(_description(purgatory) for purgatory in left)
+        pytest.fail(f"operations were left parked:\n{described}", pytrace=False)
 
 
 def _purgatories() -> list[Purgatory]:  # type: ignore[type-arg]
@@ -40,6 +40,6 @@ def _purgatories() -> list[Purgatory]:  # type: ignore[type-arg]
     return [thing for thing in gc.get_objects() if isinstance(thing, Purgatory)]
 
 
-def _tell(purgatory: Purgatory) -> str:  # type: ignore[type-arg]
+def _description(purgatory: Purgatory) -> str:  # type: ignore[type-arg]
     keys = ", ".join(f"{key!r} ({number})" for key, number in purgatory.hot_keys(5))
     return f"  {purgatory!r}, on {keys}"

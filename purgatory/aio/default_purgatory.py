@@ -1,0 +1,46 @@
+"""The default purgatory of each event loop, created on first use."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from .delayed_future import DelayedFuture, WhenAll
+from .purgatory import Purgatory
+
+__all__ = ["default_purgatory", "when_all"]
+
+T = TypeVar("T")
+
+_purgatories_by_loop: dict[asyncio.AbstractEventLoop, Purgatory[Any]] = {}
+
+
+def default_purgatory() -> Purgatory[Any]:
+    """Return the default purgatory of the running event loop; it lives as long as the loop."""
+    loop = asyncio.get_running_loop()
+    found = _purgatories_by_loop.get(loop)
+    if found is None or found.closed:
+        for other in list(_purgatories_by_loop):
+            if other.is_closed():
+                del _purgatories_by_loop[other]
+        found = _purgatories_by_loop[loop] = Purgatory("default")
+    return found
+
+
+def when_all(
+    futures: Iterable["asyncio.Future[T]"],
+    timeout: float | None,
+    callback: WhenAll[T] | None = None,
+    *,
+    purgatory: Purgatory[Any] | None = None,
+) -> DelayedFuture[T]:
+    """Wait until all futures are done, at most ``timeout`` seconds; on expiry the pending ones fail with TimeoutError.
+
+    ::
+
+        outcomes = await when_all([first, second], 0.5)
+
+    ``callback(outcomes)`` is called once, when all are done or the time is up, with what there is: a list with, for
+    each future, what it returned or the exception with which it ended.  The same list is what an ``await`` returns.
+    The operation waits in ``purgatory``, or in one of the running event loop's own.  See :class:`DelayedFuture`.
+    """
+    return (default_purgatory() if purgatory is None else purgatory).when_all(futures, timeout, callback)

@@ -1,0 +1,163 @@
+"""Waiting for several futures at once.
+
+Kafka's ``DelayedFuturePurgatory``: a request whose work is spread over other threads or machines is answered when all
+parts are done, or with the results so far when its time is up.  Kafka parks such an operation on one key that all of
+them share, and each finished part completes it from an executor.  Here each future is a key of its own, which is
+checked when the future is done.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from purgatory.core.base_purgatory import BasePurgatory
+from purgatory.core.operation.delayed_operation import DelayedOperation
+from purgatory.events import Outcome
+from purgatory.texts import safe_repr
+
+__all__ = ["DelayedFuture", "DoneCallbacks", "WhenAll", "wait_for_all"]
+
+T = TypeVar("T")
+
+WhenAll: TypeAlias = Callable[[list[T | BaseException]], object]
+
+
+class DelayedFuture(DelayedOperation[list[T | BaseException]]):
+    """Complete when all of its futures are done; on expiry the pending ones fail with TimeoutError.
+
+    **Usage.**  :meth:`Purgatory.when_all`, or :func:`purgatory.when_all` without a purgatory.
+
+    **Implementation.**  Its result, and the argument of ``callback``, is the list of outcomes of the futures in the
+    order given: the result of each, or its exception.  A future that is pending when the operation expires gets a
+    TimeoutError.  A pending *task* cannot be given an exception, so it is cancelled, and its outcome here is also
+    TimeoutError.
+
+    **Cancellation safety.**  Cancelling a task that awaits the operation does not affect the operation and its futures.
+    Cancelling the operation does not affect the futures, and ``callback`` is not called.
+
+    ``futures``: futures and tasks of the running loop, else TypeError or ValueError.  ``timeout``: seconds or None.
+    """
+
+    __slots__ = ("_callback", "_pending", "futures")
+
+    def __init__(
+        self, futures: Iterable["asyncio.Future[T]"], timeout: float | None, callback: WhenAll[T] | None = None
+    ) -> None:
+        super().__init__(timeout)
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, got {safe_repr(callback)}")
+        self.futures: tuple[asyncio.Future[T], ...] = _checked(futures)
+        self._callback = callback
+        self._pending = list(self.futures)
+
+    def try_complete(self) -> bool:
+        # From the end; futures that are done are not visited again, so all tries together visit each future once.
+        pending = self._pending
+        while pending and pending[-1].done():
+            pending.pop()
+        return not pending
+
+    def on_complete(self) -> list[T | BaseException]:
+        outcomes = [self._outcome(future) for future in self.futures]
+        self._pending.clear()
+        if self._callback is not None:
+            self._callback(outcomes)
+        return outcomes
+
+    def _outcome(self, future: "asyncio.Future[T]") -> T | BaseException:
+        if not future.done():
+            late = TimeoutError(
+                "it was still pending when the others were asked for"
+                if self.timeout is None
+                else f"it was not done within {self.timeout:g} s"
+            )
+            task = isinstance(future, asyncio.Task)
+            with contextlib.suppress(RuntimeError):  # its event loop is closed: nothing waits for it any more
+                if task:
+                    future.cancel()
+                else:
+                    future.set_exception(late)
+            if task:
+                return late
+        if future.cancelled():
+            return asyncio.CancelledError()
+        error = future.exception()  # read here, so that asyncio does not report it as never retrieved
+        return future.result() if error is None else error
+
+    def __repr__(self) -> str:
+        pending = sum(not future.done() for future in self.futures)
+        timeout = "timeout=None" if self.timeout is None else f"timeout={self.timeout:g}"
+        return f"<{type(self).__name__} {self.outcome.name} {pending} of {len(self.futures)} pending {timeout}>"
+
+
+class DoneCallbacks:
+    """The done-callbacks of one purgatory: one on each future, however many operations wait for it.
+
+    ``remove_done_callback`` looks at every callback of its future.  With one per operation, the end of each of ``n``
+    operations on one future would cost O(n).
+    """
+
+    __slots__ = ("_counts", "_purgatory")
+
+    def __init__(self, purgatory: BasePurgatory) -> None:
+        self._purgatory = purgatory
+        self._counts: dict[asyncio.Future[Any], int] = {}
+
+    def add(self, futures: Iterable["asyncio.Future[Any]"]) -> None:
+        """Check each future's key when the future is done.  The check runs in an empty context."""
+        for future in futures:
+            count = self._counts.get(future, 0)
+            if count == 0:
+                future.add_done_callback(self._done, context=Context())
+            self._counts[future] = count + 1
+
+    def remove(self, futures: Iterable["asyncio.Future[Any]"]) -> None:
+        """An operation has stopped waiting for these futures; remove the callback of each that no operation waits for.
+
+        If the comparison with a foreign callback raises, the exception propagates after the other futures are handled.
+        """
+        failed: Exception | None = None
+        for future in futures:
+            count = self._counts.pop(future) - 1
+            if count:
+                self._counts[future] = count
+                continue
+            try:
+                future.remove_done_callback(self._done)
+            except Exception as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def _done(self, future: "asyncio.Future[Any]") -> None:
+        self._purgatory.check_and_complete(future)
+
+
+def wait_for_all(purgatory: BasePurgatory, callbacks: DoneCallbacks, operation: DelayedFuture[Any]) -> None:
+    """Submit the operation, and check its key whenever one of its futures is done."""
+    pending = tuple(dict.fromkeys(future for future in operation.futures if not future.done()))
+    # Without a pending future it completes at once, and any key serves.
+    if (
+        not purgatory.try_complete_else_watch(operation, pending or (operation,))
+        and operation.outcome is Outcome.PENDING
+    ):
+        callbacks.add(pending)
+        purgatory._core.call_when_ended(operation, partial(callbacks.remove, pending))
+
+
+def _checked(futures: Any) -> tuple[Any, ...]:
+    if asyncio.isfuture(futures) or not isinstance(futures, Iterable):
+        raise TypeError(f"futures must be an iterable of futures, got {safe_repr(futures)}")
+    checked = tuple(futures)
+    loop = asyncio.get_running_loop()
+    for future in checked:
+        if not asyncio.isfuture(future):
+            raise TypeError(
+                f"futures must be asyncio futures or tasks, got {safe_repr(future)}: make a task of a coroutine"
+            )
+        if future.get_loop() is not loop:
+            raise ValueError(f"{future!r} belongs to another event loop")
+    return checked

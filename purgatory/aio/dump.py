@@ -1,0 +1,109 @@
+"""The parked operations: their keys, since when, until when.
+
+It shows what a server waits for.  A debug endpoint can send it as JSON, and a signal handler can print it.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+from purgatory.core.operation.operation import Operation
+from purgatory.core.purgatory import PurgatoryCore
+from purgatory.core.watch.thresholds import ThresholdWatch
+from purgatory.texts import safe_repr
+
+__all__ = ["Dump", "dump"]
+
+_HEADINGS = ("#", "operation", "on", "has waited", "ends in")
+
+
+class Dump(dict[str, Any]):
+    """A dict that is ready for JSON; ``str()`` of it is a table.
+
+    ``purgatory``: the name; ``closed``; ``now`` in seconds of the clock; ``parked``, ``watched``, ``keys``,
+    ``num_delayed`` as in the statistics; ``omitted``: how many operations are not listed.  ``operations``: the longest
+    waiting first, each with ``op_id``, ``kind`` (its class), ``operation`` (its ``repr``), ``keys``: a list of
+    ``key`` and ``threshold`` (or None), ``awaited`` (whether a task awaits it), ``since`` and ``until`` in seconds
+    of the clock, ``waited`` and ``left`` in seconds from now; ``until`` and ``left`` are None without a deadline.
+    Keys other than str, int, float and bool are shown by their ``repr``.
+    """
+
+    def __str__(self) -> str:
+        state = "closed" if self["closed"] else "open"
+        what = f"{self['parked']} parked on {self['keys']} keys, {self['num_delayed']} with a deadline"
+        lines = [f"purgatory {self['purgatory']!r}, {state}, at {self['now']:.3f} s: {what}"]
+        if self["operations"]:
+            rows = [_HEADINGS, *(_row(operation) for operation in self["operations"])]
+            widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+            for row in rows:
+                cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+                lines.append(("  " + "  ".join(cells)).rstrip())
+        if self["omitted"]:
+            lines.append(f"  and {self['omitted']} more")
+        return "\n".join(lines)
+
+
+def dump(core: PurgatoryCore, limit: int | None) -> Dump:
+    """See :meth:`Purgatory.dump`."""
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise ValueError(f"limit must be an int, at least 0, or None, got {safe_repr(limit)}")
+    if limit is None or core.counters.parked <= limit:
+        waiting = core.watcher_lists.everyone()
+    else:
+        waiting = list({operation._op_id: operation for operation in core.watcher_lists.some(limit)}.values())
+        waiting.sort(key=_op_id)
+    now_ms = core.timer.clock.now_ms()
+    return Dump(
+        purgatory=core.name,
+        closed=core.closed,
+        now=now_ms / 1000,
+        parked=core.counters.parked,
+        watched=core.counters.watched,
+        keys=core.watcher_lists.num_keys(),
+        num_delayed=core.counters.delayed,
+        operations=[_entry(operation, now_ms) for operation in waiting],
+        omitted=core.counters.parked - len(waiting),
+    )
+
+
+def _entry(operation: Operation, now_ms: int) -> dict[str, Any]:
+    since_ms = operation._parked_ms
+    until_ms = None if operation.delay_ms < 0 else operation._expiration_ms
+    return {
+        "op_id": operation._op_id,
+        "kind": type(operation).__name__,
+        "operation": safe_repr(operation),
+        "keys": _keys(operation),
+        "awaited": operation._park_future is not None or bool(operation._awaiters),
+        "since": since_ms / 1000,
+        "waited": max(now_ms - since_ms, 0) / 1000,
+        "until": None if until_ms is None else until_ms / 1000,
+        "left": None if until_ms is None else (until_ms - now_ms) / 1000,
+    }
+
+
+def _keys(operation: Operation) -> list[dict[str, Any]]:
+    keys: list[dict[str, Any]] = []
+    watch = operation._watch
+    while watch is not None:
+        threshold = watch.threshold if isinstance(watch, ThresholdWatch) else None
+        keys.append({"key": _plain(watch.key), "threshold": threshold})
+        watch = watch.sibling
+    keys.reverse()
+    return keys
+
+
+def _plain(key: Hashable) -> Any:
+    return key if type(key) in (str, int, float, bool) else safe_repr(key)
+
+
+def _row(operation: dict[str, Any]) -> tuple[str, ...]:
+    keys = (
+        str(place["key"]) if place["threshold"] is None else f"{place['key']} >= {place['threshold']}"
+        for place in operation["keys"]
+    )
+    left = "never" if operation["left"] is None else f"{operation['left']:.3f} s"
+    return str(operation["op_id"]), operation["kind"], ", ".join(keys), f"{operation['waited']:.3f} s", left
+
+
+def _op_id(operation: Operation) -> int:
+    return operation._op_id

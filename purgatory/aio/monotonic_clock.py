@@ -1,0 +1,51 @@
+"""The clock that is used unless another one is given."""
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable
+from contextvars import Context
+from typing import final
+
+from purgatory.core.timer.clock import Alarm, Clock
+
+__all__ = ["MonotonicClock"]
+
+
+class _LoopAlarm(Alarm):
+    """An alarm whose handle only the event loop holds, so that its callback is freed when the loop is closed."""
+
+    __slots__ = ()
+
+    def cancel(self) -> None:
+        handle = self._handle()
+        if handle is not None:
+            handle.cancel()
+
+
+@final
+class MonotonicClock(Clock):
+    """The operating system's monotonic clock, counted from where ``time.monotonic()`` counts."""
+
+    # Not the loop's time(): uvloop caches it at the start of a turn, and a deadline counted from a stale time is early.
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return int(time.monotonic() * 1000.0)
+
+    def ceil_ms(self) -> int:
+        return int(time.monotonic() * 1000.0) + 1
+
+    def time(self) -> float:
+        return time.monotonic()
+
+    def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
+        loop = asyncio.get_running_loop()
+        delay_ms = when_ms - self.now_ms()
+        if delay_ms <= 0:
+            return _LoopAlarm(weakref.ref(loop.call_soon(callback, context=Context())))
+        return _LoopAlarm(weakref.ref(loop.call_later(delay_ms / 1000, callback, context=Context())))
+
+    def reader(self) -> Callable[[], float]:
+        return time.monotonic

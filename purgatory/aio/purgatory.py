@@ -1,0 +1,600 @@
+"""The purgatory on an event loop."""
+
+import asyncio
+import contextlib
+import functools
+import random
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextvars import Context
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+from purgatory.core.base_purgatory import BasePurgatory
+from purgatory.core.hooks import Hooks
+from purgatory.core.operation.coroutines import is_coroutine, is_coroutine_function, refusal
+from purgatory.core.operation.delayed_operation import DelayedOperation
+from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, fail_externally, terminate
+from purgatory.core.operation.operation import Operation, set_running_loop
+from purgatory.core.stats.record_buffer import RecordBuffer
+from purgatory.core.timer.clock import Clock
+from purgatory.core.timer.units import duration_ms
+from purgatory.core.watch.thresholds import validated_value, wider
+from purgatory.events import Observer
+from purgatory.texts import safe_repr, type_name
+
+from .changes import Changes, Subscription
+from .coalesced_checks import CoalescedChecks
+from .delayed_future import DelayedFuture, DoneCallbacks, WhenAll, wait_for_all
+from .dump import Dump, dump
+from .error_reporting import report
+from .system_timer import SystemTimer
+from .turn_budget import TurnBudget
+
+__all__ = ["Purgatory"]
+
+K = TypeVar("K")
+T = TypeVar("T")
+Op = TypeVar("Op", bound=DelayedOperation[Any])
+
+
+_MISSING: Any = object()
+# A generator of its own, so that it does not advance a generator that the user has seeded.
+_random = random.Random().random  # noqa: S311 - jitter, no secret
+
+set_running_loop(asyncio.get_running_loop)
+
+
+class _Condition(DelayedOperation[bool]):
+    """The operation of ``wait_until``."""
+
+    __slots__ = ("_predicate",)
+
+    def __init__(self, predicate: Callable[[], object], timeout: float | None) -> None:
+        super().__init__(timeout)
+        self._predicate = predicate
+
+    def try_complete(self) -> bool:
+        held = self._predicate()
+        if held is True or held is False:
+            return held
+        if is_coroutine(held):
+            raise refusal(held, "predicate must return whether the condition holds")
+        return bool(held)
+
+    def on_complete(self) -> bool:
+        return not self.expired
+
+
+# Journals, metrics and dumps show the class of an operation as its kind: this one has the name that users know.
+_Condition.__name__ = _Condition.__qualname__ = "wait_until"
+
+
+def _condition(predicate: Callable[[], object], timeout: float | None) -> _Condition:
+    """Return the operation that waits for the predicate.  TypeError if the predicate is not a plain callable."""
+    if not callable(predicate):
+        raise TypeError(f"predicate must be callable, got {safe_repr(predicate)}")
+    if is_coroutine_function(predicate):
+        raise TypeError(
+            f"predicate must be a plain function, got the coroutine function {safe_repr(predicate)}:"
+            " it is called, not awaited, so write it with 'def', not 'async def'"
+        )
+    return _Condition(predicate, timeout)
+
+
+class _CheckInSlices:
+    """The callback of checks that are due.  Only the event loop holds it: it is freed uncalled if that is closed."""
+
+    __slots__ = ("_number", "_purgatory")
+
+    def __init__(self, purgatory: "Purgatory[Any]", number: int) -> None:
+        self._purgatory = purgatory
+        self._number = number
+
+    def __call__(self) -> None:
+        if self._purgatory._soon_number == self._number:
+            self._purgatory._check_in_slices()
+
+    def __del__(self) -> None:
+        if self._purgatory._soon_number == self._number:
+            self._purgatory._soon_scheduled = False
+
+
+class _LoopHooks(Hooks):
+    """The hooks of the core, for a purgatory on an event loop."""
+
+    def __init__(self, purgatory: "Purgatory[Any]") -> None:
+        self._purgatory = purgatory
+
+    def report(self, error: BaseException, operation: Operation) -> None:
+        _report(self._purgatory.name, error, operation)
+
+    def report_observer(self, error: BaseException, observer: object) -> None:
+        name = self._purgatory.name
+        report(f"an observer of purgatory {name!r} raised and is detached", error, observer=observer)
+
+    def report_key(self, error: BaseException, key: Hashable) -> None:
+        report(f"a key of purgatory {self._purgatory.name!r} raised, and its check was left out", error, key=key)
+
+    def check_later(self, key: Hashable, value: float | None, limit: int | None) -> None:
+        purgatory = self._purgatory
+        with contextlib.suppress(RuntimeError):  # no loop runs, so there is no next turn
+            if limit is None:
+                purgatory.check_soon(key, value)
+            else:
+                check = functools.partial(purgatory.check_and_complete, key, value, limit=limit)
+                asyncio.get_running_loop().call_soon(check, context=Context())
+
+    def emptied(self) -> None:
+        self._purgatory._emptied()
+
+
+def _report(name: str, error: BaseException, operation: Operation) -> None:
+    report(f"an operation of purgatory {name!r} raised", error, operation=operation)
+
+
+class Purgatory(BasePurgatory, Generic[Op]):
+    """Holds requests until their condition holds or their deadline passes.
+
+    **Usage.**  ::
+
+        async with Purgatory("fetch") as purgatory:
+            answer = await purgatory.park(operation, ["orders-0"])  # in the request's handler
+            purgatory.check_and_complete("orders-0")                # wherever the state changes
+
+    **Implementation.**  Watch lists by key, and a timer of hierarchical timing wheels.  When an operation ends it
+    leaves all of them at once; there is no purge.
+
+    **Cancellation safety.**  Cancelling a task in :meth:`park` or :meth:`wait_until` withdraws its operation at once;
+    if the operation ended in the same turn of the loop, its outcome stands, the task is still cancelled, and the result
+    goes to :meth:`DelayedOperation.on_abandoned`.
+
+    ``name``: for people, statistics and events.  ``timer``: one that several purgatories share; it is not closed with
+    any of them.  Without it the purgatory has one of its own, with ``clock``, ``tick_ms`` and ``wheel_size`` as in
+    :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``: above them :class:`PurgatoryFull`.  ``observers``:
+    receive the events of every operation, see :class:`purgatory.events.Observer`.
+
+    ``expiry_jitter``: shortens timeouts at random, so that operations with equal deadlines do not all expire at once:
+    the deadline of each operation that parks is up to this fraction of its remaining time earlier, so 0.1 makes a
+    timeout of 30 s one of 27 to 30 s.  It applies once, at parking, and not to a later ``extend``.  From 0 to 1; 0: no
+    jitter.  ``jitter_source``: returns numbers from 0 to 1, for tests; random unless given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        timer: SystemTimer | None = None,
+        clock: Clock | None = None,
+        tick_ms: int = 1,
+        wheel_size: int = 20,
+        max_parked: int | None = None,
+        max_parked_per_key: int | None = None,
+        observers: Sequence[Observer | RecordBuffer] = (),
+        expiry_jitter: float = 0.0,
+        jitter_source: Callable[[], float] = _random,
+    ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a str, got {safe_repr(name)}")
+        if timer is None:
+            own = SystemTimer(tick_ms=tick_ms, wheel_size=wheel_size, clock=clock)
+            own._reaper.starts_itself = True
+            self._own_timer: SystemTimer | None = own
+            timer = own
+        else:
+            if not isinstance(timer, SystemTimer):
+                raise TypeError(f"timer must be a SystemTimer, got {safe_repr(timer)}")
+            if clock is not None or tick_ms != 1 or wheel_size != 20:
+                raise ValueError(
+                    "timer must not be combined with clock, tick_ms or wheel_size: a shared timer has its own"
+                )
+            self._own_timer = None
+        self._reaping = timer
+        self._reaper = timer._reaper
+        contained = (Exception, asyncio.CancelledError)
+        hooks = _LoopHooks(self)
+        super().__init__(
+            name, timer, contained, max_parked, max_parked_per_key, observers, hooks, expiry_jitter, jitter_source
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._done_callbacks = DoneCallbacks(self)
+        self._subscriptions: dict[int, Subscription] = {}  # by id()
+        self._soon = CoalescedChecks(self._core)
+        self._soon_slices: TurnBudget | None = None
+        self._soon_scheduled = False
+        self._soon_number = 0  # of the callback that is scheduled
+        self._inbox: dict[Hashable, float | None] = {}
+        self._inbox_lock = threading.RLock()  # a signal handler may ask while the loop's own thread is asking
+        self._empty: asyncio.Future[None] | None = None
+        self._all_answered: asyncio.Future[None] | None = None
+        timer._purgatories.add(self)
+
+    if TYPE_CHECKING:
+
+        def try_complete_else_watch(self, operation: Op, keys: Iterable[Hashable] | Mapping[Any, float]) -> bool: ...
+
+        def check_and_complete(self, key: Hashable, value: float | None = None, *, limit: int | None = None) -> int: ...
+
+        def cancel_for_key(self, key: Hashable, *, reason: object = None) -> list[Op]: ...
+
+        def fail_for_key(self, key: Hashable, error: Exception) -> int: ...
+
+        def hot_keys(self, n: int = 10) -> list[tuple[Hashable, int]]: ...
+
+    @property
+    def timer(self) -> SystemTimer:
+        """The timer that holds its deadlines."""
+        return self._reaping
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        self._core.validate_open()
+        self._loop = self._reaper.bind()
+        if self._own_timer is not None:
+            self._own_timer.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self, *, grace: float = 0.0) -> None:
+        """Close the purgatory: it accepts nothing new and answers every waiter.
+
+        Operations that end within ``grace`` seconds end as usual; then the rest expires at once, in slices.  When this
+        returns, no operation waits and the reaper of its own timer is gone.  Idempotent: a second call waits for the
+        first.  If the closing task is cancelled, the rest expires before the cancellation propagates.
+        """
+        grace_ms = duration_ms(grace, "grace")
+        loop = self._reaper.bind()
+        answered = self._all_answered
+        if answered is not None and (answered.done() or answered.get_loop() is loop):
+            await asyncio.shield(answered)
+            return
+        self._core.closed = True
+        answered = self._all_answered = loop.create_future()  # also where a loop was closed in the midst of it
+        try:
+            slices = TurnBudget(self._core.timer.clock, self._reaping.turn_budget_ms)
+            while self._subscriptions:
+                for subscription in list(islice(self._subscriptions.values(), slices.portion())):
+                    Context().run(subscription.end)
+                if slices.over():
+                    await slices.next_turn()
+            if grace_ms and len(self):
+                await self._wait_until_empty(grace_ms)
+            slices = TurnBudget(self._core.timer.clock, self._reaping.turn_budget_ms)
+            while Context().run(self._core.expire_some, slices.portion()):
+                if slices.over():
+                    await slices.next_turn()
+        finally:
+            try:
+                self._expire_all()
+            finally:
+                try:
+                    if self._own_timer is not None:
+                        await self._own_timer.aclose()
+                finally:
+                    answered.set_result(None)
+
+    def _expire_all(self) -> None:
+        """Expire all operations now; an interrupt propagates after the others are answered."""
+        interrupt: BaseException | None = None
+        while waiting := len(self):
+            try:
+                Context().run(self._core.expire_some, 1024)
+            except BaseException as error:
+                interrupt = error
+            if len(self) == waiting:
+                break
+        if interrupt is not None:
+            raise interrupt
+
+    async def _wait_until_empty(self, grace_ms: int) -> None:
+        if not self._reaping.running and self._own_timer is not None:
+            self._own_timer.start()
+        self._empty = asyncio.get_running_loop().create_future()
+        alarm = self._core.timer.clock.call_at(self._core.timer.clock.ceil_ms() + grace_ms, self._emptied)
+        try:
+            await self._empty
+        finally:
+            alarm.cancel()
+            self._empty = None
+
+    def _emptied(self) -> None:
+        if self._empty is not None and not self._empty.done():
+            with contextlib.suppress(RuntimeError):  # its loop is closed
+                self._empty.set_result(None)
+
+    # Waiting
+
+    async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
+        """Submit the operation and wait for its end; return the result of its ``on_complete``.
+
+        If the awaiting task is cancelled, the operation is withdrawn at once; if it has ended in the same turn of the
+        loop, its result goes to :meth:`DelayedOperation.on_abandoned`.  Raises what
+        :meth:`try_complete_else_watch` raises, :class:`OperationCancelled` if other code withdraws the operation, and
+        the exception of one that failed.
+        """
+        reaper_task = self._reaper.task
+        if reaper_task is None or reaper_task.done():
+            self._settle_in()
+        waiter = self._core.submit_and_wait(operation, keys)
+        if waiter is None:
+            return operation.result()
+        try:
+            return await waiter  # type: ignore[no-any-return]
+        except BaseException as error:
+            if isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop():
+                return await self._wait_in_this_loop(operation, waiter)
+            self._stop_waiting(operation, waiter)
+            raise
+
+    async def _wait_in_this_loop(self, operation: DelayedOperation[T], foreign: "asyncio.Future[Any]") -> T:
+        """The timer was still in another event loop, which has stopped, so the task could not wait for its future."""
+        waiter = foreign
+        try:
+            loop = self._reaper.bind()
+            if operation._park_future is not foreign:
+                return operation.result()  # it has ended since
+            waiter = operation._park_future = loop.create_future()
+            return await waiter  # type: ignore[no-any-return]
+        except BaseException:
+            self._stop_waiting(operation, waiter)
+            raise
+
+    def _stop_waiting(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
+        """The task in :meth:`park` leaves with an exception: its own cancellation, or that of its operation."""
+        if operation._state == COMPLETED or operation._state == EXPIRED:
+            self._give_back(operation, waiter)
+        else:
+            operation._park_future = None  # the task that waited here has left
+            operation.cancel()
+
+    def _give_back(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
+        """Call ``on_abandoned``: the operation has a result, and its task was cancelled before it got it."""
+        if operation._core is not None:
+            # Its on_complete() runs at this moment, and closes the coroutine that waits here: there is no result yet.
+            waiter.add_done_callback(lambda _: self._give_back_late(operation, waiter))
+        else:
+            self._abandon(operation)
+
+    def _abandon(self, operation: DelayedOperation[Any]) -> None:
+        """Call ``on_abandoned`` of an operation whose result nothing receives; report what it raises."""
+        hooked: Any = operation  # an override may return anything
+        try:
+            returned = hooked.on_abandoned(operation._value)
+            if is_coroutine(returned):
+                raise refusal(returned, f"{type_name(operation)}.on_abandoned() must return None")
+        except (Exception, asyncio.CancelledError) as error:
+            _report(self.name, error, operation)
+
+    def _give_back_late(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
+        if operation._state == COMPLETED or operation._state == EXPIRED:
+            self._give_back(operation, waiter)
+
+    def _settle_in(self) -> None:
+        """Start the reaper in this loop: before the first wait, or if it is gone."""
+        self._core.validate_open()
+        self._reaping.start()
+
+    @overload
+    async def wait_until(
+        self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None
+    ) -> bool: ...
+
+    @overload
+    async def wait_until(
+        self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], deadline: float | None
+    ) -> bool: ...
+
+    async def wait_until(
+        self,
+        predicate: Callable[[], object],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        timeout: float | None = _MISSING,
+        deadline: float | None = _MISSING,
+    ) -> bool:
+        """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
+
+        Return True when it is, and False when the time is up: after ``timeout`` seconds, or at ``deadline``, in seconds
+        of the timer's clock (:meth:`SystemTimer.time`), as in :meth:`SystemTimer.timeout_at`.  None: no deadline.
+
+        TypeError unless exactly one of the two is given, and if the predicate is a coroutine function or returns a
+        coroutine: it is called, not awaited.
+        """
+        if deadline is _MISSING:
+            if timeout is _MISSING:
+                raise TypeError("wait_until() takes a timeout or a deadline, got neither")
+            return await self.park(_condition(predicate, timeout), keys)
+        if timeout is not _MISSING:
+            raise TypeError("wait_until() takes a timeout or a deadline, got both")
+        condition = _condition(predicate, None)
+        condition.extend_to(deadline)
+        return await self.park(condition, keys)
+
+    def when_all(
+        self, futures: Iterable["asyncio.Future[T]"], timeout: float | None, callback: WhenAll[T] | None = None
+    ) -> DelayedFuture[T]:
+        """Park an operation that completes when all the futures are done; await it, or give a ``callback``, or both.
+
+        It is submitted at once; raises the errors of :meth:`try_complete_else_watch`.  On expiry the
+        futures that are pending fail with TimeoutError.  See :class:`purgatory.DelayedFuture`.
+        """
+        operation = DelayedFuture(futures, timeout, callback)
+        wait_for_all(self, self._done_callbacks, operation)
+        if self._reaper.task is None and operation.scheduled:
+            self._reaping.start()
+        return operation
+
+    # Following what is checked
+
+    @overload
+    def changes(self, keys: Iterable[K], *, heartbeat: None = None) -> Changes[K]: ...
+
+    @overload
+    def changes(self, keys: Iterable[K], *, heartbeat: float) -> Changes[K | None]: ...
+
+    def changes(self, keys: Iterable[Any], *, heartbeat: float | None = None) -> Changes[Any]:
+        """Subscribe to the checks of the keys; an async iterator of the keys that are checked.
+
+        ::
+
+            async for key in room.changes(["orders"], heartbeat=15):
+                ...                                     # None: 15 s have passed without a check
+
+        It is subscribed when this returns, sees every kind of check whether or not anything else waits on the key, and
+        ends when the purgatory closes.  Checks of one key before it is taken count once, so the buffer holds at most
+        one entry for each key.  A check says that the key's state may have changed, so read the state after it.
+
+        Each key is one parked operation until the iteration ends: raises PurgatoryFull and PurgatoryClosed, ValueError
+        for no keys and a heartbeat that is no positive number of seconds, TypeError for a bare str, an unhashable key
+        and a mapping, RuntimeError where no loop runs.  See :class:`purgatory.aio.changes.Changes`.
+        """
+        return Changes(self, keys, heartbeat)
+
+    # Ending all that wait on a key, in slices
+
+    async def acancel_for_key(self, key: Hashable, *, reason: object = None) -> list[Op]:
+        """:meth:`cancel_for_key` in slices of the timer's ``turn_budget_ms``, for keys with very many watchers.
+
+        Withdraw every operation that waits on the key now and return those that this call withdrew, in the order of
+        arrival.  An operation that parks on the key after the call began stays, and one that ends between two slices
+        keeps its outcome.  If the calling task is cancelled, the operations that it has not reached still wait.
+        ``reason``: any object, for their awaiters and observers.  TypeError for an unhashable key.
+        """
+        return await self._end_for_key(key, lambda operation: terminate(operation, CANCELLED, reason))
+
+    async def afail_for_key(self, key: Hashable, error: Exception) -> int:
+        """:meth:`fail_for_key` in slices, as :meth:`acancel_for_key`; return how many operations failed."""
+        if not isinstance(error, Exception):
+            raise TypeError(f"error must be an exception (an instance), got {error!r}")
+        return len(await self._end_for_key(key, lambda operation: fail_externally(operation, error)))
+
+    async def _end_for_key(self, key: Hashable, ending: Callable[[Operation], bool]) -> list[Any]:
+        ended: list[Any] = []
+        cursor = self._core.cursor(key, None)
+        if cursor is None:
+            return ended
+        slices = TurnBudget(self._core.timer.clock, self._reaping.turn_budget_ms)
+        while True:
+            self._core.ensure_stack()
+            for _ in range(slices.portion()):
+                operation = cursor.next()
+                if operation is None:
+                    return ended
+                if ending(operation):
+                    ended.append(operation)
+            if slices.over():
+                await slices.next_turn()
+
+    # Checking, later
+
+    def check_soon(self, key: Hashable, value: float | None = None) -> None:
+        """Check the key once at the end of this turn of the loop, however often this is called until then.
+
+        The one check has the largest ``value`` of these calls.  If one of them has no value, the check has none: it
+        tries every watcher of the key, whatever its threshold.
+
+        The checks of a turn run in slices of the timer's ``turn_budget_ms``, the keys taking turns, so that neither
+        many keys nor many watchers delay the loop.  A key that is passed again during its check is checked
+        again, once.  RuntimeError where no loop runs; TypeError for an unhashable key and for a value that is no
+        number, ValueError for NaN.
+        """
+        hash(key)
+        if value is not None:
+            value = validated_value(value)
+        self._schedule_checks()
+        self._soon.add(key, value)
+
+    def check_all(self) -> None:
+        """:meth:`check_soon` for every key that is watched now.
+
+        Collecting the keys is sliced like the checks, so a million keys do not delay the loop.  RuntimeError where
+        no loop runs.
+        """
+        self._schedule_checks()
+        self._soon.add_all()
+
+    def _schedule_checks(self) -> None:
+        if not self._soon_scheduled:
+            loop = self._reaper.bind()
+            if not self._soon_scheduled:  # else __bind() has come from another loop, and did it
+                self._check_in_next_turn(loop)
+
+    def _check_in_next_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._soon_number += 1
+        loop.call_soon(_CheckInSlices(self, self._soon_number), context=Context())
+        self._soon_scheduled = True
+
+    def _check_in_slices(self) -> None:
+        slices = self._soon_slices
+        if slices is None:
+            slices = self._soon_slices = TurnBudget(self._core.timer.clock, self._reaping.turn_budget_ms)
+        else:
+            slices.resume()
+        try:
+            while self._soon:
+                self._soon.work(slices.portion())
+                if slices.over():
+                    break
+        finally:
+            self._soon_scheduled = bool(self._soon)
+            if self._soon_scheduled:
+                self._check_in_next_turn(asyncio.get_running_loop())
+            else:
+                self._soon_slices = None
+
+    def check_threadsafe(self, key: Hashable, value: float | None = None) -> None:
+        """:meth:`check_soon` from any thread; all calls before the next turn of the loop share one wake-up.
+
+        Raises RuntimeError if the loop is closed, or if the purgatory has not been entered and so belongs to none, and
+        TypeError and ValueError as :meth:`check_soon` does.
+        """
+        hash(key)
+        if value is not None:
+            value = validated_value(value)
+        with self._inbox_lock:
+            loop = self._loop
+            if loop is None:
+                raise RuntimeError("the purgatory belongs to no event loop yet: enter it with 'async with' first")
+            if not self._inbox or loop.is_closed():
+                loop.call_soon_threadsafe(self._empty_inbox, context=Context())  # RuntimeError if the loop is closed
+            self._inbox[key] = wider(self._inbox.get(key, value), value)
+
+    def _empty_inbox(self) -> None:
+        with self._inbox_lock:
+            named, self._inbox = self._inbox, {}
+        if not named:
+            return  # another event loop has taken them
+        self._schedule_checks()
+        self._soon.add_many(named)
+
+    def _loop_changed(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The timer has moved to this event loop: schedule here the checks that the previous loop did not run."""
+        if self._soon:
+            self._soon_slices = None
+            self._check_in_next_turn(loop)
+        with self._inbox_lock:
+            if self._loop is not None:
+                self._loop = loop
+            if self._inbox:
+                loop.call_soon(self._empty_inbox, context=Context())
+
+    # Introspection
+
+    def dump(self, limit: int | None = 1000) -> Dump:
+        """List the parked operations with keys, age and deadline: a dict whose ``str()`` is a table for people.
+
+        The operation that has waited longest comes first.  If more than ``limit`` wait, the list has an arbitrary
+        ``limit`` of them, and its cost does not depend on the rest; None lists all.
+        """
+        return dump(self._core, limit)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        gauges = f"parked={len(self)} watched={self.watched} num_delayed={self.num_delayed}"
+        return f"<Purgatory {self.name!r} {state} {gauges}>"

@@ -1,0 +1,232 @@
+"""The reaper: the task that waits for the earliest bucket of a timer and runs what is due.
+
+Kafka's ``ExpiredOperationReaper`` polls every 200 ms.  This one asks the clock for one wake-up, at the expiration of
+the earliest bucket; with an empty timer it asks for none.
+
+1. The reaper's task, and every caller of ``advance_clock``, waits on a future, its *sleeper*.
+2. One *wake-up* is requested from the clock.  ``timer.next_wake_ms`` is when it comes, as far as the timer has to know:
+   a task that is due earlier calls :meth:`Reaper.wake_earlier`, which requests an earlier one.
+3. The wake-up completes every sleeper.  Each waiting task then looks at the timer again.
+
+**Event loops.**  A timer belongs to one event loop at a time.  Its first use in another loop moves it there, if the
+loop before is closed or has stopped: a new task replaces the reaper's task, and every sleeper is woken.
+"""
+
+import asyncio
+import contextlib
+from contextvars import Context
+from typing import TYPE_CHECKING
+
+from purgatory.core.timer.clock import Alarm
+from purgatory.core.timer.timer_core import FAR_MS
+from purgatory.errors import PurgatoryClosed
+
+if TYPE_CHECKING:
+    from .system_timer import SystemTimer
+
+__all__ = ["Reaper"]
+
+
+class _WakeUp:
+    """The callback of a requested wake-up.  Only the event loop holds it; a loop that closes frees it uncalled."""
+
+    __slots__ = ("_number", "_reaper")
+
+    def __init__(self, reaper: "Reaper", number: int) -> None:
+        self._reaper = reaper
+        self._number = number
+
+    def __call__(self) -> None:
+        if self._reaper._wake_up_number == self._number:
+            self._reaper._wake_up()
+
+    def __del__(self) -> None:
+        if self._reaper._wake_up_number == self._number:
+            self._reaper._wake_up_lost()
+
+
+class Reaper:
+    """The task of one :class:`SystemTimer`, the wake-up it waits for, and the event loop it runs in.
+
+    ``task``: None before the first start.  ``starts_itself``: the first task on the timer starts it.
+    """
+
+    __slots__ = (
+        "_alarm",
+        "_sleepers",
+        "_timer",
+        "_wake_up_ms",
+        "_wake_up_number",
+        "starts_itself",
+        "task",
+    )
+
+    def __init__(self, timer: "SystemTimer") -> None:
+        self._timer = timer
+        self.task: asyncio.Task[None] | None = None
+        self.starts_itself: bool = False
+        self._sleepers: list[asyncio.Future[None]] = []
+        self._alarm: Alarm | None = None  # the requested wake-up
+        # Its time.  timer.next_wake_ms may be later, so that wake_earlier() is called more often.
+        self._wake_up_ms = FAR_MS
+        self._wake_up_number = 0
+
+    # The task
+
+    @property
+    def running(self) -> bool:
+        """Whether the task has been started and has not ended."""
+        return self.task is not None and not self.task.done() and not self._timer.loop.is_closed()
+
+    def start(self) -> None:
+        """Start the task in the running loop unless it runs.  PurgatoryClosed if the timer is closed."""
+        if self._timer.closed:
+            raise PurgatoryClosed("the timer is closed")
+        loop = self.bind()
+        if not self.running:
+            # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
+            self.task = Context().run(loop.create_task, self._reap(), name="purgatory-reaper")
+            self.task.add_done_callback(self._task_ended, context=Context())
+
+    def stop(self, task: "asyncio.Task[None] | None") -> None:
+        """Cancel the wake-up, and ``task`` unless another one has replaced it."""
+        self._cancel_wake_up()
+        if task is not None and task is self.task:
+            task.cancel()
+
+    async def _reap(self) -> None:
+        while not self._timer.closed:
+            await self._timer.advance_clock()
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        timer = self._timer
+        if not task.cancelled():
+            task.exception()
+        if task is not self.task or timer.closed or timer.loop.is_closed():
+            return
+        # Do not start a new task here: while a loop shuts down and cancels every task, that would never end.  Until the
+        # wake-up, each added task calls wake_earlier(), which detects another loop.
+        timer.next_wake_ms = FAR_MS
+        self._set_wake_up(timer.next_expiration_ms)
+
+    # Sleeping
+
+    async def sleep(self, until_ms: int | None) -> None:
+        """Wait until a bucket is due, but not beyond ``until_ms``."""
+        timer = self._timer
+        while True:
+            now_ms = timer.clock.now_ms()
+            if timer.core.is_due(now_ms) or (until_ms is not None and now_ms >= until_ms):
+                return
+            sleeper = self.bind().create_future()
+            self._sleepers.append(sleeper)
+            self._set_wake_up(timer.next_expiration_ms)
+            limit = None if until_ms is None else timer.clock.call_at(until_ms, self._wake_up)
+            try:
+                await sleeper
+            finally:
+                if limit is not None:
+                    limit.cancel()
+                if sleeper in self._sleepers:
+                    self._sleepers.remove(sleeper)
+
+    def _wake_sleepers(self) -> None:
+        self._cancel_wake_up()
+        sleepers, self._sleepers = self._sleepers, []
+        for sleeper in sleepers:
+            if not sleeper.done():
+                with contextlib.suppress(RuntimeError):  # its loop is closed
+                    sleeper.set_result(None)
+
+    # The wake-up
+
+    def wake_earlier(self, expiration_ms: int) -> None:
+        """A bucket is due at ``expiration_ms``, before ``next_wake_ms``: request an earlier wake-up."""
+        timer = self._timer
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            # No loop runs.  The sleepers look again when their loop continues.  Until then each added task calls this
+            # method, so the first one that is added in a running loop is noticed.
+            self._refuse_while_running()
+            self._wake_sleepers()
+            return
+        if loop is not timer.loop and timer.loop is not None:
+            self._move_to(loop)
+        if self.task is None:
+            if self.starts_itself and not timer.closed:
+                self.start()
+            elif not self._sleepers:
+                timer.next_wake_ms = expiration_ms  # only an earlier bucket matters to the next sleeper
+                return
+        if self._alarm is None or expiration_ms < self._wake_up_ms:
+            self._set_wake_up(expiration_ms)
+        else:
+            self._set_wake_up(self._wake_up_ms)
+
+    def _set_wake_up(self, when_ms: int | None) -> None:
+        if when_ms is None:
+            self._cancel_wake_up()
+            return
+        if self._alarm is None or when_ms != self._wake_up_ms:
+            self._cancel_wake_up()
+            self._alarm = self._timer.clock.call_at(when_ms, _WakeUp(self, self._wake_up_number))
+            self._wake_up_ms = when_ms
+        if self._sleepers or (self.task is not None and not self.task.done()):
+            self._timer.next_wake_ms = when_ms
+
+    def _cancel_wake_up(self) -> None:
+        self._wake_up_number += 1
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._timer.next_wake_ms = FAR_MS
+
+    def _wake_up(self) -> None:
+        if self._timer.loop is not None:
+            self.bind()  # a clock that belongs to no loop calls this in the running one
+        self._wake_sleepers()
+        if self.task is not None and self.task.done() and not self._timer.closed:
+            self.start()
+
+    def _wake_up_lost(self) -> None:
+        """The loop was closed before the wake-up: the next added task detects the running loop."""
+        self._alarm = None
+        self._timer.next_wake_ms = FAR_MS
+
+    # The event loop
+
+    def bind(self) -> asyncio.AbstractEventLoop:
+        """Return the running event loop; the timer belongs to it from now on.
+
+        A timer that comes from another loop brings its tasks with their deadlines, and its reaper if it had one.
+        RuntimeError where no loop runs, and while the loop of the timer runs in another thread.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is not self._timer.loop:
+            self._move_to(loop)
+        return loop
+
+    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        timer = self._timer
+        task = self.task
+        if timer.loop is not None:
+            self._refuse_while_running()
+            if task is not None and not task.done():
+                if timer.loop.is_closed():
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # a new task replaces it
+                else:
+                    task.cancel()
+            self.task = None
+            self._wake_sleepers()
+        timer.loop = loop
+        if task is not None and not timer.closed:
+            self.start()
+        timer._loop_changed(loop)
+
+    def _refuse_while_running(self) -> None:
+        loop = self._timer.loop
+        if loop is not None and not loop.is_closed() and loop.is_running():
+            raise RuntimeError(
+                "the timer belongs to an event loop that is running in another thread:"
+                " give each thread a purgatory of its own, or call check_threadsafe()"
+            )

@@ -1,0 +1,232 @@
+"""The timer of an event loop: its life, what is added to it, and the timeouts on it.
+
+The wheels are in ``core.timer``; the task that waits for them is in :mod:`.reaper`.
+"""
+
+import asyncio
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from purgatory.core.timer.base_timeout import deadline_in, validated_seconds
+from purgatory.core.timer.base_timer import BaseTimer
+from purgatory.core.timer.clock import Clock
+from purgatory.core.timer.task import TimerTask
+from purgatory.core.timer.units import duration_ms
+from purgatory.errors import PurgatoryClosed
+from purgatory.texts import safe_repr
+
+from .error_reporting import report
+from .monotonic_clock import MonotonicClock
+from .reaper import Reaper
+from .timeout import Timeout
+from .turn_budget import TurnBudget
+
+__all__ = ["SystemTimer"]
+
+_LONGEST_BUDGET_MS = 1e9
+
+
+class _Deadline(TimerTask):
+    """The timer task of ``fail_after``: fails a future at the deadline."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, delay_ms: int, future: "asyncio.Future[NoReturn]") -> None:
+        super().__init__(delay_ms)
+        self.future = future
+
+    def run(self) -> None:
+        self._abandon(TimeoutError(f"{self.delay_ms / 1000:g} s have passed"))
+
+    def _abandon(self, error: BaseException) -> None:
+        if not self.future.done() and not self.future.get_loop().is_closed():
+            self.future.set_exception(error)
+
+    def withdraw(self, _: "asyncio.Future[NoReturn]") -> None:
+        self.cancel()
+
+
+class SystemTimer(BaseTimer):
+    """A timer for one event loop: hierarchical timing wheels, and a reaper task that waits for them.
+
+    **Usage.**  ``async with SystemTimer() as timer: timer.call_later(0.2, print, "now")``.  Entering starts the reaper;
+    leaving, or :meth:`aclose`, stops it.  Without the reaper, ``await timer.advance_clock()`` does one round.
+
+    **Implementation.**  The reaper waits for the earliest non-empty bucket; it never wakes for an empty timer.  Due
+    tasks run in slices of ``turn_budget_ms``, with one turn of the loop between two slices.
+
+    **Cancellation safety.**  The loop's exception handler receives the exception of a task; other tasks are not
+    affected.  If the reaper's task is cancelled while the timer is open, a new one starts when the next bucket is due.
+
+    **Event loops.**  The timer belongs to the loop of its first use.  If that loop is closed or has stopped, use in
+    another loop moves the timer there, with its tasks, their deadlines and its reaper.  While the first loop runs in
+    another thread, use in a second loop raises RuntimeError.
+
+    ``tick_ms``, ``wheel_size``: see :class:`TimingWheel`; a deadline is rounded up to the tick.  ``clock``: by default
+    the monotonic clock.  ``turn_budget_ms``: how long one slice may hold the loop, in real milliseconds.
+    """
+
+    def __init__(
+        self, *, tick_ms: int = 1, wheel_size: int = 20, clock: Clock | None = None, turn_budget_ms: float = 1.0
+    ) -> None:
+        if clock is not None and not isinstance(clock, Clock):
+            raise TypeError(f"clock must be a purgatory.clock.Clock, got {safe_repr(clock)}")
+        if isinstance(turn_budget_ms, bool) or not isinstance(turn_budget_ms, (int, float)):
+            raise TypeError(f"turn_budget_ms must be a number of milliseconds, got {safe_repr(turn_budget_ms)}")
+        if not 0.0 < turn_budget_ms <= _LONGEST_BUDGET_MS:
+            raise ValueError(f"turn_budget_ms must be above 0 and at most 1e9, got {safe_repr(turn_budget_ms)}")
+        # Reading a cancelled future raises CancelledError, which is then the task's own failure.
+        contained = (Exception, asyncio.CancelledError)
+        super().__init__(tick_ms, wheel_size, MonotonicClock() if clock is None else clock, contained)
+        self.turn_budget_ms = turn_budget_ms
+        self._reaper = Reaper(self)
+        self._purgatories: weakref.WeakSet[Any] = weakref.WeakSet()  # each is called when the loop changes
+        self._all_answered: asyncio.Future[None] | None = None  # done when closing has answered every waiter
+
+    if TYPE_CHECKING:
+
+        def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerTask: ...
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def running(self) -> bool:
+        """Whether the reaper runs."""
+        return self._reaper.running
+
+    def start(self) -> None:
+        """Start the reaper in the running loop unless it runs.  PurgatoryClosed if the timer is closed."""
+        self._reaper.start()
+
+    async def aclose(self) -> None:
+        """Stop the reaper and take every task off, in the order of their deadlines and in slices.  Idempotent.
+
+        The operations among them expire now, and the futures of :meth:`fail_after` fail with PurgatoryClosed, so every
+        waiter is answered.  Other tasks never run.
+        """
+        loop = self._reaper.bind()
+        reaper_task = self._reaper.task
+        answered = self._all_answered
+        if answered is not None and (answered.done() or answered.get_loop() is loop):
+            await asyncio.shield(answered)
+        else:  # the first call, or the first one after a loop was closed during the closing
+            self.closed = True
+            answered = self._all_answered = loop.create_future()
+            try:
+                await self._abandon_in_slices()
+            finally:
+                self._reaper.stop(reaper_task)
+                answered.set_result(None)
+        if reaper_task is not None and not reaper_task.done():
+            await asyncio.wait([reaper_task])
+
+    async def _abandon_in_slices(self) -> None:
+        """Abandon every task in slices; after a cancellation or an interrupt, the rest in this turn of the loop."""
+        error = PurgatoryClosed("the timer was closed")
+        slices = TurnBudget(self.clock, self.turn_budget_ms)
+        interrupt: BaseException | None = None
+        taken: deque[TimerTask] = deque()
+        while taken or self.core.size:
+            try:
+                Context().run(self._abandon_some, taken, slices.portion(), error)
+                if slices.over() and interrupt is None:
+                    await slices.next_turn()
+            except BaseException as caught:
+                interrupt = caught
+        if interrupt is not None:
+            raise interrupt
+
+    def _abandon_some(self, taken: deque[TimerTask], number: int, error: PurgatoryClosed) -> None:
+        """Abandon the tasks that an interrupt left in ``taken``, and the next ``number`` tasks of the timer."""
+        taken.extend(self.core.drain(number))
+        while taken:
+            taken.popleft()._abandon(error)
+
+    # Time
+
+    async def advance_clock(self, timeout: float | None = None) -> int:
+        """Wait at most ``timeout`` seconds until a bucket is due, run the due tasks, and return how many ran.
+
+        This is one round of the reaper.  A bucket that only cascades also ends the wait, so a result of 0 does not mean
+        that ``timeout`` seconds have passed.
+        """
+        until_ms = None if timeout is None else self.clock.ceil_ms() + duration_ms(timeout, "timeout")
+        await self._reaper.sleep(until_ms)
+        ran = 0
+        slices = TurnBudget(self.clock, self.turn_budget_ms)
+        while True:
+            if self.closed:
+                return ran
+            now_ms = self.clock.now_ms()
+            ran += Context().run(self.core.expire_due, now_ms, slices.portion())
+            over = slices.over()
+            if not self.core.is_due(now_ms):
+                return ran
+            if over:
+                await slices.next_turn()
+
+    def fail_after(self, timeout: float) -> "asyncio.Future[NoReturn]":
+        """Return a future that fails with TimeoutError after ``timeout`` seconds, like Kafka's expiration service.
+
+        Cancelling the future takes it off the timer.
+        """
+        future: asyncio.Future[NoReturn] = self._reaper.bind().create_future()
+        deadline = _Deadline(duration_ms(timeout, "timeout"), future)
+        self.add(deadline)
+        future.add_done_callback(deadline.withdraw, context=Context())
+        return future
+
+    def time(self) -> float:
+        """Return the time of the timer's clock in seconds: the scale of ``timeout_at`` and ``Timeout.when()``."""
+        return self.clock.time()
+
+    def timeout(self, delay: float | None) -> Timeout:
+        """Cancel the block after ``delay`` seconds and raise TimeoutError from it: ``asyncio.timeout`` on the wheel.
+
+        ::
+
+            async with timer.timeout(5.0) as deadline:
+                await answer()
+                deadline.reschedule(timer.time() + 5.0)
+
+        None or infinity: no deadline.  A deadline that has passed cancels the block at its first await.  Entering the
+        block starts the timer, and raises PurgatoryClosed if the timer is closed.  See
+        :class:`purgatory.timeouts.Timeout`.
+        """
+        return Timeout(self, deadline_in(self, delay))
+
+    def timeout_at(self, when: float | None) -> Timeout:
+        """Like :meth:`timeout`, with the deadline in seconds of the timer's clock (see :meth:`time`)."""
+        return Timeout(self, None if when is None else validated_seconds(when, "when"))
+
+    # Inside
+
+    def wake_earlier(self, expiration_ms: int) -> None:
+        self._reaper.wake_earlier(expiration_ms)
+
+    def _loop_changed(self, loop: asyncio.AbstractEventLoop) -> None:
+        for purgatory in list(self._purgatories):
+            purgatory._loop_changed(loop)
+
+    def _report(self, error: BaseException, task: TimerTask) -> None:
+        report("a timer task raised", error, timer_task=task)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "running" if self.running else "idle"
+        return (
+            f"<SystemTimer {state} tick_ms={self.wheel.tick_ms} wheel_size={self.wheel.wheel_size} size={self.size}"
+            f" next_expiration_ms={self.next_expiration_ms}>"
+        )

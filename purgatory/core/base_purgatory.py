@@ -1,0 +1,174 @@
+"""The public face of the synchronous core: the base class of :class:`purgatory.Purgatory`."""
+
+from collections.abc import Hashable, Iterator
+from heapq import nlargest
+from typing import Any
+
+from mypy_extensions import mypyc_attr
+
+from purgatory.events import Event, Statistics
+from purgatory.texts import safe_repr
+
+from .hooks import Hooks
+from .operation.lifecycle import CANCELLED, fail_externally, terminate
+from .operation.operation import Operation
+from .purgatory import PurgatoryCore
+from .timer.base_timer import BaseTimer
+from .watch.validation import UNLIMITED, validated_limit
+
+__all__ = ["BasePurgatory"]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BasePurgatory:
+    """Everything of a :class:`Purgatory` that happens without waiting.
+
+    It has no event loop and reads no clock but its timer's, so it also works without a loop.  The parameters are those
+    of :class:`Purgatory`; ``contained``: the exceptions that are an operation's own failure, all others propagate;
+    ``hooks``: where errors are reported.
+    """
+
+    __slots__ = ("_core",)
+
+    def __init__(
+        self,
+        name: str,
+        timer: BaseTimer,
+        contained: tuple[type[BaseException], ...] = (Exception,),
+        max_parked: Any = None,
+        max_parked_per_key: Any = None,
+        observers: Any = (),
+        hooks: Hooks | None = None,
+        expiry_jitter: Any = 0.0,
+        jitter_source: Any = None,
+    ) -> None:
+        self._core: PurgatoryCore = PurgatoryCore(
+            Hooks() if hooks is None else hooks,
+            name,
+            timer,
+            contained,
+            max_parked,
+            max_parked_per_key,
+            observers,
+            expiry_jitter,
+            jitter_source,
+        )
+        for observer in observers:
+            attached = getattr(observer, "attached", None)
+            if callable(attached):
+                attached(self)
+
+    def try_complete_else_watch(self, operation: Any, keys: Any) -> bool:
+        """Try the operation once; if its condition does not hold, park it on the keys.  True iff this completed it.
+
+        ``keys``: any iterable of hashables, or a mapping ``key -> threshold``: checks of that key with a value below
+        the threshold need not try the operation.  Duplicates count once.
+
+        An exception from a callback reaches the caller, and the operation has failed.  ValueError for no keys and for
+        an operation that is parked or has ended, TypeError for a bare str or bytes and for an unhashable key,
+        PurgatoryClosed, and PurgatoryFull if the operation would have to wait and a limit is reached: in these cases
+        nothing is parked and the operation is still PENDING.
+        """
+        if not isinstance(operation, Operation):
+            raise TypeError(f"operation must be a DelayedOperation, got {safe_repr(operation)}")
+        return self._core.submit(operation, keys)
+
+    def check_and_complete(self, key: Hashable, value: Any = None, *, limit: Any = None) -> int:
+        """Try the operations parked on the key, in the order of arrival; return how many this call completed.
+
+        With a ``value``, an int or a float, operations with a threshold for the key are tried only if the value reaches
+        it.  With a ``limit`` the check stops after that many completions: the first ``limit`` operations that can
+        complete do, and no others are tried.
+
+        Called inside a callback, the check is queued and 0 is returned; the outermost call runs the check before it
+        returns, and counts what it completes.  An operation that raises has failed; the others are still tried.
+        TypeError for an unhashable key, a value that is not a number and a limit that is not an int; ValueError for NaN
+        and for a limit below 1.
+        """
+        return self._core.check(key, value, UNLIMITED if limit is None else validated_limit("limit", limit))
+
+    def cancel_for_key(self, key: Hashable, *, reason: Any = None) -> list[Any]:
+        """Withdraw the operations parked on the key and return them, in the order of arrival; they end CANCELLED.
+
+        ``reason``: any object, for their awaiters and observers, as in :meth:`DelayedOperation.cancel`.
+
+        One synchronous call, O(watchers); :meth:`Purgatory.acancel_for_key` does the same in slices.
+        """
+        self._core.ensure_stack()
+        return [
+            operation
+            for operation in self._core.watcher_lists.operations(key)
+            if terminate(operation, CANCELLED, reason)
+        ]
+
+    def fail_for_key(self, key: Hashable, error: Any) -> int:
+        """Fail the operations parked on the key with the exception, for their awaiters; return how many failed.
+
+        One synchronous call, O(watchers); :meth:`Purgatory.afail_for_key` does the same in slices.
+        """
+        if not isinstance(error, Exception):
+            raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
+        self._core.ensure_stack()
+        return sum([fail_externally(operation, error) for operation in self._core.watcher_lists.operations(key)])
+
+    @property
+    def name(self) -> str:
+        """The name, as given."""
+        return self._core.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether new operations are refused."""
+        return self._core.closed
+
+    @property
+    def watched(self) -> int:
+        """The number of (operation, key) pairs.  Exact, O(1)."""
+        return self._core.counters.watched
+
+    @property
+    def num_delayed(self) -> int:
+        """The number of operations of this purgatory that are on the timer.  O(1)."""
+        return self._core.counters.delayed
+
+    def __len__(self) -> int:
+        """The number of parked operations.  O(1)."""
+        return self._core.counters.parked
+
+    def statistics(self) -> Statistics:
+        """Return a frozen snapshot; cheap enough for every second."""
+        return self._core.counters.statistics(self._core.name, self._core.watcher_lists.num_keys())
+
+    def is_watched(self, key: Hashable) -> bool:
+        """Return whether an operation is parked on the key.  O(1).  TypeError for an unhashable key."""
+        return self._core.watcher_lists.count(key) > 0
+
+    def keys(self) -> Iterator[Hashable]:
+        """Iterate over the keys that operations are parked on, each at most once, in no particular order.
+
+        Operations may be parked and may end during the iteration.  A key that is watched all the time is included; one
+        that gains its first watcher or loses its last one meanwhile may be included or not.  The keys are copied in
+        512 parts, so no step takes long, however many keys there are.
+        """
+        return self._core.watcher_lists.keys()
+
+    def hot_keys(self, n: Any = 10) -> list[tuple[Hashable, int]]:
+        """Return the ``n`` keys with the most watchers, as (key, number), most first.  O(keys)."""
+        if type(n) is not int or n < 0:
+            raise ValueError(f"n must be an int, at least 0, got {safe_repr(n)}")
+        return nlargest(n, self._core.watcher_lists.counts(), key=_count)
+
+    def parked_events(self) -> list[Event]:
+        """Return a ``parked`` event for each parked operation, in the order of arrival.  O(watches).
+
+        For an observer that needs the parked operations now and then, without an event for each parking.
+        """
+        return [self._core.parked_event(operation) for operation in self._core.watcher_lists.everyone()]
+
+    def _check(self) -> None:
+        """Assert the invariants of the whole purgatory.  For use between calls, not in a callback."""
+        self._core._check()
+
+
+def _count(pair: tuple[Hashable, int]) -> int:
+    return pair[1]

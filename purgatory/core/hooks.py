@@ -1,0 +1,41 @@
+"""The hooks that the core calls on its owner.  All of them are rare."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+from mypy_extensions import mypyc_attr
+
+if TYPE_CHECKING:
+    from .operation.operation import Operation
+
+__all__ = ["Hooks"]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Hooks:
+    """What a purgatory's owner provides: reports of errors, and what needs an event loop.
+
+    Without an event loop this class serves as it is: errors are raised where they would be reported.
+    """
+
+    __slots__ = ()
+
+    def report(self, error: BaseException, operation: Operation) -> None:
+        """Report an operation that failed while no task awaited it."""
+        raise error
+
+    def report_observer(self, error: BaseException, observer: object) -> None:
+        """Report an observer that raised and was detached."""
+        raise error
+
+    def report_key(self, error: BaseException, key: Hashable) -> None:
+        """Report a key that raised when its queued check began."""
+        raise error
+
+    def check_later(self, key: Hashable, value: Any, limit: int | None) -> None:
+        """Make a queued check in the next turn of the loop, because an interrupt came before it."""
+
+    def emptied(self) -> None:
+        """Called when the last operation leaves a purgatory that is closing."""

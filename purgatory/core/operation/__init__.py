@@ -1,0 +1,1 @@
+"""The delayed operation and its lifecycle: the one place where an outcome is decided."""

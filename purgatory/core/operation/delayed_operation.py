@@ -1,0 +1,51 @@
+"""The public class of operations, generic in the type of the result.  It stays interpreted: see :class:`Operation`."""
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .operation import Operation
+
+__all__ = ["DelayedOperation"]
+
+T = TypeVar("T")
+
+
+class DelayedOperation(Operation, Generic[T]):
+    """A request that waits until its condition holds or its deadline passes.
+
+    **Usage.**  Subclass it.  Override :meth:`try_complete` to return whether the condition holds, and
+    :meth:`on_complete` to return the result.  Pass it to :meth:`Purgatory.park`, or to
+    :meth:`Purgatory.try_complete_else_watch` and await it or not.  Code that changes the state behind a condition calls
+    :meth:`Purgatory.check_and_complete` with the key.
+
+    **Implementation.**  The operation is its own timer task.  It holds one :class:`Watch` per key.
+
+    **Cancellation safety.**  Any number of tasks may await an operation; cancelling one of them does not affect it.  A
+    task in :meth:`Purgatory.park` owns its operation: cancelling the task withdraws it.
+
+    ``timeout``: seconds from the moment it is submitted, rounded up to a millisecond and to the timer's tick; None: no
+    deadline.  ValueError if negative, NaN or infinite; TypeError unless it is a number.  For an absolute deadline pass
+    None and call :meth:`extend_to` before the operation is submitted.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(self, timeout: float | None) -> None: ...
+
+        def on_complete(self) -> T: ...
+
+        def on_expiration(self) -> None: ...
+
+        def on_abandoned(self, result: T) -> None: ...
+
+        def cancel(self, reason: object = None) -> bool: ...
+
+        def extend(self, timeout: float | None) -> bool: ...
+
+        def extend_to(self, deadline: float | None) -> bool: ...
+
+        def result(self) -> T: ...
+
+        def __await__(self) -> Generator[Any, None, T]: ...

@@ -1,0 +1,362 @@
+"""The lifecycle of an operation: the one place where an outcome is decided.
+
+The life of an operation
+========================
+
+An operation is created, submitted to a purgatory and tried once.  If its condition does not hold yet, it is *parked*:
+linked into the watcher list of each of its keys and, if it has a deadline, put on the timer.  Then one row of
+:data:`ENDINGS` happens, and the first one decides.
+
+The rules
+=========
+
+1.  ``PENDING`` is left once.  Every ending checks the state and changes it with nothing in between that could run other
+    code, so on one event loop no lock is needed, and the second ending returns False.
+2.  The operation is off the timer and off every watcher list *before* its callback runs: the callback sees consistent
+    state.
+3.  Whatever may fail comes before the change of state: the clock is read and, where callbacks end operations whose
+    callbacks end operations, the remaining stack is checked.  At the interpreter's recursion limit the ending is
+    refused with RecursionError, and the operation is still parked.
+4.  ``on_complete`` runs at most once.  If it raises, ``COMPLETED`` or ``EXPIRED`` becomes ``FAILED`` before any code
+    but the callback itself could have seen it.
+
+The hard case: the awaiting task is cancelled
+=============================================
+
+``task.cancel()`` and the end of the operation can happen in the same turn of the loop.  There are two orders:
+
+a)  *Cancelled, then the condition holds.*  ``task.cancel()`` has cancelled the future that ``park()`` awaits, but the
+    task has not run yet.  The next attempt to complete or expire the operation finds the future cancelled and
+    withdraws the operation instead: it ends CANCELLED, ``on_complete`` does not run, and no result is made for a task
+    that is gone.
+b)  *Completed, then cancelled.*  The outcome stands.  The task still gets its CancelledError, as asyncio requires (a
+    swallowed cancellation breaks timeouts and task groups).  The result that no task received is given back: ``park()``
+    calls ``on_abandoned(result)`` before it raises the CancelledError.
+
+These are functions, not methods, because the compiler calls a function directly and looks a method of a class with
+subclasses up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mypy_extensions import i64
+
+from purgatory.errors import OperationCancelled, PurgatoryError
+from purgatory.events import Outcome
+from purgatory.texts import type_name
+
+from .coroutines import COROUTINE, is_coroutine, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from purgatory.core.purgatory import PurgatoryCore
+    from purgatory.core.watch.watch import Watch
+
+    from .operation import Operation
+
+__all__ = [
+    "CANCELLED",
+    "COMPLETED",
+    "ENDINGS",
+    "EXPIRED",
+    "FAILED",
+    "OUTCOMES",
+    "PENDING",
+    "Ending",
+    "Failure",
+    "answer",
+    "complete_or_expire",
+    "error_of",
+    "exception_of",
+    "fail_externally",
+    "fail_tried",
+    "is_true",
+    "keys_from",
+    "task_was_cancelled",
+    "terminate",
+]
+
+PENDING: Final = 0
+COMPLETED: Final = 1
+EXPIRED: Final = 2
+CANCELLED: Final = 3
+FAILED: Final = 4
+OUTCOMES: Final = (Outcome.PENDING, Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED)
+
+
+_TRACEBACK: Final[Any] = BaseException.__dict__["__traceback__"]  # the descriptor: a subclass may have another one
+
+
+class Ending(NamedTuple):
+    """One way in which an operation can end."""
+
+    outcome: Outcome
+    how: str
+    runs: str
+    awaiters: str
+
+
+ENDINGS: Final = (
+    Ending(Outcome.COMPLETED, "try_complete() returns True, or force_complete()", "on_complete()", "its value"),
+    Ending(
+        Outcome.EXPIRED,
+        "its deadline passes, or its purgatory closes",
+        "on_complete(), then on_expiration()",
+        "its value",
+    ),
+    Ending(
+        Outcome.CANCELLED,
+        "cancel(), cancel_for_key(), or park() is cancelled",
+        "nothing",
+        "OperationCancelled",
+    ),
+    Ending(Outcome.FAILED, "a callback raises, or fail_for_key()", "nothing more", "that exception"),
+)
+"""How an operation can leave ``PENDING``; the documentation draws its picture from here."""
+
+
+def complete_or_expire(operation: Operation, state: i64, contained: bool) -> bool:
+    """Complete or expire the operation.  True iff this call did.
+
+    ``contained``: whether an exception from ``on_complete`` only fails the operation (in a check or an expiry) or also
+    reaches the caller.
+    """
+    if operation._state != PENDING:
+        return False
+    core = operation._core
+    if core is None:
+        operation._state = state
+        _complete(operation, None, contained)
+        return operation._state != FAILED
+    core.ensure_stack()
+    if operation._park_future is not None and task_was_cancelled(operation):
+        terminate(operation, CANCELLED, None)  # the hard case, a)
+        return False
+    now_ms: i64 = core.now_ms() if operation._watch is not None else 0
+    # The stack and the clock have not failed.  From here to on_complete() only this library runs: a second ending finds
+    # the state changed.
+    operation._state = state
+    core.depth += 1
+    try:
+        core.release(operation, now_ms)
+        outermost = not core.busy
+        core.busy = True
+        try:
+            _complete(operation, core, contained)
+        finally:
+            if outermost:
+                core.run_queued_checks()
+    finally:
+        core.depth -= 1
+    return operation._state != FAILED
+
+
+def _complete(operation: Operation, core: PurgatoryCore | None, contained: bool) -> None:
+    expired = operation._state == EXPIRED
+    try:
+        value = operation.on_complete()
+        if type(value) is COROUTINE:
+            raise refusal(value, f"{type_name(operation)}.on_complete() must return the result")
+        operation._value = value
+    except BaseException as error:
+        own = issubclass(type(error), Exception) if core is None else core.contains(error)
+        operation._state = FAILED
+        operation._value = _for_awaiters(error, own)
+        answered = _settle(operation, core, ())
+        if not contained or not own:
+            raise
+        if not answered and core is not None:
+            core.report(error, operation)
+        return
+    _settle(operation, core, ())
+    if expired:
+        try:
+            returned = operation.on_expiration()
+            if type(returned) is COROUTINE:
+                raise refusal(returned, f"{type_name(operation)}.on_expiration() must return None")
+        except BaseException as error:
+            if core is None or not core.contains(error):
+                raise
+            core.report(error, operation)
+
+
+def terminate(operation: Operation, state: i64, why: Any) -> bool:
+    """Cancel or fail the operation, without a callback.  True iff this call did.
+
+    ``why``: the exception of one that fails; the reason of one that is cancelled, any object or None.
+    """
+    if operation._state != PENDING:
+        return False
+    core = operation._core
+    now_ms: i64 = core.now_ms() if core is not None and operation._watch is not None else 0
+    operation._state = state
+    keys: tuple[Hashable, ...] = ()
+    if state == FAILED:
+        operation._value = _for_awaiters(why, True)
+    else:
+        operation._value = why
+        if operation._park_future is not None or operation._awaiters is not None:
+            keys = keys_from(operation._watch)  # for the message of the OperationCancelled
+    if core is None:
+        _settle(operation, None, keys)
+        return True
+    core.depth += 1
+    try:
+        core.release(operation, now_ms)
+        _settle(operation, core, keys)
+    finally:
+        core.depth -= 1
+    return True
+
+
+def fail_tried(operation: Operation, error: BaseException) -> bool:
+    """Fail an operation that raised while it was tried.  True iff an awaiter got the exception."""
+    awaited = _is_awaited(operation)
+    return terminate(operation, FAILED, error) and awaited
+
+
+def fail_externally(operation: Operation, error: BaseException) -> bool:
+    """Fail the operation with an exception from outside, for its awaiters.  True iff this call did.
+
+    An operation whose task was cancelled is withdrawn, as by every other ending: the hard case, a).
+    """
+    if task_was_cancelled(operation):
+        terminate(operation, CANCELLED, None)
+        return False
+    return terminate(operation, FAILED, error)
+
+
+def task_was_cancelled(operation: Operation) -> bool:
+    """Whether the task that awaits the operation in ``park()`` was cancelled: the hard case, a)."""
+    return operation._park_future is not None and operation._park_future.cancelled()
+
+
+def _is_awaited(operation: Operation) -> bool:
+    if operation._park_future is not None and not operation._park_future.done():
+        return True
+    return operation._awaiters is not None and not all([waiter.done() for waiter in operation._awaiters])
+
+
+def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashable, ...]) -> bool:
+    """Answer every awaiter of an operation that has its outcome, then leave the purgatory and notify the observers.
+
+    Return whether any awaiter was answered.  ``keys``: see :func:`exception_of`.
+    """
+    park_future = operation._park_future
+    awaiters = operation._awaiters
+    answered = False
+    if park_future is not None:
+        operation._park_future = None
+        answered = answer(operation, park_future, keys)
+    if awaiters is not None:
+        operation._awaiters = None
+        for waiter in awaiters:
+            if answer(operation, waiter, keys):
+                answered = True
+    if core is not None:
+        operation._core = None
+        core.ended(operation)
+    return answered
+
+
+def answer(operation: Operation, waiter: Any, keys: tuple[Hashable, ...]) -> bool:
+    """Set the result or the exception of the future.  False if it was cancelled, or if its loop is closed."""
+    # The error is made outside the try: an error hidden there would leave the future pending for ever.
+    if operation._state == COMPLETED or operation._state == EXPIRED:
+        try:
+            waiter.set_result(operation._value)
+        except Exception:
+            # InvalidStateError: it was cancelled.  RuntimeError: its loop is closed, and no task will ever read it.
+            return False
+        return True
+    error = exception_of(operation, keys)
+    try:
+        waiter.set_exception(error)
+    except Exception:
+        return False
+    return True
+
+
+def exception_of(operation: Operation, keys: tuple[Hashable, ...]) -> BaseException:
+    """Return the exception for awaiters of a CANCELLED or FAILED operation.  It runs no code of the user.
+
+    ``keys``: the keys that a CANCELLED operation was parked on.  Raising an exception lengthens its traceback each
+    time; the one of a FAILED operation is cut back to its length when the operation failed, as a future does.
+    """
+    if operation._state == CANCELLED:
+        message = f"{type_name(operation)} was cancelled before it completed"
+        return OperationCancelled(message, keys=keys, reason=operation._value)
+    failure: Failure = operation._value
+    error = failure.error
+    raised = _TRACEBACK.__get__(error)
+    surplus = _length(raised) - failure.depth
+    if surplus > 0:
+        for _ in range(surplus):
+            raised = raised.tb_next
+        _TRACEBACK.__set__(error, raised)
+    return error
+
+
+def error_of(operation: Operation) -> Any:
+    """Return the exception of a FAILED operation."""
+    failure: Failure = operation._value
+    return failure.error
+
+
+def keys_from(watch: Watch | None) -> tuple[Hashable, ...]:
+    """Return the keys of an operation, given its last watch, in the order in which they were given.
+
+    This runs no code of the user: no method of a key or of the operation is called.
+    """
+    keys: list[Hashable] = []
+    while watch is not None:
+        keys.append(watch.key)
+        watch = watch.sibling
+    keys.reverse()
+    return tuple(keys)
+
+
+def is_true(value: Any, operation: Operation) -> bool:
+    """Return the truth of what ``try_complete()`` returned, if it is not a bool.  TypeError if it is a coroutine."""
+    if not value:
+        return False
+    if is_coroutine(value):
+        raise refusal(value, f"{type_name(operation)}.try_complete() must return whether the condition holds")
+    return True
+
+
+class Failure:
+    """The exception for the awaiters of a failed operation, and the length of its traceback when the operation failed.
+
+    The length, not the traceback, which would keep its frames alive after the user has dropped it.
+    """
+
+    __slots__ = ("depth", "error")
+
+    def __init__(self, error: BaseException) -> None:
+        self.error: BaseException = error
+        self.depth: i64 = _length(_TRACEBACK.__get__(error))
+
+
+def _length(traceback: Any) -> i64:
+    length: i64 = 0
+    while traceback is not None:
+        length += 1
+        traceback = traceback.tb_next
+    return length
+
+
+def _for_awaiters(error: BaseException, contained: bool) -> Failure:
+    """Return the failure with an exception that awaiters can receive.
+
+    A future cannot carry StopIteration, and KeyboardInterrupt is only for the code that was interrupted.  The class
+    decides, and its name is the message, because the exception itself may run code of the user.
+    """
+    if contained and not issubclass(type(error), StopIteration):
+        return Failure(error)
+    wrapped = PurgatoryError(f"the operation was interrupted by {type_name(error)}")
+    wrapped.__cause__ = error
+    return Failure(wrapped)

@@ -1,0 +1,259 @@
+"""The delayed operation: a request that waits, and is answered exactly once.  See :mod:`.lifecycle` for its life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable
+from typing import TYPE_CHECKING, Any, Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from purgatory.core.timer.task import TimerTask
+from purgatory.core.timer.units import deadline_ms, duration_ms
+from purgatory.errors import PurgatoryError
+from purgatory.events import Outcome
+from purgatory.texts import safe_repr, type_name
+
+from .lifecycle import (
+    CANCELLED,
+    COMPLETED,
+    EXPIRED,
+    FAILED,
+    OUTCOMES,
+    PENDING,
+    answer,
+    complete_or_expire,
+    error_of,
+    exception_of,
+    keys_from,
+    terminate,
+)
+
+if TYPE_CHECKING:
+    from purgatory.core.purgatory import PurgatoryCore
+    from purgatory.core.watch.watch import Watch
+
+__all__ = ["AT_ZERO_MS", "FOREVER_MS", "Operation", "new_future", "set_running_loop"]
+
+FOREVER_MS: Final = -1  # the delay of an operation without a deadline
+# The delay, before parking, of an operation with an absolute deadline is AT_ZERO_MS - deadline, below FOREVER_MS.
+AT_ZERO_MS: Final = -2
+
+
+class _EventLoop:
+    """How to find the running event loop: set by the layer that has one."""
+
+    def __init__(self) -> None:
+        self.running_loop: Callable[[], Any] | None = None
+
+
+_event_loop = _EventLoop()
+
+
+def set_running_loop(running_loop: Callable[[], Any]) -> None:
+    """Set the function that returns the running event loop."""
+    _event_loop.running_loop = running_loop
+
+
+def new_future() -> Any:
+    """Return a new future of the running event loop."""
+    running_loop = _event_loop.running_loop
+    assert running_loop is not None, "purgatory.aio sets it on import"
+    return running_loop().create_future()
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Operation(TimerTask):
+    """The compiled part of :class:`DelayedOperation`: everything but the type of its result.
+
+    A compiled class derived from ``Generic`` has slots for weak references that are never cleared, so the generic class
+    is an interpreted one on top of this.
+    """
+
+    __slots__ = ("_awaiters", "_core", "_op_id", "_park_future", "_parked_ms", "_state", "_value", "_watch")
+
+    def __init__(self, timeout: Any) -> None:
+        super().__init__(FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
+        self._state: i64 = PENDING
+        self._core: PurgatoryCore | None = None
+        self._watch: Watch | None = None  # the watch on its last key; siblings lead to the first
+        self._value: Any = None  # the result, the Failure of a failed one, or the reason of a cancelled one
+        self._park_future: Any = None  # the future of the task in park()
+        self._awaiters: list[Any] | None = None  # the futures of all other awaiters
+        self._parked_ms: i64 = 0
+        self._op_id: i64 = 0
+
+    # What a subclass overrides
+
+    def try_complete(self) -> bool:
+        """Return whether the condition holds.  Called when it is submitted, and on every check of one of its keys.
+
+        Calling :meth:`force_complete` here, as Kafka does, also works.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must override try_complete()")
+
+    def on_complete(self) -> Any:
+        """Return the result.  Called exactly once, on completion and on expiry (see :attr:`expired`)."""
+        return None
+
+    def on_expiration(self) -> Any:
+        """Called after :meth:`on_complete`, only on expiry.  An exception is reported; the outcome stands."""
+
+    def on_abandoned(self, result: Any) -> Any:
+        """Take back a result that the task in :meth:`Purgatory.park` did not receive, because it was cancelled.
+
+        Called at most once, with the result of :meth:`on_complete`, if the operation has ended COMPLETED or EXPIRED
+        (see :attr:`expired`) and the task was cancelled in the same turn of the loop.  It runs in the cancelled task
+        and in the context of that task, before ``park()`` raises the CancelledError; it must not await.  An exception
+        is reported to the loop's exception handler.
+
+        It is not called for an operation that completes at once, that ends CANCELLED or FAILED, or that was submitted
+        with :meth:`Purgatory.try_complete_else_watch`: there the result stays in the operation.  It is called even if
+        other tasks await the operation, and they receive the result: such a result has several owners.
+        """
+
+    # How it ends
+
+    def force_complete(self) -> bool:
+        """Complete the operation now, whether or not the condition holds.  True iff this call completed it.
+
+        An exception from :meth:`on_complete` reaches the caller and every awaiter, and the operation has failed.
+        """
+        core = self._core
+        return complete_or_expire(self, COMPLETED, core is not None and core.is_trying(self))
+
+    def cancel(self, reason: Any = None) -> bool:
+        """Withdraw the operation from the timer and from every key; :meth:`on_complete` is not called.
+
+        True iff this call ended it.  Its awaiters get :class:`OperationCancelled`, and observers an event; both carry
+        the ``reason``, any object.
+        """
+        core = self._core
+        if core is not None:
+            core.ensure_stack()
+        return terminate(self, CANCELLED, reason)
+
+    def extend(self, timeout: Any) -> bool:
+        """Move the deadline to ``timeout`` seconds from now; None removes it.  True iff the operation is PENDING.
+
+        O(1); the operation keeps its place on its keys.  A later deadline only changes a number: the timer moves the
+        task when the old deadline comes up.  For an operation that is not parked yet this replaces the timeout.
+        """
+        delay_ms = FOREVER_MS if timeout is None else duration_ms(timeout, "timeout")
+        if self._state != PENDING:
+            return False
+        core = self._core
+        if core is None:
+            _set_delay(self, delay_ms)
+        else:
+            core.extend(self, delay_ms)
+        return True
+
+    def extend_to(self, deadline: Any) -> bool:
+        """Move the deadline to a time on the timer's clock; None removes it.  True iff the operation is PENDING.
+
+        ``deadline``: seconds, as of :meth:`SystemTimer.time`, rounded up to a millisecond and to the timer's tick.  A
+        deadline that has passed expires the operation on the timer's next turn, and its lateness counts from this call,
+        or from parking.  For an operation that is not parked yet this replaces the timeout, and the clock is that of
+        the purgatory in which it parks.
+
+        TypeError unless the deadline is a number or None; ValueError if it is NaN or beyond 1e15 and finite; infinity
+        is the latest time.
+        """
+        at_ms = FOREVER_MS if deadline is None else deadline_ms(deadline, "deadline")
+        if self._state != PENDING:
+            return False
+        core = self._core
+        if deadline is None:
+            if core is None:
+                _set_delay(self, FOREVER_MS)
+            else:
+                core.extend(self, FOREVER_MS)
+        elif core is None:
+            _set_delay(self, AT_ZERO_MS - at_ms)
+        else:
+            core.extend_to(self, at_ms)
+        return True
+
+    def run(self) -> None:
+        """Expire the operation; the timer calls this when the deadline has passed."""
+        complete_or_expire(self, EXPIRED, True)
+
+    def _abandon(self, error: BaseException) -> None:
+        # The timer has closed, so the deadline would never come: answer the awaiters now.
+        complete_or_expire(self, EXPIRED, True)
+
+    # Its state
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome; PENDING until the operation ends."""
+        return OUTCOMES[self._state]
+
+    @property
+    def expired(self) -> bool:
+        """Whether the operation expired.  Already True within :meth:`on_complete`."""
+        return self._state == EXPIRED
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the operation has a result: COMPLETED or EXPIRED."""
+        return self._state == COMPLETED or self._state == EXPIRED
+
+    @property
+    def timeout(self) -> float | None:
+        """The timeout in seconds, rounded up to a millisecond; None: no deadline.
+
+        Also None for an operation with an absolute deadline (:meth:`extend_to`) until it is parked.
+        """
+        return None if self.delay_ms < 0 else self.delay_ms / 1000
+
+    @property
+    def keys(self) -> tuple[Hashable, ...]:
+        """The keys that the operation is parked on, in the order given; empty if it is not parked."""
+        return keys_from(self._watch)
+
+    def result(self) -> Any:
+        """Return the result of :meth:`on_complete`.
+
+        Raises the exception of a FAILED operation, :class:`OperationCancelled` for a CANCELLED one, and
+        :class:`PurgatoryError` while it is PENDING and while :meth:`on_complete` runs.
+        """
+        if self._state == PENDING or self._core is not None:
+            raise PurgatoryError(f"{safe_repr(self)} has no result yet")
+        if self._state == COMPLETED or self._state == EXPIRED:
+            return self._value
+        raise exception_of(self, ())
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the end; return the result, or raise the exception, that :meth:`result` has then."""
+        waiter = new_future()
+        if self._state != PENDING and self._core is None:
+            answer(self, waiter, ())
+        else:  # _core is set until the awaiters are answered: an eager task may await while the result is made
+            awaiters = self._awaiters
+            if awaiters is None:
+                self._awaiters = [waiter]
+            else:
+                if len(awaiters) >= 8 and len(awaiters) & (len(awaiters) - 1) == 0:
+                    # Futures of cancelled awaiters stay in the list until it has doubled, not for ever.
+                    awaiters[:] = [other for other in awaiters if not other.done()]
+                awaiters.append(waiter)
+        return waiter.__await__()  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        parts = [type_name(self), OUTCOMES[self._state].name]
+        if self._core is not None:
+            parts.append(f"on {safe_repr(list(keys_from(self._watch)))}")
+        if self.delay_ms < FOREVER_MS:
+            parts.append(f"deadline={(AT_ZERO_MS - self.delay_ms) / 1000:g}")
+        else:
+            parts.append("timeout=None" if self.delay_ms < 0 else f"timeout={self.delay_ms / 1000:g}")
+        if self._state == FAILED:
+            parts.append(f"error={safe_repr(error_of(self))}")
+        return f"<{' '.join(parts)}>"
+
+
+def _set_delay(task: TimerTask, delay_ms: int) -> None:
+    """Replace the delay of an operation that is not parked."""
+    # Assigned in the class, the attribute would have a second type there for checkers that read no i64.
+    task.delay_ms = delay_ms

@@ -1,0 +1,750 @@
+"""The purgatory without an event loop: submit, watch, check, release.
+
+One try is enough
+=================
+
+Kafka tries an operation, puts it on its watch lists, and tries it **again**, because between the first try and the
+watching another thread may have made the condition true and found no watcher.  Here both happen on one event loop with
+no await in between:
+
+1.  ``try_complete()`` returns False.
+2.  The operation is linked into the watcher lists.
+3.  Only now can other code run, and a check from there on finds the operation.
+
+A check that ``try_complete()`` itself requests is queued (see below), and the queue runs after step 2.  So no wake-up
+is lost, and the condition, which may be costly, is evaluated once.
+
+Checks within checks
+====================
+
+A callback that calls ``check_and_complete`` would, taken literally, try the next operation, whose callback checks the
+next: a chain of 100 000 operations would need as many stack frames.  So while user code runs on behalf of the
+purgatory, a check is only queued.  The outermost call runs the queue in order before it returns, and counts what it
+completes.
+
+Keys that act
+=============
+
+Hashing and comparing a key runs code of the user, which may end operations of this purgatory.  While a watcher list is
+being changed (``WatcherLists.asking``) watches are therefore not removed but deferred, and a key may not submit an
+operation.  A key that raises when its operation ends does not keep the operation from ending: the error is reported
+after the awaiters have their answer.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final
+
+from mypy_extensions import i64
+
+from purgatory.errors import PurgatoryClosed, PurgatoryError, PurgatoryFull
+from purgatory.events import Event
+from purgatory.texts import safe_repr
+
+from .hooks import Hooks
+from .operation.lifecycle import (
+    CANCELLED,
+    COMPLETED,
+    EXPIRED,
+    FAILED,
+    PENDING,
+    complete_or_expire,
+    fail_tried,
+    is_true,
+    terminate,
+)
+from .operation.operation import AT_ZERO_MS, FOREVER_MS, Operation
+from .operation.stack_guard import ensure_stack
+from .stats.counters import Counters
+from .stats.observers import ObserverNotifier
+from .timer.base_timer import BaseTimer, ceil_now, now
+from .timer.task import NOT_QUEUED, unlink
+from .timer.timer_core import TimerCore
+from .timer.units import validated_fraction
+from .watch.thresholds import ThresholdWatch, validated_value
+from .watch.validation import UNLIMITED, validate_keys, validated_limit, validated_thresholds
+from .watch.watch import Watch, WatchList
+from .watch.watcher_lists import ReachedCursor, WatchCursor, WatcherLists
+
+__all__ = ["PurgatoryCore"]
+
+_HEAP_LOOKUPS: Final = (
+    64  # plus the limit: thresholds that a limited check looks up before it walks in order of arrival
+)
+_SLICE: Final = 1024
+_DEEP: Final = 8  # from this many nested endings on, each first checks the remaining stack
+_FRAMES: Final = 80  # the frames that an ending and the loop's exception handler may need
+
+
+class PurgatoryCore:
+    """Operations on keys and on a timer: everything that happens without waiting.
+
+    Its public face is :class:`BasePurgatory`, which users subclass.  This class has no subclass, so the compiler calls
+    its methods directly.
+
+    ``contained``: the exceptions that are an operation's own failure; all others propagate.  The other parameters are
+    those of :class:`purgatory.Purgatory`.
+
+    ``depth``: how many operations are being ended or submitted, each within a callback of the one before.  ``busy``:
+    user code runs on behalf of this purgatory, so checks are queued.
+    """
+
+    __slots__ = (
+        "_contained",
+        "_hooks",
+        "_jitter",
+        "_jitter_source",
+        "_key_errors",
+        "_last_id",
+        "_left",
+        "_limited",
+        "_listeners",
+        "_max_parked",
+        "_max_parked_per_key",
+        "_notifier",
+        "_queue",
+        "_timer_core",
+        "_trying",
+        "_when_ended",
+        "busy",
+        "closed",
+        "counters",
+        "depth",
+        "name",
+        "timer",
+        "watcher_lists",
+    )
+
+    def __init__(
+        self,
+        hooks: Hooks,
+        name: str,
+        timer: BaseTimer,
+        contained: tuple[type[BaseException], ...],
+        max_parked: Any,
+        max_parked_per_key: Any,
+        observers: Any,
+        expiry_jitter: Any,
+        jitter_source: Any,
+    ) -> None:
+        self.name: str = name
+        self.timer: BaseTimer = timer
+        self.counters: Counters = Counters()
+        self.watcher_lists: WatcherLists = WatcherLists()
+        self.closed: bool = False
+        self.busy: bool = False
+        self.depth: i64 = 0
+        self._hooks: Hooks = hooks
+        self._timer_core: TimerCore = timer.core
+        self._contained = contained
+        self._last_id: i64 = 0
+        self._trying: Operation | None = None  # the operation that a check tries
+        self._queue: deque[tuple[Hashable, Any, int]] = deque()  # the queued checks: key, value, limit
+        self._left: i64 = 0  # how many more operations the current check with a limit may complete
+        # Operations that a check with a limit must also try, whatever it completes: key -> id -> operation.
+        self._listeners: dict[Hashable, dict[int, Operation]] = {}
+        self._key_errors: deque[tuple[BaseException, Operation]] = deque()
+        self._when_ended: dict[int, Callable[[], object]] = {}
+        self._max_parked: i64 = validated_limit("max_parked", max_parked)
+        self._max_parked_per_key: i64 = validated_limit("max_parked_per_key", max_parked_per_key)
+        self._limited: bool = max_parked is not None or max_parked_per_key is not None
+        self._jitter: float = validated_fraction(expiry_jitter, "expiry_jitter")
+        if self._jitter and not callable(jitter_source):
+            raise TypeError(f"jitter_source must be callable, got {safe_repr(jitter_source)}")
+        self._jitter_source: Any = jitter_source if self._jitter else None  # None: deadlines stay as they are
+        self._notifier: ObserverNotifier = ObserverNotifier(name, observers, contained, self._observer_detached)
+
+    # Submit: try once, else watch
+
+    def submit(self, operation: Operation, keys: Any) -> bool:
+        """See :meth:`BasePurgatory.try_complete_else_watch`."""
+        self.validate_open()
+        if self.watcher_lists.asking:
+            raise PurgatoryError("a key must not submit an operation while it is hashed or compared")
+        many: tuple[Hashable, ...] = ()
+        only: Hashable = None
+        shard: dict[Hashable, Watch] | None = None
+        thresholds: dict[Hashable, Any] | None = None
+        # isinstance() of the abstract Mapping or Iterable takes longer than all the rest.
+        if isinstance(keys, tuple):
+            many = keys
+        elif isinstance(keys, list):
+            if len(keys) == 1:
+                only = keys[0]
+                shard = self.watcher_lists.shard(only)
+            else:
+                many = tuple(keys)
+        else:
+            thresholds = validated_thresholds(keys)
+            many = tuple(keys if thresholds is None else thresholds)
+        if len(many) == 1:
+            only = many[0]
+            shard = self.watcher_lists.shard(only)
+        elif shard is None:
+            validate_keys(many)
+        if operation._state != PENDING:
+            raise ValueError(f"operation must be new, got {safe_repr(operation)}, which has ended")
+        if operation._core is not None:
+            raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
+        self.ensure_stack()
+        parked_ms: i64 = ceil_now(self.timer)  # may raise, and nothing has changed yet
+        counters = self.counters
+        counters.submitted += 1
+        self._last_id += 1
+        operation._op_id = self._last_id
+        operation._core = self
+        outermost = not self.busy
+        self.busy = True
+        self.depth += 1
+        try:
+            operation._parked_ms = parked_ms
+            operation._expiration_ms = NOT_QUEUED  # unless it is extended while it is tried
+            self._first_try(operation)
+            if operation._state == PENDING:
+                try:
+                    self.validate_open()  # its own try_complete() may have closed the purgatory
+                    if self._limited:
+                        self._admit(many or (only,))
+                    if operation._op_id != self._last_id:
+                        # Its try_complete() has parked others: they arrived first.
+                        self._last_id += 1
+                        operation._op_id = self._last_id
+                    if thresholds is not None:
+                        self._watch_thresholds(operation, thresholds)
+                    elif shard is not None:
+                        watch = Watch(only, operation)
+                        self.watcher_lists.add(shard, watch)
+                        operation._watch = watch
+                        counters.watched += 1
+                    else:
+                        self._watch_keys(operation, many)
+                except BaseException:
+                    self._rollback(operation)
+                    raise
+                if self.watcher_lists.deferred:
+                    self._unlink_deferred()
+                if operation._state == PENDING:
+                    self._parked(operation)
+                else:  # the comparison of a key has ended it
+                    self._unwatch(operation)
+            if operation._state == COMPLETED and operation._watch is None:
+                counters.immediate += 1
+        finally:
+            self.depth -= 1
+            if outermost:
+                self.run_queued_checks()
+            if self._key_errors:
+                self._report_keys()
+        return operation._state == COMPLETED
+
+    def submit_and_wait(self, operation: Any, keys: Any) -> Any:
+        """Submit the operation for a task that awaits it; return the future to await, or None if it has ended."""
+        if not isinstance(operation, Operation):
+            raise TypeError(f"operation must be a DelayedOperation, got {safe_repr(operation)}")
+        fresh = operation._core is None
+        try:
+            self.submit(operation, keys)
+        except BaseException:
+            if fresh and operation._watch is not None:
+                terminate(operation, CANCELLED, None)  # a queued check was interrupted after it was parked
+            raise
+        if operation._watch is None:
+            return None
+        try:
+            future = operation._park_future = self.timer.loop.create_future()
+        except BaseException:
+            terminate(operation, CANCELLED, None)
+            raise
+        return future
+
+    def validate_open(self) -> None:
+        """Raise PurgatoryClosed if no new operation is accepted."""
+        if self.closed:
+            raise PurgatoryClosed(f"purgatory {self.name!r} is closed")
+        if self.timer.closed:
+            raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed")
+
+    def _first_try(self, operation: Operation) -> None:
+        try:
+            tried: Any = operation  # an override may return any type
+            holds: Any = tried.try_complete()
+            if holds is True or (holds is not False and is_true(holds, operation)):
+                complete_or_expire(operation, COMPLETED, False)
+        except BaseException as error:
+            if operation._state == PENDING:
+                if self.contains(error):
+                    terminate(operation, FAILED, error)
+                else:
+                    self._rollback(operation)
+            raise
+
+    def _admit(self, keys: Iterable[Hashable]) -> None:
+        """Raise PurgatoryFull if a limit is reached."""
+        if self.counters.parked >= self._max_parked:
+            raise PurgatoryFull(
+                f"purgatory {self.name!r} is full: max_parked={self._max_parked} operations are parked",
+                limit=self._max_parked,
+            )
+        if self._max_parked_per_key == UNLIMITED:
+            return
+        for key in keys:
+            if self.watcher_lists.count(key) >= self._max_parked_per_key:
+                raise PurgatoryFull(
+                    f"key {safe_repr(key)} of purgatory {self.name!r} is full:"
+                    f" max_parked_per_key={self._max_parked_per_key} operations are parked on it",
+                    limit=self._max_parked_per_key,
+                    key=key,
+                )
+
+    # Watch.  The operation gets its watches only when they are complete: should the comparison of a key end it before
+    # that, it is not parked yet.
+
+    def _watch_keys(self, operation: Operation, keys: tuple[Hashable, ...]) -> None:
+        lists = self.watcher_lists
+        last: Watch | None = None
+        try:
+            for key in keys:
+                watch = Watch(key, operation)
+                lists.asking = True  # hashing the key must not submit another operation, which would come first
+                if lists.add(lists.shard(key), watch):
+                    watch.sibling = last
+                    last = watch
+                    self.counters.watched += 1
+        finally:
+            operation._watch = last
+
+    def _watch_thresholds(self, operation: Operation, thresholds: dict[Hashable, Any]) -> None:
+        last: Watch | None = None
+        try:
+            for key, threshold in thresholds.items():
+                watch = ThresholdWatch(key, operation, threshold)
+                if self.watcher_lists.add_threshold(watch):
+                    watch.sibling = last
+                    last = watch
+                    self.counters.watched += 1
+        finally:
+            operation._watch = last
+
+    def _parked(self, operation: Operation) -> None:
+        """The operation is on its watcher lists: put it on the timer and notify the observers."""
+        counters = self.counters
+        counters.parked += 1
+        delay_ms = operation.delay_ms
+        if delay_ms < FOREVER_MS:  # an absolute deadline
+            delay_ms = operation.delay_ms = max(0, AT_ZERO_MS - delay_ms - operation._parked_ms)
+        try:
+            if delay_ms >= 0:
+                counters.delayed += 1
+                now_ms = operation._parked_ms
+                expiration_ms = operation._expiration_ms
+                if expiration_ms == NOT_QUEUED:
+                    expiration_ms = now_ms + delay_ms
+                if self._jitter_source is not None:
+                    expiration_ms = max(now_ms, expiration_ms - self._earlier(delay_ms))
+                due_ms = self._timer_core.schedule(operation, expiration_ms, now_ms)
+                if due_ms < self.timer.next_wake_ms:
+                    self.timer.wake_earlier(due_ms)
+            if self._notifier.active:
+                self._notifier.parked(operation)
+        except BaseException:
+            terminate(operation, CANCELLED, None)  # an interrupt, or a clock that raises: no task will await it
+            raise
+
+    def _earlier(self, delay_ms: i64) -> i64:
+        """Return by how many milliseconds the expiry jitter shortens a timeout."""
+        drawn = self._jitter_source()
+        share = min(max(float(drawn), 0.0), 1.0) * self._jitter
+        return int(share * float(delay_ms))
+
+    def _rollback(self, operation: Operation) -> None:
+        """The operation could not be parked: undo everything, unless the comparison of a key has ended it."""
+        self._unwatch(operation)
+        if operation._state == PENDING:
+            operation._core = None
+            operation._expiration_ms = NOT_QUEUED
+            self.counters.submitted -= 1
+
+    def _unwatch(self, operation: Operation) -> None:
+        """Take an operation that is not parked off its watcher lists."""
+        self.watcher_lists.asking = False
+        if self.watcher_lists.deferred:
+            self._unlink_deferred()
+        watch = operation._watch
+        operation._watch = None
+        while watch is not None:
+            self._unlink(watch, operation)
+            watch = watch.sibling
+
+    # Check
+
+    def check(self, key: Hashable, value: Any, limit: i64) -> i64:
+        """See :meth:`BasePurgatory.check_and_complete`; ``limit`` is UNLIMITED for no limit."""
+        if value is not None:
+            value = validated_value(value)
+        entry = self.watcher_lists.entry(key)
+        if self.busy:
+            self._queue.append((key, value, limit))
+            return 0
+        if entry is None:
+            return 0
+        self.busy = True
+        done: i64 = 0
+        try:
+            done = self._check_entry(entry, value, limit)
+        finally:
+            done += self.run_queued_checks()
+        return done
+
+    def run_queued_checks(self) -> i64:
+        """The outermost user code has returned: run the queued checks; return how many operations they completed."""
+        done: i64 = 0
+        queue = self._queue
+        if not queue:
+            self.busy = False
+            return done
+        try:
+            while queue:
+                key, value, limit = queue.popleft()
+                entry = self._entry_of_queued(key)
+                if entry is not None:
+                    try:
+                        done += self._check_entry(entry, value, limit)
+                    except BaseException:
+                        left = limit if limit == UNLIMITED else self._left
+                        if left > 0:
+                            queue.appendleft((key, value, left))  # the operations behind it still need the check
+                        raise
+        finally:
+            self.busy = False
+            if queue:
+                self._postpone_queued_checks()
+        return done
+
+    def _postpone_queued_checks(self) -> None:
+        """An interrupt propagates: the checks that callbacks requested run in the next turn of the loop."""
+        while self._queue:
+            key, value, limit = self._queue.popleft()
+            try:
+                self._hooks.check_later(key, value, None if limit == UNLIMITED else limit)
+            except Exception as error:
+                self._hooks.report_key(error, key)
+
+    def _entry_of_queued(self, key: Hashable) -> Watch | None:
+        """The entry of a key whose check was queued.  A key that raises by now is reported; the others are checked."""
+        try:
+            return self.watcher_lists.entry(key)
+        except BaseException as error:
+            if not self.contains(error):
+                raise
+            self._hooks.report_key(error, key)
+            return None
+
+    def _check_entry(self, entry: Watch, value: Any, limit: i64) -> i64:
+        if limit != UNLIMITED:
+            return self._check_limited(entry, value, limit)
+        if not isinstance(entry, WatchList):
+            operation = entry.operation
+            return 1 if operation is not None and operation._watch is not None and self._try(operation) else 0
+        newest = self._last_id  # an operation that arrives meanwhile has had its own try
+        if entry.thresholds is not None:
+            return self._check_thresholds(entry, value, newest)
+        done: i64 = 0
+        watch = entry.after
+        while watch is not None and watch is not entry:
+            operation = watch.operation
+            assert operation is not None
+            if operation._op_id > newest:
+                break
+            if operation._watch is not None and self._try(operation):
+                done += 1
+            watch = watch.after  # a watch that has left leads on to the watches that have not
+        return done
+
+    def _check_thresholds(self, entry: WatchList, value: Any, newest: i64) -> i64:
+        """Try the watchers without a threshold and those whose threshold is reached, in the order of arrival."""
+        plain = WatchCursor(entry, newest)
+        reached: list[Operation] = []
+        if value is not None:
+            assert entry.thresholds is not None
+            reached = entry.thresholds.reached(value)
+            plain.skip_thresholds()
+        done: i64 = 0
+        following = plain.next()
+        for operation in reached:
+            while following is not None and following._op_id < operation._op_id:
+                if following._watch is not None and self._try(following):
+                    done += 1
+                following = plain.next()
+            if operation._watch is not None and self._try(operation):
+                done += 1
+        while following is not None:
+            if following._watch is not None and self._try(following):
+                done += 1
+            following = plain.next()
+        return done
+
+    def _check_limited(self, entry: Watch, value: Any, limit: i64) -> i64:
+        """Try the watchers in the order of arrival until ``limit`` of them are completed."""
+        self._left = limit
+        if self._listeners:
+            self._try_listeners(entry.key)
+        cursor = self._cursor_along(entry, value, _HEAP_LOOKUPS + limit)
+        while self._left > 0:
+            operation = cursor.next()
+            if operation is None:
+                break
+            if cursor.skips:
+                continue
+            try:
+                self._try(operation)
+            finally:
+                if operation._state == COMPLETED:
+                    self._left -= 1
+        return limit - self._left
+
+    def listen(self, operation: Operation, key: Hashable) -> None:
+        """Have every check of the key try the operation, which is parked on it and never completes, before others."""
+        self._listeners.setdefault(key, {})[operation._op_id] = operation
+
+    def unlisten(self, operation: Operation, key: Hashable) -> None:
+        """Undo :meth:`listen`."""
+        listeners = self._listeners.get(key)
+        if listeners is not None:
+            listeners.pop(operation._op_id, None)
+            if not listeners:
+                del self._listeners[key]
+
+    def _try_listeners(self, key: Hashable) -> None:
+        listeners = self._listeners.get(key)
+        if listeners is not None:
+            for operation in list(listeners.values()):
+                if operation._watch is not None:
+                    self._try(operation)
+
+    def _try(self, operation: Operation) -> bool:
+        """Try one parked operation.  True iff it is completed now."""
+        self._trying = operation
+        tried: Any = operation  # an override may return any type
+        try:
+            holds: Any = tried.try_complete()
+            if holds is True or (holds is not False and is_true(holds, operation)):
+                complete_or_expire(operation, COMPLETED, True)
+        except BaseException as error:
+            if not self.contains(error):
+                raise
+            answered = operation._state == PENDING and fail_tried(operation, error)
+            if not answered:
+                self._hooks.report(error, operation)
+        finally:
+            self._trying = None
+        return operation._state == COMPLETED
+
+    def is_trying(self, operation: Operation) -> bool:
+        """Whether a check tries the operation now, as against the caller who submits it."""
+        return self._trying is operation
+
+    # Checks in slices
+
+    def cursor(self, key: Hashable, value: Any) -> WatchCursor | None:
+        """A cursor along the operations parked on the key now, or None if there are none.
+
+        With a value it passes over those whose threshold is above the value.
+        """
+        entry = self.watcher_lists.entry(key)
+        return None if entry is None else self._cursor_along(entry, value, _SLICE)
+
+    def check_some(self, cursor: WatchCursor, number: int) -> int:
+        """Take the next ``number`` steps of a cursor along a key; return how many were taken, fewer at its end."""
+        self.busy = True
+        try:
+            for tried in range(number):
+                operation = cursor.next()
+                if operation is None:
+                    return tried
+                if not cursor.skips:
+                    self._try(operation)
+        finally:
+            self.run_queued_checks()
+        return number
+
+    def expire_some(self, number: int) -> int:
+        """Expire up to ``number`` of the parked operations, whatever their deadline; return how many have left."""
+        waiting = self.counters.parked
+        for operation in self.watcher_lists.some(number):
+            complete_or_expire(operation, EXPIRED, True)
+        return waiting - self.counters.parked
+
+    def _cursor_along(self, entry: Watch, value: Any, most: i64) -> WatchCursor:
+        if value is not None and isinstance(entry, WatchList) and entry.thresholds is not None:
+            return ReachedCursor(entry, self._last_id, value, most)
+        return WatchCursor(entry, self._last_id)
+
+    # Release: called by the lifecycle when an operation ends
+
+    def release(self, operation: Operation, now_ms: i64) -> None:
+        """Take the operation off the timer and off every watcher list, and out of the gauges."""
+        if operation._list is not None:
+            unlink(operation)
+        watch = operation._watch
+        if watch is None:
+            return  # it is in its first try, not parked
+        counters = self.counters
+        if self._notifier.active:
+            self._notifier.leaving(operation, now_ms)
+        operation._watch = None
+        while watch is not None:
+            self._unlink(watch, operation)
+            watch = watch.sibling
+        counters.parked -= 1
+        counters.wait.record(now_ms - operation._parked_ms)
+        if operation.delay_ms >= 0:
+            counters.delayed -= 1
+            if operation._state == EXPIRED and now_ms >= operation._expiration_ms:
+                counters.lateness.record(now_ms - operation._expiration_ms)
+        if counters.parked == 0 and self.closed:
+            self._hooks.emptied()
+
+    def _unlink(self, watch: Watch, operation: Operation) -> None:
+        """Remove the watch.  A key that raises does not keep its operation from ending.
+
+        The error is kept for :meth:`_report_keys`: its report may raise, and the awaiters get their answer first.
+        """
+        self.counters.watched -= 1
+        lists = self.watcher_lists
+        if lists.asking:  # a key ends the operation while it is hashed or compared
+            lists.deferred.append(watch)
+            return
+        try:
+            lists.remove(watch)
+        except BaseException as error:
+            lists.abandon(watch)
+            self._key_errors.append((error, operation))
+        if lists.deferred:
+            self._unlink_deferred()
+
+    def _unlink_deferred(self) -> None:
+        """Remove the watches that could not be removed while a key was hashed or compared."""
+        lists = self.watcher_lists
+        while lists.deferred:
+            watch = lists.deferred.popleft()
+            operation = watch.operation
+            assert operation is not None
+            try:
+                lists.remove(watch)
+            except BaseException as error:
+                lists.abandon(watch)
+                self._key_errors.append((error, operation))
+
+    def ended(self, operation: Operation) -> None:
+        """The operation has its outcome and its awaiters are answered: count it, and notify the observers."""
+        self.counters.count(operation._state)
+        if self._when_ended:
+            self._call_when_ended(operation)
+        if self._notifier.active:
+            self._notifier.ended(operation)
+        if self._key_errors:
+            self._report_keys()
+
+    def call_when_ended(self, operation: Operation, callback: Callable[[], object]) -> None:
+        """Call ``callback()`` once, when the parked operation has ended in any way and its awaiters are answered."""
+        self._when_ended[operation._op_id] = callback
+
+    def _call_when_ended(self, operation: Operation) -> None:
+        callback = self._when_ended.pop(operation._op_id, None)
+        if callback is not None:
+            try:
+                callback()
+            except Exception as error:
+                self._hooks.report(error, operation)
+
+    def _report_keys(self) -> None:
+        """Report the errors of keys; an interrupt among them propagates."""
+        while self._key_errors:
+            error, operation = self._key_errors.popleft()
+            if not self.contains(error):
+                raise error
+            self._hooks.report(error, operation)
+
+    # What the lifecycle asks for
+
+    def ensure_stack(self) -> None:
+        """Raise RecursionError if endings are nested so deeply that another one might not be carried through."""
+        if self.depth >= _DEEP:
+            ensure_stack(_FRAMES)
+
+    def now_ms(self) -> i64:
+        """The time, for the statistics."""
+        return now(self.timer)
+
+    def contains(self, error: BaseException) -> bool:
+        """Whether the exception is an operation's own failure, as against an interrupt of the program."""
+        return issubclass(type(error), self._contained)
+
+    def report(self, error: BaseException, operation: Operation) -> None:
+        """Report an operation that failed while no task awaited it."""
+        self._hooks.report(error, operation)
+
+    def extend(self, operation: Operation, delay_ms: int) -> None:
+        """Move the deadline of an operation to ``delay_ms`` from now; below 0: no deadline."""
+        if operation._watch is None:  # in its first try: it goes on the timer when it is parked
+            operation.delay_ms = delay_ms
+            operation._expiration_ms = NOT_QUEUED if delay_ms < 0 else ceil_now(self.timer) + delay_ms
+            return
+        if delay_ms >= 0:
+            self._validate_timer()
+        self._reschedule(operation, delay_ms, ceil_now(self.timer))
+
+    def extend_to(self, operation: Operation, at_ms: int) -> None:
+        """Move the deadline of an operation to ``at_ms`` on the timer's clock, or to now if that has passed."""
+        if operation._watch is None:  # in its first try
+            operation.delay_ms = AT_ZERO_MS - at_ms
+            operation._expiration_ms = NOT_QUEUED
+            return
+        self._validate_timer()
+        now_ms: i64 = ceil_now(self.timer)
+        self._reschedule(operation, max(0, at_ms - now_ms), now_ms)
+
+    def _validate_timer(self) -> None:
+        if self.timer.closed:
+            raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed: no deadline would be kept")
+
+    def _reschedule(self, operation: Operation, delay_ms: i64, now_ms: i64) -> None:
+        counters = self.counters
+        if operation.delay_ms >= 0:
+            counters.delayed -= 1
+        operation.delay_ms = delay_ms
+        if delay_ms < 0:
+            unlink(operation)
+            return
+        counters.delayed += 1
+        due_ms = self._timer_core.reschedule(operation, now_ms + delay_ms, now_ms)
+        if due_ms < self.timer.next_wake_ms:
+            self.timer.wake_earlier(due_ms)
+
+    # Observers
+
+    def parked_event(self, operation: Operation) -> Event:
+        """The ``parked`` event of an operation that is parked."""
+        return self._notifier.parked_event(operation)
+
+    def _observer_detached(self, error: BaseException, observer: object) -> None:
+        self.counters.detached += 1
+        self._hooks.report_observer(error, observer)
+
+    def _check(self) -> None:
+        """Assert the invariants of the whole purgatory.  For use between calls, not in a callback."""
+        counters = self.counters
+        assert self.watcher_lists._check() == counters.watched
+        parked = self.watcher_lists.everyone()
+        assert len(parked) == counters.parked, f"{len(parked)} operations are parked, the counter has {counters.parked}"
+        assert sum([len(operation.keys) for operation in parked]) == counters.watched
+        delayed = [operation for operation in parked if operation.delay_ms >= 0]
+        assert len(delayed) == counters.delayed, f"{len(delayed)} have a deadline, the counter has {counters.delayed}"
+        for operation in parked:
+            assert operation._state == PENDING, f"{operation!r} has ended and is still parked"
+            assert operation._core is self
+            assert operation.scheduled == (operation.delay_ms >= 0), f"{operation!r}: its deadline is not on the timer"
+        assert self.depth == 0
+        assert not self.busy and not self._queue, f"{len(self._queue)} checks are still queued"
+        counters._check()
+        self.timer._check()

@@ -1,0 +1,79 @@
+"""The counters behind ``statistics()``."""
+
+from mypy_extensions import i64
+
+from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, FAILED
+from purgatory.events import Statistics
+
+from .histogram import Histogram
+
+__all__ = ["Counters"]
+
+
+class Counters:
+    """Counters and histograms of one purgatory; they balance between any two callbacks (see :class:`Statistics`)."""
+
+    __slots__ = (
+        "cancelled",
+        "completed",
+        "delayed",
+        "detached",
+        "expired",
+        "failed",
+        "immediate",
+        "lateness",
+        "parked",
+        "submitted",
+        "wait",
+        "watched",
+    )
+
+    def __init__(self) -> None:
+        self.submitted: i64 = 0
+        self.immediate: i64 = 0
+        self.parked: i64 = 0
+        self.watched: i64 = 0
+        self.delayed: i64 = 0
+        self.detached: i64 = 0
+        self.completed: i64 = 0
+        self.expired: i64 = 0
+        self.cancelled: i64 = 0
+        self.failed: i64 = 0
+        self.wait: Histogram = Histogram()
+        self.lateness: Histogram = Histogram()
+
+    def count(self, state: i64) -> None:
+        """Count an operation that ended in this state."""
+        if state == COMPLETED:
+            self.completed += 1
+        elif state == EXPIRED:
+            self.expired += 1
+        elif state == CANCELLED:
+            self.cancelled += 1
+        else:
+            assert state == FAILED, f"an operation cannot end in state {state}"
+            self.failed += 1
+
+    def statistics(self, name: str, keys: int) -> Statistics:
+        """Return a snapshot."""
+        return Statistics(
+            name=name,
+            parked=self.parked,
+            watched=self.watched,
+            keys=keys,
+            num_delayed=self.delayed,
+            submitted=self.submitted,
+            immediate=self.immediate,
+            completed=self.completed,
+            expired=self.expired,
+            cancelled=self.cancelled,
+            failed=self.failed,
+            wait=self.wait.quantiles(),
+            lateness=self.lateness.quantiles(),
+            observers_detached=self.detached,
+        )
+
+    def _check(self) -> None:
+        """Assert that the counters balance."""
+        out = self.completed + self.expired + self.cancelled + self.failed
+        assert self.submitted == out + self.parked, f"{self.submitted} submitted, {out} ended, {self.parked} parked"

@@ -1,0 +1,90 @@
+"""A log-linear histogram of whole milliseconds, for quantiles at a fixed cost.
+
+The idea is HdrHistogram's (Gil Tene): each value below 64 has a cell of its own; above, every power of two is split
+into 32 cells, so a cell is never wider than 1/32 of its values.  Recording is one index computation and one increment,
+and the memory is bounded by the largest value seen: about 900 cells for a wait of a year.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from purgatory.events import Quantiles
+
+__all__ = ["Histogram"]
+
+_LINEAR_BITS: Final = 6  # values below 2**6 are exact
+_HALF_CELLS: Final = 32  # cells per power of two above that
+
+
+class Histogram:
+    """Count durations in milliseconds; return their quantiles in seconds."""
+
+    __slots__ = ("_cells", "_run", "_run_length", "count", "max_ms")
+
+    def __init__(self) -> None:
+        self._cells: list[int] = [0] * (1 << _LINEAR_BITS)
+        self._run: i64 = 0  # a value, and how often it came in succession: equal values are counted here first
+        self._run_length: i64 = 0
+        self.count: i64 = 0
+        self.max_ms: i64 = 0
+
+    def record(self, value_ms: i64) -> None:
+        """Count one duration; a negative one, which is below the resolution of the clock, counts as 0."""
+        self.count += 1
+        if value_ms != self._run:
+            self._end_run()
+            self._run = value_ms
+            if value_ms > self.max_ms:
+                self.max_ms = value_ms
+        self._run_length += 1
+
+    def _end_run(self) -> None:
+        value: int = max(self._run, 0)
+        shift = max(value.bit_length() - _LINEAR_BITS, 0)
+        index = shift * _HALF_CELLS + (value >> shift)
+        cells = self._cells
+        if index >= len(cells):
+            cells.extend([0] * (index + 1 - len(cells)))
+        cells[index] += self._run_length
+        self._run_length = 0
+
+    def quantile_ms(self, fraction: float) -> int:
+        """Return the smallest upper edge of a cell that ``fraction`` of the values do not exceed; 0 if empty.
+
+        This changes nothing, so another thread may call it.
+        """
+        total: int = self.count
+        wanted = total * fraction
+        run: int = max(self._run, 0)
+        run_length: int = self._run_length
+        seen = 0
+        for index, in_cell in enumerate(self._cells):
+            edge_ms = _upper_edge_ms(index)
+            found = in_cell
+            if run_length and run <= edge_ms:
+                found += run_length
+                run_length = 0
+            seen += found
+            if found and seen >= wanted:
+                return min(edge_ms, self.max_ms)
+        return self.max_ms
+
+    def quantiles(self) -> Quantiles:
+        """Return p50, p99, p99.9 and the maximum, in seconds."""
+        if not self.count:
+            return Quantiles()
+        return Quantiles(
+            count=self.count,
+            p50=self.quantile_ms(0.5) / 1000,
+            p99=self.quantile_ms(0.99) / 1000,
+            p999=self.quantile_ms(0.999) / 1000,
+            max=self.max_ms / 1000,
+        )
+
+
+def _upper_edge_ms(index: int) -> int:
+    if index < 2 * _HALF_CELLS:
+        return index
+    shift = index // _HALF_CELLS - 1
+    return ((index - shift * _HALF_CELLS + 1) << shift) - 1

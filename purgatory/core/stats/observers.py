@@ -1,0 +1,235 @@
+"""The observers of a purgatory, and their notification."""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from purgatory.core.operation.lifecycle import CANCELLED, FAILED, OUTCOMES, PENDING, error_of, keys_from
+from purgatory.core.operation.operation import AT_ZERO_MS, FOREVER_MS, Operation
+from purgatory.events import Event
+from purgatory.texts import safe_repr
+
+from .record_buffer import RecordBuffer, append_record
+
+__all__ = ["ObserverNotifier"]
+
+_METHODS = ("parked", "completed", "expired", "cancelled", "failed")  # by state, a pending one has been parked
+_Method = Callable[[Event], object]
+_INSTANCES: Iterator[int] = count(1)  # over all purgatories of the process
+
+
+class ObserverNotifier:
+    """Notify observers; an observer that raises is detached and reported.
+
+    Only methods that an observer defines are called: a method that it lacks, or inherits from :class:`Observer`, is
+    left out.  An event that no observer receives is not created.
+
+    ``active``: whether there is any observer.
+    """
+
+    __slots__ = (
+        "_buffers",
+        "_contained",
+        "_events",
+        "_leaving",
+        "_left_id",
+        "_left_keys",
+        "_left_ms",
+        "_methods",
+        "_sending",
+        "active",
+        "instance",
+        "label",
+        "name",
+        "on_error",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        observers: Any,
+        contained: tuple[type[BaseException], ...],
+        on_error: Callable[[BaseException, object], None],
+    ) -> None:
+        if isinstance(observers, (str, bytes)) or not isinstance(observers, Sequence):
+            raise TypeError(f"observers must be a sequence of observers, got {safe_repr(observers)}")
+        self.name: str = name
+        self.instance: int = next(_INSTANCES)
+        self.label: tuple[str, int] = (name, self.instance)  # the purgatory, in records
+        self._contained = contained
+        self.on_error: Callable[[BaseException, object], None] = on_error
+        self._methods: list[list[tuple[object, _Method]]] = [[], [], [], [], []]
+        self._buffers: list[tuple[object, RecordBuffer]] = []  # with the observers they belong to
+        self._events: deque[tuple[int, Event]] = deque()  # created, but not yet sent to every observer
+        self._sending: bool = False
+        # The operation between leaving its keys and its end; the dict holds those in whose callbacks it ends.
+        self._left_id: int = 0
+        self._left_keys: tuple[Hashable, ...] = ()
+        self._left_ms: int = 0
+        self._leaving: dict[int, tuple[tuple[Hashable, ...], int]] = {}
+        for observer in observers:
+            self._attach(observer)
+        self.active: bool = any(self._methods) or bool(self._buffers)
+
+    def parked(self, operation: Operation) -> None:
+        """Notify of an operation that was parked."""
+        if self._methods[0]:
+            deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
+            self._send(operation, 0, keys_from(operation._watch), deadline_ms, None)
+
+    def parked_event(self, operation: Operation) -> Event:
+        """Return the ``parked`` event of an operation that is parked."""
+        deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
+        keys, parked_ms = keys_from(operation._watch), operation._parked_ms
+        return Event(
+            operation,
+            self.name,
+            operation._op_id,
+            keys,
+            parked_ms,
+            deadline_ms,
+            None,
+            OUTCOMES[PENDING],
+            None,
+            self.instance,
+        )
+
+    def leaving(self, operation: Operation, now_ms: int) -> None:
+        """Keep the keys of an operation that is about to leave them, for the event after its callback."""
+        watch = operation._watch
+        assert watch is not None
+        keys = (watch.key,) if watch.sibling is None else keys_from(watch)
+        parked_ms = operation._parked_ms
+        left_ms = max(parked_ms, now_ms)
+        if self._left_id == 0:
+            self._left_id = operation._op_id
+            self._left_keys = keys
+            self._left_ms = left_ms
+        else:
+            self._leaving[operation._op_id] = (keys, left_ms)
+
+    def ended(self, operation: Operation) -> None:
+        """Notify of an operation that has its outcome."""
+        keys: tuple[Hashable, ...] = ()
+        finished_ms = operation._parked_ms
+        was_parked = True
+        if self._left_id == operation._op_id:
+            keys = self._left_keys
+            finished_ms = self._left_ms
+            self._left_id = 0
+            self._left_keys = ()
+        else:
+            left = self._leaving.pop(operation._op_id, None)
+            if left is None:
+                was_parked = False
+            else:
+                keys, finished_ms = left
+        sends = bool(self._methods[operation._state])
+        if not sends and not self._buffers:
+            return
+        deadline_ms: int | None = None
+        if operation.delay_ms >= 0:
+            deadline_ms = operation._expiration_ms if was_parked else operation._parked_ms + operation.delay_ms
+        elif operation.delay_ms < FOREVER_MS:
+            deadline_ms = AT_ZERO_MS - operation.delay_ms  # it completed at once, before an absolute deadline
+        if self._buffers:
+            self._append(operation, keys, deadline_ms, finished_ms)
+        if sends:
+            self._send(operation, operation._state, keys, deadline_ms, finished_ms)
+
+    def _append(
+        self, operation: Operation, keys: tuple[Hashable, ...], deadline_ms: int | None, finished_ms: int
+    ) -> None:
+        for observer, buffer in tuple(self._buffers):
+            try:
+                append_record(
+                    buffer,
+                    operation._state,
+                    self.label,
+                    type(operation),
+                    operation._op_id,
+                    keys,
+                    operation._parked_ms,
+                    deadline_ms,
+                    finished_ms,
+                )
+            except BaseException as error:
+                if not isinstance(error, self._contained):
+                    raise
+                self._detach(observer)
+                self.on_error(error, observer)
+
+    def _send(
+        self,
+        operation: Operation,
+        state: int,
+        keys: tuple[Hashable, ...],
+        deadline_ms: int | None,
+        finished_ms: int | None,
+    ) -> None:
+        event = Event(
+            operation,
+            self.name,
+            operation._op_id,
+            keys,
+            operation._parked_ms,
+            deadline_ms,
+            finished_ms,
+            OUTCOMES[state],
+            error_of(operation) if state == FAILED else None,
+            self.instance,
+            operation._value if state == CANCELLED else None,
+        )
+        # An observer may cause the next event: all observers receive this one first.
+        self._events.append((state, event))
+        if self._sending:
+            return
+        self._sending = True
+        interrupt: BaseException | None = None
+        while self._events:
+            state, event = self._events.popleft()
+            try:
+                self._send_to_all(state, event)
+            except BaseException as error:
+                interrupt = error  # it propagates after the remaining events are sent
+        self._sending = False
+        if interrupt is not None:
+            raise interrupt
+
+    def _send_to_all(self, state: int, event: Event) -> None:
+        for observer, method in tuple(self._methods[state]):
+            try:
+                method(event)
+            except BaseException as error:
+                if not isinstance(error, self._contained):
+                    raise
+                self._detach(observer)
+                self.on_error(error, observer)
+
+    def _attach(self, observer: object) -> None:
+        buffer = observer if isinstance(observer, RecordBuffer) else getattr(observer, "record_buffer", None)
+        if isinstance(buffer, RecordBuffer):
+            self._buffers.append((observer, buffer))
+            return
+        found = 0
+        for state, name in enumerate(_METHODS):
+            method = getattr(observer, name, None)
+            inherited = getattr(getattr(type(observer), name, None), "__module__", "") == Event.__module__
+            if callable(method) and not inherited:
+                self._methods[state].append((observer, method))
+                found += 1
+        if not found:
+            raise TypeError(
+                f"an observer must have one of the methods {', '.join(_METHODS)}, got {safe_repr(observer)}"
+            )
+
+    def _detach(self, observer: object) -> None:
+        for pairs in self._methods:
+            pairs[:] = [pair for pair in pairs if pair[0] is not observer]
+        self._buffers = [pair for pair in self._buffers if pair[0] is not observer]
+        self.active = any(self._methods) or bool(self._buffers)
+        if not self.active:
+            self._leaving.clear()
+            self._left_id = 0
+            self._left_keys = ()

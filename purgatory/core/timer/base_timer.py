@@ -1,0 +1,175 @@
+"""The timer with a clock: everything of a timer that happens without waiting.
+
+The modules below take the time as an argument; this one reads the clock it was given and passes the time down.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from purgatory.errors import PurgatoryClosed
+from purgatory.texts import safe_repr
+
+from .clock import Clock
+from .task import TimerTask, unlink
+from .timer_core import FAR_MS, TimerCore
+from .units import duration_ms
+from .wheel import TimingWheel
+
+__all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "now", "wake_for"]
+
+_FURTHEST_MS: Final = 10**18
+
+
+class CallLaterTask(TimerTask):
+    """A task that calls a function: the result of ``call_later``."""
+
+    __slots__ = ("_args", "_callback")
+
+    def __init__(self, delay_ms: int, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        super().__init__(delay_ms)
+        self._callback = callback
+        self._args = args
+
+    def run(self) -> None:
+        self._callback(*self._args)
+
+    def __repr__(self) -> str:
+        return f"<CallLaterTask {self._callback!r} expiration_ms={self.expiration_ms} scheduled={self.scheduled}>"
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BaseTimer:
+    """The synchronous part of :class:`SystemTimer`.
+
+    ``core``: the timer without a clock.  ``next_wake_ms``: when the subclass wakes up next; FAR_MS: never.
+     ``contained``: the exceptions of a task that are reported; all others propagate.
+    """
+
+    __slots__ = ("_read", "clock", "closed", "core", "loop", "next_wake_ms")
+
+    def __init__(
+        self, tick_ms: Any, wheel_size: Any, clock: Clock, contained: tuple[type[BaseException], ...] = (Exception,)
+    ) -> None:
+        self.clock: Clock = clock
+        self.core: TimerCore = TimerCore(tick_ms, wheel_size, clock.now_ms(), self._report, contained)
+        # Reading the usual clock here saves the call of its method.
+        self._read: Callable[[], float] | None = clock.reader()
+        self.loop: Any = None  # the event loop of the subclass, once it has one
+        self.closed: bool = False
+        self.next_wake_ms: i64 = FAR_MS
+
+    def add(self, task: TimerTask) -> None:
+        """Put the task on the timer, to run ``task.delay_ms`` from now, rounded up to the next tick.
+
+        A task that is already due runs on the reaper's next turn, never in here.  A task that is on the timer is moved.
+        PurgatoryClosed if the timer is closed, TypeError unless it is a task.
+        """
+        try:
+            delay_ms = task.delay_ms
+        except AttributeError:
+            raise TypeError(f"task must be a TimerTask, got {safe_repr(task)}") from None
+        if self.closed:
+            raise PurgatoryClosed("the timer is closed")
+        read = self._read
+        now_ms: i64 = self.clock.ceil_ms() if read is None else int(read() * 1000.0) + 1
+        due_ms = self.core.schedule(task, now_ms + delay_ms, now_ms)
+        if due_ms < self.next_wake_ms:
+            wake_for(self, task, due_ms)
+
+    def call_later(self, delay: Any, callback: Any, *args: Any) -> TimerTask:
+        """Call ``callback(*args)`` in ``delay`` seconds; return the task, which can be cancelled.
+
+        Never early; late by at most one tick and what the loop was busy.  Unlike the loop's ``call_later`` it keeps no
+        copy of the context: the callback runs in an empty one.
+        """
+        if not callable(callback):
+            raise TypeError(f"callback must be callable, got {safe_repr(callback)}")
+        task = CallLaterTask(duration_ms(delay, "delay"), callback, args)
+        add_to(self, task)
+        return task
+
+    def expire_due(self, now_ms: int) -> int:
+        """Run what is due at ``now_ms``, in the order of the deadlines; return how many tasks ran.
+
+        This reads no clock.  A task that is already due when a callback adds it waits for the next call.  The tasks run
+        in the caller's context.  Once the timer is closed, nothing runs.  TypeError unless ``now_ms`` is an int,
+        ValueError beyond 10**18 either way of zero.
+        """
+        if not isinstance(now_ms, int):
+            raise TypeError(f"now_ms must be an int, got {safe_repr(now_ms)}")
+        if not -_FURTHEST_MS <= now_ms <= _FURTHEST_MS:
+            raise ValueError(f"now_ms must be at most 10**18 and at least -10**18, got {safe_repr(now_ms)}")
+        if self.closed:
+            return 0
+        return self.core.expire_due(now_ms)
+
+    @property
+    def wheel(self) -> TimingWheel:
+        """The finest wheel; the coarser ones follow through ``overflow_wheel``."""
+        return self.core.wheel
+
+    @property
+    def size(self) -> int:
+        """The number of tasks on the timer.  O(1)."""
+        return self.core.size
+
+    @property
+    def cascades(self) -> int:
+        """How many times a task was moved to a finer wheel so far."""
+        return self.core.cascades
+
+    @property
+    def next_expiration_ms(self) -> int | None:
+        """When the earliest bucket that is not empty falls due, or None.
+
+        This is not yet the deadline of a task: a coarse bucket falls due to be cascaded.
+        """
+        return self.core.next_expiration_ms
+
+    def wake_earlier(self, expiration_ms: int) -> None:
+        """A bucket falls due before ``next_wake_ms``: the subclass plans an earlier wake-up."""
+        self.next_wake_ms = expiration_ms
+
+    def _report(self, error: BaseException, task: TimerTask) -> None:
+        """Report the exception of a task."""
+        raise error
+
+    def _check(self) -> None:
+        """Assert the invariants of the whole timer."""
+        self.core._check()
+
+
+# Functions beside the methods: the compiler calls them directly, and looks a method of a class with subclasses up.
+
+
+def now(timer: BaseTimer) -> int:
+    """Return the timer's time in milliseconds, rounded down."""
+    read = timer._read
+    return timer.clock.now_ms() if read is None else int(read() * 1000.0)
+
+
+def ceil_now(timer: BaseTimer) -> int:
+    """Return the timer's time in milliseconds, rounded up: deadlines count from here."""
+    read = timer._read
+    return timer.clock.ceil_ms() if read is None else int(read() * 1000.0) + 1
+
+
+def add_to(timer: BaseTimer, task: TimerTask) -> None:
+    """:meth:`BaseTimer.add` for a task of the library."""
+    if timer.closed:
+        raise PurgatoryClosed("the timer is closed")
+    now_ms: i64 = ceil_now(timer)
+    due_ms = timer.core.schedule(task, now_ms + task.delay_ms, now_ms)
+    if due_ms < timer.next_wake_ms:
+        wake_for(timer, task, due_ms)
+
+
+def wake_for(timer: BaseTimer, task: TimerTask, due_ms: i64) -> None:
+    """Plan an earlier wake-up for the task; if that raises, take the task off the timer."""
+    try:
+        timer.wake_earlier(due_ms)
+    except BaseException:
+        unlink(task)
+        raise

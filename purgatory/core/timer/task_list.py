@@ -1,0 +1,133 @@
+"""The bucket: Kafka's ``TimerTaskList``.
+
+A circular doubly linked list around a sentinel, so that a task leaves its bucket in O(1) without a search, and a whole
+bucket changes hands in O(1).
+"""
+
+from collections.abc import Callable, Iterator
+
+from mypy_extensions import i64
+
+from .task import NOT_QUEUED, TimerTask, unlink
+
+__all__ = ["TaskCounter", "TimerTaskList"]
+
+
+class TaskCounter:
+    """Counts shared by all buckets and wheels of one timer; Kafka's ``taskCounter``.
+
+    ``value``: the number of tasks.  ``cascades``: how many times a task was moved to a finer wheel.
+    """
+
+    __slots__ = ("cascades", "value")
+
+    def __init__(self) -> None:
+        self.value: i64 = 0
+        self.cascades: i64 = 0
+
+
+class TimerTaskList:
+    """Tasks in the order of arrival, with one expiration for all of them.
+
+    ``expiration_ms``: the start of the span of time that the bucket covers, or -1 while it is not in the delay queue.
+    A bucket that becomes empty stays queued until its time: if it is filled again before, nothing has to be queued, and
+    if not, the delay queue drops it when it comes up.
+    """
+
+    __slots__ = ("_root", "counter", "expiration_ms")
+
+    def __init__(self, counter: TaskCounter | None = None) -> None:
+        root = TimerTask(0)
+        root._prev = root._next = root
+        self._root: TimerTask = root
+        self.counter: TaskCounter = TaskCounter() if counter is None else counter
+        self.expiration_ms: i64 = NOT_QUEUED
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the bucket holds no task."""
+        return self._root._next is self._root
+
+    def add(self, task: TimerTask) -> None:
+        """Append the task; a task in another bucket leaves that one first."""
+        if task._list is not None:
+            unlink(task)
+        root = self._root
+        tail = root._prev
+        assert tail is not None
+        task._list = self
+        task._prev = tail
+        task._next = root
+        tail._next = task
+        root._prev = task
+        self.counter.value += 1
+
+    def add_first(self, task: TimerTask) -> None:
+        """Put the task, which is in no bucket, before all others."""
+        root = self._root
+        head = root._next
+        assert head is not None and task._list is None
+        task._list = self
+        task._prev = root
+        task._next = head
+        head._prev = task
+        root._next = task
+        self.counter.value += 1
+
+    def remove(self, task: TimerTask) -> bool:
+        """Take the task out, in O(1).  True iff it was in this bucket."""
+        return task._list is self and unlink(task)
+
+    def pop_first(self) -> TimerTask | None:
+        """Take out and return the first task, or None if there is none."""
+        task = self._root._next
+        if task is self._root:
+            return None
+        assert task is not None
+        self.remove(task)
+        return task
+
+    def pop_last(self) -> TimerTask | None:
+        """Take out and return the last task, or None if there is none."""
+        task = self._root._prev
+        if task is self._root:
+            return None
+        assert task is not None
+        self.remove(task)
+        return task
+
+    def flush(self, each: Callable[[TimerTask], object]) -> None:
+        """Take out every task, in order, and call ``each`` with it; the bucket is no longer queued."""
+        while (task := self.pop_first()) is not None:
+            each(task)
+        self.expiration_ms = NOT_QUEUED
+
+    def _clear_links(self) -> None:
+        """Break the cycle of an empty bucket that is no longer used, so that the garbage collector has no work."""
+        root = self._root
+        root._prev = None
+        root._next = None
+
+    def __iter__(self) -> Iterator[TimerTask]:
+        """Iterate over the tasks in order.  The bucket must not change meanwhile."""
+        task = self._root._next
+        while task is not self._root:
+            assert task is not None
+            yield task
+            task = task._next
+
+    def __repr__(self) -> str:
+        return f"<TimerTaskList expiration_ms={self.expiration_ms} tasks={sum(1 for _ in self)}>"
+
+    def _check(self) -> int:
+        """Assert the invariants; return the number of tasks."""
+        number = 0
+        task = self._root
+        while True:
+            after = task._next
+            assert after is not None and after._prev is task, "links disagree"
+            if after is self._root:
+                return number
+            assert after._list is self, f"{after!r} is linked into a bucket that it does not refer to"
+            number += 1
+            task = after

@@ -1,0 +1,71 @@
+"""Seconds outside, whole milliseconds inside: the one module that converts.
+
+Users pass seconds as floats.  The timer counts integer milliseconds, and every such name ends in ``_ms``.  A duration
+is rounded **up**, so that the conversion never makes anything fire early.
+"""
+
+from typing import Any, Final
+
+from purgatory.texts import safe_repr
+
+__all__ = ["ceil_ms", "deadline_ms", "duration_ms", "validated_fraction"]
+
+# Slightly less than a millisecond: it lifts every fraction of at least a nanosecond to the next whole millisecond, and
+# ignores the noise of a product of floats (0.069 * 1000 is 69.00000000000001 and means 69).
+_ALMOST_ONE: Final = 0.999999
+_TOO_LONG: Final = 10**16
+_LONGEST: Final = 1e15  # 31 million years; milliseconds then still fit one machine word
+
+
+def ceil_ms(seconds: float) -> int:
+    """Return a duration, not negative, in whole milliseconds, rounded up (exact to a nanosecond)."""
+    return int(seconds * 1000.0 + _ALMOST_ONE)
+
+
+def duration_ms(seconds: Any, name: str) -> int:
+    """Validate a duration that the caller gave as ``name``, and convert it.
+
+    TypeError unless it is an int or a float; ValueError if it is negative, NaN, infinite or above 1e15.
+    """
+    if isinstance(seconds, float):
+        given: float = seconds
+    elif isinstance(seconds, int) and not isinstance(seconds, bool):
+        given = float(max(-1, min(seconds, _TOO_LONG)))  # a huge int does not fit a float, and is refused below
+    else:
+        raise TypeError(f"{name} must be a number of seconds, got {safe_repr(seconds)}")
+    if not 0.0 <= given <= _LONGEST:
+        raise ValueError(f"{name} must be a number of seconds from 0 to 1e15, got {safe_repr(seconds)}")
+    return ceil_ms(given)
+
+
+def deadline_ms(seconds: Any, name: str) -> int:
+    """Validate a time on a clock that the caller gave as ``name``, and convert it.
+
+    A time before the clock's start becomes 0, infinity the latest time.  TypeError unless it is an int or a float;
+    ValueError if it is NaN, or beyond 1e15 and finite.
+    """
+    if isinstance(seconds, float):
+        given: float = seconds
+    elif isinstance(seconds, int) and not isinstance(seconds, bool):
+        given = float(max(-_TOO_LONG, min(seconds, _TOO_LONG)))
+    else:
+        raise TypeError(f"{name} must be a number of seconds or None, got {safe_repr(seconds)}")
+    if given == float("inf"):
+        given = _LONGEST
+    if not -_LONGEST <= given <= _LONGEST:
+        raise ValueError(
+            f"{name} must be a number of seconds from -1e15 to 1e15, or infinity, got {safe_repr(seconds)}"
+        )
+    return ceil_ms(given) if given > 0.0 else 0
+
+
+def validated_fraction(fraction: Any, name: str) -> float:
+    """Validate a fraction that the caller gave as ``name``.
+
+    TypeError unless it is an int or a float; ValueError unless it is from 0 to 1.
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
+        raise TypeError(f"{name} must be a number from 0 to 1, got {safe_repr(fraction)}")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"{name} must be a number from 0 to 1, got {safe_repr(fraction)}")
+    return float(fraction)

@@ -1,0 +1,266 @@
+"""The hierarchical timing wheel.
+
+After Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP 1987), scheme 7, in the form of Apache Kafka's
+``TimingWheel``: the clock does not tick, it jumps to the next bucket that holds a task.
+
+A wheel of ``wheel_size`` buckets, each covering ``tick_ms``, covers ``interval_ms = tick_ms * wheel_size`` from its
+current time on.  A task further ahead goes to the overflow wheel, whose tick is the interval of the wheel below, and
+which is created on demand.  With ``tick_ms=1, wheel_size=20``:
+
+======  =========  =========  ==================================
+level     tick      interval   at time 0 it holds delays of
+======  =========  =========  ==================================
+1           1 ms      20 ms    1 ms ..      19 ms
+2          20 ms     400 ms    20 ms ..    399 ms
+3         400 ms        8 s    400 ms ..  7.999 s
+4            8 s      160 s    8 s ..   159.999 s
+5          160 s    3 200 s    160 s .. 3 199.999 s
+6        3 200 s   64 000 s    and so on, without end
+======  =========  =========  ==================================
+
+An example.  A task with deadline 450 is added at time 0.  450 is beyond the 20 ms of level 1 and the 400 ms of level 2,
+so the task goes to level 3, into the bucket that covers 400 .. 799 and falls due at 400:
+
+====  ===========================  ==================================================================
+time  what falls due               where the task is then
+====  ===========================  ==================================================================
+0                                  level 3, bucket 400 .. 799
+400   bucket 400 of level 3        50 ms are left: level 2, bucket 440 .. 459 (first cascade)
+440   bucket 440 of level 2        10 ms are left: level 1, bucket 450 (second cascade)
+450   bucket 450 of level 1        it runs
+====  ===========================  ==================================================================
+
+The timer wakes three times instead of 450.  Adding a task walks up the levels, five for an hour; cancelling it unlinks
+it.  Neither cost depends on the number of tasks.
+
+The same slot serves the next round: bucket 0 of level 1 covers 0, then 20, then 40.  This is sound because the wheel's
+time never passes a queued bucket, so two rounds never share a slot.
+
+**Order.**  Tasks fire in the order of their deadlines, and those with equal deadlines in the order in which they were
+added, which Kafka does not promise.  A task in a coarse bucket was added before every task in a finer bucket with the
+same deadline, because the deadline was further ahead at that time.  So a cascade takes the coarse bucket from its end
+and puts each task at the *front* of its finer bucket.  When buckets of several levels fall due together, the coarsest
+is cascaded last, because its tasks go in front of all others; the bucket of level 1, whose tasks run, comes after
+them.
+"""
+
+from typing import Any, Final
+
+from mypy_extensions import i64
+
+from purgatory.texts import safe_repr
+
+from .delay_queue import DelayQueue
+from .task import NOT_QUEUED, TimerTask
+from .task_list import TaskCounter, TimerTaskList
+
+__all__ = ["TimingWheel"]
+
+_MOST_BUCKETS: Final = 65_536  # of one level; more of them cost memory and save nothing
+_LONGEST_TICK_MS: Final = 10**15
+_FURTHEST_MS: Final = 4 * 10**18  # later than every deadline, and small enough that sums fit one machine word
+
+
+class TimingWheel:
+    """One level, and through ``overflow_wheel`` all levels above it.
+
+    ``tick_ms``: from 1 to 10**15.  ``wheel_size``: from 2, because a single bucket cannot distinguish now from later,
+    to 65 536.  ValueError outside, TypeError unless both are ints.  ``interval_ms`` is their product, at most 4 *
+    10**18: the coarsest level covers every deadline, and may have buckets that are never used.  ``start_ms``: the
+    initial time, rounded down to a tick. ``current_time_ms`` is a multiple of the tick, and never later than a queued
+    expiration.
+    """
+
+    __slots__ = (
+        "_buckets",
+        "_counter",
+        "_horizon_ms",
+        "_queue",
+        "current_time_ms",
+        "interval_ms",
+        "level",
+        "overflow_wheel",
+        "tick_ms",
+        "wheel_size",
+    )
+
+    def __init__(
+        self,
+        tick_ms: Any = 1,
+        wheel_size: Any = 20,
+        start_ms: int = 0,
+        queue: DelayQueue | None = None,
+        counter: TaskCounter | None = None,
+        level: int = 1,
+    ) -> None:
+        _validate_int("tick_ms", tick_ms, 1, "", _LONGEST_TICK_MS if level == 1 else _FURTHEST_MS)
+        _validate_int(
+            "wheel_size", wheel_size, 2, " (a single bucket cannot distinguish now from later)", _MOST_BUCKETS
+        )
+        self.tick_ms: i64 = tick_ms
+        self.wheel_size: i64 = wheel_size
+        self.interval_ms: i64 = min(tick_ms * wheel_size, _FURTHEST_MS)
+        self.current_time_ms: i64 = start_ms - start_ms % tick_ms
+        self.overflow_wheel: TimingWheel | None = None
+        self.level: i64 = level
+        self._horizon_ms: i64 = self.current_time_ms + self.interval_ms
+        self._queue: DelayQueue = DelayQueue() if queue is None else queue
+        self._counter: TaskCounter = TaskCounter() if counter is None else counter
+        self._buckets: list[TimerTaskList] = [TimerTaskList(self._counter) for _ in range(wheel_size)]
+
+    def add(self, task: TimerTask, expiration_ms: i64) -> bool:
+        """Put the task, which is in no bucket, into the bucket for its expiration.
+
+        False, and nothing changes, if the expiration lies within the current tick or before: the caller runs the task.
+        """
+        if expiration_ms < self.current_time_ms + self.tick_ms:
+            return False
+        task._expiration_ms = expiration_ms
+        self.bucket_for(expiration_ms).add(task)
+        return True
+
+    def bucket_for(self, expiration_ms: i64) -> TimerTaskList:
+        """Return the bucket, on any level, for a task with this expiration, and queue it if it is not queued."""
+        wheel = self
+        while expiration_ms >= wheel._horizon_ms:
+            above = wheel.overflow_wheel
+            wheel = wheel._grow() if above is None else above
+        tick_ms = wheel.tick_ms
+        bucket = wheel._buckets[expiration_ms // tick_ms % wheel.wheel_size]
+        start_ms = expiration_ms - expiration_ms % tick_ms
+        if bucket.expiration_ms != start_ms:
+            wheel._queue.push(start_ms, wheel)
+            bucket.expiration_ms = start_ms
+        return bucket
+
+    def place(self, task: TimerTask, expiration_ms: i64) -> i64:
+        """Put the task, which is in no bucket, into the bucket for its expiration; return when that bucket falls due.
+
+        This is ``bucket_for(expiration_ms).add(task)`` without the calls: it is on the path of every deadline.
+        """
+        wheel = self
+        while expiration_ms >= wheel._horizon_ms:
+            above = wheel.overflow_wheel
+            wheel = wheel._grow() if above is None else above
+        tick_ms = wheel.tick_ms
+        bucket = wheel._buckets[expiration_ms // tick_ms % wheel.wheel_size]
+        start_ms = expiration_ms - expiration_ms % tick_ms
+        if bucket.expiration_ms != start_ms:
+            wheel._queue.push(start_ms, wheel)
+            bucket.expiration_ms = start_ms
+        root = bucket._root
+        tail = root._prev
+        assert tail is not None
+        task._list = bucket
+        task._prev = tail
+        task._next = root
+        tail._next = task
+        root._prev = task
+        wheel._counter.value += 1
+        return start_ms
+
+    def bucket_at(self, expiration_ms: i64) -> TimerTaskList:
+        """Return the bucket of this level whose slot serves the expiration."""
+        return self._buckets[expiration_ms // self.tick_ms % self.wheel_size]
+
+    def take(self, expiration_ms: i64, replacement: TimerTaskList) -> TimerTaskList:
+        """Replace the bucket by an empty one, in O(1), and return it; the caller then owns its tasks.
+
+        Nothing is added to a bucket that was taken, so the tasks that run can only remove tasks from it.
+        """
+        slot = expiration_ms // self.tick_ms % self.wheel_size
+        bucket = self._buckets[slot]
+        bucket.expiration_ms = NOT_QUEUED
+        self._buckets[slot] = replacement
+        return bucket
+
+    def cascade(self, coarse: TimerTaskList, due_ms: i64, limit: i64) -> i64:
+        """Move tasks of a coarse bucket that was taken at ``due_ms``, from its end, to the fronts of the finer buckets.
+
+        Called on the finest wheel.  At most ``limit`` tasks are moved; return how many were.  This is ``pop_last()``
+        and ``add_first()`` without the calls and without counting twice: a coarse bucket may hold every task there is.
+        """
+        root = coarse._root
+        moved: i64 = 0
+        while moved < limit and (task := root._prev) is not root:
+            assert task is not None
+            bucket = self.bucket_for(task._expiration_ms)
+            if task._expiration_ms > due_ms:  # a task that runs next does not count: Kafka would run it at once
+                self._counter.cascades += 1
+            before = task._prev
+            front = bucket._root
+            head = front._next
+            assert before is not None and head is not None
+            before._next = root
+            root._prev = before
+            task._list = bucket
+            task._prev = front
+            task._next = head
+            head._prev = task
+            front._next = task
+            moved += 1
+        return moved
+
+    def advance(self, time_ms: i64) -> None:
+        """Move the current time of this level and of those above forward to the tick that contains ``time_ms``."""
+        wheel: TimingWheel | None = self
+        while wheel is not None and time_ms >= wheel.current_time_ms + wheel.tick_ms:
+            wheel.current_time_ms = time_ms - time_ms % wheel.tick_ms
+            wheel._horizon_ms = wheel.current_time_ms + wheel.interval_ms
+            wheel = wheel.overflow_wheel
+
+    def levels(self) -> list["TimingWheel"]:
+        """Return this wheel and all wheels above it."""
+        wheels = []
+        wheel: TimingWheel | None = self
+        while wheel is not None:
+            wheels.append(wheel)
+            wheel = wheel.overflow_wheel
+        return wheels
+
+    def occupancy(self) -> list[tuple[int, int]]:
+        """Return (expiration, number of tasks) of each bucket that is not empty, for displays.  O(tasks)."""
+        return sorted((b.expiration_ms, sum(1 for _ in b)) for b in self._buckets if not b.is_empty)
+
+    def __repr__(self) -> str:
+        return (
+            f"<TimingWheel level={self.level} tick_ms={self.tick_ms} wheel_size={self.wheel_size}"
+            f" interval_ms={self.interval_ms} current_time_ms={self.current_time_ms}>"
+        )
+
+    def _grow(self) -> "TimingWheel":
+        assert self.interval_ms < _FURTHEST_MS, "a deadline lies beyond the longest timeout"
+        above = TimingWheel(
+            self.interval_ms, self.wheel_size, self.current_time_ms, self._queue, self._counter, self.level + 1
+        )
+        self.overflow_wheel = above
+        return above
+
+    def _check(self) -> int:
+        """Assert the invariants of all levels; return the number of tasks."""
+        queued = {(wheel.level, expiration_ms) for expiration_ms, _, wheel in self._queue._heap}
+        assert len(queued) == len(self._queue), "a bucket is queued twice"
+        total = 0
+        for wheel in self.levels():
+            now_ms, tick_ms = wheel.current_time_ms, wheel.tick_ms
+            assert now_ms % tick_ms == 0, f"{wheel!r}: its time is not a multiple of its tick"
+            assert wheel._horizon_ms == now_ms + wheel.interval_ms
+            for slot, bucket in enumerate(wheel._buckets):
+                total += bucket._check()
+                start_ms = bucket.expiration_ms
+                if start_ms == NOT_QUEUED:
+                    assert bucket.is_empty, f"{bucket!r} holds tasks and is not queued"
+                    continue
+                assert (wheel.level, start_ms) in queued, f"{bucket!r} is marked as queued and is not"
+                assert start_ms // tick_ms % wheel.wheel_size == slot, f"{bucket!r} is in the wrong slot"
+                assert now_ms <= start_ms < wheel._horizon_ms, f"{bucket!r} is out of range at {now_ms}"
+        return total
+
+
+def _validate_int(name: str, value: Any, least: int, why: str, most: int) -> None:
+    if type(value) is not int:
+        raise TypeError(f"{name} must be an int, got {safe_repr(value)}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}{why}, got {safe_repr(value)}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}, got {safe_repr(value)}")

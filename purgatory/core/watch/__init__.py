@@ -1,0 +1,1 @@
+"""Watcher lists by key, thresholds, and the validation of keys."""

@@ -1,0 +1,291 @@
+"""Virtual time for an event loop, for tests and simulations."""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, TypeAlias
+
+from purgatory.core.timer.clock import Alarm, Clock
+from purgatory.core.timer.units import duration_ms
+
+__all__ = ["VirtualClock"]
+
+_NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
+_WORK_S = 0.0001  # ten portions of work fill the default turn budget of 1 ms
+_MOST_TURNS = 1_000_000
+_QUIET_TURNS = 16  # turns of the loop in which nothing may use a clock, before the tasks are examined
+_TASK_TURNS = 4  # consecutive turns in which no task may be found running
+_FEW_TASKS = 200  # more tasks than these are not examined
+
+# Of each loop the tasks that settle, in the order in which they began: the clock, and whether the task moves the time.
+_Settling: TypeAlias = "dict[asyncio.Task[Any], tuple[VirtualClock, bool]]"
+_SETTLING: "dict[asyncio.AbstractEventLoop, _Settling]" = {}
+
+
+class _Ring:
+    """A requested wake-up that can be cancelled."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class VirtualClock(Clock):
+    """A clock that stands still until a task moves it.
+
+    ::
+
+        clock = VirtualClock()
+        async with Purgatory("test", clock=clock) as purgatory:
+            waiting = asyncio.create_task(purgatory.park(operation, ["key"]))
+            await clock.advance(30.0)
+
+    :meth:`advance` goes from one wake-up to the next: it sets the time of the wake-up, calls its callback, lets every
+    task run until none has anything to do, and continues.  Deadlines therefore fire in order, and a task that wakes at
+    second 10 and parks for 5 seconds is answered within the same ``advance(30.0)``.
+
+    The clock behaves the same on asyncio and on uvloop.  It does not wait for sockets, threads, or ``asyncio.sleep``
+    with a delay in real time; use :meth:`sleep` for a delay in virtual time.  One limit: uvloop does not show which
+    callbacks are ready.  On uvloop the tasks count as settled after 20 turns of the loop in which nothing used the
+    clock and none of up to 200 tasks was running.  Longer chains of plain callbacks, or of ``sleep(0)`` among more
+    tasks, are not waited for.
+
+    ``start``: the time to begin at, in seconds.  ``rings`` counts the wake-ups so far.
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
+        duration_ms(start, "start")
+        self._now_ns = round(start * _NS_PER_S)
+        # A heap of the times of wake-ups, and the wake-ups of each time in the order of their requests.  A heap of the
+        # wake-ups themselves would cost O(log n) for each of them.
+        self._times: list[int] = []
+        self._alarms: dict[int, list[_Ring]] = {}
+        self._activity = 0
+        self._effort = 0.0  # the result of work_time(), in seconds
+        self._advancing = False
+        self.rings: int = 0
+
+    # The clock
+
+    def now_ms(self) -> int:
+        self._activity += 1
+        return self._now_ns // _NS_PER_MS
+
+    def ceil_ms(self) -> int:
+        self._activity += 1
+        return -(-self._now_ns // _NS_PER_MS)
+
+    def time(self) -> float:
+        """Return the time in seconds."""
+        return self._now_ns / _NS_PER_S
+
+    def work_time(self) -> float:
+        # Counted, not measured, so the slices of a simulation are the same in every run.
+        self._activity += 1
+        self._effort += _WORK_S
+        return self._effort
+
+    def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
+        self._activity += 1
+        ring = _Ring(callback)
+        if when_ms * _NS_PER_MS <= self._now_ns:
+            asyncio.get_running_loop().call_soon(self._let_ring, ring, context=Context())
+        else:
+            rings = self._alarms.get(when_ms)
+            if rings is None:
+                self._alarms[when_ms] = [ring]
+                heapq.heappush(self._times, when_ms)
+            else:
+                rings.append(ring)
+        return Alarm(ring)
+
+    async def sleep(self, delay: float) -> None:
+        """Wait ``delay`` seconds of virtual time, rounded up to a millisecond."""
+        delay_ms = duration_ms(delay, "delay")
+        if delay_ms == 0:
+            await asyncio.sleep(0)
+            return
+        woken = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        alarm = self.call_at(self.ceil_ms() + delay_ms, wake)
+        try:
+            await woken
+        finally:
+            alarm.cancel()
+
+    # Moving it
+
+    async def advance(self, seconds: float) -> None:
+        """Move the time forward by ``seconds``; everything due on the way fires in order."""
+        duration_ms(seconds, "seconds")
+        await self._advance_to(self._now_ns + round(seconds * _NS_PER_S))
+
+    async def advance_to(self, time: float) -> None:
+        """Move the time forward to ``time``, in seconds.  ValueError if that time has passed."""
+        duration_ms(time, "time")
+        target_ns = round(time * _NS_PER_S)
+        if target_ns < self._now_ns:
+            raise ValueError(f"time is {self.time()} already: a clock does not go back to {time}")
+        await self._advance_to(target_ns)
+
+    async def advance_to_next(self) -> bool:
+        """Move the time to the next wake-up and call its callback.  Without one, do nothing and return False."""
+        await self._settle(moves=True)
+        when_ms = self.next_alarm_ms
+        if when_ms is None:
+            return False
+        await self._advance_to(when_ms * _NS_PER_MS)
+        return True
+
+    @property
+    def next_alarm_ms(self) -> int | None:
+        """The time of the next wake-up, or None."""
+        times = self._times
+        while times:
+            for ring in self._alarms[times[0]]:
+                if ring.callback is not None:
+                    return times[0]
+            del self._alarms[heapq.heappop(times)]
+        return None
+
+    async def _advance_to(self, target_ns: int) -> None:
+        if self._advancing:
+            raise RuntimeError("the clock is being advanced already: one task moves the time")
+        self._advancing = True
+        try:
+            await self._settle(moves=True)
+            while True:
+                when_ms = self.next_alarm_ms
+                if when_ms is None or when_ms * _NS_PER_MS > target_ns:
+                    break
+                self._now_ns = max(self._now_ns, when_ms * _NS_PER_MS)
+                # The clock has already reached when_ms, so call_at() cannot append to this list during iteration.
+                for ring in self._alarms[when_ms]:
+                    self._let_ring(ring)
+                await self._settle(moves=True)
+            self._now_ns = target_ns
+            await self._settle(moves=True)
+        finally:
+            self._advancing = False
+
+    def _let_ring(self, ring: _Ring) -> None:
+        callback = ring.callback
+        if callback is not None:
+            ring.callback = None
+            self.rings += 1
+            Context().run(callback)
+
+    async def settle(self) -> None:
+        """Wait until no task has anything to do at this moment, except for tasks that settle as well.
+
+        All tasks that settle continue at the same moment.  The time does not move before that, nor before these tasks
+        have nothing to do.  RuntimeError if a task never comes to rest, such as one that loops over ``sleep(0)``.
+        """
+        await self._settle(moves=False)
+
+    async def _settle(self, moves: bool) -> None:
+        """Settle.  ``moves``: the caller moves the time next, so it also waits for tasks that settle and do not.
+
+        1. The task joins the settling tasks of its loop.  The first of them decides for all.
+        2. In each turn of the loop, the first one checks whether every other task is idle.
+        3. Once all are idle, the tasks that do not move the time are released; they leave and continue.
+        4. A task that moves the time returns when it finds all tasks idle and none to release.
+        """
+        loop = asyncio.get_running_loop()
+        me = asyncio.current_task()
+        assert me is not None
+        settling = _settling_in(loop)
+        settling[me] = (self, moves)
+        idleness = _Idleness(loop)
+        try:
+            for _ in range(_MOST_TURNS):
+                await asyncio.sleep(0)
+                if me not in settling:
+                    return
+                if me is next(iter(settling)) and idleness.reached(settling):
+                    released = _release(settling)
+                    if not moves or not released:
+                        return
+                    idleness.restart()
+        finally:
+            settling.pop(me, None)
+            if not settling and _SETTLING.get(loop) is settling:
+                del _SETTLING[loop]
+        raise RuntimeError(f"the tasks have not come to rest within {_MOST_TURNS} turns of the loop")
+
+
+def _settling_in(loop: asyncio.AbstractEventLoop) -> "_Settling":
+    """Return the settling tasks of the loop; drop those of loops that were closed meanwhile."""
+    for other in list(_SETTLING):
+        if other.is_closed():
+            _SETTLING.pop(other, None)
+    return _SETTLING.setdefault(loop, {})
+
+
+def _release(settling: "_Settling") -> bool:
+    """Let the tasks that do not move the time continue.  False if there is none."""
+    released = [task for task, (_, moves) in settling.items() if not moves]
+    for task in released:
+        del settling[task]
+    return bool(released)
+
+
+class _Idleness:
+    """Decides, once in each turn of the loop, whether every task waits that does not settle."""
+
+    __slots__ = ("_activity", "_quiet_turns", "_ready")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ready: Any = getattr(
+            loop, "_ready", None
+        )  # asyncio's callbacks that are ready; uvloop does not show its own
+        self._activity = -1
+        self._quiet_turns = 0
+
+    def restart(self) -> None:
+        """Count the quiet turns from zero."""
+        self._quiet_turns = 0
+
+    def reached(self, settling: "_Settling") -> bool:
+        """Return whether all other tasks wait."""
+        # A settling task that was cancelled is not waiting: it has to receive its CancelledError first.
+        waiting = {task for task in settling if not getattr(task, "_must_cancel", False)}
+        if self._ready is not None:
+            # The calling task runs now, and each other waiting task has one callback there.
+            return len(self._ready) < len(waiting)
+        return self._quiet_for_long(settling, waiting)
+
+    def _quiet_for_long(self, settling: "_Settling", waiting: set[asyncio.Task[Any]]) -> bool:
+        """Infer idleness where the ready callbacks are hidden.
+
+        Every park, completion and expiry reads a clock, so a loop in which no clock is used is probably idle.  Then the
+        tasks are examined in several turns, because the future of a task may be done before the task is woken.
+        """
+        activity = sum(clock._activity for clock, _ in settling.values())
+        self._quiet_turns = self._quiet_turns + 1 if activity == self._activity else 0
+        self._activity = activity
+        if self._quiet_turns >= _QUIET_TURNS and _any_runs(waiting):
+            self._quiet_turns = 0
+        return self._quiet_turns >= _QUIET_TURNS + _TASK_TURNS
+
+
+def _any_runs(waiting: set[asyncio.Task[Any]]) -> bool:
+    """Return whether a task outside ``waiting`` waits for nothing; False without a look if there are many tasks."""
+    tasks = asyncio.all_tasks()
+    if len(tasks) > _FEW_TASKS:
+        return False
+    for task in tasks - waiting:
+        waiter = getattr(task, "_fut_waiter", None)
+        if waiter is None or waiter.done():
+            return True
+    return False

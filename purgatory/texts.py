@@ -1,0 +1,24 @@
+"""Texts about the user's objects, for errors and reports.
+
+A message must not replace the error that it describes: ``repr`` runs the user's code, which may raise.
+"""
+
+from typing import Any, Final
+
+__all__ = ["safe_repr", "type_name"]
+
+_NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
+
+
+def type_name(thing: object) -> str:
+    """Return the name of the object's class, without running any code of that class."""
+    name: str = _NAME.__get__(type(thing))
+    return name
+
+
+def safe_repr(thing: object) -> str:
+    """Return ``repr(thing)``, or a text that names the class and the error if the ``repr`` raises one."""
+    try:
+        return repr(thing)
+    except Exception as error:
+        return f"<{type_name(thing)} whose repr raised {type_name(error)}>"
