@@ -1,4 +1,4 @@
-"""What every test has at hand: each async test runs on asyncio and on uvloop, and none may leave anything behind."""
+"""Fixtures of all tests: each async test runs on asyncio and on uvloop, and none may leave anything behind."""
 
 import asyncio
 import gc
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from purgatory import Purgatory, SystemTimer
-from purgatory.testing import VirtualClock
-from tests.sansio import HandClock, QuietRoom, make_room
+from purgatory.testing import ManualClock, VirtualClock
+from tests.sansio import QuietPurgatory, make_purgatory
 from tests.strategies import STEPS
 
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
@@ -53,8 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if STEPS:
-        told = ", ".join(f"{model} {steps}" for model, steps in sorted(STEPS.items()))
-        terminalreporter.write_line(f"steps of the models: {told}; together {STEPS.total()}")
+        counts = ", ".join(f"{model} {steps}" for model, steps in sorted(STEPS.items()))
+        terminalreporter.write_line(f"steps of the models: {counts}; together {STEPS.total()}")
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 async def purgatory(clock: VirtualClock) -> AsyncIterator[Purgatory[Any]]:
-    """An open purgatory in virtual time, which must be in order in the end, with no check still to be done."""
+    """An open purgatory in virtual time; at the end its state is checked and no check may be pending."""
     async with Purgatory[Any]("test", clock=clock) as purgatory:
         yield purgatory
         purgatory._check()
@@ -74,7 +74,7 @@ async def purgatory(clock: VirtualClock) -> AsyncIterator[Purgatory[Any]]:
 
 @pytest.fixture
 async def timer(clock: VirtualClock) -> AsyncIterator[SystemTimer]:
-    """A running timer in virtual time, which must be empty in the end."""
+    """A running timer in virtual time, which must be empty at the end."""
     async with SystemTimer(clock=clock) as timer:
         yield timer
         timer._check()
@@ -82,14 +82,14 @@ async def timer(clock: VirtualClock) -> AsyncIterator[SystemTimer]:
 
 
 @pytest.fixture
-def room() -> QuietRoom:
-    """A room without an event loop."""
-    return make_room(HandClock())
+def room() -> QuietPurgatory:
+    """A purgatory without an event loop."""
+    return make_purgatory(ManualClock())
 
 
 @pytest.fixture
 async def reported() -> list[dict[str, Any]]:
-    """What reached the loop's exception handler during the test; it is not printed."""
+    """The contexts that reached the loop's exception handler during the test; they are not printed."""
     contexts: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
     return contexts
@@ -97,7 +97,7 @@ async def reported() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def no_gc() -> Iterator[None]:
-    """The cyclic garbage collector stays off: what is freed is freed by reference counting."""
+    """The cyclic garbage collector stays off: only reference counting frees objects."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Operations, tasks and observers that tests are made of, and what is done with them again and again."""
+"""Operations, tasks and observers for tests, and common steps."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -39,7 +39,7 @@ def nothing(_: Any) -> None:
 class Op(DelayedOperation[Any]):
     """An operation whose condition is a flag, and whose callbacks can be given.
 
-    ``calls`` tells which of its methods ran, in order.
+    ``calls`` lists the methods that ran, in order.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Task(TimerTask):
 
 
 class Recorder:
-    """An observer that writes down every event as (method, operation's name)."""
+    """An observer that records every event as (method, operation's name)."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
@@ -120,7 +120,7 @@ class Recorder:
 
 
 class Doing(Observer):
-    """Does something at a kind of event, and writes down the events it saw."""
+    """Calls a function at one kind of event, and records the events it received."""
 
     def __init__(self, **actions: Callable[[Event], object]) -> None:
         self.actions = actions

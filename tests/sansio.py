@@ -1,62 +1,72 @@
 """A purgatory without an event loop, for tests that run through thousands of moments."""
 
-from collections.abc import Callable
 from typing import Any
 
 from purgatory import DelayedOperation, TimerTask
-from purgatory.clock import Alarm, Clock
-from purgatory.room import Room
-from purgatory.timekeeper import Timekeeper
+from purgatory.core.base_purgatory import BasePurgatory
+from purgatory.core.hooks import Hooks
+from purgatory.core.timer.base_timer import BaseTimer
+from purgatory.testing import ManualClock
 
-__all__ = ["HandClock", "QuietRoom", "make_room", "pass_time"]
-
-
-class HandClock(Clock):
-    """A clock whose time is set by hand."""
-
-    def __init__(self, start_ms: int = 1_000_000) -> None:
-        self.ms = start_ms
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def ceil_ms(self) -> int:
-        return self.ms
-
-    def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
-        raise NotImplementedError("there is no event loop")
+__all__ = ["QuietPurgatory", "RecordingHooks", "make_purgatory", "pass_time"]
 
 
-class QuietRoom(Room):
-    """Writes down what would be reported."""
+class RecordingHooks(Hooks):
+    """Keeps the errors that would be reported."""
 
-    def __init__(self, *args: Any, **arguments: Any) -> None:
-        super().__init__(*args, **arguments)
+    def __init__(self) -> None:
         self.reported: list[BaseException] = []
         self.detached: list[object] = []
 
     def report(self, error: BaseException, operation: DelayedOperation[Any]) -> None:
         self.reported.append(error)
 
+    def report_key(self, error: BaseException, key: object) -> None:
+        self.reported.append(error)
+
     def report_observer(self, error: BaseException, observer: object) -> None:
         self.detached.append(observer)
 
 
-class _Timer(Timekeeper):
+class QuietPurgatory(BasePurgatory):
+    """A purgatory without an event loop; its hooks record."""
+
+    def __init__(self, *args: Any, hooks: RecordingHooks | None = None, **arguments: Any) -> None:
+        self.hooks = RecordingHooks() if hooks is None else hooks
+        super().__init__(*args, hooks=self.hooks, **arguments)
+
+    @property
+    def reported(self) -> list[BaseException]:
+        """The errors of operations and keys that were reported."""
+        return self.hooks.reported
+
+    @property
+    def detached(self) -> list[object]:
+        """The observers that were detached."""
+        return self.hooks.detached
+
+
+class _Timer(BaseTimer):
     def _report(self, error: BaseException, task: TimerTask) -> None:
         raise AssertionError(f"{task!r} raised") from error
 
 
-def make_room(clock: HandClock, *, tick_ms: int = 1, wheel_size: int = 20, **arguments: Any) -> QuietRoom:
-    """A room on a timer of its own."""
-    return QuietRoom("test", _Timer(tick_ms, wheel_size, clock), **arguments)
+def make_purgatory(
+    clock: ManualClock,
+    *,
+    tick_ms: int = 1,
+    wheel_size: int = 20,
+    **arguments: Any,
+) -> QuietPurgatory:
+    """Return a purgatory with a timer of its own."""
+    return QuietPurgatory("test", _Timer(tick_ms, wheel_size, clock), **arguments)
 
 
-def pass_time(clock: HandClock, room: Room, milliseconds: int) -> None:
+def pass_time(clock: ManualClock, room: BasePurgatory, milliseconds: int) -> None:
     """Let the time pass and run what falls due, each at its moment."""
-    timer = room._desk.timer
-    until_ms = clock.ms + milliseconds
+    timer = room._core.timer
+    until_ms = clock.time_ms + milliseconds
     while (due_ms := timer.next_expiration_ms) is not None and due_ms <= until_ms:
-        clock.ms = max(clock.ms, due_ms)
-        timer.expire_due(clock.ms)
-    clock.ms = until_ms
+        clock.time_ms = max(clock.time_ms, due_ms)
+        timer.expire_due(clock.time_ms)
+    clock.time_ms = until_ms

@@ -1,4 +1,4 @@
-"""What random tests draw from, in one place."""
+"""The strategies of random tests."""
 
 from collections import Counter
 
@@ -35,4 +35,4 @@ ACTIONS = ["nothing", "raise", "check", "check_soon", "park", "cancel", "cancel_
 endings = st.sampled_from(["force", "cancel", "run"])
 
 STEPS: Counter[str] = Counter()
-"""How many steps each model has been taken through in this run; pytest tells in the end."""
+"""How many steps each model has been taken through in this run; pytest prints it at the end."""

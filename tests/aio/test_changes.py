@@ -1,0 +1,341 @@
+"""Following the checks of keys: every kind of check, coalesced, bounded, with heartbeats."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull
+from purgatory.aio.changes import Changes
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op, check, park
+
+
+class Consumer:
+    """A task that takes everything that a subscription gives."""
+
+    def __init__(self, changes: Changes[Any]) -> None:
+        self.seen: list[Any] = []
+        self.task = asyncio.create_task(self._consume(changes))
+
+    async def _consume(self, changes: Changes[Any]) -> None:
+        async for key in changes:
+            self.seen.append(key)
+
+
+CHECKS: list[Callable[[Purgatory[Any]], object]] = [
+    lambda purgatory: purgatory.check_and_complete("a"),
+    lambda purgatory: purgatory.check_and_complete("a", 3),
+    lambda purgatory: purgatory.check_and_complete("a", limit=1),
+    lambda purgatory: purgatory.check_soon("a"),
+    lambda purgatory: purgatory.check_soon("a", 3),
+    lambda purgatory: purgatory.check_threadsafe("a"),
+    lambda purgatory: purgatory.check_all(),
+]
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["unwatched", "watched"])
+@pytest.mark.parametrize("checks", CHECKS)
+async def test_every_kind_of_check_is_seen(
+    purgatory: Purgatory[Any], clock: VirtualClock, checks: Callable[[Purgatory[Any]], object], watched: bool
+) -> None:
+    """Also on a key that nothing else watches, and behind operations that the check completes first."""
+    if watched:
+        purgatory.try_complete_else_watch(Op(), {"a": 2})
+        for _ in range(2):
+            park(purgatory, "a").ready = True
+    consumer = Consumer(purgatory.changes(["a"]))
+    await clock.settle()
+    assert consumer.seen == []
+    checks(purgatory)
+    await clock.settle()
+    assert consumer.seen == ["a"]
+    consumer.task.cancel()
+    purgatory.cancel_for_key("a")
+
+
+async def test_a_check_from_inside_a_callback_is_seen(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Where checks are queued, with a limit too."""
+    async with purgatory.changes(["b", "c"]) as changes:
+        chained = park(purgatory, "a", on_complete=lambda _: _check_both(purgatory))
+        chained.ready = True
+        purgatory.check_and_complete("a")
+        assert [await anext(changes), await anext(changes)] == ["b", "c"]
+
+
+def _check_both(purgatory: Purgatory[Any]) -> None:
+    purgatory.check_and_complete("b")
+    purgatory.check_and_complete("c", limit=1)
+
+
+async def test_it_is_subscribed_when_it_is_made(purgatory: Purgatory[Any]) -> None:
+    """A check before the first iteration is not missed; one before the subscription is no news."""
+    purgatory.check_and_complete("a")
+    async with purgatory.changes(["a"]) as changes:
+        purgatory.check_and_complete("a")
+        assert await anext(changes) == "a"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await anext(changes)
+
+
+async def test_checks_of_a_key_count_once_until_it_is_taken(purgatory: Purgatory[Any]) -> None:
+    """Keys come in the order of their first check; the buffer holds at most one entry for each key."""
+    async with purgatory.changes(["a", "b", "c"]) as changes:
+        for key in "bacab" * 1000:
+            purgatory.check_and_complete(key)
+        assert len(changes._subscription._checked) == 3
+        assert [await anext(changes) for _ in range(3)] == ["b", "a", "c"]
+        purgatory.check_and_complete("a")
+        assert await anext(changes) == "a"
+
+
+@given(st.lists(st.one_of(st.sampled_from("abc"), st.none()), max_size=40))
+def test_no_check_is_lost(steps: list[str | None]) -> None:
+    """Every check of a key is followed by an item for that key, in any order of checks and reads (None)."""
+
+    async def run() -> None:
+        async with (
+            Purgatory[Any]("test", clock=VirtualClock()) as purgatory,
+            purgatory.changes(["a", "b", "c"]) as changes,
+        ):
+            noted: dict[str, None] = {}
+            for step in steps:
+                if step is not None:
+                    purgatory.check_and_complete(step)
+                    noted[step] = None
+                elif noted:
+                    expected = next(iter(noted))
+                    del noted[expected]
+                    assert await anext(changes) == expected
+            await purgatory.aclose()
+            assert [key async for key in changes] == list(noted)
+
+    asyncio.run(run())
+
+
+async def test_a_heartbeat_comes_when_there_is_nothing_else(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """None after so many seconds without a key; each key begins the wait anew."""
+    consumer = Consumer(purgatory.changes(["a"], heartbeat=15.0))
+    await clock.advance(14.999)
+    assert consumer.seen == []
+    await clock.advance(0.001)
+    assert consumer.seen == [None]
+    await clock.advance(14.0)
+    purgatory.check_and_complete("a")
+    await clock.advance(14.0)
+    assert consumer.seen == [None, "a"]
+    await clock.advance(1.0)
+    assert consumer.seen == [None, "a", None]
+    consumer.task.cancel()
+    await asyncio.wait([consumer.task])
+    assert purgatory.timer.size == 0
+
+
+async def test_closing_ends_the_iteration_at_once(clock: VirtualClock) -> None:
+    """Keys already in the buffer are still returned; a subscription does not use up the grace of the operations."""
+    purgatory = Purgatory[Any]("test", clock=clock)
+    changes = purgatory.changes(["a", "b"], heartbeat=1.0)
+    purgatory.check_and_complete("b")
+    await asyncio.gather(purgatory.aclose(grace=3600.0), clock.settle())
+    assert [key async for key in changes] == ["b"]
+    assert [key async for key in changes] == []
+    purgatory._check()
+
+
+async def test_closing_ends_the_wait_of_every_consumer(clock: VirtualClock) -> None:
+    """A thousand consumers end their iteration, in slices."""
+    purgatory = Purgatory[Any]("test", clock=clock)
+    consumers = [Consumer(purgatory.changes([number, "all"])) for number in range(1000)]
+    await clock.settle()
+    purgatory.check_and_complete("all")
+    await purgatory.aclose()
+    await asyncio.gather(*(consumer.task for consumer in consumers))
+    assert all(consumer.seen == ["all"] for consumer in consumers)
+    check(purgatory, parked=0, watched=0, cancelled=2000)
+
+
+async def test_a_closing_that_is_cancelled_ends_every_subscription(clock: VirtualClock) -> None:
+    """No subscription is left waiting, and none raises an error."""
+    purgatory = Purgatory[Any]("test", clock=clock)
+    consumers = [Consumer(purgatory.changes([number])) for number in range(1000)]
+    await clock.settle()
+    closing = asyncio.create_task(purgatory.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    await asyncio.gather(*(consumer.task for consumer in consumers))
+    check(purgatory, parked=0, watched=0)
+
+
+async def test_the_end_of_a_subscription_frees_its_places(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """By aclose(), by leaving the block, and when nothing refers to it any more."""
+    changes = purgatory.changes(["a", "b"])
+    check(purgatory, parked=2, watched=2)
+    await changes.aclose()
+    await changes.aclose()
+    assert [key async for key in changes] == []
+    async with purgatory.changes(["a", "b"]):
+        check(purgatory, parked=2)
+    check(purgatory, parked=0)
+    purgatory.changes(["a"])
+    await clock.settle()
+    check(purgatory, parked=0)
+    assert not purgatory._subscriptions
+    assert not purgatory._core._listeners
+
+
+async def test_a_subscription_leaves_nothing_to_the_garbage_collector(
+    purgatory: Purgatory[Any], clock: VirtualClock, no_gc: None
+) -> None:
+    """Neither an ended subscription nor a dropped one leaves a reference cycle."""
+
+    changes = purgatory.changes(["a"], heartbeat=1.0)
+    purgatory.check_and_complete("a")
+    assert await anext(changes) == "a"
+    ended = weakref.ref(changes)
+    await changes.aclose()
+    del changes
+    dropped = weakref.ref(purgatory.changes(["a"]))
+    assert (ended(), dropped()) == (None, None)
+    await clock.settle()
+    assert not [thing for thing in gc.get_objects() if type(thing).__name__ == "Subscription"]
+
+
+async def test_cancelling_the_consumer_ends_the_subscription(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Its places are free at once; a key that was noted in the same turn is still given."""
+    changes = purgatory.changes(["a"], heartbeat=1.0)
+    waiting = asyncio.ensure_future(anext(changes))
+    await clock.settle()
+    purgatory.check_and_complete("a")
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    check(purgatory, parked=0)
+    assert [key async for key in changes] == ["a"]
+
+
+async def test_one_task_iterates_at_a_time(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """A second one gets RuntimeError, and the first goes on."""
+    async with purgatory.changes(["a"]) as changes:
+        waiting = asyncio.ensure_future(anext(changes))
+        await clock.settle()
+        with pytest.raises(RuntimeError, match="another task waits for the next key already"):
+            await anext(changes)
+        purgatory.check_and_complete("a")
+        assert await waiting == "a"
+
+
+async def test_cancelling_or_failing_a_key_ends_the_subscription(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """cancel_for_key() and fail_for_key() end the whole subscription, and the iterator raises the reason once."""
+    changes = purgatory.changes(["a", "b"])
+    purgatory.check_and_complete("b")
+    purgatory.cancel_for_key("a")
+    assert await anext(changes) == "b"
+    with pytest.raises(OperationCancelled, match=r"parked on \['a'\]"):
+        await anext(changes)
+    with pytest.raises(StopAsyncIteration):
+        await anext(changes)
+    error = Boom()
+    changes = purgatory.changes(["a", "b"])
+    purgatory.fail_for_key("b", error)
+    with pytest.raises(Boom) as raised:
+        await anext(changes)
+    assert raised.value is error
+    check(purgatory, parked=0)
+
+
+async def test_subscriptions_count_for_the_limits(clock: VirtualClock) -> None:
+    """A refused subscription leaves nothing parked."""
+    async with Purgatory[Any]("test", clock=clock, max_parked=3, max_parked_per_key=1) as purgatory:
+        first = purgatory.changes(["a", "b"])
+        with pytest.raises(PurgatoryFull):
+            purgatory.changes(["c", "d"])
+        with pytest.raises(PurgatoryFull):
+            purgatory.changes(["c", "a"])
+        check(purgatory, parked=2)
+        assert not purgatory.is_watched("c")
+        await first.aclose()
+        await purgatory.changes(["c", "d"]).aclose()
+    with pytest.raises(PurgatoryClosed):
+        purgatory.changes(["a"])
+
+
+async def test_its_operations_are_seen_like_all_others(purgatory: Purgatory[Any]) -> None:
+    """The keys are watched, and dumps show what waits there."""
+    async with purgatory.changes(["a"]) as changes:
+        assert purgatory.is_watched("a")
+        assert list(purgatory.keys()) == ["a"]
+        assert "changes" in str(purgatory.dump())
+        assert repr(changes) == "<Changes of 'test' open keys=1>"
+    assert repr(changes) == "<Changes of 'test' ended keys=1>"
+
+
+async def test_a_key_that_cannot_be_compared_is_contained(purgatory: Purgatory[Any]) -> None:
+    """The subscription buffers and returns keys without comparing them."""
+
+    class Key:
+        calls = 0
+
+        def __hash__(self) -> int:
+            Key.calls += 1
+            return 7
+
+        def __eq__(self, other: object) -> bool:
+            Key.calls += 1
+            return self is other
+
+    key = Key()
+    async with purgatory.changes([key]) as changes:
+        (operation,) = changes._subscription._operations
+        Key.calls = 0
+        operation.try_complete()
+        assert await anext(changes) is key
+        assert Key.calls == 0
+
+
+async def test_a_second_event_loop_may_follow_too(clock: VirtualClock) -> None:
+    """A purgatory belongs to the loop that runs; one subscription after the other."""
+
+    def run() -> list[object]:
+        async def follow() -> list[object]:
+            async with Purgatory[Any]("test") as purgatory, purgatory.changes(["a"]) as changes:
+                purgatory.check_and_complete("a")
+                return [await anext(changes)]
+
+        return asyncio.run(follow())
+
+    assert await asyncio.to_thread(run) == await asyncio.to_thread(run) == ["a"]
+
+
+async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
+    """And nothing is parked."""
+    bad: Any
+    for bad in ("a", b"a", 3):
+        with pytest.raises(TypeError, match="keys"):
+            purgatory.changes(bad)
+    with pytest.raises(TypeError, match="keys must be an iterable of keys without thresholds"):
+        purgatory.changes({"a": 3})
+    with pytest.raises(TypeError, match="unhashable"):
+        purgatory.changes(["a", []])
+    with pytest.raises(ValueError, match="keys"):
+        purgatory.changes([])
+    for bad in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="heartbeat"):
+            purgatory.changes(["a"], heartbeat=bad)
+    check(purgatory, parked=0, submitted=0)
+
+
+def test_it_needs_a_running_loop() -> None:
+    """RuntimeError where none runs, and nothing is parked."""
+    purgatory = Purgatory[Any]("test")
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        purgatory.changes(["a"])
+    assert len(purgatory) == 0

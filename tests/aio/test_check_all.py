@@ -1,0 +1,169 @@
+"""``check_all``, ``keys`` and ``is_watched``: what reaches over every watched key, without holding the loop."""
+
+import asyncio
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from purgatory import Purgatory
+from purgatory.testing import VirtualClock
+from tests.helpers import Op, check, park, turns_until
+from tests.sansio import QuietPurgatory
+
+
+async def test_every_watcher_is_tried_once(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """All keys are checked at the end of the turn, whatever the thresholds; nothing happens before."""
+    waiting = [park(purgatory, number) for number in range(100)]
+    ranked = Op()
+    purgatory.try_complete_else_watch(ranked, {"log": 1e9})
+    ranked.calls.clear()
+    for _ in range(10):
+        purgatory.check_all()
+    assert not any(operation.calls for operation in waiting)
+    await clock.settle()
+    assert {tuple(operation.calls) for operation in [*waiting, ranked]} == {("try",)}
+
+
+async def test_an_empty_purgatory_has_nothing_to_check(purgatory: Purgatory[Op]) -> None:
+    """The call costs one turn, and nothing stays scheduled."""
+    purgatory.check_all()
+    await asyncio.sleep(0)
+    assert not purgatory._soon_scheduled
+
+
+async def test_a_key_that_is_named_as_well_is_checked_once(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """``check_all`` is a ``check_soon`` without a value, and is coalesced with the others."""
+    operation = Op()
+    purgatory.try_complete_else_watch(operation, {"log": 100})
+    operation.calls.clear()
+    purgatory.check_soon("log", 5)
+    purgatory.check_all()
+    await clock.settle()
+    assert operation.calls == ["try"]
+
+
+async def test_collecting_the_keys_is_sliced(purgatory: Purgatory[Op]) -> None:
+    """Each turn takes a bounded number of keys, also where no turn of the loop sees them all."""
+    waiting = [park(purgatory, number) for number in range(20_000)]
+    most = 0
+
+    def collected() -> int:
+        return len(purgatory._soon._queue) + len(purgatory._soon._shard_keys)
+
+    purgatory.check_all()
+
+    def look() -> bool:
+        nonlocal most
+        most = max(most, collected())
+        return not purgatory._soon
+
+    assert await turns_until(look) > 10
+    assert most < 100  # the keys of one shard
+    assert {tuple(operation.calls) for operation in waiting} == {("try",)}
+
+
+async def test_a_hot_key_leaves_the_others_their_turn(purgatory: Purgatory[Op]) -> None:
+    """Keys are collected while a key with very many watchers is still being checked."""
+    hot = [park(purgatory, "hot") for _ in range(20_000)]
+    single = [park(purgatory, number) for number in range(50)]
+    purgatory.check_all()
+    await turns_until(lambda: all(operation.calls for operation in single))
+    assert not all(operation.calls for operation in hot)
+    await turns_until(lambda: not purgatory._soon)
+    assert all(operation.calls == ["try"] for operation in hot)
+
+
+async def test_a_call_during_a_walk_starts_another_walk(purgatory: Purgatory[Op]) -> None:
+    """Changes since the first call are seen: every watcher is tried after the last call."""
+    waiting = [park(purgatory, number) for number in range(3000)]
+    purgatory.check_all()
+    await turns_until(lambda: any(operation.calls for operation in waiting))
+    before = [len(operation.calls) for operation in waiting]
+    assert sum(before) < len(waiting)
+    purgatory.check_all()
+    await turns_until(lambda: not purgatory._soon)
+    after = [len(operation.calls) for operation in waiting]
+    assert all(now > then for then, now in zip(before, after, strict=True))
+    assert max(after) <= 2
+
+
+async def test_keys_that_come_and_go_meanwhile(purgatory: Purgatory[Op]) -> None:
+    """Operations end and arrive between two slices; each that waits all the time is tried."""
+    waiting = [park(purgatory, number) for number in range(3000)]
+    purgatory.check_all()
+    await asyncio.sleep(0)
+    for number, operation in enumerate(waiting):
+        if number % 2:
+            operation.cancel()
+            park(purgatory, -number - 1)
+    await turns_until(lambda: not purgatory._soon)
+    assert all(operation.calls == ["try"] for operation in waiting[::2])
+    check(purgatory, parked=3000, keys=3000)
+
+
+def test_without_a_loop_it_raises_and_schedules_nothing() -> None:
+    """It raises RuntimeError, like ``check_soon``."""
+    purgatory = Purgatory[Op]("soon")
+    with pytest.raises(RuntimeError):
+        purgatory.check_all()
+    assert not purgatory._soon
+
+
+# The keys
+
+
+def test_keys_and_is_watched_agree(room: QuietPurgatory) -> None:
+    """A key is listed once, from its first watcher to the end of its last one."""
+    assert list(room.keys()) == []
+    assert not room.is_watched("a")
+    first, second = park(room, "a", "b"), park(room, "a")
+    ranked = Op()
+    room.try_complete_else_watch(ranked, {"log": 5, "a": 7})
+    assert sorted(map(str, room.keys())) == ["a", "b", "log"]
+    first.cancel()
+    assert not room.is_watched("b")
+    assert room.is_watched("a")
+    second.cancel()
+    assert room.is_watched("a")
+    ranked.cancel()
+    assert list(room.keys()) == []
+    assert not room.is_watched("a")
+
+
+def test_keys_come_and_go_during_the_iteration(room: QuietPurgatory) -> None:
+    """Keys that are watched throughout are given exactly once, others at most once."""
+    stay = [park(room, ("stay", number)) for number in range(1000)]
+    go = [park(room, ("go", number)) for number in range(1000)]
+    found = []
+    for number, key in enumerate(room.keys()):
+        found.append(key)
+        if number < 500:
+            go[number].cancel()
+            park(room, ("new", number))
+    assert len(set(found)) == len(found)
+    assert {("stay", number) for number in range(1000)} <= set(found)
+    assert {kind for kind, _ in set(found)} <= {"stay", "go", "new"}  # type: ignore[misc]
+    assert all(operation.keys for operation in stay)
+
+
+def test_keys_can_be_completed_during_the_iteration(room: QuietPurgatory) -> None:
+    """The iteration allows its caller to complete the operations on each key it returns."""
+    waiting = [park(room, number) for number in range(1000)]
+    for operation in waiting:
+        operation.ready = True
+    assert sum(room.check_and_complete(key) for key in room.keys()) == 1000  # noqa: SIM118
+    room._check()
+    assert len(room) == 0
+
+
+def test_an_iteration_that_is_left_keeps_no_operation_alive(room: QuietPurgatory, no_gc: None) -> None:
+    """It holds keys of one shard, and no watchers."""
+    operation = park(room, "a")
+    alive = weakref.ref(operation)
+    keys: Iterator[object] = room.keys()
+    assert next(keys) == "a"
+    operation.cancel()
+    del operation
+    assert alive() is None
+    assert list(keys) == []

@@ -1,0 +1,200 @@
+"""``check_threadsafe``: callable from any thread, one wake-up for many calls, and an error if no loop can make the
+check.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
+from typing import Any
+
+import pytest
+import uvloop
+
+from purgatory import Outcome, Purgatory
+from purgatory.testing import VirtualClock
+from tests.helpers import Op, park
+
+
+class CountingLoop:
+    """Stands before the loop of a purgatory and counts how often it is woken."""
+
+    def __init__(self, purgatory: Purgatory[Any]) -> None:
+        assert purgatory._loop is not None
+        self.loop = purgatory._loop
+        self.wake_ups = 0
+        purgatory._loop = self  # type: ignore[assignment]
+
+    def is_closed(self) -> bool:
+        return self.loop.is_closed()
+
+    def call_soon_threadsafe(self, callback: Callable[[], None], *, context: Context) -> object:
+        self.wake_ups += 1
+        return self.loop.call_soon_threadsafe(callback, context=context)
+
+
+def in_a_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call it in another thread while the loop stands still, and return its result or raise its error."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+async def test_another_thread_completes_an_operation(clock: VirtualClock) -> None:
+    """The check runs in the loop's thread; its result reaches the awaiting task."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        threads: list[int] = []
+        operation = park(purgatory, "key", name="x", on_try=lambda _: threads.append(threading.get_ident()))
+        threads.clear()
+        operation.ready = True
+        in_a_thread(purgatory.check_threadsafe, "key")
+        assert operation.calls == []
+        assert await operation == "x"
+        assert threads == [threading.get_ident()]
+
+
+async def test_a_thread_wakes_a_loop_that_goes_on_meanwhile(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """check_threadsafe called in a thread completes an operation in the loop."""
+    task = asyncio.create_task(purgatory.park(op := Op(5, name="answer"), ["a"]))
+    await clock.settle()
+    op.ready = True
+    await asyncio.to_thread(purgatory.check_threadsafe, "a")
+    assert await task == "answer"
+
+
+async def test_many_calls_of_many_threads_wake_the_loop_once(clock: VirtualClock) -> None:
+    """Eight threads call it a thousand times each within one turn of the loop: one wake-up, one check per key."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        watchers = [park(purgatory, number) for number in range(10)]
+        loop = CountingLoop(purgatory)
+        begin = threading.Barrier(8)
+
+        def call() -> None:
+            begin.wait()
+            for number in range(1000):
+                purgatory.check_threadsafe(number % 10)
+
+        threads = [threading.Thread(target=call) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert loop.wake_ups == 1
+        await clock.settle()
+        assert {len(watcher.calls) for watcher in watchers} == {1}
+
+
+async def test_a_thousand_calls_in_the_thread_of_the_loop_are_one_check(
+    purgatory: Purgatory[Op], clock: VirtualClock
+) -> None:
+    """Calls within one turn of the loop are coalesced."""
+    op = Op(5)
+    purgatory.try_complete_else_watch(op, ["a"])
+    for _ in range(1000):
+        purgatory.check_threadsafe("a")
+    await clock.settle()
+    assert op.calls == ["try", "try"]
+
+
+async def test_the_next_turn_takes_a_new_wake_up(clock: VirtualClock) -> None:
+    """The next call wakes the loop again, and its check is made."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        loop = CountingLoop(purgatory)
+        operation = park(purgatory, "key")
+        for number in range(1, 4):
+            in_a_thread(purgatory.check_threadsafe, "key")
+            await clock.settle()
+            assert loop.wake_ups == number
+            assert len(operation.calls) == number
+
+
+async def test_it_may_be_called_in_the_thread_of_the_loop(clock: VirtualClock) -> None:
+    """The loop's own thread may call it, also from an operation that is being tried."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        second = park(purgatory, "b")
+        first = park(purgatory, "a", on_complete=lambda _: purgatory.check_threadsafe("b"))
+        first.ready = second.ready = True
+        purgatory.check_threadsafe("a")
+        await clock.settle()
+        assert (first.outcome, second.outcome) == (Outcome.COMPLETED, Outcome.COMPLETED)
+
+
+async def test_a_nested_call_from_a_key_comparison_does_not_deadlock(clock: VirtualClock) -> None:
+    """A signal handler that runs during a call in the same thread may do the same."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        operation = park(purgatory, "other")
+
+        class Key:
+            def __hash__(self) -> int:
+                return 7
+
+            def __eq__(self, other: object) -> bool:
+                purgatory.check_threadsafe("other")
+                return self is other
+
+        purgatory.check_threadsafe(Key())
+        purgatory.check_threadsafe(Key())
+        await clock.settle()
+        assert set(operation.calls) == {"try"}
+
+
+async def test_an_unhashable_key_raises_in_the_calling_thread(clock: VirtualClock) -> None:
+    """The call raises TypeError, and the loop is not woken."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        loop = CountingLoop(purgatory)
+        with pytest.raises(TypeError):
+            in_a_thread(purgatory.check_threadsafe, [])
+        assert loop.wake_ups == 0
+
+
+def test_before_it_is_entered_it_belongs_to_no_loop() -> None:
+    """The RuntimeError says how to bind the purgatory to a loop."""
+    with pytest.raises(RuntimeError, match="enter it with 'async with'"):
+        Purgatory[Op]("threads").check_threadsafe("key")
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_every_call_on_a_closed_loop_raises(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Each call raises RuntimeError like asyncio's, also if a check from before the end is still pending."""
+    loop = new_loop()
+    purgatory = Purgatory[Op]("threads")
+
+    async def enter() -> None:
+        await purgatory.__aenter__()
+
+    async def leave() -> None:
+        await purgatory.aclose()
+
+    loop.run_until_complete(enter())
+    purgatory.check_threadsafe("a")  # the loop is not running: the check stays pending
+    loop.run_until_complete(leave())
+    purgatory.check_threadsafe("b")
+    loop.close()
+    for key in "abc":
+        with pytest.raises(RuntimeError, match="closed"):
+            in_a_thread(purgatory.check_threadsafe, key)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_checks_requested_while_the_loop_is_stopped_run_when_it_resumes(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """A loop that stops between two runs loses no check."""
+    loop = new_loop()
+    purgatory = Purgatory[Op]("threads")
+    operations: list[Op] = []
+
+    async def enter() -> None:
+        await purgatory.__aenter__()
+        operations.append(park(purgatory, "key", name="x"))
+
+    async def wait() -> str:
+        answer: str = await operations[0]
+        await purgatory.aclose()
+        return answer
+
+    loop.run_until_complete(enter())
+    operations[0].ready = True
+    in_a_thread(purgatory.check_threadsafe, "key")
+    assert loop.run_until_complete(wait()) == "x"
+    loop.close()

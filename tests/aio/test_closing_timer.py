@@ -1,0 +1,104 @@
+"""Closing a timer: its tasks end at once, and it refuses new ones."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer, TimerTask
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op, check, park_in_tasks
+
+
+async def test_closing_a_shared_timer_answers_operations_with_a_deadline(clock: VirtualClock) -> None:
+    """Operations with a deadline expire with the timer; those without one stay parked; new deadlines are refused."""
+    async with SystemTimer(clock=clock) as timer:
+        purgatory = Purgatory[Op]("test", timer=timer)
+        due, forever = Op(5, name="due"), Op(None, name="forever")
+        tasks = await park_in_tasks(purgatory, clock, due, forever)
+    assert await tasks[0] == "due"
+    assert (due.outcome, forever.outcome) == (Outcome.EXPIRED, Outcome.PENDING)
+    with pytest.raises(PurgatoryClosed, match="timer of purgatory 'test' is closed"):
+        purgatory.try_complete_else_watch(Op(5), ["a"])
+    check(purgatory, parked=1, expired=1)
+    forever.ready = True
+    assert purgatory.check_and_complete("a") == 1
+    closing = asyncio.create_task(purgatory.aclose(grace=5))
+    await clock.advance(5)
+    await closing
+    assert await tasks[1] == "forever"
+
+
+async def test_plain_tasks_of_a_closing_timer_do_not_run(clock: VirtualClock) -> None:
+    """A delayed callback is dropped, a future of fail_after fails."""
+    log: list[int] = []
+    async with SystemTimer(clock=clock) as timer:
+        task = timer.call_later(5, log.append, 1)
+        future = timer.fail_after(5)
+    assert not task.scheduled
+    with pytest.raises(PurgatoryClosed, match=r"^the timer was closed$"):
+        await future
+    await clock.advance(10)
+    assert log == []
+
+
+async def test_a_callback_that_raises_as_its_timer_closes(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+    """Closing a shared timer expires its operations; an error of one is reported, and the rest are answered."""
+
+    def fail(_: Op) -> None:
+        raise Boom
+
+    timer = SystemTimer(clock=clock)
+    purgatory = Purgatory[Op]("test", timer=timer)
+    bad, good = Op(5, on_complete=fail), Op(6, name="x")
+    for op in (bad, good):
+        purgatory.try_complete_else_watch(op, ["a"])
+    with pytest.raises(ValueError, match="timeout must be a number of seconds from 0"):
+        bad.extend(-1)
+    await timer.aclose()
+    assert (bad.outcome, good.outcome) == (Outcome.FAILED, Outcome.EXPIRED)
+    assert [type(context["exception"]) for context in reported] == [Boom]
+
+
+async def test_a_second_closer_of_a_timer_waits_for_the_first(clock: VirtualClock) -> None:
+    """When any call of aclose returns, every operation is answered."""
+    timer = SystemTimer(clock=clock)
+    timer.start()
+    futures = [timer.fail_after(100) for _ in range(3000)]
+    first = asyncio.create_task(timer.aclose())
+    await asyncio.sleep(0)
+    await timer.aclose()
+    assert all(isinstance(future.exception(), PurgatoryClosed) for future in futures)
+    assert not timer.running
+    await first
+
+
+# Nothing new
+
+
+async def test_a_closed_timer_refuses_tasks(clock: VirtualClock) -> None:
+    """Adding, calling later, failing after and starting are refused; closing again is not."""
+    timer = SystemTimer(clock=clock)
+    await timer.aclose()
+    with pytest.raises(PurgatoryClosed):
+        timer.call_later(1, lambda: None)
+    with pytest.raises(PurgatoryClosed):
+        timer.fail_after(1)
+    with pytest.raises(PurgatoryClosed):
+        timer.start()
+    with pytest.raises(PurgatoryClosed):
+        async with timer:
+            pass
+    await timer.aclose()
+    assert timer.size == 0
+
+
+async def test_a_closed_timer_says_that_it_is_closed(clock: VirtualClock) -> None:
+    """The error names the timer in every method that adds a task, and a bad delay by its parameter."""
+    timer = SystemTimer(clock=clock)
+    with pytest.raises(ValueError, match="delay must be a number of seconds from 0 to 1e15"):
+        timer.call_later(-1, print)
+    await timer.aclose()
+    for submit in (lambda: timer.add(TimerTask(5)), lambda: timer.call_later(5, print), timer.start):
+        with pytest.raises(PurgatoryClosed, match="the timer is closed"):
+            submit()

@@ -1,0 +1,109 @@
+"""The queue of coalesced checks: a portion of tries is spent on the keys in turn."""
+
+from typing import Any
+
+import pytest
+
+from purgatory.aio.coalesced_checks import CoalescedChecks
+from purgatory.core.purgatory import PurgatoryCore
+from purgatory.testing import ManualClock
+from tests.helpers import Op, park
+from tests.sansio import QuietPurgatory, make_purgatory
+
+
+def queue_of(room: QuietPurgatory) -> CoalescedChecks:
+    core: PurgatoryCore = room._core
+    return CoalescedChecks(core)
+
+
+def test_a_portion_is_spent_on_several_keys(room: QuietPurgatory) -> None:
+    """Ten tries serve ten keys of one watcher each."""
+    watchers = [park(room, number) for number in range(25)]
+    queue = queue_of(room)
+    for number in range(25):
+        queue.add(number)
+    queue.work(10)
+    assert [bool(watcher.calls) for watcher in watchers] == [True] * 10 + [False] * 15
+
+
+def test_keys_take_turns(room: QuietPurgatory) -> None:
+    """Each portion goes to the next key in the queue."""
+    order: list[str] = []
+    for key in "ab":
+        for number in range(3):
+            park(room, key, name=f"{key}{number}", on_try=lambda operation: order.append(operation.name))
+    order.clear()
+    queue = queue_of(room)
+    queue.add("a")
+    queue.add("b")
+    while queue:
+        queue.work(1)
+    assert order == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+@pytest.mark.parametrize("keys", [["a"], {"a": 5}])
+def test_an_interrupt_loses_neither_the_walk_nor_the_other_keys(room: QuietPurgatory, keys: Any) -> None:
+    """KeyboardInterrupt within a slice propagates; the next slice goes on behind the interrupted operation."""
+    watchers = [Op(name=str(number)) for number in range(5)]
+    for watcher in watchers:
+        room.try_complete_else_watch(watcher, keys)
+        watcher.calls.clear()
+    other = park(room, "b")
+
+    def interrupt(operation: Op) -> None:
+        operation._on_try = lambda _: None
+        raise KeyboardInterrupt
+
+    watchers[2]._on_try = interrupt
+    queue = queue_of(room)
+    queue.add("a")
+    queue.add("b")
+    with pytest.raises(KeyboardInterrupt):
+        queue.work(10)
+    queue.work(10)
+    assert [watcher.calls for watcher in watchers] == [["try"]] * 5
+    assert other.calls == ["try"]
+    assert not queue
+    room._check()
+
+
+def test_a_key_named_before_its_turn_is_checked_once(room: QuietPurgatory) -> None:
+    """Only a call during the tries of a key starts another check of that key."""
+    watchers = [park(room, "key") for _ in range(4)]
+    queue = queue_of(room)
+    queue.add("key")
+    queue.add("key")
+    queue.work(2)
+    queue.add("key")
+    queue.add("key")
+    while queue:
+        queue.work(3)
+    assert {len(watcher.calls) for watcher in watchers} == {2}
+    queue.add("key")
+    queue.work(10)
+    assert {len(watcher.calls) for watcher in watchers} == {3}
+
+
+def test_a_hundred_thousand_keys_cost_no_more_each_than_a_thousand(room: QuietPurgatory) -> None:
+    """Taking the next key does not search the keys already taken."""
+    queue = queue_of(room)
+    for number in range(100_000):
+        queue.add(number)
+    portions = 0
+    while queue:
+        queue.work(32)
+        portions += 1
+    assert portions == 100_000 // 32
+    assert not queue._checks
+
+
+def test_a_key_without_watchers_counts_as_one_try() -> None:
+    """Many keys without watchers are therefore also processed in portions."""
+    queue = CoalescedChecks(make_purgatory(ManualClock())._core)
+    for number in range(7):
+        queue.add(number)
+    portions = 0
+    while queue:
+        queue.work(3)
+        portions += 1
+    assert portions == 3

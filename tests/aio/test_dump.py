@@ -1,0 +1,204 @@
+"""``dump`` and ``repr``: which operations wait on which keys, since when and until when."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from purgatory import Purgatory, PurgatoryClosed, SystemTimer, TimerTask
+from purgatory.dump import Dump
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op
+
+
+@pytest.fixture
+async def purgatory(clock: VirtualClock) -> AsyncIterator[Purgatory[Any]]:
+    """An open purgatory in virtual time."""
+    async with Purgatory[Any]("fetch", clock=clock) as purgatory:
+        yield purgatory
+
+
+class Fetch(Op):
+    pass
+
+
+class Join(Op):
+    pass
+
+
+async def test_an_empty_purgatory(purgatory: Purgatory[Any]) -> None:
+    """The table is one line, the JSON has empty lists."""
+    dump = purgatory.dump()
+    assert str(dump) == "purgatory 'fetch', open, at 1000.000 s: 0 parked on 0 keys, 0 with a deadline"
+    assert dump == {
+        "purgatory": "fetch",
+        "closed": False,
+        "now": 1000.0,
+        "parked": 0,
+        "watched": 0,
+        "keys": 0,
+        "num_delayed": 0,
+        "operations": [],
+        "omitted": 0,
+    }
+
+
+async def test_everything_about_one_operation(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Its class, its keys with thresholds, whether it is awaited, since when it waits and until when."""
+    task = asyncio.ensure_future(purgatory.park(Fetch(30), {"orders-0": 1500, ("orders", 1): 7.5}))
+    await clock.advance(12.5)
+    (entry,) = purgatory.dump()["operations"]
+    assert entry == {
+        "op_id": 1,
+        "kind": "Fetch",
+        "operation": "<Fetch PENDING on ['orders-0', ('orders', 1)] timeout=30>",
+        "keys": [{"key": "orders-0", "threshold": 1500}, {"key": "('orders', 1)", "threshold": 7.5}],
+        "awaited": True,
+        "since": 1000.0,
+        "waited": 12.5,
+        "until": 1030.0,
+        "left": 17.5,
+    }
+    task.cancel()
+
+
+async def test_without_a_deadline_or_awaiters(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """No time left and no awaiter are shown."""
+    purgatory.try_complete_else_watch(Fetch(None), ["key"])
+    await clock.advance(1)
+    (entry,) = purgatory.dump()["operations"]
+    assert (entry["until"], entry["left"], entry["awaited"]) == (None, None, False)
+
+
+async def test_an_extended_deadline_is_shown(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The dump has the deadline in force, not the first one."""
+    operation = Fetch(5)
+    purgatory.try_complete_else_watch(operation, ["key"])
+    await clock.advance(2)
+    operation.extend(60)
+    (entry,) = purgatory.dump()["operations"]
+    assert (entry["until"], entry["left"]) == (1062.0, 60.0)
+
+
+async def test_the_table(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The longest waiting first, in columns."""
+    purgatory.try_complete_else_watch(Fetch(30), {"orders-0": 1500, "orders-1": 2_000_000})
+    await clock.advance(12.3)
+    purgatory.try_complete_else_watch(Join(None), ["group"])
+    await clock.advance(1)
+    assert str(purgatory.dump()).splitlines() == [
+        "purgatory 'fetch', open, at 1013.300 s: 2 parked on 3 keys, 1 with a deadline",
+        "  #  operation  on                                     has waited  ends in",
+        "  1  Fetch      orders-0 >= 1500, orders-1 >= 2000000  13.300 s    16.700 s",
+        "  2  Join       group                                  1.000 s     never",
+    ]
+
+
+async def test_more_than_the_limit(purgatory: Purgatory[Any]) -> None:
+    """Some operations are listed, each once and in the order of arrival; the number of the rest is given."""
+    for number in range(50):
+        purgatory.try_complete_else_watch(Fetch(None), [number, "all"])
+    for limit in (0, 1, 10, 49):
+        dump = purgatory.dump(limit)
+        numbers = [entry["op_id"] for entry in dump["operations"]]
+        assert numbers == sorted(set(numbers))
+        assert len(numbers) <= limit
+        assert bool(numbers) == (limit > 0)
+        assert dump["omitted"] == 50 - len(numbers)
+        assert str(dump).splitlines()[-1] == f"  and {50 - len(numbers)} more"
+    for limit_or_none in (50, None):
+        dump = purgatory.dump(limit_or_none)
+        assert [entry["op_id"] for entry in dump["operations"]] == list(range(1, 51))
+        assert dump["omitted"] == 0
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "10", True])
+async def test_a_limit_is_a_number(purgatory: Purgatory[Any], limit: Any) -> None:
+    """Any other limit is refused."""
+    with pytest.raises(ValueError, match="limit"):
+        purgatory.dump(limit)
+
+
+async def test_it_is_ready_for_json(purgatory: Purgatory[Any]) -> None:
+    """Whatever the keys are; plain ones stay as they are."""
+    keys = ["text", 7, 1.5, True, None, ("a", 1), frozenset({1}), b"bytes"]
+    for key in keys:
+        purgatory.try_complete_else_watch(Fetch(1), [key])
+    dump = purgatory.dump()
+    assert json.loads(json.dumps(dump)) == dump
+    assert [entry["keys"][0]["key"] for entry in dump["operations"]] == [
+        "text", 7, 1.5, True, "None", "('a', 1)", "frozenset({1})", "b'bytes'",
+    ]  # fmt: skip
+    assert isinstance(dump, Dump)
+
+
+async def test_a_repr_that_raises_affects_its_own_line_only(purgatory: Purgatory[Any]) -> None:
+    """The other lines are as usual."""
+
+    class Bad(Op):
+        def __repr__(self) -> str:
+            raise Boom
+
+    purgatory.try_complete_else_watch(Bad(), ["a"])
+    purgatory.try_complete_else_watch(Fetch(), ["b"])
+    assert [entry["operation"] for entry in purgatory.dump()["operations"]] == [
+        "<Bad whose repr raised Boom>",
+        "<Fetch PENDING on ['b'] timeout=None>",
+    ]
+
+
+async def test_a_dump_changes_nothing(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Also from inside a callback, and on a closed purgatory."""
+    seen: list[int] = []
+    operation = Op(on_try=lambda _: seen.append(purgatory.dump()["parked"]))
+    purgatory.try_complete_else_watch(operation, ["key"])
+    purgatory.check_and_complete("key")
+    assert seen == [0, 1]
+    purgatory._check()
+    await purgatory.aclose()
+    assert str(purgatory.dump()).startswith("purgatory 'fetch', closed, at 1000.000 s: 0 parked")
+
+
+async def test_reprs_show_the_state(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Of the purgatory, its timer, a task on it, and an operation through its life."""
+    operation = Fetch(1.5)
+    assert repr(operation) == "<Fetch PENDING timeout=1.5>"
+    purgatory.try_complete_else_watch(operation, ["a", "b"])
+    assert repr(purgatory) == "<Purgatory 'fetch' open parked=1 watched=2 num_delayed=1>"
+    assert repr(operation) == "<Fetch PENDING on ['a', 'b'] timeout=1.5>"
+    timer = repr(purgatory.timer)
+    assert timer.startswith("<SystemTimer running tick_ms=1 wheel_size=20 size=1 next_expiration_ms=")
+    call = purgatory.timer.call_later(1, print)
+    assert repr(call).endswith("expiration_ms=1001000 scheduled=True>")
+    call.cancel()
+    await clock.advance(2)
+    assert repr(operation) == "<Fetch EXPIRED timeout=1.5>"
+    failed = Fetch(None)
+    purgatory.try_complete_else_watch(failed, ["a"])
+    purgatory.fail_for_key("a", Boom("why"))
+    assert repr(failed) == "<Fetch FAILED timeout=None error=Boom('why')>"
+
+
+async def test_the_repr_of_a_purgatory_shows_its_state(clock: VirtualClock) -> None:
+    """The repr has the name, whether it is open, and the gauges."""
+    purgatory = Purgatory[Op]("fetch", clock=clock)
+    purgatory.try_complete_else_watch(Op(5), ["a", "b"])
+    assert repr(purgatory) == "<Purgatory 'fetch' open parked=1 watched=2 num_delayed=1>"
+    await purgatory.aclose()
+    assert repr(purgatory) == "<Purgatory 'fetch' closed parked=0 watched=0 num_delayed=0>"
+    with pytest.raises(PurgatoryClosed, match="'fetch' is closed"):
+        purgatory.try_complete_else_watch(Op(5), ["a"])
+    assert purgatory.closed
+    assert purgatory.name == "fetch"
+
+
+async def test_the_repr_of_a_timer_shows_its_state(clock: VirtualClock) -> None:
+    """The repr has whether it runs, its ticks, and its number of tasks."""
+    timer = SystemTimer(clock=clock, tick_ms=20, wheel_size=10)
+    assert repr(timer) == "<SystemTimer idle tick_ms=20 wheel_size=10 size=0 next_expiration_ms=None>"
+    async with timer:
+        timer.add(TimerTask(50))
+        assert repr(timer) == "<SystemTimer running tick_ms=20 wheel_size=10 size=1 next_expiration_ms=1000060>"
+    assert repr(timer).startswith("<SystemTimer closed")

@@ -1,0 +1,123 @@
+"""``acancel_for_key`` and ``afail_for_key``: the same as the synchronous calls, in slices of the loop's turns."""
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from purgatory import OperationCancelled, Outcome, Purgatory
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op, check, turns_until
+
+MANY = 5000
+
+
+def parked(purgatory: Purgatory[Op], number: int, key: str = "a") -> list[Op]:
+    """So many operations that wait on the key."""
+    operations = [Op(5, name=str(index)) for index in range(number)]
+    for operation in operations:
+        purgatory.try_complete_else_watch(operation, [key])
+    return operations
+
+
+async def test_cancelling_in_slices_withdraws_them_in_the_order_of_arrival(purgatory: Purgatory[Op]) -> None:
+    """All that wait on the key are returned and CANCELLED; those on other keys still wait."""
+    operations, other = parked(purgatory, 100), parked(purgatory, 1, "b")
+    assert await purgatory.acancel_for_key("a") == operations
+    assert {operation.outcome for operation in operations} == {Outcome.CANCELLED}
+    check(purgatory, parked=1, cancelled=100)
+    assert await purgatory.acancel_for_key("a") == []
+    other[0].cancel()
+
+
+async def test_failing_in_slices_gives_the_awaiters_the_error(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """The number of the failed ones is returned; a task in park() gets the exception."""
+    task = asyncio.create_task(purgatory.park(Op(5), ["a"]))
+    await clock.settle()
+    parked(purgatory, 10)
+    assert await purgatory.afail_for_key("a", Boom()) == 11
+    with pytest.raises(Boom):
+        await task
+    check(purgatory, parked=0, failed=11)
+    assert await purgatory.afail_for_key("nothing", Boom()) == 0
+
+
+@pytest.mark.parametrize("ranked", [False, True])
+async def test_a_turn_of_the_loop_ends_a_slice(purgatory: Purgatory[Op], ranked: bool) -> None:
+    """Thousands of watchers, with thresholds and without, take several turns of bounded work."""
+    operations = [Op(5) for _ in range(MANY)]
+    for number, operation in enumerate(operations):
+        purgatory.try_complete_else_watch(operation, {"a": number} if ranked else ["a"])
+    task = asyncio.create_task(purgatory.acancel_for_key("a"))
+    left = [len(purgatory)]
+    while not task.done():
+        await asyncio.sleep(0)
+        left.append(len(purgatory))
+    steps = [before - after for before, after in itertools.pairwise(left)]
+    assert max(steps) <= 1024
+    assert sum(step > 0 for step in steps) >= 5
+    assert task.result() == operations
+
+
+async def test_what_changes_between_two_slices_is_respected(purgatory: Purgatory[Op]) -> None:
+    """An operation that ends keeps its outcome, one that arrives stays, and the key may lose all and be used again."""
+    operations = parked(purgatory, MANY)
+    task = asyncio.create_task(purgatory.acancel_for_key("a"))
+    await turns_until(lambda: len(purgatory) < MANY)
+    operations[-1].force_complete()
+    (late,) = parked(purgatory, 1)
+    withdrawn = await task
+    assert withdrawn == operations[:-1]
+    assert (operations[-1].outcome, late.outcome) == (Outcome.COMPLETED, Outcome.PENDING)
+
+    operations = parked(purgatory, MANY)
+    task = asyncio.create_task(purgatory.acancel_for_key("a"))
+    await turns_until(lambda: len(purgatory) < MANY)
+    purgatory.cancel_for_key("a")
+    later = parked(purgatory, 3)
+    assert len(await task) < MANY
+    assert {operation.outcome for operation in later} == {Outcome.PENDING}
+    purgatory.cancel_for_key("a")
+
+
+async def test_a_cancelled_caller_leaves_the_rest_waiting(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """Cancelling the task between two slices stops it there; the rest is answered by the deadline."""
+    operations = parked(purgatory, MANY)
+    task = asyncio.create_task(purgatory.acancel_for_key("a"))
+    await turns_until(lambda: len(purgatory) < MANY)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    outcomes = {operation.outcome for operation in operations}
+    assert outcomes == {Outcome.CANCELLED, Outcome.PENDING}
+    await clock.advance(5)
+    assert Outcome.PENDING not in {operation.outcome for operation in operations}
+
+
+async def test_a_caller_whose_task_was_cancelled_is_withdrawn_not_failed(
+    purgatory: Purgatory[Op], clock: VirtualClock
+) -> None:
+    """As with fail_for_key: an operation whose own task has been cancelled ends CANCELLED and is not counted."""
+    operation = Op(5)
+    task = asyncio.create_task(purgatory.park(operation, ["a"]))
+    await clock.settle()
+    task.cancel()
+    assert await purgatory.afail_for_key("a", Boom()) == 0
+    assert operation.outcome is Outcome.CANCELLED
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_bad_input_changes_nothing(purgatory: Purgatory[Op]) -> None:
+    """An error that is no exception and a key that is unhashable raise TypeError before anything ends."""
+    (operation,) = parked(purgatory, 1)
+    bad: Any = ["unhashable"]
+    with pytest.raises(TypeError, match="error must be an exception"):
+        await purgatory.afail_for_key("a", bad)
+    with pytest.raises(TypeError):
+        await purgatory.acancel_for_key(bad)
+    assert operation.outcome is Outcome.PENDING
+    purgatory.cancel_for_key("a")
+    with pytest.raises(OperationCancelled):
+        operation.result()

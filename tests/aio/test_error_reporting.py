@@ -1,0 +1,34 @@
+"""Reports of errors: the loop's exception handler or the log, whatever the ``repr`` of the objects does."""
+
+import asyncio
+import logging
+
+import pytest
+
+from purgatory.aio.error_reporting import report
+from tests.helpers import Boom
+
+
+class Mute:
+    def __repr__(self) -> str:
+        raise Boom
+
+
+async def test_the_default_handler_prints_an_object_whose_repr_raises(caplog: pytest.LogCaptureFixture) -> None:
+    """A text replaces such an object, so the error itself is logged; other objects stay."""
+    asyncio.get_running_loop().set_exception_handler(None)
+    with caplog.at_level(logging.ERROR):
+        report("it raised", Boom("why"), operation=Mute(), key="orders")
+    assert "it raised" in caplog.text
+    assert "Mute whose repr raised Boom" in caplog.text
+    assert "'orders'" in caplog.text
+    caplog.clear()
+
+
+def test_without_a_loop_the_log_has_the_report(caplog: pytest.LogCaptureFixture) -> None:
+    """The log gets the same, without a running event loop."""
+    with caplog.at_level(logging.ERROR, logger="purgatory"):
+        report("it raised", Boom("why"), operation=Mute())
+    assert "it raised" in caplog.text
+    assert "Mute whose repr raised Boom" in caplog.text
+    caplog.clear()

@@ -1,0 +1,233 @@
+"""The reaper: when it starts, when it wakes, and how it restarts."""
+
+import asyncio
+
+import pytest
+
+from purgatory import Purgatory, SystemTimer
+from purgatory.testing import VirtualClock
+from tests.helpers import Op, Task
+
+# An idle timer does not wake the loop
+
+
+async def test_one_operation_in_an_hour_wakes_the_reaper_once_per_level(clock: VirtualClock) -> None:
+    """An hour away: five cascades at most and the expiry, no polling."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(3600)
+        purgatory.try_complete_else_watch(op, ["a"])
+        await clock.settle()
+        before = clock.rings
+        await clock.advance(3600)
+        assert op.expired
+        assert clock.rings - before <= 6
+        assert purgatory.timer.cascades <= 5
+
+
+async def test_a_timer_without_tasks_sets_no_alarm(clock: VirtualClock) -> None:
+    """The reaper of an empty timer sleeps without an alarm."""
+    async with SystemTimer(clock=clock) as timer:
+        await clock.settle()
+        assert clock.next_alarm_ms is None
+        task = timer.call_later(5, print)
+        await clock.settle()
+        assert clock.next_alarm_ms is not None
+        task.cancel()
+        await clock.advance(100)
+        assert clock.rings <= 1
+        assert clock.next_alarm_ms is None
+
+
+async def test_operations_that_complete_cost_no_wake_up_each(clock: VirtualClock) -> None:
+    """A thousand operations with the same deadline that complete at once need one alarm."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        for _ in range(1000):
+            op = Op(30)
+            purgatory.try_complete_else_watch(op, ["a"])
+            op.force_complete()
+            await clock.settle()
+        await clock.advance(60)
+        assert clock.rings <= 2
+
+
+# Its start
+
+
+async def test_a_purgatory_starts_its_own_timer_when_it_is_needed(clock: VirtualClock) -> None:
+    """Without async with, the first deadline starts the reaper."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    assert not purgatory.timer.running
+    op = Op(5)
+    purgatory.try_complete_else_watch(op, ["a"])
+    assert purgatory.timer.running
+    await clock.advance(5)
+    assert op.expired
+    await purgatory.aclose()
+
+
+def test_it_can_be_filled_before_a_loop_runs() -> None:
+    """Operations that were parked before the loop was started keep their deadlines."""
+    clock = VirtualClock()
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(5)
+    assert not purgatory.try_complete_else_watch(op, ["a"])
+
+    async def main() -> None:
+        async with purgatory:
+            await clock.advance(5)
+            assert op.expired
+
+    asyncio.run(main())
+
+
+def test_adding_between_two_runs_of_the_loop() -> None:
+    """A task that is added while the loop stands still, though the reaper sleeps, is run when the loop goes on."""
+    loop = asyncio.new_event_loop()
+    log: list[str] = []
+
+    async def begin() -> Purgatory[Op]:
+        purgatory = Purgatory[Op]("test")
+        await purgatory.__aenter__()
+        purgatory.timer.call_later(1000, log.append, "late")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return purgatory
+
+    async def finish() -> None:
+        await purgatory.timer.fail_after(0.02)
+
+    try:
+        purgatory = loop.run_until_complete(begin())
+        purgatory.timer.call_later(0.001, log.append, "early")
+        op = Op(0.002)
+        purgatory.try_complete_else_watch(op, ["a"])
+        purgatory._check()
+        with pytest.raises(TimeoutError):
+            loop.run_until_complete(finish())
+        assert log == ["early"]
+        assert op.expired
+        loop.run_until_complete(purgatory.aclose())
+    finally:
+        loop.close()
+
+
+async def test_starting_twice_is_starting_once(clock: VirtualClock) -> None:
+    """One timer has one reaper."""
+    async with SystemTimer(clock=clock) as timer:
+        reaper = timer._reaper.task
+        timer.start()
+        assert timer._reaper.task is reaper
+
+
+async def test_parking_starts_a_shared_timer(clock: VirtualClock) -> None:
+    """A task that parks on a timer that was not entered is still answered."""
+    timer = SystemTimer(clock=clock)
+    purgatory = Purgatory[Op]("test", timer=timer)
+    task = asyncio.create_task(purgatory.park(Op(5, name="x"), ["a"]))
+    await clock.advance(5)
+    assert await task == "x"
+    await purgatory.aclose()
+    await timer.aclose()
+
+
+async def test_its_task_has_a_name(timer: SystemTimer) -> None:
+    """The list of the loop's tasks shows which timer the reaper belongs to."""
+    assert timer._reaper.task is not None
+    assert timer._reaper.task.get_name() == "purgatory-reaper"
+
+
+# Its task is cancelled: it restarts when the next bucket falls due
+
+
+@pytest.mark.parametrize("when", ["asleep", "before it ran", "twice"])
+async def test_a_cancelled_reaper_restarts(clock: VirtualClock, when: str) -> None:
+    """Deadlines are kept though the reaper's task was cancelled."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        timer = purgatory.timer
+        op = Op(5)
+        purgatory.try_complete_else_watch(op, ["a"])
+        if when != "before it ran":
+            await clock.settle()
+        assert timer._reaper.task is not None
+        timer._reaper.task.cancel()
+        await clock.settle()
+        if when == "twice":
+            await clock.advance(0.3)
+            timer._reaper.task.cancel()
+            await clock.settle()
+        await clock.advance(5)
+        assert op.expired
+        assert timer.running
+
+
+async def test_a_cancelled_reaper_restarts_for_the_next_task(clock: VirtualClock) -> None:
+    """A timer whose reaper was cancelled while it was empty serves the next task."""
+    async with SystemTimer(clock=clock) as timer:
+        await clock.settle()
+        assert timer._reaper.task is not None
+        timer._reaper.task.cancel()
+        await clock.settle()
+        assert not timer.running
+        log: list[str] = []
+        timer.call_later(1, log.append, "late")
+        timer.call_later(0.5, log.append, "earlier")
+        timer.add(Task(0, log, "now"))
+        await clock.advance(1)
+        assert log == ["now", "earlier", "late"]
+
+
+async def test_a_reaper_cancelled_between_slices_restarts(clock: VirtualClock) -> None:
+    """No task is lost when the reaper is cancelled between two slices."""
+    async with SystemTimer(clock=clock) as timer:
+        log: list[int] = []
+        for number in range(5000):
+            timer.call_later(1, log.append, number)
+        clock._now_ns += 1_000_000_000
+        timer.call_later(0, lambda: None)
+        while not log:  # noqa: ASYNC110 - turn by turn, to stop in the midst of the work
+            await asyncio.sleep(0)
+        assert len(log) < 5000
+        assert timer._reaper.task is not None
+        timer._reaper.task.cancel()
+        await clock.advance(0.001)
+        assert log == list(range(5000))
+
+
+async def test_the_reaper_of_a_closed_timer_does_not_restart(clock: VirtualClock) -> None:
+    """After aclose there is no reaper and no alarm."""
+    timer = SystemTimer(clock=clock)
+    timer.start()
+    await clock.settle()
+    await timer.aclose()
+    await clock.advance(10)
+    assert not timer.running
+    assert clock.next_alarm_ms is None
+
+
+def test_an_interrupt_in_a_task_leaves_the_loop_and_the_reaper_comes_back() -> None:
+    """KeyboardInterrupt from a timer task stops the loop; when that runs again, so does the timer."""
+    clock = VirtualClock()
+    log: list[str] = []
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def begin() -> SystemTimer:
+        timer = SystemTimer(clock=clock)
+        timer.start()
+        timer.call_later(1, interrupt)
+        timer.call_later(1, log.append, "behind")
+        timer.call_later(2, log.append, "later")
+        return timer
+
+    loop = asyncio.new_event_loop()
+    try:
+        timer = loop.run_until_complete(begin())
+        advancing = loop.create_task(clock.advance(3))
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(advancing)
+        loop.run_until_complete(advancing)
+        loop.run_until_complete(timer.aclose())
+    finally:
+        loop.close()
+    assert log == ["behind", "later"]

@@ -1,0 +1,409 @@
+"""One purgatory or timer in several event loops, one after another: deadlines and checks go on in the next one."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer
+from tests.helpers import Op
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+Main = Callable[[], Coroutine[Any, Any, Any]]
+
+NEW_LOOPS: dict[str, NewLoop] = {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+both_loops = pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOOPS)
+
+
+def in_runners(new_loop: NewLoop, mains: list[Main]) -> None:
+    """As ``asyncio.run`` for each: what is left in the loop is cancelled, then it is closed."""
+    for main in mains:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(main())
+
+
+def in_closed_loops(new_loop: NewLoop, mains: list[Main]) -> None:
+    """Each loop is closed as it is, with whatever is left in it; only the last one cleans up."""
+    for number, main in enumerate(mains, 1):
+        loop = new_loop()
+        loop.run_until_complete(main())
+        if number == len(mains):
+            cancel_everything(loop)
+        loop.close()
+
+
+def in_stopped_loops(new_loop: NewLoop, mains: list[Main]) -> None:
+    """The loops stop and stay open until all is over."""
+    loops = [new_loop() for _ in mains]
+    for loop, main in zip(loops, mains, strict=True):
+        loop.run_until_complete(main())
+    for loop in loops:
+        cancel_everything(loop)
+        loop.close()
+
+
+def cancel_everything(loop: asyncio.AbstractEventLoop) -> None:
+    """End the tasks that are left in a loop, the reaper among them."""
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    for _ in range(3):
+        loop.run_until_complete(asyncio.sleep(0))
+
+
+WAYS = {"run": in_runners, "closed": in_closed_loops, "stopped": in_stopped_loops}
+all_ways = pytest.mark.parametrize("way", WAYS)
+
+
+async def in_time(work: Awaitable[Any]) -> Any:
+    """A guard: without it, a lost deadline would make the test wait for ever."""
+    return await asyncio.wait_for(work, 20)
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> Any:
+    """Nothing is logged: no task destroyed while pending, no exception of a callback."""
+    yield
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+@all_ways
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_parking_goes_on_in_the_next_loop(new_loop: NewLoop, way: str) -> None:
+    """With a deadline and without, in each of three loops; each operation is answered."""
+    purgatory = Purgatory[Op]("test")
+    answers: list[str] = []
+
+    async def main() -> None:
+        answers.append(await purgatory.park(Op(0.002, name="due"), ["a"]))
+        waiting = asyncio.create_task(purgatory.park(op := Op(None, name="checked"), ["b"]))
+        await asyncio.sleep(0)
+        op.ready = True
+        await asyncio.sleep(0)
+        assert purgatory.check_and_complete("b") == 1
+        answers.append(await waiting)
+        late = Op(3600)
+        purgatory.try_complete_else_watch(late, ["c"])
+        purgatory._check()
+
+    WAYS[way](new_loop, [main, main, main])
+    assert answers == ["due", "checked"] * 3
+    assert len(purgatory) == 3
+
+
+@all_ways
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_deadlines_of_the_first_loop_are_kept_in_the_second(new_loop: NewLoop, way: str) -> None:
+    """Operations, callbacks and futures that were added in the first fall due in the second, in their order."""
+    purgatory = Purgatory[Op]("test")
+    timer = purgatory.timer
+    order: list[Any] = []
+    kept: list[Any] = []
+
+    async def first() -> None:
+        kept.append(op := Op(0.05, on_complete=lambda _: order.append("operation")))
+        purgatory.try_complete_else_watch(op, ["a"])
+        timer.call_later(0.06, order.append, "callback")
+        kept.append(timer.fail_after(0.055))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def second() -> None:
+        await purgatory.park(Op(0.1), ["b"])
+
+    WAYS[way](new_loop, [first, second])
+    assert order == ["operation", "callback"]
+    assert kept[0].outcome is Outcome.EXPIRED
+
+
+@pytest.mark.parametrize("way", ["run", "closed"])
+@pytest.mark.parametrize("turns", [0, 3])
+@pytest.mark.parametrize("shared", [False, True])
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_a_synchronous_call_alone_rebinds_to_the_second_loop(
+    new_loop: NewLoop, way: str, turns: int, shared: bool
+) -> None:
+    """A deadline behind the one that the first loop left is enough; the reaper may not have run at all in the first."""
+    timer = SystemTimer() if shared else None
+    purgatory = Purgatory[Op]("test", timer=timer)
+    left = Op(0.03)
+
+    async def first() -> None:
+        if timer is not None:
+            timer.start()
+        purgatory.try_complete_else_watch(left, ["a"])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    async def second() -> None:
+        op = Op(0.06)
+        purgatory.try_complete_else_watch(op, ["b"])
+        await op
+        assert left.outcome is Outcome.EXPIRED
+
+    WAYS[way](new_loop, [first, second])
+
+
+@all_ways
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_blocks_with_a_timeout_end_in_each_loop(new_loop: NewLoop, way: str) -> None:
+    """``timer.timeout`` cancels its block in the second loop, with a later deadline left by the first."""
+    timer = SystemTimer()
+    ended: list[str] = []
+
+    async def main() -> None:
+        timer.call_later(0.03, int)
+        await asyncio.sleep(0)
+        try:
+            async with timer.timeout(0.04):
+                await asyncio.get_running_loop().create_future()
+        except TimeoutError:
+            ended.append("timeout")
+        with pytest.raises(TimeoutError):
+            await timer.fail_after(0.001)
+        timer.call_later(3600, int)
+
+    WAYS[way](new_loop, [main, main])
+    assert ended == ["timeout", "timeout"]
+
+
+@all_ways
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_a_check_that_is_pending_when_a_loop_ends_is_made_in_the_next(new_loop: NewLoop, way: str) -> None:
+    """``check_soon`` and ``check_threadsafe`` of the last turn are made when the purgatory is used again, and work."""
+    purgatory = Purgatory[Op]("test")
+    soon, safe = Op(None, name="soon"), Op(None, name="safe")
+
+    async def first() -> None:
+        await purgatory.__aenter__()
+        for op in (soon, safe):
+            purgatory.try_complete_else_watch(op, [op.name])
+        soon.ready = safe.ready = True
+        asyncio.get_running_loop().call_soon(check)  # in the loop's last turn: the checks would be made in the next
+
+    def check() -> None:
+        purgatory.check_soon("soon")
+        purgatory.check_threadsafe("safe")
+
+    async def second() -> None:
+        await purgatory.park(Op(0.001), ["x"])
+        assert [await soon, await safe] == ["soon", "safe"]
+        for key, check in (("soon", purgatory.check_soon), ("safe", purgatory.check_threadsafe)):
+            op = Op(None, name="again")
+            purgatory.try_complete_else_watch(op, ["soon", "safe"])
+            op.ready = True
+            check(key)
+            assert await op == "again"
+
+    WAYS[way](new_loop, [first, second])
+
+
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_a_check_soon_in_the_next_loop_is_enough(new_loop: NewLoop) -> None:
+    """A check that a closed loop left undone does not keep the next one from being scheduled."""
+    purgatory = Purgatory[Op]("test")
+    left, other = Op(None, name="left"), Op(None, name="other")
+
+    async def first() -> None:
+        for op in (left, other):
+            purgatory.try_complete_else_watch(op, [op.name])
+        left.ready = other.ready = True
+        asyncio.get_running_loop().call_soon(purgatory.check_soon, "left")
+
+    async def second() -> None:
+        purgatory.check_soon("other")
+        assert [await left, await other] == ["left", "other"]
+
+    in_closed_loops(new_loop, [first, second])
+
+
+@all_ways
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_closing_in_another_loop(new_loop: NewLoop, way: str) -> None:
+    """``aclose`` answers what the first loop left, with a grace as well, and may be called once more in a third."""
+    purgatory = Purgatory[Op]("test")
+    timer = SystemTimer()
+    shared = Purgatory[Op]("shared", timer=timer)
+    operations = [Op(0.01), Op(3600), Op(3600)]
+
+    async def first() -> None:
+        await purgatory.__aenter__()
+        timer.start()
+        for op, where in zip(operations, (purgatory, purgatory, shared), strict=True):
+            where.try_complete_else_watch(op, ["a"])
+        await asyncio.sleep(0)
+
+    async def second() -> None:
+        await purgatory.aclose(grace=0.02)
+        await timer.aclose()
+        await shared.aclose()
+        assert not timer.running
+        assert not purgatory.timer.running
+
+    async def third() -> None:
+        await purgatory.aclose()
+        await timer.aclose()
+        with pytest.raises(PurgatoryClosed):
+            timer.call_later(1, int)
+
+    WAYS[way](new_loop, [first, second, third])
+    assert {op.outcome for op in operations} == {Outcome.EXPIRED}
+
+
+@both_loops
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # aclose() itself is thrown away
+def test_closing_goes_on_where_a_closed_loop_left_it(new_loop: NewLoop) -> None:
+    """A loop that is closed in the midst of ``aclose`` leaves the rest to the next call, in another loop."""
+    timer = SystemTimer()
+    purgatory = Purgatory[Op]("test")
+    shared = Purgatory[Op]("shared", timer=timer)
+    operations = [Op(3600) for _ in range(5000)]
+    closing: list[Any] = []
+
+    async def first() -> None:
+        for number, op in enumerate(operations):
+            (purgatory, shared)[number % 2].try_complete_else_watch(op, ["a"])
+        closing.extend(asyncio.create_task(which.aclose()) for which in (purgatory, timer))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def second() -> None:
+        await purgatory.aclose()
+        await timer.aclose()
+
+    loop = new_loop()
+    loop.run_until_complete(first())
+    loop.close()
+    assert Outcome.PENDING in {op.outcome for op in operations}
+    in_closed_loops(new_loop, [second])
+    assert {op.outcome for op in operations} == {Outcome.EXPIRED}
+    for task in closing:
+        task._log_destroy_pending = False
+
+
+@both_loops
+def test_a_loop_that_runs_in_another_thread_is_an_error(new_loop: NewLoop) -> None:
+    """RuntimeError at the first call from a second loop, nothing is parked, and the first loop goes on."""
+    timer = SystemTimer()
+    purgatory = Purgatory[Op]("test", timer=timer)
+    begun, end = threading.Event(), threading.Event()
+    answers: list[Any] = []
+
+    async def first() -> None:
+        async with timer:
+            begun.set()
+            await asyncio.to_thread(end.wait)
+            answers.append(await purgatory.park(Op(0.001, name="first"), ["a"]))
+
+    async def second() -> None:
+        for call in (timer.start, lambda: timer.call_later(1, int), lambda: timer.fail_after(1)):
+            with pytest.raises(RuntimeError, match="running in another thread"):
+                call()
+        for waiting in (
+            purgatory.park(Op(1), ["a"]),
+            purgatory.aclose(),
+            timer.aclose(),
+            timer.timeout(1).__aenter__(),
+        ):
+            with pytest.raises(RuntimeError, match="running in another thread"):
+                await waiting
+        with pytest.raises(RuntimeError, match="running in another thread"):
+            purgatory.check_soon("a")
+        with pytest.raises(RuntimeError, match="running in another thread"):
+            purgatory.try_complete_else_watch(Op(1), ["a"])
+        with pytest.raises(RuntimeError, match="running in another thread"):
+            await purgatory.park(Op(None), ["a"])
+        assert len(purgatory) == 0
+
+    thread = threading.Thread(target=in_closed_loops, args=(new_loop, [first]))
+    thread.start()
+    begun.wait(20)
+    try:
+        in_closed_loops(new_loop, [second])
+    finally:
+        end.set()
+        thread.join()
+    assert answers == ["first"]
+    assert timer.size == 0
+
+
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_two_loops_in_turn(new_loop: NewLoop) -> None:
+    """Loops that run one after the other, again and again: the timer is in the one that uses it."""
+    purgatory = Purgatory[Op]("test")
+    loops = [new_loop(), new_loop()]
+    answers: list[str] = []
+
+    async def main() -> None:
+        answers.append(await purgatory.park(Op(0.001, name="x"), ["a"]))
+        purgatory.try_complete_else_watch(Op(3600), ["b"])
+
+    for loop in loops * 3:
+        loop.run_until_complete(in_time(main()))
+    assert answers == ["x"] * 6
+    loops[0].run_until_complete(purgatory.aclose())
+    for loop in loops:
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_futures_of_a_closed_loop_keep_no_other_from_an_answer(new_loop: NewLoop) -> None:
+    """``when_all``, ``fail_after`` and an awaiting task of the first loop end without an error for the second."""
+    purgatory = Purgatory[Any]("test")
+    waiting: list[Any] = []
+
+    async def first() -> None:
+        loop = asyncio.get_running_loop()
+        waiting.append(purgatory.when_all([loop.create_future()], 0.01))
+        future = purgatory.timer.fail_after(0.01)
+        future.add_done_callback(print)
+        waiting.append(future)
+        waiting.append(asyncio.create_task(purgatory.park(Op(0.01), ["a"])))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def second() -> None:
+        problems: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        assert await purgatory.park(Op(0.02, name="answer"), ["b"]) == "answer"
+        assert problems == []
+        assert len(purgatory) == 0
+
+    in_closed_loops(new_loop, [first, second])
+    assert waiting[0].outcome is Outcome.EXPIRED
+    waiting[2]._log_destroy_pending = False
+
+
+@both_loops
+def test_an_operation_that_ends_before_its_task_has_changed_loops_has_its_result(new_loop: NewLoop) -> None:
+    """The task that parked it awaits a future of the stopped loop for one turn, in which the operation completes."""
+    purgatory = Purgatory[Op]("p")
+    op = Op(60, name="data")
+
+    async def first() -> None:
+        await purgatory.__aenter__()
+
+    async def second() -> None:
+        task = asyncio.create_task(purgatory.park(op, ["key"]))
+        await asyncio.sleep(0)
+        op.ready = True
+        assert purgatory.check_and_complete("key") == 1
+        assert await in_time(task) == "data"
+        await purgatory.aclose()
+
+    in_stopped_loops(new_loop, [first, second])
+    assert op.outcome is Outcome.COMPLETED

@@ -1,0 +1,66 @@
+"""Bad input to a timer is refused with an error that says what was expected, and nothing is added to the timer."""
+
+from typing import Any
+
+import pytest
+
+from purgatory import SystemTimer
+from purgatory.clock import MonotonicClock
+from purgatory.testing import VirtualClock
+
+
+@pytest.mark.parametrize("budget", [0, -1, float("nan"), float("inf")])
+def test_a_budget_is_above_zero(budget: float) -> None:
+    """A budget of zero or less is refused."""
+    with pytest.raises(ValueError, match="turn_budget_ms"):
+        SystemTimer(turn_budget_ms=budget)
+
+
+@pytest.mark.parametrize("budget", ["1", None, True])
+def test_a_budget_is_a_number(budget: Any) -> None:
+    """Anything else is refused by name."""
+    with pytest.raises(TypeError, match="turn_budget_ms must be a number of milliseconds, got"):
+        SystemTimer(turn_budget_ms=budget)
+
+
+@pytest.mark.parametrize("clock", ["now", 5, object(), MonotonicClock])
+def test_a_clock_is_a_clock(clock: Any) -> None:
+    """Anything else is refused by name."""
+    with pytest.raises(TypeError, match=r"clock must be a purgatory\.clock\.Clock"):
+        SystemTimer(clock=clock)
+
+
+@pytest.mark.parametrize("task", [None, print, object()])
+async def test_only_tasks_are_put_on_a_timer(clock: VirtualClock, task: Any) -> None:
+    """What is no TimerTask is a TypeError, and nothing is on the timer."""
+    timer = SystemTimer(clock=clock)
+    with pytest.raises(TypeError, match="TimerTask"):
+        timer.add(task)
+    assert timer.size == 0
+
+
+async def test_bad_arguments_of_call_later_are_refused(clock: VirtualClock) -> None:
+    """The delay is a duration and the callback is callable."""
+    timer = SystemTimer(clock=clock)
+    with pytest.raises(TypeError, match="callback must be callable"):
+        timer.call_later(1, 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^delay must be a number of seconds from 0 to 1e15"):
+        timer.call_later(-1, print)
+    with pytest.raises(TypeError, match=r"^delay must be a number of seconds, got"):
+        timer.call_later("1", print)  # type: ignore[arg-type]
+    assert timer.size == 0
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
+async def test_a_bad_timeout_of_fail_after_is_refused(clock: VirtualClock, timeout: float) -> None:
+    """Nothing is put on the timer."""
+    timer = SystemTimer(clock=clock)
+    with pytest.raises(ValueError, match="timeout must be a number of seconds from 0"):
+        timer.fail_after(timeout)
+    assert timer.size == 0
+
+
+async def test_a_bad_timeout_of_advance_clock_is_refused(clock: VirtualClock) -> None:
+    """A timeout is a duration."""
+    with pytest.raises(ValueError, match="timeout must be a number of seconds from 0"):
+        await SystemTimer(clock=clock).advance_clock(-1)

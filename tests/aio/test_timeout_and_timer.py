@@ -1,0 +1,91 @@
+"""``timer.timeout`` and the state of its timer: entering starts the timer, and a running block outlives it."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from purgatory import PurgatoryClosed, SystemTimer
+from purgatory.clock import Alarm
+from purgatory.testing import VirtualClock
+from tests.helpers import during, ends_in_time_out
+
+
+async def test_entering_it_starts_the_timer(clock: VirtualClock) -> None:
+    """Otherwise the deadline would never be checked."""
+    timer = SystemTimer(clock=clock)
+    await during(clock, 1, ends_in_time_out(timer.timeout(1), clock))
+    assert timer.running
+    await timer.aclose()
+
+
+async def test_a_block_cannot_be_entered_on_a_closed_timer(clock: VirtualClock) -> None:
+    """Entering raises, and the timeout stays unused."""
+    async with SystemTimer(clock=clock) as timer:
+        timeout = timer.timeout(1)
+    with pytest.raises(PurgatoryClosed):
+        await timeout.__aenter__()
+    assert repr(timeout) == "<Timeout [created]>"
+
+
+async def test_a_block_on_a_closed_timer_says_why(clock: VirtualClock) -> None:
+    """The error names the closed timer."""
+    timer = SystemTimer(clock=clock)
+    await timer.aclose()
+    with pytest.raises(PurgatoryClosed, match="the timer is closed"):
+        async with timer.timeout(1):
+            pass
+
+
+@pytest.mark.parametrize("moved", [False, True])
+async def test_a_deadline_outlives_its_timer(clock: VirtualClock, moved: bool) -> None:
+    """A block that runs while the timer closes keeps its deadline, and may still move it."""
+    timer = SystemTimer(clock=clock)
+    start = clock.time()
+    timeout = timer.timeout(5)
+    task = asyncio.ensure_future(ends_in_time_out(timeout, clock))
+    await clock.advance(1)
+    await timer.aclose()
+    if moved:
+        timeout.reschedule(start + 7)
+    await clock.advance_to(start + (6.999 if moved else 4.999))
+    assert not task.done()
+    await clock.advance(0.001)
+    assert task.done()
+
+
+async def test_a_block_that_ends_after_its_timer_leaves_no_alarm(clock: VirtualClock) -> None:
+    """The end of the block cancels the alarm that was set when the timer closed."""
+    timer = SystemTimer(clock=clock)
+    async with timer.timeout(5):
+        await timer.aclose()
+        assert clock.next_alarm_ms is not None
+    assert clock.next_alarm_ms is None
+
+
+class Hasty(VirtualClock):
+    """Rings at once, and again, until it has rung so often."""
+
+    hasty = 0
+
+    def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
+        if self.hasty:
+            self.hasty -= 1
+            when_ms = self.now_ms()
+        return super().call_at(when_ms, callback)
+
+
+async def test_a_clock_that_rings_early_ends_no_block() -> None:
+    """After its timer has closed, a block reads the time at each wake-up."""
+    clock = Hasty(1000.0)
+    timer = SystemTimer(clock=clock)
+    timeout = timer.timeout(5)
+    task = asyncio.ensure_future(ends_in_time_out(timeout, clock))
+    await clock.advance(1)
+    clock.hasty = 3
+    await timer.aclose()
+    await clock.advance(3.999)
+    assert clock.hasty == 0
+    assert not task.done()
+    await clock.advance(0.001)
+    assert isinstance(await task, TimeoutError)

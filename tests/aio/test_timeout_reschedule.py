@@ -1,0 +1,139 @@
+"""``reschedule`` of ``timer.timeout``: the deadline is moved while the block runs, and the last one holds."""
+
+# ruff: noqa: PT012 - the shapes of the blocks are what is tested here
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from purgatory import SystemTimer
+from purgatory.testing import VirtualClock
+from tests.helpers import during
+
+
+async def test_a_deadline_can_be_moved_either_way_and_taken_away(clock: VirtualClock, timer: SystemTimer) -> None:
+    """``reschedule`` to a later, an earlier, no, and again a deadline: the last one holds."""
+    start = timer.time()
+
+    async def work() -> float:
+        with pytest.raises(TimeoutError):
+            async with timer.timeout(10) as timeout:
+                for when in (start + 30, start + 2, None, start + 20, start + 20.5):
+                    timeout.reschedule(when)
+                    assert timeout.when() == when
+                    assert timer.size == (when is not None)
+                await clock.sleep(50)
+        return clock.time()
+
+    assert await during(clock, 50, work()) == start + 20.5
+
+
+async def test_heartbeats_keep_a_block_alive(clock: VirtualClock, timer: SystemTimer) -> None:
+    """Moved on before it passes, again and again, the deadline strikes only when that ends."""
+
+    async def work() -> None:
+        async with timer.timeout(1) as timeout:
+            for _ in range(100):
+                await clock.sleep(0.9)
+                timeout.reschedule(timer.time() + 1)
+            await clock.sleep(1.1)
+
+    start = clock.time()
+    task = asyncio.ensure_future(work())
+    await clock.advance_to(start + 90.999)
+    assert not task.done()
+    await clock.advance(0.001)
+    with pytest.raises(TimeoutError):
+        await task
+
+
+async def test_moved_with_coarse_ticks(clock: VirtualClock) -> None:
+    """A deadline that is moved within its tick strikes at the end of the tick, and once."""
+    async with SystemTimer(tick_ms=100, clock=clock) as timer:
+        start = timer.time()
+
+        async def work() -> float:
+            with pytest.raises(TimeoutError):
+                async with timer.timeout(0.31) as timeout:
+                    timeout.reschedule(start + 0.32)
+                    timeout.reschedule(start + 0.39)
+                    timeout.reschedule(start + 0.301)
+                    await clock.sleep(5)
+            return clock.time()
+
+        assert await during(clock, 5, work()) == pytest.approx(start + 0.4)
+
+
+@pytest.mark.parametrize("ago", [0.0, 0.5, 1e6])
+async def test_moved_to_now_or_the_past_it_strikes_at_the_next_await(
+    clock: VirtualClock, timer: SystemTimer, ago: float
+) -> None:
+    """As a deadline that has come when the block is entered."""
+    with pytest.raises(TimeoutError):
+        async with timer.timeout(10) as timeout:
+            timeout.reschedule(clock.time() - ago)
+            await asyncio.sleep(0)
+    assert timeout.expired()
+
+
+async def test_moved_on_at_the_last_moment(timer: SystemTimer, clock: VirtualClock) -> None:
+    """A deadline that has come, but not struck yet, may still be moved."""
+    async with timer.timeout(0) as timeout:
+        timeout.reschedule(clock.time() + 1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert not timeout.expired()
+
+
+@pytest.mark.parametrize("bad", ["1", float("nan"), -float("inf")])
+async def test_moved_to_what_is_no_time_it_stays(timer: SystemTimer, bad: Any) -> None:
+    """A deadline that cannot be meant is refused, and the block keeps the one it had."""
+    async with timer.timeout(10) as timeout:
+        when = timeout.when()
+        with pytest.raises(
+            (TypeError, ValueError), match=r"when must be a number of seconds|float or None .* expected"
+        ):
+            timeout.reschedule(bad)
+        assert timeout.when() == when
+        assert timer.size == 1
+
+
+async def test_the_deadline_of_a_block_that_does_not_run_cannot_be_moved(
+    clock: VirtualClock, timer: SystemTimer
+) -> None:
+    """Before it is entered, while it expires, and after it."""
+    timeout = timer.timeout(0.01)
+    with pytest.raises(RuntimeError, match="has not been entered"):
+        timeout.reschedule(clock.time() + 1)
+
+    async def work() -> None:
+        async with timeout:
+            with pytest.raises(asyncio.CancelledError):
+                await clock.sleep(1)
+            with pytest.raises(RuntimeError, match="is expiring"):
+                timeout.reschedule(clock.time() + 1)
+
+    await during(clock, 0.01, work())
+    with pytest.raises(RuntimeError, match="is expired"):
+        timeout.reschedule(clock.time() + 1)
+    async with timer.timeout(1) as finished:
+        pass
+    with pytest.raises(RuntimeError, match="is finished"):
+        finished.reschedule(clock.time() + 1)
+    assert timer.size == 0
+
+
+async def test_a_block_whose_deadline_was_taken_away_is_not_cancelled(clock: VirtualClock, timer: SystemTimer) -> None:
+    """``reschedule(None)`` lets the block run for as long as it likes."""
+
+    async def work() -> float:
+        async with timer.timeout(1) as timeout:
+            timeout.reschedule(None)
+            await clock.sleep(100)
+        return clock.time()
+
+    start = clock.time()
+    task = asyncio.create_task(work())
+    await clock.advance(100)
+    assert await task == start + 100

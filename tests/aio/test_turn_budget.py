@@ -1,0 +1,111 @@
+"""How much of a long piece of work is done in one turn of the loop, with a work time that the test sets."""
+
+from collections.abc import Callable
+
+import pytest
+
+from purgatory.aio.turn_budget import TurnBudget
+from purgatory.clock import Clock
+
+
+class WorkClock(Clock):
+    """A clock whose work time the test sets; a budget of a second makes all sums exact."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def work_time(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def work_clock() -> WorkClock:
+    return WorkClock()
+
+
+@pytest.fixture
+def slices(work_clock: WorkClock) -> TurnBudget:
+    return TurnBudget(work_clock, 1000.0)
+
+
+def until_over(slices: TurnBudget, each: Callable[[], object] = lambda: None) -> list[int]:
+    """The portions of one turn."""
+    portions = []
+    while True:
+        portions.append(slices.portion())
+        each()
+        if slices.over():
+            return portions
+
+
+def test_portions_double_while_they_are_cheap(slices: TurnBudget) -> None:
+    """One, two, four, to thirty-two; a turn ends with a thousand and some, though no time has passed."""
+    portions = until_over(slices)
+    assert portions == [1, 2, 4, 8, 16] + [32] * 32
+
+
+def test_portions_halve_when_they_are_costly(slices: TurnBudget, work_clock: WorkClock) -> None:
+    """More than an eighth of the budget is costly; exactly that is not; and one is the least."""
+    for _ in range(6):
+        slices.over()
+    work_clock.at += 0.125
+    assert not slices.over()
+    assert slices.portion() == 32
+    sizes = []
+    for _ in range(6):
+        work_clock.at += 0.126
+        assert not slices.over()
+        sizes.append(slices.portion())
+    assert sizes == [16, 8, 4, 2, 1, 1]
+
+
+def test_a_turn_ends_with_its_budget(slices: TurnBudget, work_clock: WorkClock) -> None:
+    """At the very moment, not before."""
+    work_clock.at += 0.9995
+    assert not slices.over()
+    work_clock.at += 0.0005
+    assert slices.over()
+
+
+def test_a_turn_that_cost_little_is_followed_by_a_longer_one(slices: TurnBudget, work_clock: WorkClock) -> None:
+    """By a quarter, turn after turn, as long as the number ends them and not the time."""
+    turns = []
+    for _ in range(3):
+        turns.append(sum(until_over(slices)))
+        slices.resume()
+        assert slices._done == 0
+    assert turns == [1055, 1280, 1600]
+
+
+@pytest.mark.parametrize(("calls", "limit"), [(5, 16), (6, 31)])
+def test_a_turn_that_set_much_free_is_followed_by_a_shorter_one(
+    slices: TurnBudget, work_clock: WorkClock, calls: int, limit: int
+) -> None:
+    """Where what follows took longer than one and a half budgets: half as much, and sixteen at the least."""
+    for _ in range(calls):
+        slices.over()
+    work_clock.at += 1.5
+    slices.resume()
+    assert slices.portion() == 32
+    slices.resume()
+    for _ in range(3):
+        work_clock.at += 0.25
+        slices.over()
+    slices.resume()
+    again = TurnBudget(work_clock, 1000.0)
+    for _ in range(calls):
+        again.over()
+    work_clock.at += 1.75
+    again.resume()
+    assert again.portion() == limit
+    assert not again.over() or limit < 32
+
+
+def test_after_a_pause_the_budget_begins_anew(slices: TurnBudget, work_clock: WorkClock) -> None:
+    """However long the loop was elsewhere, the next turn has its whole budget."""
+    work_clock.at += 50
+    slices.resume()
+    work_clock.at += 0.9
+    assert not slices.over()
+    work_clock.at += 0.1
+    assert slices.over()

@@ -1,0 +1,132 @@
+"""``when_all`` leaves no callback on a future after the operation has ended, whatever ended it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from purgatory import DelayedFuture, Event, Observer, Outcome, Purgatory
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, futures
+
+Ending = Callable[[Purgatory[Any], "DelayedFuture[Any]", "asyncio.Future[Any]"], object]
+
+ENDINGS: dict[str, Ending] = {
+    "cancel": lambda purgatory, waiting, first: waiting.cancel(),
+    "cancel_for_key": lambda purgatory, waiting, first: purgatory.cancel_for_key(first),
+    "fail_for_key": lambda purgatory, waiting, first: purgatory.fail_for_key(first, Boom()),
+    "force_complete": lambda purgatory, waiting, first: waiting.force_complete(),
+    "expiry": lambda purgatory, waiting, first: purgatory.timer.expire_due(purgatory.timer.clock.now_ms() + 5000),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_every_ending_removes_the_callbacks(purgatory: Purgatory[Any], ending: str) -> None:
+    """Whatever ends the operation, at once no future that is still pending has a callback of the purgatory."""
+    first, second = futures(2)
+    waiting = purgatory.when_all([first, second, first], 5)
+    assert [len(future._callbacks) for future in (first, second)] == [1, 1]  # type: ignore[attr-defined]
+    ENDINGS[ending](purgatory, waiting, first)
+    assert waiting.outcome is not Outcome.PENDING
+    assert [future._callbacks for future in (first, second) if not future.done()] in ([], [None, None], [[], []])
+
+
+async def test_closing_and_a_callback_that_raises_remove_them_too(clock: VirtualClock) -> None:
+    """A task among the futures, which stays pending for a turn, keeps no callback of an operation that has failed."""
+
+    def boom(_: object) -> None:
+        raise Boom
+
+    async def sleep() -> None:
+        await clock.sleep(100)
+
+    failing, answered = asyncio.ensure_future(sleep()), asyncio.ensure_future(sleep())
+    async with Purgatory[Any]("test", clock=clock) as purgatory:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        failed = purgatory.when_all([failing], 5, boom)
+        purgatory.timer.expire_due(clock.now_ms() + 5000)
+        assert failed.outcome is Outcome.FAILED
+        closed = purgatory.when_all([answered], 5)
+    assert closed.outcome is Outcome.EXPIRED
+    assert not failing._callbacks  # type: ignore[attr-defined]
+    assert not answered._callbacks  # type: ignore[attr-defined]
+    await asyncio.gather(failing, answered, return_exceptions=True)
+
+
+async def test_a_long_lived_future_accumulates_no_callbacks(purgatory: Purgatory[Any]) -> None:
+    """Ten thousand operations on it, one after another and at once, leave it as it was."""
+    shutdown, ready = futures(2)
+    shutdown.add_done_callback(purgatory.check_and_complete)
+    before = list(shutdown._callbacks)  # type: ignore[attr-defined]
+    for _ in range(10_000):
+        purgatory.when_all([shutdown, ready], None).cancel()
+    assert shutdown._callbacks == before  # type: ignore[attr-defined]
+    waiting = [purgatory.when_all([shutdown], None) for _ in range(10_000)]
+    assert len(shutdown._callbacks) == len(before) + 1  # type: ignore[attr-defined]
+    for operation in waiting[1:]:
+        operation.cancel()
+    assert len(shutdown._callbacks) == len(before) + 1  # type: ignore[attr-defined]
+    waiting[0].cancel()
+    assert shutdown._callbacks == before  # type: ignore[attr-defined]
+    assert not purgatory._done_callbacks._counts
+
+
+async def test_the_others_on_a_future_are_still_answered(purgatory: Purgatory[Any]) -> None:
+    """An operation that ends leaves the callback to those on the same future; a later one adds a new callback."""
+    (future,) = futures(1)
+    left, stays = purgatory.when_all([future], None), purgatory.when_all([future], None)
+    left.cancel()
+    gone = purgatory.when_all([future], None)
+    gone.cancel()
+    late = purgatory.when_all([future], None)
+    future.set_result("x")
+    assert await stays == ["x"]
+    assert await late == ["x"]
+    assert not purgatory._done_callbacks._counts
+
+
+async def test_one_that_ends_while_it_is_handed_over_leaves_none(clock: VirtualClock) -> None:
+    """An observer that withdraws it as it is parked: no callback is added."""
+
+    class Withdraws(Observer):
+        def parked(self, event: Event) -> None:
+            event.operation.cancel()
+
+    async with Purgatory[Any]("test", clock=clock, observers=[Withdraws()]) as purgatory:
+        (future,) = futures(1)
+        assert purgatory.when_all([future], 5).outcome is Outcome.CANCELLED
+        assert not future._callbacks  # type: ignore[attr-defined]
+
+
+async def test_a_callback_that_cannot_be_removed_is_reported(
+    purgatory: Purgatory[Any], reported: list[dict[str, Any]]
+) -> None:
+    """A foreign callback whose comparison raises does not prevent an answer."""
+
+    class Hostile:
+        def __call__(self, _: object) -> None: ...
+
+        def __eq__(self, other: object) -> bool:
+            raise Boom
+
+        __hash__ = None  # type: ignore[assignment]
+
+    hostile, usual = futures(2)
+    hostile.add_done_callback(Hostile())
+    hostile.add_done_callback(Hostile())
+    waiting = purgatory.when_all([hostile, usual], 5)
+    answer = asyncio.ensure_future(_answer(waiting))
+    await asyncio.sleep(0)
+    assert waiting.cancel()
+    assert await answer == "OperationCancelled"
+    assert [type(context["exception"]) for context in reported] == [Boom]
+    assert not usual._callbacks  # type: ignore[attr-defined]
+
+
+async def _answer(waiting: "DelayedFuture[Any]") -> str:
+    try:
+        await waiting
+    except Exception as error:
+        return type(error).__name__
+    return "answered"

@@ -1,0 +1,169 @@
+"""``when_all`` at its deadline or when forced: answered with the outcomes that exist."""
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purgatory import Outcome, Purgatory
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, check, futures, kinds
+
+
+async def test_on_expiry_pending_futures_fail_and_the_callback_gets_the_outcomes(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """At the deadline, neither before nor after it: results stay, pending futures end with TimeoutError."""
+    called: list[Any] = []
+    done, failed, late, later = futures(4)
+    waiting = purgatory.when_all([done, late, failed, later], 0.5, called.append)
+    done.set_result("done")
+    failed.set_exception(Boom())
+    await clock.advance(0.499)
+    assert (called, late.done()) == ([], False)
+    await clock.advance(0.001)
+    assert waiting.outcome is Outcome.EXPIRED
+    assert [kinds(outcomes) for outcomes in called] == [["done", TimeoutError, Boom, TimeoutError]]
+    with pytest.raises(TimeoutError, match=r"not done within 0\.5 s"):
+        await late
+    assert isinstance(later.exception(), TimeoutError)
+    check(purgatory, parked=0, watched=0, num_delayed=0, expired=1)
+
+
+async def test_on_expiry_a_pending_task_is_cancelled(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """A task cannot be given an exception; its place says TimeoutError all the same."""
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await clock.sleep(100)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    task = asyncio.ensure_future(work())
+    waiting = purgatory.when_all([task], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError]
+    assert ended == ["cancelled"]
+    assert task.cancelled()
+
+
+async def test_a_future_done_in_the_turn_of_the_deadline_keeps_its_result(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """Its callbacks have not run yet when the deadline passes."""
+    (future,) = futures(1)
+    waiting = purgatory.when_all([future], 1)
+    future.set_result("just in time")
+    purgatory.timer.expire_due(clock.now_ms() + 1000)
+    assert waiting.outcome is Outcome.EXPIRED
+    assert waiting.result() == ["just in time"]
+
+
+async def test_exceptions_among_the_outcomes_are_not_reported(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """Neither the TimeoutErrors nor the failures reach the loop's exception handler."""
+    late, failed = futures(2)
+    failed.set_exception(Boom())
+    purgatory.when_all([late, failed], 1, lambda _: None)
+    await clock.advance(1)
+    del late, failed
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reported == []
+
+
+async def test_closing_answers_with_the_outcomes_so_far(clock: VirtualClock) -> None:
+    """Closing acts like the deadline."""
+    async with Purgatory[Any]("futures", clock=clock) as purgatory:
+        first, second = futures(2)
+        waiting = purgatory.when_all([first, second], None)
+        first.set_result(1)
+    assert kinds(waiting.result()) == [1, TimeoutError]
+    assert second.done()
+
+
+async def test_force_complete_answers_with_the_outcomes_so_far(purgatory: Purgatory[Any]) -> None:
+    """The pending futures fail."""
+    first, second = futures(2)
+    waiting = purgatory.when_all([first, second], None)
+    first.set_result(1)
+    assert waiting.force_complete()
+    assert kinds(await waiting) == [1, TimeoutError]
+    assert waiting.outcome is Outcome.COMPLETED
+
+
+async def test_the_error_of_a_pending_future_gives_the_reason(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """After a deadline it has the time; after ``force_complete`` it says that the future was still pending."""
+    timed, forced = purgatory.when_all(futures(1), 2), purgatory.when_all(futures(1), None)
+    forced.force_complete()
+    await clock.advance(2)
+    assert [str(operation.result()[0]) for operation in (timed, forced)] == [
+        "it was not done within 2 s",
+        "it was still pending when the others were asked for",
+    ]
+
+
+async def test_the_deadline_can_be_moved(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """``extend`` works as for every operation."""
+    waiting = purgatory.when_all(futures(1), 1)
+    waiting.extend(5)
+    await clock.advance(4.999)
+    assert waiting.outcome is Outcome.PENDING
+    await clock.advance(0.001)
+    assert waiting.outcome is Outcome.EXPIRED
+
+
+# Any order of events
+
+
+@given(
+    ends=st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["result", "error", "cancel", "never"])), max_size=8),
+    timeout=st.none() | st.integers(0, 60),
+)
+def test_whatever_ends_when(ends: list[tuple[int, str]], timeout: int | None) -> None:
+    """It ends when the last future does or when its time is up, whichever comes first, with each one's outcome."""
+
+    async def run() -> None:
+        clock = VirtualClock()
+        async with Purgatory[Any]("futures", clock=clock) as purgatory:
+            all_of_them = futures(len(ends))
+            moments: list[float] = []
+            waiting = purgatory.when_all(all_of_them, timeout, lambda _: moments.append(clock.time()))
+            for second in range(61):
+                for future, (at, how) in zip(all_of_them, ends, strict=True):
+                    if at == second and not future.done():
+                        _end(future, how)
+                await clock.settle()
+                if second < 60:
+                    await clock.advance(1)
+            last = max((at if how != "never" else 10**9 for at, how in ends), default=0)
+            limit = 10**9 if timeout is None else timeout
+            if min(last, limit) > 60:
+                assert moments == []
+                assert waiting.outcome is Outcome.PENDING
+                return
+            assert moments == [float(min(last, limit))]
+            if last != limit:
+                assert waiting.outcome is (Outcome.COMPLETED if last < limit or not ends else Outcome.EXPIRED)
+            for outcome, (at, how) in zip(kinds(waiting.result()), ends, strict=True):
+                expected = {"result": 1, "error": Boom, "cancel": asyncio.CancelledError, "never": TimeoutError}
+                if at != limit:
+                    assert outcome == (expected[how] if at < limit else TimeoutError)
+            purgatory._check()
+
+    asyncio.run(run())
+
+
+def _end(future: "asyncio.Future[Any]", how: str) -> None:
+    if how == "result":
+        future.set_result(1)
+    elif how == "error":
+        future.set_exception(Boom())
+    elif how == "cancel":
+        future.cancel()

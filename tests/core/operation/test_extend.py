@@ -1,0 +1,355 @@
+"""``extend`` moves the deadline and keeps the place on the watch lists."""
+
+import asyncio
+
+import pytest
+
+from purgatory import Outcome, Purgatory, PurgatoryClosed, PurgatoryFull, SystemTimer
+from purgatory.testing import ManualClock, VirtualClock
+from tests.helpers import Boom, Op, check, park
+from tests.sansio import make_purgatory, pass_time
+
+# In each state
+
+
+async def test_before_parking_it_replaces_the_timeout(clock: VirtualClock) -> None:
+    """An operation that is not parked yet takes the new timeout with it."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(1)
+        assert op.extend(5)
+        purgatory.try_complete_else_watch(op, ["key"])
+        await clock.advance(4.999)
+        assert op.outcome is Outcome.PENDING
+        await clock.advance(0.001)
+        assert op.outcome is Outcome.EXPIRED
+
+
+async def test_in_its_first_try_it_replaces_the_timeout(clock: VirtualClock) -> None:
+    """try_complete may decide how long to wait."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(1, on_try=lambda op: op.extend(5))
+        purgatory.try_complete_else_watch(op, ["key"])
+        check(purgatory, num_delayed=1)
+        await clock.advance(4.999)
+        assert op.outcome is Outcome.PENDING
+        await clock.advance(0.001)
+        assert op.outcome is Outcome.EXPIRED
+
+
+def test_in_its_first_try_it_counts_from_that_moment() -> None:
+    """Not from when it was handed over: a slow condition must not make the deadline early."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+
+    def slow(operation: Op) -> None:
+        clock.time_ms += 40
+        operation.extend(0.1)
+        clock.time_ms += 5
+
+    operation = Op(None, on_try=slow)
+    room.try_complete_else_watch(operation, ["key"])
+    operation._on_try = lambda _: None
+    pass_time(clock, room, 94)
+    assert operation.outcome is Outcome.PENDING
+    pass_time(clock, room, 1)
+    assert operation.outcome is Outcome.EXPIRED
+
+
+@pytest.mark.parametrize(("words", "at_ms"), [([5, None], None), ([None, 5], 5000), ([5, 3], 3000), ([0], 0)])
+def test_in_its_first_try_the_last_extension_counts(words: list[float | None], at_ms: int | None) -> None:
+    """This holds also if the last extension removes the deadline."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    operation = Op(1, on_try=lambda operation: [operation.extend(word) for word in words])
+    room.try_complete_else_watch(operation, ["key"])
+    assert room.num_delayed == (at_ms is not None)
+    room._check()
+    start_ms = clock.time_ms
+    ended_ms: list[int] = []
+    operation._on_complete = lambda _: ended_ms.append(clock.time_ms - start_ms)
+    pass_time(clock, room, 10_000)
+    room._core.timer.expire_due(clock.time_ms)
+    assert ended_ms == ([] if at_ms is None else [at_ms])
+
+
+async def test_without_a_deadline_from_the_first_try_on(clock: VirtualClock) -> None:
+    """Taken away while it is tried: it waits for ever, and has no time at which it would fall due."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(5, on_try=lambda op: op.extend(None))
+        purgatory.try_complete_else_watch(op, ["a"])
+        assert (op.timeout, op.expiration_ms, purgatory.num_delayed) == (None, None, 0)
+
+
+def test_a_refused_operation_keeps_its_extended_timeout() -> None:
+    """An operation refused after its first try keeps the new timeout, not the old deadline."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock, max_parked=1)
+    first, second = Op(None), Op(1, on_try=lambda operation: operation.extend(2))
+    room.try_complete_else_watch(first, ["key"])
+    with pytest.raises(PurgatoryFull):
+        room.try_complete_else_watch(second, ["key"])
+    assert second.expiration_ms is None
+    first.cancel()
+    second._on_try = lambda _: None
+    clock.time_ms += 5000
+    room.try_complete_else_watch(second, ["key"])
+    assert second.expiration_ms == clock.time_ms + 2000
+
+
+@pytest.mark.parametrize("first", [0.005, 0.3, 5.0, None])
+@pytest.mark.parametrize("second", [0.004, 0.5, 7.0, None])
+async def test_the_last_extension_counts(clock: VirtualClock, first: float | None, second: float | None) -> None:
+    """Earlier, later, none at all: the deadline is the last one given, counted from when it was given."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(first)
+        purgatory.try_complete_else_watch(op, ["key"])
+        await clock.advance(0.003)
+        assert op.extend(second)
+        check(purgatory, parked=1, num_delayed=0 if second is None else 1)
+        if second is None:
+            await clock.advance(100)
+            assert op.outcome is Outcome.PENDING
+            return
+        await clock.advance(second - 0.001)
+        assert op.outcome is Outcome.PENDING
+        purgatory._check()
+        await clock.advance(0.001)
+        assert op.outcome is Outcome.EXPIRED
+        check(purgatory, parked=0, num_delayed=0, expired=1)
+        assert purgatory.statistics().lateness.max == 0
+
+
+async def test_extending_again_and_again_keeps_it_alive(clock: VirtualClock) -> None:
+    """A heartbeat moves the deadline a thousand times, and it expires when the heartbeat stops."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(1)
+        purgatory.try_complete_else_watch(op, ["key"])
+        for _ in range(200):
+            await clock.advance(0.7)
+            assert op.extend(1)
+        purgatory._check()
+        await clock.advance(0.999)
+        assert op.outcome is Outcome.PENDING
+        await clock.advance(0.001)
+        assert op.outcome is Outcome.EXPIRED
+
+
+async def test_extending_keeps_the_order_on_its_keys(clock: VirtualClock) -> None:
+    """Extending is no new arrival: the order of the tries is unchanged."""
+    async with Purgatory[Op]("extend", clock=clock) as purgatory:
+        tried: list[str] = []
+        operations = [Op(5, name=name, on_try=lambda operation: tried.append(operation.name)) for name in "abc"]
+        for operation in operations:
+            purgatory.try_complete_else_watch(operation, ["key"])
+        tried.clear()
+        operations[0].extend(9)
+        operations[2].extend(1)
+        operations[1].extend(None)
+        purgatory.check_and_complete("key")
+        assert tried == ["a", "b", "c"]
+
+
+async def test_it_is_extended_from_inside_a_check(clock: VirtualClock) -> None:
+    """try_complete of a parked operation may move the deadline, to and fro."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(1)
+        purgatory.try_complete_else_watch(op, ["key"])
+        op._on_try = lambda op: op.extend(3)
+        assert purgatory.check_and_complete("key") == 0
+        await clock.advance(2.999)
+        assert op.outcome is Outcome.PENDING
+        await clock.advance(0.001)
+        assert op.outcome is Outcome.EXPIRED
+
+
+@pytest.mark.parametrize("tick_ms", [1, 7, 10, 100, 1000])
+@pytest.mark.parametrize("ahead", [0, 0.001, 0.453, 2])
+def test_at_any_tick_it_is_never_early_and_late_by_a_tick_at_most(tick_ms: int, ahead: float) -> None:
+    """Moved in the midst of a tick, to and fro, it expires at the end of the tick of its last deadline."""
+    clock = ManualClock(1_000_453)
+    room = make_purgatory(clock, tick_ms=tick_ms)
+    ended_ms: list[int] = []
+    operation = Op(0.9, on_complete=lambda _: ended_ms.append(clock.time_ms))
+    room.try_complete_else_watch(operation, ["key"])
+    for timeout in (0.95, 0.9, 5, ahead):
+        operation.extend(timeout)
+        room._check()
+    wanted_ms = clock.time_ms + round(ahead * 1000)
+    pass_time(clock, room, 4000)
+    room._core.timer.expire_due(clock.time_ms)
+    (at_ms,) = ended_ms
+    assert wanted_ms <= at_ms < wanted_ms + tick_ms or (ahead == 0 and at_ms <= clock.time_ms)
+    room._check()
+
+
+def test_moved_on_it_does_not_touch_the_wheel() -> None:
+    """A thousand heartbeats within a deadline queue no bucket and cascade nothing."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    operations = [Op(30) for _ in range(100)]
+    for operation in operations:
+        room.try_complete_else_watch(operation, ["key"])
+    core = room._core.timer.core
+    before = (core._queue.operations, core.cascades, core.size)
+    for _ in range(1000):
+        clock.time_ms += 1
+        for operation in operations:
+            operation.extend(30)
+    assert (core._queue.operations, core.cascades, core.size) == before
+    pass_time(clock, room, 29_999)
+    assert len(room) == 100
+    pass_time(clock, room, 1)
+    assert len(room) == 0
+
+
+# Due already
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_taken_by_the_reaper_in_the_same_turn(late: bool) -> None:
+    """One that fell due together with others may be moved on by the callback of the first, or taken back."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    second, third, fourth = Op(1, name="2"), Op(1, name="3"), Op(1, name="4")
+
+    def move(_: Op) -> None:
+        second.extend(1)
+        third.extend(None)
+        fourth.extend(0)
+
+    first = Op(1, on_complete=move)
+    for operation in (first, second, third, fourth):
+        room.try_complete_else_watch(operation, ["key"])
+    clock.time_ms += 1700 if late else 1000
+    room._core.timer.expire_due(clock.time_ms)
+    assert first.outcome is Outcome.EXPIRED
+    assert [second.outcome, third.outcome] == [Outcome.PENDING, Outcome.PENDING]
+    room._check()
+    pass_time(clock, room, 999)
+    assert [second.outcome, fourth.outcome] == [Outcome.PENDING, Outcome.EXPIRED]
+    pass_time(clock, room, 1)
+    assert second.outcome is Outcome.EXPIRED
+    assert third.outcome is Outcome.PENDING
+
+
+def test_a_passed_deadline_can_be_extended_until_the_expiry() -> None:
+    """A heartbeat that arrives after the deadline but before the reaper expires the operation counts."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    operation = Op(1)
+    room.try_complete_else_watch(operation, ["key"])
+    clock.time_ms += 1500
+    assert operation.extend(1)
+    assert room._core.timer.expire_due(clock.time_ms) == 0
+    pass_time(clock, room, 999)
+    assert operation.outcome is Outcome.PENDING
+    pass_time(clock, room, 1)
+    assert operation.outcome is Outcome.EXPIRED
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 5])
+async def test_an_operation_that_is_due_is_extended(clock: VirtualClock, timeout: float | None) -> None:
+    """It is counted once among those with a deadline, or not at all."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(0)
+        purgatory.try_complete_else_watch(op, ["a"])
+        assert op.extend(timeout)
+        assert purgatory.num_delayed == (timeout is not None)
+        purgatory._check()
+        op.cancel()
+        assert purgatory.num_delayed == 0
+
+
+# Too late
+
+
+async def test_an_operation_that_has_ended_cannot_be_extended(clock: VirtualClock) -> None:
+    """extend returns whether the operation is still pending, in every state."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        ops = [Op(1) for _ in range(4)]
+        for op in ops:
+            purgatory.try_complete_else_watch(op, ["key"])
+        ops[0].force_complete()
+        ops[1].cancel()
+        ops[2].run()
+        purgatory.fail_for_key("key", Boom())
+        assert [op.extend(5) for op in ops] == [False] * 4
+        check(purgatory, parked=0, num_delayed=0)
+
+
+async def test_extend_during_its_expiry_returns_false(clock: VirtualClock) -> None:
+    """``on_complete`` of an expiry cannot extend the operation."""
+    async with Purgatory[Op]("extend", clock=clock) as purgatory:
+        said: list[bool] = []
+        operation = Op(1, on_complete=lambda operation: said.append(operation.extend(5)))
+        purgatory.try_complete_else_watch(operation, ["key"])
+        await clock.advance(1)
+        assert said == [False]
+        assert not operation.extend(5)
+        check(purgatory, num_delayed=0, parked=0)
+
+
+async def test_extend_on_a_closed_timer_is_refused(clock: VirtualClock) -> None:
+    """No new deadline is accepted; removing it, or extending an ended operation, does not raise."""
+    timer = SystemTimer(clock=clock)
+    async with Purgatory[Op]("extend", timer=timer) as purgatory:
+        forever, timed = Op(None), Op(5)
+        for operation in (forever, timed):
+            purgatory.try_complete_else_watch(operation, ["key"])
+        await timer.aclose()
+        assert timed.outcome is Outcome.EXPIRED
+        with pytest.raises(PurgatoryClosed):
+            forever.extend(1)
+        assert forever.extend(None)
+        assert not timed.extend(1)
+        check(purgatory, parked=1, num_delayed=0)
+    assert forever.outcome is Outcome.EXPIRED
+
+
+@pytest.mark.parametrize("timeout", [0, 0.001, 5])
+async def test_on_a_closed_timer_no_deadline_is_taken(clock: VirtualClock, timeout: float) -> None:
+    """Not even one that has come: the error says why."""
+    timer = SystemTimer(clock=clock)
+    purgatory = Purgatory[Op]("test", timer=timer)
+    op = Op(None)
+    purgatory.try_complete_else_watch(op, ["a"])
+    await timer.aclose()
+    with pytest.raises(PurgatoryClosed, match="timer of purgatory 'test' is closed: no deadline would be kept"):
+        op.extend(timeout)
+    assert op.outcome is Outcome.PENDING
+    assert op.extend(None)
+    op.cancel()
+
+
+async def test_during_the_grace_of_a_closing_purgatory(clock: VirtualClock) -> None:
+    """A deadline within the grace holds; beyond it the purgatory's end comes first."""
+    purgatory = Purgatory[Op]("extend", clock=clock)
+    short, long = Op(10), Op(10)
+    for operation in (short, long):
+        purgatory.try_complete_else_watch(operation, ["key"])
+    closing = asyncio.ensure_future(purgatory.aclose(grace=2))
+    await clock.settle()
+    short.extend(1)
+    long.extend(60)
+    await clock.advance(1)
+    assert (short.outcome, long.outcome) == (Outcome.EXPIRED, Outcome.PENDING)
+    await clock.advance(1)
+    assert long.outcome is Outcome.EXPIRED
+    await closing
+
+
+def test_a_deadline_that_was_moved_counts_against_the_slice() -> None:
+    """A thousand extended operations come up in one bucket: each that is put elsewhere is work of the slice."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    operations = [park(room, "a", timeout=0.005) for _ in range(3)]
+    for operation in operations:
+        assert operation.extend(0.1)
+    core = room._core.timer.core
+    clock.time_ms += 5
+    for left in (True, True, False):
+        assert core.expire_due(clock.time_ms, 1) == 0
+        assert core.is_due(clock.time_ms) is left
+    room._check()
+    pass_time(clock, room, 95)
+    assert [operation.outcome for operation in operations] == [Outcome.EXPIRED] * 3

@@ -1,0 +1,195 @@
+"""``extend_to`` and ``deadline=``: absolute deadlines on the timer's clock."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purgatory import Outcome, Purgatory, PurgatoryClosed, PurgatoryFull, SystemTimer
+from purgatory.testing import ManualClock, VirtualClock
+from tests.helpers import Op, Recorder, check, park
+from tests.sansio import make_purgatory, pass_time
+
+
+@pytest.mark.parametrize("when", ["before parking", "in its first try", "parked"])
+async def test_it_expires_at_the_deadline_and_not_before(clock: VirtualClock, when: str) -> None:
+    """However the operation gets its deadline, and whatever timeout it had."""
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
+        deadline = purgatory.timer.time() + 5.0
+        op = Op(1, on_try=lambda op: op.extend_to(deadline)) if when == "in its first try" else Op(1)
+        if when == "before parking":
+            assert op.extend_to(deadline)
+        await clock.advance(0.5)
+        purgatory.try_complete_else_watch(op, ["key"])
+        if when == "parked":
+            assert op.extend_to(deadline)
+        check(purgatory, num_delayed=1)
+        assert op.timeout == 4.5
+        await clock.advance(4.499)
+        assert op.outcome is Outcome.PENDING
+        await clock.advance(0.001)
+        assert op.outcome is Outcome.EXPIRED
+        assert recorder.seen[-1].deadline == deadline
+        assert recorder.seen[-1].lateness == 0.0
+        if when != "parked":
+            assert recorder.seen[0].deadline == deadline
+
+
+@pytest.mark.parametrize("when", ["before parking", "parked"])
+@pytest.mark.parametrize("deadline", [-1e6, 0, 999.9])
+async def test_a_deadline_that_has_passed_expires_on_the_next_turn(
+    clock: VirtualClock, when: str, deadline: float
+) -> None:
+    """Not within the call; it is late by the time since the call, not since the deadline."""
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
+        op = Op(5)
+        if when == "before parking":
+            op.extend_to(deadline)
+        purgatory.try_complete_else_watch(op, ["key"])
+        if when == "parked":
+            op.extend_to(deadline)
+        assert op.outcome is Outcome.PENDING
+        await clock.advance(0)
+        assert op.outcome is Outcome.EXPIRED
+        assert recorder.seen[-1].lateness == 0.0
+
+
+async def test_none_and_infinity(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """None removes the deadline, before and after parking; infinity is a deadline that does not come."""
+    ops = [Op(5) for _ in range(3)]
+    ops[0].extend_to(None)
+    ops[1].extend_to(float("inf"))
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["key"])
+    ops[2].extend_to(None)
+    check(purgatory, num_delayed=1)
+    await clock.advance(1e6)
+    assert [op.outcome for op in ops] == [Outcome.PENDING] * 3
+    purgatory.cancel_for_key("key")
+
+
+@pytest.mark.parametrize("deadline", ["5", True, float("nan"), 1e16, -(10**400), [1]])
+async def test_a_bad_deadline_changes_nothing(purgatory: Purgatory[Op], deadline: Any) -> None:
+    """TypeError or ValueError; the timeout stays."""
+    op, parked = Op(5), park(purgatory, "key", timeout=5)
+    before = parked.expiration_ms
+    for each in (op, parked):
+        with pytest.raises((TypeError, ValueError), match="deadline must be a number of seconds"):
+            each.extend_to(deadline)
+        assert each.timeout == 5
+    assert parked.expiration_ms == before
+    with pytest.raises((TypeError, ValueError), match="deadline must be a number of seconds"):
+        await purgatory.wait_until(lambda: True, keys=["a"], deadline=deadline)
+    parked.cancel()
+
+
+async def test_after_the_end_it_returns_false(purgatory: Purgatory[Op]) -> None:
+    """An operation that has ended gets no deadline."""
+    op = park(purgatory, "key", timeout=5)
+    op.cancel()
+    assert not op.extend_to(5000)
+    assert not op.extend_to(None)
+
+
+async def test_a_refused_operation_keeps_its_deadline(clock: VirtualClock) -> None:
+    """After PurgatoryFull it can be parked again and expires at the same time."""
+    async with Purgatory[Op]("test", clock=clock, max_parked=1) as purgatory:
+        first, op = park(purgatory, "key"), Op()
+        op.extend_to(1005)
+        assert repr(op) == "<Op PENDING deadline=1005>"
+        assert op.timeout is None
+        with pytest.raises(PurgatoryFull):
+            purgatory.try_complete_else_watch(op, ["key"])
+        first.cancel()
+        await clock.advance(2)
+        purgatory.try_complete_else_watch(op, ["key"])
+        await clock.advance(3)
+        assert op.outcome is Outcome.EXPIRED
+
+
+async def test_one_that_completes_at_once_has_its_deadline_in_the_event(clock: VirtualClock) -> None:
+    """The deadline as given, although it was never on the timer."""
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
+        op = Op(ready=True)
+        op.extend_to(1005)
+        assert purgatory.try_complete_else_watch(op, ["key"])
+    assert [event.deadline for event in recorder.seen] == [1005.0]
+
+
+async def test_on_a_closed_timer_it_raises(clock: VirtualClock) -> None:
+    """PurgatoryClosed, because the deadline would not come; the operation still waits."""
+    timer = SystemTimer(clock=clock)
+    async with Purgatory[Op]("test", timer=timer) as purgatory:
+        op = park(purgatory, "key")
+        await timer.aclose()
+        with pytest.raises(PurgatoryClosed):
+            op.extend_to(1005)
+        assert op.outcome is Outcome.PENDING
+
+
+async def test_wait_until_a_deadline(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """False at the deadline, True before; None: no deadline."""
+    flag = False
+    deadline = purgatory.timer.time() + 5
+    waits = [
+        asyncio.create_task(purgatory.wait_until(lambda: flag, keys=[key], deadline=when))
+        for key, when in (("a", deadline), ("b", None))
+    ]
+    await clock.advance(4.999)
+    assert not waits[0].done()
+    await clock.advance(0.001)
+    assert waits[0].done()
+    assert await waits[0] is False
+    flag = True
+    purgatory.check_and_complete("b")
+    assert await waits[1] is True
+    assert await purgatory.wait_until(lambda: True, keys=["a"], deadline=0) is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "got"),
+    [({}, "neither"), ({"timeout": None, "deadline": None}, "both"), ({"timeout": 1, "deadline": 5}, "both")],
+)
+async def test_wait_until_takes_a_timeout_or_a_deadline(
+    purgatory: Purgatory[Any], arguments: dict[str, Any], got: str
+) -> None:
+    """Exactly one of the two, else TypeError, and the predicate is not called."""
+    with pytest.raises(TypeError, match=f"a timeout or a deadline, got {got}"):
+        await purgatory.wait_until(lambda: 1 / 0, keys=["a"], **arguments)
+
+
+@given(
+    tick_ms=st.sampled_from([1, 7, 20]),
+    offset=st.floats(-2, 100),
+    late_ms=st.integers(0, 3000),
+    parked_first=st.booleans(),
+)
+def test_never_early_at_most_a_tick_late(tick_ms: int, offset: float, late_ms: int, parked_first: bool) -> None:
+    """On every tick, for deadlines in the past and in the future, set before or after parking."""
+    clock = ManualClock(1_000_003)
+    room = make_purgatory(clock, tick_ms=tick_ms)
+    ended: list[int] = []
+    op = Op(50, on_complete=lambda _: ended.append(clock.now_ms()))
+    deadline = clock.time() + offset
+    if parked_first:
+        room.try_complete_else_watch(op, ["key"])
+    else:
+        op.extend_to(deadline)
+    pass_time(clock, room, late_ms)
+    set_ms = clock.now_ms()
+    if parked_first:
+        op.extend_to(deadline)
+    else:
+        room.try_complete_else_watch(op, ["key"])
+    pass_time(clock, room, 0)
+    room._core.timer.expire_due(clock.now_ms())
+    pass_time(clock, room, 200_000)
+    assert len(ended) == 1
+    earliest_ms = max(deadline * 1000, set_ms)
+    assert earliest_ms - 1e-3 <= ended[0] <= earliest_ms + 1 + tick_ms
+    room._check()

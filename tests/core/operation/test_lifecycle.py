@@ -1,0 +1,157 @@
+"""The life of one operation: every way out of PENDING, once."""
+
+from typing import Any
+
+import pytest
+
+from purgatory import DelayedOperation, OperationCancelled, Outcome, Purgatory, PurgatoryError
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op
+
+
+def test_a_new_operation_is_pending() -> None:
+    """Before anything has happened there is no result."""
+    op = Op(1.5)
+    assert op.outcome is Outcome.PENDING
+    assert not op.is_completed
+    assert not op.expired
+    assert op.timeout == 1.5
+    assert op.keys == ()
+    with pytest.raises(PurgatoryError, match="no result yet"):
+        op.result()
+
+
+def test_an_operation_without_a_condition_says_what_is_missing() -> None:
+    """try_complete must be overridden, and the error says so."""
+    with pytest.raises(NotImplementedError, match="override try_complete"):
+        DelayedOperation[None](None).try_complete()
+
+
+def test_without_an_override_the_result_is_none() -> None:
+    """An operation that only waits for its condition need not override on_complete."""
+
+    class Bare(DelayedOperation[None]):
+        def try_complete(self) -> bool:
+            return True
+
+    op = Bare(1)
+    assert op.force_complete()
+    assert op.result() is None
+
+
+# The timeout it comes with
+
+
+@pytest.mark.parametrize(
+    ("timeout", "delay_ms"), [(None, -1), (0, 0), (0.0001, 1), (0.001, 1), (0.0011, 2), (0.069, 69), (2, 2000)]
+)
+def test_a_timeout_is_rounded_up(timeout: float | None, delay_ms: int) -> None:
+    """A part of a millisecond counts as a whole one, the noise of a float does not."""
+    assert Op(timeout).delay_ms == delay_ms
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [(None, None), (0, 0.0), (0.0001, 0.001), (2.5, 2.5)])
+def test_the_timeout_is_in_seconds(timeout: float | None, seconds: float | None) -> None:
+    """A timeout of zero is a deadline, too; only None is none."""
+    assert Op(timeout).timeout == seconds
+
+
+# The ways out
+
+
+def test_forcing_completes_once() -> None:
+    """The first call completes it, the second gets False, and on_complete ran once."""
+    op = Op(name="done")
+    assert op.force_complete()
+    assert not op.force_complete()
+    assert not op.cancel()
+    assert not op.extend(5)
+    assert op.outcome is Outcome.COMPLETED
+    assert op.result() == "done"
+    assert op.calls == ["complete"]
+
+
+def test_withdrawing_calls_nothing() -> None:
+    """A cancelled operation has run no callback, and its result is OperationCancelled."""
+    op = Op(name="gone")
+    assert op.cancel()
+    assert not op.cancel()
+    assert not op.force_complete()
+    assert op.outcome is Outcome.CANCELLED
+    assert not op.is_completed
+    assert op.calls == []
+    with pytest.raises(OperationCancelled, match="was cancelled before it completed"):
+        op.result()
+
+
+def test_expiring_calls_on_complete_then_on_expiration() -> None:
+    """On expiry on_complete runs first and sees expired, then on_expiration."""
+    seen: list[Any] = []
+    op = Op(1, on_complete=lambda op: seen.append((op.expired, op.is_completed)))
+    op.run()
+    assert op.calls == ["complete", "expire"]
+    assert seen == [(True, True)]
+    assert op.outcome is Outcome.EXPIRED
+    assert op.is_completed
+    assert op.expired
+    op.run()
+    assert op.calls == ["complete", "expire"]
+
+
+def test_completing_sees_that_it_did_not_expire() -> None:
+    """Within on_complete of a completion expired is False, and on_expiration is never called."""
+    seen: list[bool] = []
+    op = Op(1, on_complete=lambda op: seen.append(op.expired))
+    op.force_complete()
+    assert seen == [False]
+    assert op.calls == ["complete"]
+
+
+def test_a_failing_completion_reaches_the_caller_of_force_complete() -> None:
+    """Where on_complete raises, the operation is FAILED with that exception."""
+
+    def boom(_: Op) -> None:
+        raise Boom("no")
+
+    op = Op(on_complete=boom)
+    with pytest.raises(Boom):
+        op.force_complete()
+    assert op.outcome is Outcome.FAILED
+    assert not op.is_completed
+    with pytest.raises(Boom):
+        op.result()
+    assert not op.force_complete()
+    assert op.completions == 1
+
+
+def test_completing_from_inside_on_complete_is_second() -> None:
+    """Whatever on_complete tries on its own operation comes too late."""
+    tried: list[bool] = []
+    op = Op(on_complete=lambda op: tried.extend([op.force_complete(), op.cancel(), op.extend(1)]))
+    assert op.force_complete()
+    assert tried == [False, False, False]
+    assert op.completions == 1
+
+
+# Its text
+
+
+def test_the_repr_of_an_operation_shows_its_state() -> None:
+    """repr has class, outcome, keys, timeout and error."""
+    op = Op(1.5)
+    assert repr(op) == "<Op PENDING timeout=1.5>"
+    assert repr(Op(None)) == "<Op PENDING timeout=None>"
+    op.cancel()
+    assert repr(op) == "<Op CANCELLED timeout=1.5>"
+
+
+async def test_the_repr_of_a_parked_operation_has_its_keys(clock: VirtualClock) -> None:
+    """repr of a parked operation has its keys, and of a failed one the error."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(2)
+        purgatory.try_complete_else_watch(op, ["a", "b"])
+        assert op.keys == ("a", "b")
+        assert repr(op) == "<Op PENDING on ['a', 'b'] timeout=2>"
+        purgatory.fail_for_key("a", Boom("why"))
+        assert repr(op) == "<Op FAILED timeout=2 error=Boom('why')>"
+        assert op.keys == ()

@@ -1,0 +1,212 @@
+"""Nested endings down to the interpreter's recursion limit: refused or carried through, never half done."""
+
+import asyncio
+import itertools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory
+from purgatory.testing import VirtualClock
+
+
+class _Link(DelayedOperation[int]):
+    """Ends the next of its chain from within its own callback."""
+
+    __slots__ = ("extra", "next", "number")
+
+    def __init__(self, number: int, extra: int) -> None:
+        super().__init__(30.0)
+        self.number = number
+        self.extra = extra
+        self.next: _Link | None = None
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_complete(self) -> int:
+        if self.next is not None:
+            self._deeper(self.extra)
+        return self.number
+
+    def _deeper(self, frames: int) -> None:
+        if frames:
+            self._deeper(frames - 1)
+        else:
+            assert self.next is not None
+            self.next.force_complete()
+
+
+@pytest.mark.parametrize("extra", [0, 1, 2, 3, 5, 8, 13, 21, 34])
+async def test_a_chain_of_endings_deeper_than_the_stack_leaves_no_operation_half_ended(
+    clock: VirtualClock, extra: int
+) -> None:
+    """At the limit an ended operation is off every list and answered, any other is still parked."""
+    length = sys.getrecursionlimit()
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        links = [_Link(number, extra) for number in range(length)]
+        for link, following in itertools.pairwise(links):
+            link.next = following
+        for link in links:
+            purgatory.try_complete_else_watch(link, [link.number, "all"])
+        waiters = [asyncio.create_task(_answer(link)) for link in links]
+        await clock.settle()
+        with pytest.raises(RecursionError):
+            links[0].force_complete()
+        purgatory._check()
+        ended = [link.number for link in links if link.outcome is not Outcome.PENDING]
+        assert ended == list(range(len(ended)))
+        assert 8 <= len(ended) == length - len(purgatory) < length
+        for link in links:
+            link.next = None
+    answers = await asyncio.gather(*waiters)
+    assert answers == ["too deep"] * len(ended) + list(range(len(ended), length))
+
+
+async def _answer(link: _Link) -> Any:
+    try:
+        return await link
+    except RecursionError:
+        return "too deep"
+
+
+class _Nest(DelayedOperation[None]):
+    """Completes at once, and hands over another from within its callback."""
+
+    __slots__ = ("extra", "purgatory")
+
+    def __init__(self, purgatory: Purgatory[Any], extra: int) -> None:
+        super().__init__(30.0)
+        self.purgatory = purgatory
+        self.extra = extra
+
+    def try_complete(self) -> bool:
+        return True
+
+    def on_complete(self) -> None:
+        self._deeper(self.extra)
+
+    def _deeper(self, frames: int) -> None:
+        if frames:
+            self._deeper(frames - 1)
+        else:
+            self.purgatory.try_complete_else_watch(_Nest(self.purgatory, self.extra), ["key"])
+
+
+@pytest.mark.parametrize("extra", [0, 1, 2, 3, 5, 8, 13, 21, 34])
+async def test_operations_handed_over_in_each_others_callbacks_down_to_the_limit_are_all_counted(
+    clock: VirtualClock, extra: int
+) -> None:
+    """The counters balance, and the purgatory goes on working."""
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        with pytest.raises(RecursionError):
+            purgatory.try_complete_else_watch(_Nest(purgatory, extra), ["key"])
+        purgatory._check()
+        statistics = purgatory.statistics()
+        assert statistics.parked == 0
+        assert statistics.failed == statistics.submitted > 8
+        following = _Link(0, 0)
+        purgatory.try_complete_else_watch(following, ["key"])
+        assert following.force_complete()
+
+
+class _Following(Observer):
+    """An observer that, when an operation of a chain is withdrawn, withdraws the next one."""
+
+    def cancelled(self, event: Event) -> None:
+        following = event.operation.next
+        if following is not None:
+            following.cancel()
+
+
+async def test_a_chain_of_withdrawals_by_an_observer_uses_constant_stack(clock: VirtualClock) -> None:
+    """An event caused by an observer is sent after the current one, so a chain may have any length."""
+    length = 3 * sys.getrecursionlimit()
+    async with Purgatory[Any]("deep", clock=clock, observers=[_Following()]) as purgatory:
+        links = [_Link(number, 0) for number in range(length)]
+        for link, following in itertools.pairwise(links):
+            link.next = following
+        for link in links:
+            purgatory.try_complete_else_watch(link, [link.number, "all"])
+        assert links[0].cancel()
+        purgatory._check()
+        assert all(link.outcome is Outcome.CANCELLED for link in links)
+        assert len(purgatory) == 0
+
+
+class _Asking(DelayedOperation[None]):
+    """Hands over another of its kind whenever it is tried."""
+
+    __slots__ = ("purgatory",)
+
+    def __init__(self, purgatory: Purgatory[Any]) -> None:
+        super().__init__(30.0)
+        self.purgatory = purgatory
+
+    def try_complete(self) -> bool:
+        self.purgatory.try_complete_else_watch(_Asking(self.purgatory), ["key"])
+        return False
+
+
+@pytest.mark.parametrize("extra", range(10))
+async def test_operations_handed_over_in_each_others_tries_down_to_the_limit_are_all_counted(
+    clock: VirtualClock, extra: int
+) -> None:
+    """A refused operation was never parked; those that were being tried have failed."""
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        with pytest.raises(RecursionError):
+            _frames_down(extra, lambda: purgatory.try_complete_else_watch(_Asking(purgatory), ["key"]))
+        purgatory._check()
+        statistics = purgatory.statistics()
+        assert statistics.parked == 0
+        assert statistics.failed == statistics.submitted > 8
+
+
+def _frames_down(frames: int, call: Callable[[], Any]) -> Any:
+    return _frames_down(frames - 1, call) if frames else call()
+
+
+class _Digging(DelayedOperation[None]):
+    """Goes down to the limit of the stack in its callback, and withdraws another operation on each step."""
+
+    __slots__ = ("level", "purgatory", "victims")
+
+    def __init__(self, purgatory: Purgatory[Any], victims: list[_Link], level: int) -> None:
+        super().__init__(30.0)
+        self.purgatory = purgatory
+        self.victims = victims
+        self.level = level
+
+    def try_complete(self) -> bool:
+        return True
+
+    def on_complete(self) -> None:
+        if self.level:  # a few endings within endings: from the eighth on the stack is felt for
+            self.purgatory.try_complete_else_watch(_Digging(self.purgatory, self.victims, self.level - 1), ["key"])
+        else:
+            with pytest.raises(RecursionError):
+                self._dig()
+
+    def _dig(self) -> None:
+        self.victims.pop().cancel()
+        self._dig()
+
+
+@pytest.mark.parametrize("extra", range(8))
+async def test_a_withdrawal_at_the_limit_of_the_stack_is_refused_or_carried_through(
+    clock: VirtualClock, extra: int
+) -> None:
+    """Deep in callbacks, each operation is withdrawn as a whole or waits as before."""
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        links = [_Link(number, 0) for number in range(sys.getrecursionlimit())]
+        for link in links:
+            purgatory.try_complete_else_watch(link, [link.number, "all"])
+        _frames_down(
+            extra, lambda: purgatory.try_complete_else_watch(_Digging(purgatory, list(links), level=12), ["key"])
+        )
+        purgatory._check()
+        withdrawn = [link for link in links if link.outcome is Outcome.CANCELLED]
+        assert len(purgatory) == len(links) - len(withdrawn)
+        assert 0 < len(withdrawn) < len(links)

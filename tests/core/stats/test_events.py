@@ -1,0 +1,232 @@
+"""Events: what observers receive for each operation, with which keys, times and outcome."""
+
+from typing import Any
+
+import pytest
+
+from purgatory import Event, Outcome, Purgatory, PurgatoryFull
+from purgatory.testing import ManualClock, VirtualClock
+from tests.helpers import Boom, Doing, Op, Recorder, check, park, park_named
+from tests.sansio import make_purgatory
+
+
+async def test_observers_receive_every_ending_once(clock: VirtualClock) -> None:
+    """parked and one ending for each operation that waited; only completed for one that never did."""
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
+        purgatory.try_complete_else_watch(Op(5, name="now", ready=True), ["a"])
+        ops = {name: Op(5, name=name) for name in ("completed", "cancelled", "failed", "expired")}
+        for op in ops.values():
+            purgatory.try_complete_else_watch(op, [op.name, "all"])
+        ops["completed"].ready = True
+        await clock.advance(1)
+        purgatory.check_and_complete("completed")
+        ops["cancelled"].cancel()
+        purgatory.fail_for_key("failed", Boom())
+        await clock.advance(4)
+    assert recorder.events == [
+        ("completed", "now"),
+        *[("parked", name) for name in ops],
+        ("completed", "completed"),
+        ("cancelled", "cancelled"),
+        ("failed", "failed"),
+        ("expired", "expired"),
+    ]
+    expired = recorder.seen[-1]
+    assert expired.keys == ("expired", "all")
+    assert (expired.wait, expired.lateness, expired.parked_at) == (5.0, 0.0, 1000.0)
+    assert (expired.deadline, expired.finished_at, expired.kind) == (1005.0, 1005.0, "Op")
+    failed = recorder.seen[-2]
+    assert isinstance(failed.error, Boom)
+    assert failed.lateness is None
+    now = recorder.seen[0]
+    assert (now.keys, now.wait) == ((), 0.0)
+    parked = recorder.seen[1]
+    assert (parked.wait, parked.finished_at, parked.outcome) == (None, None, Outcome.PENDING)
+    assert repr(failed) == "<Event failed Op #4 of 'test' on ['failed', 'all']>"
+
+
+async def test_an_event_has_the_whole_wait(clock: VirtualClock) -> None:
+    """Operation, purgatory, keys in their order, times on the purgatory's clock, wait and lateness."""
+    recorder = Recorder()
+    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
+        await clock.advance(5)
+        operation = park_named(purgatory, "x", "b", "a", "b", timeout=2)
+        await clock.advance(2)
+    parked, expired = recorder.seen
+    assert (parked.operation, parked.purgatory, parked.op_id, parked.kind) == (operation, "events", 1, "Op")
+    assert (parked.keys, expired.keys) == (("b", "a"), ("b", "a"))
+    assert (parked.parked_ms, parked.deadline_ms, parked.finished_ms) == (1_005_000, 1_007_000, None)
+    assert (expired.parked_ms, expired.deadline_ms, expired.finished_ms) == (1_005_000, 1_007_000, 1_007_000)
+    assert (parked.wait, parked.lateness, parked.deadline) == (None, None, 1007.0)
+    assert (expired.wait, expired.lateness, expired.finished_at) == (2.0, 0.0, 1007.0)
+    assert (parked.outcome, expired.outcome) == (Outcome.PENDING, Outcome.EXPIRED)
+
+
+async def test_at_the_event_the_operation_has_ended_and_is_counted(clock: VirtualClock) -> None:
+    """When an observer receives an ending, the operation has its outcome and has left the purgatory."""
+    found: list[Any] = []
+
+    def look(event: Event) -> None:
+        found.append((event.operation.result(), event.operation.keys, len(purgatory)))
+        assert purgatory.statistics().parked == 0
+
+    async with Purgatory[Op]("events", clock=clock, observers=[Doing(completed=look)]) as purgatory:
+        park_named(purgatory, "x").force_complete()
+        park_named(purgatory, "y", ready=True)
+    assert found == [("x", (), 0), ("y", (), 0)]
+
+
+async def test_a_refused_operation_makes_no_event(clock: VirtualClock) -> None:
+    """Observers receive nothing for an operation beyond a limit or with bad keys."""
+    recorder = Recorder()
+    async with Purgatory[Op]("events", clock=clock, observers=[recorder], max_parked=1) as purgatory:
+        park_named(purgatory, "in")
+        with pytest.raises(PurgatoryFull):
+            park_named(purgatory, "out")
+        with pytest.raises(TypeError):
+            purgatory.try_complete_else_watch(Op(name="bad"), [[]])  # type: ignore[list-item]
+        assert recorder.events == [("parked", "in")]
+
+
+async def test_an_operation_that_ends_in_its_first_try_was_never_parked(clock: VirtualClock) -> None:
+    """Its event has no keys and no wait, whichever way it ended."""
+    recorder = Recorder()
+    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
+
+        def boom(_: Op) -> None:
+            raise Boom
+
+        park_named(purgatory, "completed", ready=True)
+        park_named(purgatory, "cancelled", on_try=lambda operation: operation.cancel())
+        with pytest.raises(Boom):
+            park_named(purgatory, "failed", on_try=boom)
+    assert recorder.events == [(name, name) for name in ("completed", "cancelled", "failed")]
+    assert {(event.keys, event.wait) for event in recorder.seen} == {((), 0.0)}
+
+
+async def test_nested_endings_have_their_own_keys(clock: VirtualClock) -> None:
+    """Three endings, each in the callback of the one before: every event has the keys and times of its operation."""
+    recorder = Recorder()
+    async with Purgatory[Op]("nested", clock=clock, observers=[recorder]) as purgatory:
+        third = park_named(purgatory, "third", "e", "f")
+        await clock.advance(1)
+        second = park_named(purgatory, "second", "c", "d", on_complete=lambda _: third.cancel())
+        first = park_named(purgatory, "first", "a", "b", on_complete=lambda _: second.force_complete())
+        await clock.advance(1)
+        first.force_complete()
+        ended = {event.operation.name: event for event in recorder.seen[3:]}
+        assert {name: event.keys for name, event in ended.items()} == {
+            "first": ("a", "b"),
+            "second": ("c", "d"),
+            "third": ("e", "f"),
+        }
+        assert {name: event.wait for name, event in ended.items()} == {"first": 1, "second": 1, "third": 2}
+        check(purgatory, parked=0, completed=2, cancelled=1)
+
+
+async def test_only_a_failure_has_an_error(clock: VirtualClock) -> None:
+    """The result of a completed operation is no error, and neither is a withdrawal."""
+    recorder = Recorder()
+    async with Purgatory[Op]("errors", clock=clock, observers=[recorder]) as purgatory:
+        park_named(purgatory, "result").force_complete()
+        park_named(purgatory, "withdrawn").cancel()
+        boom = Boom()
+        park_named(purgatory, "failed")
+        purgatory.fail_for_key("key", boom)
+    assert [event.error for event in recorder.seen[1::2]] == [None, None, boom]
+
+
+async def test_parked_events_equal_the_original_events(clock: VirtualClock) -> None:
+    """The event made on demand equals the parked event, also for an operation that is due at once."""
+    recorder = Recorder()
+    async with Purgatory[Op]("late", clock=clock, observers=[recorder]) as purgatory:
+        park_named(purgatory, "due", "a", timeout=0)
+        park_named(purgatory, "for ever", "b", "c")
+        park_named(purgatory, "soon", "b", timeout=0.001)
+        for event, original in zip(purgatory.parked_events(), recorder.seen, strict=True):
+            for field in Event.__slots__:
+                assert getattr(event, field) == getattr(original, field), field
+            assert event.outcome is Outcome.PENDING
+            assert event.finished_ms is None
+        assert [event.deadline_ms for event in recorder.seen] == [1_000_000, None, 1_000_001]
+
+
+# Lateness and deadlines
+
+
+async def test_lateness_is_the_time_the_loop_was_busy(clock: VirtualClock) -> None:
+    """The time from the deadline to the expiry; none for an operation that closing expires early."""
+    recorder = Recorder()
+    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
+        park_named(purgatory, "late", timeout=1)
+        park_named(purgatory, "early", timeout=60)
+        clock._now_ns += 1_250_000_000  # the loop was busy: the clock was not read
+        await clock.settle()
+        purgatory.timer.expire_due(clock.now_ms())
+    late, early = (event for event in recorder.seen if event.outcome is Outcome.EXPIRED)
+    assert (late.lateness, late.wait) == (0.25, 1.25)
+    assert early.lateness is None
+
+
+async def test_an_event_has_the_extended_deadline(clock: VirtualClock) -> None:
+    """The ending has the last deadline, not the first one."""
+    recorder = Recorder()
+    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
+        park_named(purgatory, "later", timeout=1).extend(3)
+        park_named(purgatory, "never", timeout=1).extend(None)
+        await clock.advance(3)
+        purgatory.cancel_for_key("key")
+    assert [event.deadline for event in recorder.seen] == [1001.0, 1001.0, 1003.0, None]
+
+
+async def test_the_deadline_in_an_event_is_that_on_the_timer(clock: VirtualClock) -> None:
+    """It is rounded up to the tick, or moved; for an operation that never waited it is the one it would have had."""
+    recorder = Recorder()
+    async with Purgatory[Op]("ticks", clock=clock, tick_ms=20, observers=[recorder]) as purgatory:
+        park_named(purgatory, "waited", timeout=0.005).force_complete()
+        park_named(purgatory, "moved", timeout=0.005).extend(1)
+        purgatory.cancel_for_key("key")
+        park_named(purgatory, "at once", timeout=0.005, ready=True)
+        inner: Op
+        outer = park_named(purgatory, "outer", on_complete=lambda _: inner.cancel())
+        inner = park_named(purgatory, "inner", timeout=0.005)
+        outer.force_complete()
+    ended = {event.operation.name: event for event in recorder.seen if event.outcome is not Outcome.PENDING}
+    parked_ms = 1_000_000
+    assert {name: event.deadline_ms for name, event in ended.items()} == {
+        "waited": parked_ms + 20,
+        "moved": parked_ms + 1000,
+        "at once": parked_ms + 5,
+        "inner": parked_ms + 20,
+        "outer": None,
+    }
+
+
+async def test_a_timeout_of_zero_is_a_deadline(clock: VirtualClock) -> None:
+    """Zero seconds is a deadline at the moment of parking; only None is none."""
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
+        for timeout in (0.0, 0.001, None):
+            purgatory.try_complete_else_watch(Op(timeout), ["a"])
+        purgatory.cancel_for_key("a")
+    cancelled = [event for (method, _), event in zip(recorder.events, recorder.seen, strict=True) if method != "parked"]
+    deadlines = [None if event.deadline_ms is None else event.deadline_ms - event.parked_ms for event in cancelled]
+    assert deadlines == [0, 1, None]
+
+
+def test_an_operation_does_not_finish_before_it_was_parked() -> None:
+    """It is parked at the time rounded up and leaves at the time rounded down: within one millisecond both are one."""
+
+    class Fraction(ManualClock):
+        def ceil_ms(self) -> int:
+            return self.time_ms + 1
+
+    recorder = Recorder()
+    room = make_purgatory(Fraction(1_000_000), observers=[recorder])
+    operation = park(room, "a", name="x")
+    operation.ready = True
+    assert room.check_and_complete("a") == 1
+    completed = recorder.seen[-1]
+    assert completed.parked_ms == 1_000_001
+    assert completed.finished_ms == 1_000_001

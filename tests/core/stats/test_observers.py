@@ -1,0 +1,234 @@
+"""Observers may act on the purgatory that calls them: each action makes its own event, and no event is nested."""
+
+from typing import Any
+
+import pytest
+
+from purgatory import Event, Observer, OperationCancelled, Outcome, Purgatory
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Doing, Op, Recorder, check, park_named
+
+
+class Polite(Observer):
+    """Overrides every method, and calls the overridden one."""
+
+    def __init__(self) -> None:
+        self.received = 0
+
+    def parked(self, event: Event) -> None:
+        super().parked(event)
+        self.received += 1
+
+    def completed(self, event: Event) -> None:
+        super().completed(event)
+        self.received += 1
+
+    def expired(self, event: Event) -> None:
+        super().expired(event)
+        self.received += 1
+
+    def cancelled(self, event: Event) -> None:
+        super().cancelled(event)
+        self.received += 1
+
+    def failed(self, event: Event) -> None:
+        super().failed(event)
+        self.received += 1
+
+
+async def test_an_observer_may_cancel_the_operation_being_parked(clock: VirtualClock) -> None:
+    """The parking task gets OperationCancelled, and nothing is left."""
+    observer = Doing(parked=lambda event: event.operation.cancel())
+    async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
+        operation = park_named(purgatory, "x", timeout=5)
+        assert operation.outcome is Outcome.CANCELLED
+        with pytest.raises(OperationCancelled, match="was cancelled before"):
+            await purgatory.park(Op(5, name="y"), ["key"])
+        check(purgatory, parked=0, watched=0, num_delayed=0, cancelled=2)
+    assert observer.seen == [("parked", "x"), ("cancelled", "x"), ("parked", "y"), ("cancelled", "y")]
+
+
+async def test_an_observer_may_complete_the_operation_being_parked(clock: VirtualClock) -> None:
+    """The parking task gets the result at once."""
+    observer = Doing(parked=lambda event: event.operation.force_complete())
+    async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
+        assert await purgatory.park(Op(5, name="x"), ["key"]) == "x"
+        operation = Op(5, name="y")
+        assert purgatory.try_complete_else_watch(operation, ["key"])
+        check(purgatory, parked=0, num_delayed=0, completed=2)
+
+
+@pytest.mark.parametrize("ending", ["completed", "expired", "cancelled", "failed"])
+async def test_an_observer_may_check(clock: VirtualClock, ending: str) -> None:
+    """A check from any event completes the operations whose condition holds, before the causing call returns."""
+    purgatory: Purgatory[Op]
+    observer = Doing(**{ending: lambda _: purgatory.check_and_complete("other")})
+    async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
+        other = park_named(purgatory, "other", "other")
+        other.ready = True
+        operation = park_named(purgatory, "x", timeout=1)
+        match ending:
+            case "completed":
+                operation.force_complete()
+            case "expired":
+                await clock.advance(1)
+            case "cancelled":
+                operation.cancel()
+            case _:
+                purgatory.fail_for_key("key", Boom())
+        assert other.outcome is Outcome.COMPLETED
+        purgatory._check()
+
+
+async def test_an_observer_may_park_another_operation(clock: VirtualClock) -> None:
+    """Each ending parks a new operation, a hundred times, without nesting."""
+
+    def next_one(event: Event) -> None:
+        number = int(event.operation.name) + 1
+        if number < 100:
+            park_named(purgatory, str(number), timeout=1)
+
+    observer = Doing(expired=next_one)
+    async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
+        park_named(purgatory, "0", timeout=1)
+        await clock.advance(99)
+        assert len(purgatory) == 1
+        await clock.advance(1)
+        check(purgatory, parked=0, expired=100)
+
+
+async def test_an_observer_may_extend_the_operation_just_parked(clock: VirtualClock) -> None:
+    """The operation expires at the new deadline."""
+    observer = Doing(parked=lambda event: event.operation.extend(5))
+    async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
+        operation = park_named(purgatory, "x", timeout=1)
+        await clock.advance(4.999)
+        assert operation.outcome is Outcome.PENDING
+        await clock.advance(0.001)
+        assert operation.outcome is Outcome.EXPIRED
+
+
+async def test_a_long_chain_of_completions_by_observers(clock: VirtualClock) -> None:
+    """Ten thousand operations, each completed by the observer of the one before: constant stack, all counted."""
+
+    def check_next(event: Event) -> None:
+        purgatory.check_and_complete(int(event.operation.name) + 1)
+
+    async with Purgatory[Op]("events", clock=clock, observers=[Doing(completed=check_next)]) as purgatory:
+        for number in range(10_000):
+            park_named(purgatory, str(number), number).ready = True
+        assert purgatory.check_and_complete(0) == 10_000
+        check(purgatory, parked=0, completed=10_000)
+
+
+async def test_the_events_an_observer_causes_follow_the_current_event(clock: VirtualClock) -> None:
+    """One observer ends the operation at its parked event: the next observer receives both events in order."""
+
+    class Meddler(Observer):
+        def parked(self, event: Event) -> None:
+            event.operation.cancel()
+
+        def cancelled(self, event: Event) -> None:
+            if event.keys == ("a",):
+                purgatory.try_complete_else_watch(Op(timeout=1.0), ["b"])
+
+    recorder = Recorder()
+    async with Purgatory[Op]("test", clock=clock, observers=[Meddler(), recorder]) as purgatory:
+        purgatory.try_complete_else_watch(Op(timeout=1.0), ["a"])
+        seen = [(method, event.keys) for (method, _), event in zip(recorder.events, recorder.seen, strict=True)]
+        assert seen == [("parked", ("a",)), ("cancelled", ("a",)), ("parked", ("b",)), ("cancelled", ("b",))]
+        check(purgatory, parked=0, cancelled=2)
+
+
+async def test_an_observer_may_park_and_complete(clock: VirtualClock) -> None:
+    """An observer may use the purgatory that calls it."""
+
+    class Actor(Observer):
+        def parked(self, event: Any) -> None:
+            if event.operation.name == "at once":
+                event.operation.force_complete()
+
+        def completed(self, event: Any) -> None:
+            if event.operation.name == "first":
+                purgatory.try_complete_else_watch(Op(5, name="second"), ["b"])
+                purgatory.check_and_complete("a")
+
+    async with Purgatory[Op]("test", clock=clock, observers=[Actor()]) as purgatory:
+        first, third = Op(5, name="first"), Op(5, name="third")
+        for op in (first, third):
+            purgatory.try_complete_else_watch(op, ["a"])
+            op.ready = True
+        assert purgatory.check_and_complete("a") == 2
+        check(purgatory, parked=1, completed=2)
+        at_once = Op(5, name="at once")
+        assert purgatory.try_complete_else_watch(at_once, ["a"])
+        assert await at_once == "at once"
+        waiting = Op(5, name="at once")
+        assert await purgatory.park(waiting, ["a"]) == "at once"
+        check(purgatory, parked=1, completed=4)
+
+
+# Which methods
+
+
+async def test_only_the_methods_of_an_observer_are_called(clock: VirtualClock) -> None:
+    """An observer may have any of the methods, inherited from ``Observer`` or not; the others are not called."""
+
+    class Ends:
+        def __init__(self) -> None:
+            self.names: list[str] = []
+
+        def expired(self, event: Event) -> None:
+            self.names.append(event.operation.name)
+
+    class Parks(Observer):
+        def __init__(self) -> None:
+            self.names: list[str] = []
+
+        def parked(self, event: Event) -> None:
+            self.names.append(event.operation.name)
+
+    ends, parks = Ends(), Parks()
+    async with Purgatory[Op]("events", clock=clock, observers=[ends, parks]) as purgatory:  # type: ignore[list-item]
+        park_named(purgatory, "a", timeout=1)
+        park_named(purgatory, "b").cancel()
+        await clock.advance(1)
+    assert (ends.names, parks.names) == (["a"], ["a", "b"])
+
+
+def test_methods_that_are_not_overridden_are_not_called() -> None:
+    """Only the overridden method is registered, though the others are inherited."""
+
+    class One(Observer):
+        def cancelled(self, event: Event) -> None:
+            pass
+
+    notifier = Purgatory[Op]("one", observers=[One()])._core._notifier
+    assert [len(methods) for methods in notifier._methods] == [0, 0, 0, 1, 0]
+
+
+async def test_an_override_may_call_the_overridden_method(clock: VirtualClock) -> None:
+    """The methods of the protocol do nothing, and a subclass may call them."""
+    observer = Polite()
+    async with Purgatory[Op]("polite", clock=clock, observers=[observer]) as purgatory:
+        park_named(purgatory, "x").force_complete()
+        park_named(purgatory, "x", timeout=1)
+        await clock.advance(1)
+        park_named(purgatory, "x").cancel()
+        park_named(purgatory, "x")
+        purgatory.fail_for_key("key", Boom())
+        check(purgatory, completed=1, expired=1, cancelled=1, failed=1)
+    assert observer.received == 8
+
+
+def test_an_observer_without_methods_is_refused() -> None:
+    """The error lists the available methods."""
+
+    class Deaf(Observer):
+        pass
+
+    with pytest.raises(
+        TypeError,
+        match="an observer must have one of the methods parked, completed, expired",
+    ):
+        Purgatory[Op]("deaf", observers=[Deaf()])

@@ -1,0 +1,129 @@
+"""Record buffers: rows of values instead of event objects."""
+
+from typing import Any
+
+import pytest
+
+from purgatory import Observer, Purgatory
+from purgatory.core.stats.record_buffer import RecordBuffer, append_record
+from purgatory.testing import VirtualClock
+from tests.helpers import Op
+
+
+class Pages(RecordBuffer):
+    """Flushes a page every so many rows."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.pages: list[list[Any]] = []
+        self.flush_at = rows * 8
+
+    def flush(self) -> None:
+        self.pages.append(self.values)
+        self.values = []
+
+
+class Interrupted(RecordBuffer):
+    def flush(self) -> None:
+        raise KeyboardInterrupt
+
+
+class Broken(RecordBuffer):
+    def flush(self) -> None:
+        raise RuntimeError("no")
+
+
+async def test_each_ending_is_a_row_and_full_pages_are_flushed(clock: VirtualClock) -> None:
+    """Eight values per ending, in the order of the endings; flush() is called when the list is long enough."""
+    buffer = Pages(2)
+    async with Purgatory[Any]("p", clock=clock, observers=[buffer]) as purgatory:
+        operations = [Op(timeout=2.0) for _ in range(5)]
+        for operation in operations:
+            purgatory.try_complete_else_watch(operation, ["a", "b"])
+        await clock.advance(1.0)
+        operations[1].force_complete()
+        operations[0].cancel()
+        purgatory.fail_for_key("a", ValueError("no"))
+    number = purgatory._core._notifier.instance
+    parked_ms = 1_000_000
+    cells = [cell for page in buffer.pages for cell in page] + buffer.values
+    rows = [tuple(cells[start : start + 8]) for start in range(0, len(cells), 8)]
+    common = (("a", "b"), parked_ms, parked_ms + 2_000, parked_ms + 1_000)
+    states = [(1, 2), (3, 1), (4, 3), (4, 4), (4, 5)]
+    assert rows == [(state, ("p", number), Op, op_id, *common) for state, op_id in states]
+    assert [len(page) for page in buffer.pages] == [16, 16]
+
+
+async def test_a_buffer_that_raises_is_detached(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+    """It is reported, counted, and receives nothing more; the operations end normally."""
+    broken, sound = Broken(), Pages(100)
+    async with Purgatory[Any]("p", clock=clock, observers=[broken, sound]) as purgatory:
+        for _ in range(2):
+            operation = Op(timeout=None)
+            purgatory.try_complete_else_watch(operation, ["a"])
+            assert operation.force_complete()
+        assert purgatory.statistics().observers_detached == 1
+    assert len(broken.values) == 8
+    assert len(sound.values) == 16
+    assert reported[0]["observer"] is broken
+    with pytest.raises(NotImplementedError):
+        RecordBuffer().flush()
+
+
+async def test_attached_is_called_with_the_purgatory(clock: VirtualClock) -> None:
+    """An observer can read the waiting operations from the purgatory on demand."""
+
+    class Guest(Observer):
+        def completed(self, event: Any) -> None:
+            """Heard, and of no interest."""
+
+        def attached(self, purgatory: Any) -> None:
+            self.purgatory = purgatory
+
+    guest = Guest()
+    async with Purgatory[Any]("p", clock=clock, observers=[guest]) as purgatory:
+        assert guest.purgatory is purgatory
+        purgatory.try_complete_else_watch(Op(timeout=2.0), ["a", "b"])
+        purgatory.try_complete_else_watch(Op(timeout=None), ["c"])
+        events = purgatory.parked_events()
+        assert [(event.op_id, event.keys, event.deadline, event.finished_at) for event in events] == [
+            (1, ("a", "b"), 1002.0, None),
+            (2, ("c",), None, None),
+        ]
+
+
+async def test_an_interrupt_passes_through_and_the_buffer_stays_attached(clock: VirtualClock) -> None:
+    """KeyboardInterrupt is no error of the buffer: it goes on receiving rows."""
+    buffer = Interrupted()
+    purgatory = Purgatory[Any]("p", clock=clock, observers=[buffer])
+    for rows in (1, 2):
+        operation = Op()
+        purgatory.try_complete_else_watch(operation, ["a"])
+        with pytest.raises(KeyboardInterrupt):
+            operation.cancel()
+        assert len(buffer.values) == 8 * rows
+    assert purgatory.statistics().observers_detached == 0
+    purgatory._check()
+
+
+async def test_the_error_of_a_buffer_is_reported(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+    """The loop's handler gets the error and the buffer, once; by default a buffer flushes at each row."""
+    buffer = Broken()
+    assert buffer.flush_at == 1
+    async with Purgatory[Any]("p", clock=clock, observers=[buffer]) as purgatory:
+        for _ in range(2):
+            operation = Op()
+            purgatory.try_complete_else_watch(operation, ["a"])
+            operation.cancel()
+    (context,) = reported
+    assert isinstance(context["exception"], RuntimeError)
+    assert context["observer"] is buffer
+
+
+def test_append_record_adds_other_rows() -> None:
+    """Rows of another kind use the same eight values as those of the purgatory."""
+    buffer = Pages(2)
+    for op_id in (1, 2, 3):
+        append_record(buffer, 1, ("by hand", None), Op, op_id, ("a",), 5, 6, 7)
+    assert [len(page) for page in buffer.pages] == [16]
+    assert buffer.values == [1, ("by hand", None), Op, 3, ("a",), 5, 6, 7]

@@ -1,0 +1,66 @@
+"""A purgatory without a loop: what it counts, and that a first try or a key that raises leaves nothing behind."""
+
+from typing import Any
+
+import pytest
+
+from purgatory import Outcome
+from purgatory.testing import ManualClock
+from tests.helpers import Boom, Op, check
+from tests.sansio import make_purgatory
+
+
+def test_operations_that_complete_at_once_are_counted() -> None:
+    """They count among the completed, and separately."""
+    room = make_purgatory(ManualClock())
+    for _ in range(3):
+        assert room.try_complete_else_watch(Op(ready=True), ["a"])
+    check(room, immediate=3, completed=3, submitted=3)  # type: ignore[arg-type]
+
+
+def test_one_that_raises_in_its_first_try_keeps_its_error() -> None:
+    """Its result raises the error that reached the caller."""
+
+    def fail(_: Op) -> None:
+        raise Boom
+
+    room = make_purgatory(ManualClock())
+    operation = Op(on_try=fail)
+    with pytest.raises(Boom):
+        room.try_complete_else_watch(operation, ["a"])
+    assert operation.outcome is Outcome.FAILED
+    with pytest.raises(Boom):
+        operation.result()
+
+
+def test_expire_some_returns_how_many_have_left() -> None:
+    """Closing goes on as long as operations leave."""
+    room = make_purgatory(ManualClock())
+    for number in range(5):
+        room.try_complete_else_watch(Op(), [number])
+    assert [room._core.expire_some(2) for _ in range(4)] == [2, 2, 1, 0]
+    check(room, parked=0, expired=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [1, 2, 3])
+def test_a_key_that_raises_while_it_is_parked_leaves_nothing_behind(bad: int) -> None:
+    """Whichever of four keys raises: the operation is on none of them, and still PENDING."""
+
+    class Once:
+        left = 1  # its hash is asked for once before anything has changed
+
+        def __hash__(self) -> int:
+            if not self.left:
+                raise Boom
+            self.left -= 1
+            return 1
+
+    room = make_purgatory(ManualClock())
+    operation = Op(5)
+    keys: list[Any] = ["a", "b", "c"]
+    keys.insert(bad, Once())
+    with pytest.raises(Boom):
+        room.try_complete_else_watch(operation, keys)
+    assert operation.outcome is Outcome.PENDING
+    assert operation.expiration_ms is None
+    check(room, parked=0, watched=0, keys=0, submitted=0)  # type: ignore[arg-type]

@@ -1,0 +1,256 @@
+"""``check_and_complete(key, limit=n)``: complete at most the first n operations that can complete."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purgatory import Outcome, Purgatory
+from purgatory.testing import ManualClock, VirtualClock
+from tests.helpers import Boom, Op, park
+from tests.sansio import QuietPurgatory, make_purgatory
+
+
+def waiting(room: Any, number: int, key: str = "key", **arguments: Any) -> list[Op]:
+    """So many operations that wait on the key and can complete."""
+    operations = [park(room, key, name=str(index), **arguments) for index in range(number)]
+    for operation in operations:
+        operation.ready = True
+    return operations
+
+
+def completed(operations: list[Op]) -> list[int]:
+    """Which of the operations have completed."""
+    return [index for index, operation in enumerate(operations) if operation.outcome is Outcome.COMPLETED]
+
+
+def test_it_stops_after_so_many_completions_first_come_first(room: QuietPurgatory) -> None:
+    """The operations behind the last one that completes are not even tried."""
+    operations = waiting(room, 10)
+    assert room.check_and_complete("key", limit=3) == 3
+    assert completed(operations) == [0, 1, 2]
+    assert [operation.calls for operation in operations[3:]] == [[]] * 7
+    assert room.check_and_complete("key", limit=1) == 1
+    assert completed(operations) == [0, 1, 2, 3]
+    assert room.check_and_complete("key", limit=100) == 6
+    assert room.check_and_complete("key", limit=1) == 0
+    room._check()
+
+
+def test_an_operation_that_cannot_complete_is_passed_over_and_keeps_its_place(room: QuietPurgatory) -> None:
+    """The limit counts completions, not tries."""
+    operations = waiting(room, 5)
+    operations[0].ready = operations[2].ready = False
+    assert room.check_and_complete("key", limit=2) == 2
+    assert completed(operations) == [1, 3]
+    operations[0].ready = True
+    assert room.check_and_complete("key", limit=1) == 1
+    assert completed(operations) == [0, 1, 3]
+
+
+def test_a_single_watcher_and_no_watcher(room: QuietPurgatory) -> None:
+    """A key with one watcher completes it; a key with none completes nothing."""
+    assert room.check_and_complete("key", limit=1) == 0
+    operations = waiting(room, 1)
+    assert room.check_and_complete("key", limit=1) == 1
+    assert completed(operations) == [0]
+
+
+def test_an_operation_that_fails_does_not_count(room: QuietPurgatory) -> None:
+    """Of two that raise and one that completes, the one that completes uses the limit."""
+
+    def boom(operation: Op) -> None:
+        if operation.ready:
+            raise Boom
+
+    operations = [*waiting(room, 1, on_try=boom), *waiting(room, 1, on_complete=boom), *waiting(room, 2)]
+    assert room.check_and_complete("key", limit=1) == 1
+    assert [operation.outcome for operation in operations] == [
+        Outcome.FAILED,
+        Outcome.FAILED,
+        Outcome.COMPLETED,
+        Outcome.PENDING,
+    ]
+    assert [type(error) for error in room.reported] == [Boom, Boom]
+
+
+async def test_a_waiter_whose_task_is_cancelled_does_not_count(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """The next operation completes instead, even before the cancelled task has run."""
+    operations = [Op(name=str(number)) for number in range(3)]
+    tasks = [asyncio.create_task(purgatory.park(operation, ["key"])) for operation in operations]
+    await clock.settle()
+    for operation in operations:
+        operation.ready = True
+    tasks[0].cancel()
+    assert purgatory.check_and_complete("key", limit=1) == 1
+    assert [operation.outcome for operation in operations] == [Outcome.CANCELLED, Outcome.COMPLETED, Outcome.PENDING]
+    assert await tasks[1] == "1"
+    operations[2].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_with_a_value_only_reached_operations_count(room: QuietPurgatory) -> None:
+    """FIFO among operations without a threshold and those whose threshold is reached."""
+    operations = [Op(name=str(number)) for number in range(6)]
+    for operation, threshold in zip(operations, [5, 3, None, 1, 9, 2], strict=True):
+        room.try_complete_else_watch(operation, ["key"] if threshold is None else {"key": threshold})
+        operation.calls.clear()
+        operation.ready = True
+    assert room.check_and_complete("key", 3, limit=2) == 2
+    assert completed(operations) == [1, 2]
+    assert not operations[0].calls
+    assert not operations[3].calls
+    assert room.check_and_complete("key", 3, limit=5) == 2
+    assert completed(operations) == [1, 2, 3, 5]
+    assert room.check_and_complete("key", limit=1) == 1
+    assert completed(operations) == [0, 1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("keys", [["key"], {"key": 5}])
+def test_one_of_ten_thousand_is_completed_without_looking_at_the_others(room: QuietPurgatory, keys: Any) -> None:
+    """Only the first is tried, and only it leaves its list."""
+    operations = [Op(ready=False) for _ in range(10_000)]
+    for operation in operations:
+        room.try_complete_else_watch(operation, keys)
+        operation.ready = True
+        operation.calls.clear()
+    watchers: Any = room._core.watcher_lists.entry("key")
+    if watchers.thresholds is not None:
+        found = watchers.thresholds.reached_entries(5, 65)
+        assert found is None  # the heap is left after 65 entries, not after 10 000
+    for number in range(100):
+        assert room.check_and_complete("key", 5, limit=1) == 1
+        looked_at = [operation for operation in operations if operation.calls]
+        assert looked_at == operations[: number + 1]
+
+
+# Within callbacks
+
+
+def test_a_queued_check_keeps_its_limit(room: QuietPurgatory) -> None:
+    """Checks within callbacks are counted by the outermost call, each with the limit that it was given."""
+    operations = waiting(room, 5, key="jobs")
+    counted: list[int] = []
+    for limit in (1, 2):
+
+        def queue(_: Op, limit: int = limit) -> None:
+            counted.append(room.check_and_complete("jobs", limit=limit))
+
+        park(room, "begin", on_complete=queue).ready = True
+    assert room.check_and_complete("begin") == 2 + 1 + 2
+    assert counted == [0, 0]
+    assert completed(operations) == [0, 1, 2]
+
+
+def test_a_chain_of_limited_checks_uses_constant_stack(room: QuietPurgatory) -> None:
+    """Each operation that completes checks for the next, on a constant stack; the limit is that of each check."""
+    left = 50_000
+
+    def submit(_: Op) -> None:
+        nonlocal left
+        left -= 1
+        if left:
+            assert room.check_and_complete("key", limit=1) == 0
+
+    operations = waiting(room, 60_000, on_complete=submit)
+    assert room.check_and_complete("key", limit=1) == 50_000
+    assert completed(operations) == list(range(50_000))
+
+
+def test_a_completion_forced_by_a_callback_is_not_counted_against_the_limit(room: QuietPurgatory) -> None:
+    """The limit counts the completions of the check itself."""
+    operations = waiting(room, 3)
+    operations[0]._on_complete = lambda _: operations[1].force_complete()
+    assert room.check_and_complete("key", limit=2) == 2
+    assert completed(operations) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("where", ["on_try", "on_complete"])
+async def test_an_interrupted_queued_check_keeps_the_rest_of_its_limit(clock: VirtualClock, where: str) -> None:
+    """KeyboardInterrupt propagates; in the next turn of the loop the check completes the rest of its limit, and no
+    more.
+    """
+
+    def interrupt(operation: Op) -> None:
+        if operation.ready:
+            operation._on_try = operation._on_complete = lambda _: None
+            raise KeyboardInterrupt
+
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        operations = waiting(purgatory, 8)
+        setattr(operations[1], f"_{where}", interrupt)
+        begin = park(purgatory, "begin", on_complete=lambda _: purgatory.check_and_complete("key", limit=3))
+        begin.ready = True
+        with pytest.raises(KeyboardInterrupt):
+            purgatory.check_and_complete("begin")
+        assert completed(operations) == [0]
+        await clock.settle()
+        assert completed(operations) == ([0, 1, 2] if where == "on_try" else [0, 2, 3])
+        purgatory._check()
+
+
+# The limit
+
+
+@pytest.mark.parametrize(("limit", "error"), [(0, ValueError), (-1, ValueError), (1.0, TypeError), (True, TypeError)])
+@pytest.mark.parametrize("key", ["key", "unwatched"])
+def test_a_bad_limit_is_refused(room: QuietPurgatory, limit: Any, error: type[Exception], key: str) -> None:
+    """The message names the limit, and nothing is tried."""
+    operations = waiting(room, 1)
+    with pytest.raises(error, match=f"limit must be a positive int or None, got {limit!r}"):
+        room.check_and_complete(key, limit=limit)
+    assert operations[0].calls == []
+
+
+def test_a_limit_larger_than_any_number_of_watchers(room: QuietPurgatory) -> None:
+    """10**30 is no limit."""
+    operations = waiting(room, 5)
+    assert room.check_and_complete("key", limit=10**30) == 5
+    assert completed(operations) == [0, 1, 2, 3, 4]
+
+
+PARKED = st.lists(
+    st.tuples(st.none() | st.integers(0, 5), st.booleans(), st.sampled_from([False, False, False, True])), max_size=90
+)
+
+
+@given(PARKED, st.none() | st.integers(0, 5), st.integers(1, 8))
+def test_a_limited_check_agrees_with_a_linear_scan(parked: list[Any], value: int | None, limit: int) -> None:
+    """In any schedule a reached operation is tried iff fewer than ``limit`` before it have completed."""
+    room = make_purgatory(ManualClock())
+    operations: list[Op] = []
+    for threshold, _, _ in parked:
+        operations.append(Op())
+        room.try_complete_else_watch(operations[-1], ["key"] if threshold is None else {"key": threshold})
+    for operation, (_, ready, gone) in zip(operations, parked, strict=True):
+        operation.calls.clear()
+        operation.ready = ready
+        if gone:
+            operation.cancel()
+    expected: list[list[str]] = []
+    left = limit
+    for threshold, ready, gone in parked:
+        tried = left > 0 and not gone and (threshold is None or value is None or threshold <= value)
+        left -= tried and ready
+        expected.append((["try", "complete"] if ready else ["try"]) if tried else [])
+    assert room.check_and_complete("key", value, limit=limit) == limit - left
+    assert [operation.calls for operation in operations] == expected
+    room._check()
+
+
+def test_an_interrupt_where_no_loop_runs(room: QuietPurgatory) -> None:
+    """A purgatory without a loop has no later turn: the interrupt propagates, and the state is consistent."""
+
+    def interrupt(operation: Op) -> None:
+        if operation.ready:
+            raise KeyboardInterrupt
+
+    operations = waiting(room, 3, on_try=interrupt)
+    park(room, "begin", on_complete=lambda _: room.check_and_complete("key", limit=2)).ready = True
+    with pytest.raises(KeyboardInterrupt):
+        room.check_and_complete("begin")
+    assert completed(operations) == []
+    room._check()
+    assert len(room) == 3

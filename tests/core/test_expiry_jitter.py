@@ -1,0 +1,108 @@
+"""``expiry_jitter``: deadlines that are equal are spread over the time before them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purgatory import Outcome, Purgatory, ThresholdPurgatory
+from purgatory.testing import ManualClock, VirtualClock
+from tests.helpers import Boom, Op, Recorder, check, park
+from tests.sansio import make_purgatory, pass_time
+
+
+def _source(*numbers: float) -> Any:
+    return iter(numbers).__next__
+
+
+async def test_deadlines_are_earlier_by_a_share_of_the_timeout(clock: VirtualClock) -> None:
+    """At most by the fraction, at least by nothing, by what the source says in between; events have the deadline."""
+    recorder = Recorder()
+    source = _source(0.0, 0.5, 1.0)
+    async with Purgatory[Op](
+        "test", clock=clock, observers=[recorder], expiry_jitter=0.1, jitter_source=source
+    ) as room:
+        ops = [park(room, "key", timeout=30) for _ in range(3)]
+        assert [event.deadline for event in recorder.seen] == [1030.0, 1028.5, 1027.0]
+        assert [op.timeout for op in ops] == [30.0] * 3
+        check(room, num_delayed=3)
+        expired = []
+        for seconds in (26.999, 0.001, 1.499, 0.001, 1.499, 0.001):
+            await clock.advance(seconds)
+            expired.append([op.expired for op in ops])
+        assert [sum(row) for row in expired] == [0, 1, 1, 2, 2, 3]
+        assert [event.lateness for event in recorder.seen[3:]] == [0.0] * 3
+
+
+async def test_it_applies_once_when_an_operation_is_parked(clock: VirtualClock) -> None:
+    """Not to an operation without a deadline, not to one that completes at once, and not to a later extend."""
+    source = _source(1.0, 1.0)  # a third number is not asked for
+    async with Purgatory[Op]("test", clock=clock, expiry_jitter=0.5, jitter_source=source) as room:
+        park(room, "key")
+        assert room.try_complete_else_watch(Op(10, ready=True), ["key"])
+        op, at = park(room, "key", timeout=10), Op()
+        at.extend_to(1008)
+        room.try_complete_else_watch(at, ["key"])
+        assert (op.expiration_ms, at.expiration_ms) == (1_005_000, 1_004_000)
+        op.extend(10)
+        at.extend_to(1009)
+        assert (op.expiration_ms, at.expiration_ms) == (1_010_000, 1_009_000)
+
+
+async def test_the_usual_source_spreads_a_herd(clock: VirtualClock) -> None:
+    """Of a thousand operations with one timeout few expire in the same millisecond, and none outside the range."""
+    async with Purgatory[Op]("test", clock=clock, expiry_jitter=0.1) as room:
+        due = [park(room, "key", timeout=30).expiration_ms or 0 for _ in range(1000)]
+        assert 1_027_000 <= min(due) <= max(due) <= 1_030_000
+        assert len(set(due)) > 500
+        room.cancel_for_key("key")
+
+
+@given(
+    jitter=st.floats(0, 1),
+    number=st.floats(-1, 2),
+    timeout_ms=st.integers(0, 10**9),
+    tick_ms=st.sampled_from([1, 20]),
+)
+def test_it_only_shortens_and_by_no_more_than_the_fraction(
+    jitter: float, number: float, timeout_ms: int, tick_ms: int
+) -> None:
+    """Also if the source leaves its range, and on a coarse tick."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock, tick_ms=tick_ms, expiry_jitter=jitter, jitter_source=lambda: number)
+    op = park(room, "key", timeout=timeout_ms / 1000)
+    assert op.expiration_ms is not None
+    latest = -(-(clock.now_ms() + timeout_ms) // tick_ms) * tick_ms
+    assert clock.now_ms() + timeout_ms * (1 - jitter) - 1e-3 <= op.expiration_ms <= latest
+    pass_time(clock, room, timeout_ms + tick_ms)
+    room._core.timer.expire_due(clock.now_ms())
+    assert op.outcome is Outcome.EXPIRED
+    room._check()
+
+
+@pytest.mark.parametrize("jitter", [-0.1, 1.5, float("nan"), float("inf"), "0.1", None, True])
+def test_a_bad_fraction_is_refused(jitter: Any) -> None:
+    """TypeError or ValueError when the purgatory is made."""
+    with pytest.raises((TypeError, ValueError), match="expiry_jitter must be a number from 0 to 1"):
+        Purgatory("test", expiry_jitter=jitter)
+    with pytest.raises((TypeError, ValueError), match="expiry_jitter must be a number from 0 to 1"):
+        ThresholdPurgatory("test", expiry_jitter=jitter)
+
+
+def test_a_source_must_be_callable() -> None:
+    """TypeError when the purgatory is made."""
+    with pytest.raises(TypeError, match="jitter_source must be callable, got 5"):
+        Purgatory("test", expiry_jitter=0.1, jitter_source=5)  # type: ignore[arg-type]
+
+
+async def test_a_source_that_raises_parks_nothing(clock: VirtualClock) -> None:
+    """The error reaches the caller, and the purgatory is as before."""
+
+    def source() -> float:
+        raise Boom
+
+    async with Purgatory[Op]("test", clock=clock, expiry_jitter=0.1, jitter_source=source) as room:
+        with pytest.raises(Boom):
+            await room.park(Op(5), ["key"])
+        check(room, parked=0, num_delayed=0, watched=0)

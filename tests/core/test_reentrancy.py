@@ -1,0 +1,205 @@
+"""Checks, parks and withdrawals from inside callbacks: queued, in order, on a constant stack."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer
+from purgatory.testing import VirtualClock
+from tests.helpers import Op, check
+
+# Checks
+
+
+async def test_a_check_from_a_callback_is_queued_and_counted_by_the_outermost_call(clock: VirtualClock) -> None:
+    """It returns 0, runs in order before the outermost call returns, and counts there."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        order: list[str] = []
+
+        def then(*keys: str) -> Callable[[Op], None]:
+            def callback(op: Op) -> None:
+                order.append(op.name)
+                for key in keys:
+                    assert purgatory.check_and_complete(key) == 0
+
+            return callback
+
+        tree = {"a": ("b", "c"), "b": ("d",), "c": ("e",), "d": (), "e": ()}
+        for name, following in tree.items():
+            op = Op(5, name=name, on_complete=then(*following))
+            purgatory.try_complete_else_watch(op, [name])
+            op.ready = True
+        assert purgatory.check_and_complete("a") == 5
+        assert order == ["a", "b", "c", "d", "e"]
+        check(purgatory, parked=0, completed=5)
+
+
+@pytest.mark.parametrize("ending", ["force", "run"])
+async def test_a_check_within_an_ending_is_queued(clock: VirtualClock, ending: str) -> None:
+    """However the operation ends, its callback gets 0, and the check is done before the ending returns."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        counted: list[int] = []
+        other = Op(None)
+        op = Op(5, on_complete=lambda _: counted.append(purgatory.check_and_complete("b")))
+        purgatory.try_complete_else_watch(op, ["a"])
+        purgatory.try_complete_else_watch(other, ["b"])
+        other.ready = True
+        if ending == "force":
+            op.force_complete()
+        else:
+            op.run()
+        assert counted == [0]
+        assert other.outcome is Outcome.COMPLETED
+        purgatory._check()
+
+
+@pytest.mark.parametrize("start", ["check", "park", "force", "expire", "soon"])
+async def test_a_chain_of_a_hundred_thousand_uses_constant_stack(clock: VirtualClock, start: str) -> None:
+    """Each operation completes the next one, from whatever the chain begins with."""
+    length = 100_000
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        deepest = 0
+
+        class Link(Op):
+            def __init__(self, number: int) -> None:
+                super().__init__(None)
+                self.number = number
+
+            def try_complete(self) -> bool:
+                return self.ready
+
+            def on_complete(self) -> None:
+                nonlocal deepest
+                if self.number % 1000 == 0:
+                    depth = 0
+                    frame: Any = sys._getframe()
+                    while frame is not None:
+                        depth, frame = depth + 1, frame.f_back
+                    deepest = max(deepest, depth)
+                purgatory.check_and_complete(self.number + 1)
+
+        links = [Link(number) for number in range(length)]
+        for link in links[1:]:
+            purgatory.try_complete_else_watch(link, [link.number])
+            link.ready = True
+        first = links[0]
+        if start == "park":
+            first.ready = True
+            assert await purgatory.park(first, [0]) is None
+        elif start == "force":
+            purgatory.try_complete_else_watch(first, [0])
+            assert first.force_complete()
+        elif start == "expire":
+            first.extend(1)
+            purgatory.try_complete_else_watch(first, [0])
+            await clock.advance(1)
+        elif start == "soon":
+            purgatory.try_complete_else_watch(first, [0])
+            first.ready = True
+            purgatory.check_soon(0)
+            await clock.settle()
+        else:
+            purgatory.try_complete_else_watch(first, [0])
+            first.ready = True
+            assert purgatory.check_and_complete(0) == length
+        check(purgatory, parked=0, completed=length - (start == "expire"))
+        assert 0 < deepest < 120
+
+
+# Parks, withdrawals, closing
+
+
+async def test_cancelling_a_key_from_inside_try_complete(clock: VirtualClock) -> None:
+    """An operation that withdraws its whole key while it is tried ends with the others, and is not completed."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        withdrawn: list[Op] = []
+        ops = [Op(5) for _ in range(5)]
+        for op in ops:
+            purgatory.try_complete_else_watch(op, ["a", "b"])
+            op.ready = True
+        ops[0].ready = False
+        ops[1]._on_try = lambda _: withdrawn.extend(purgatory.cancel_for_key("a"))
+        assert purgatory.check_and_complete("a") == 0
+        assert withdrawn == ops
+        assert {op.outcome for op in ops} == {Outcome.CANCELLED}
+        assert [op.completions for op in ops] == [0] * 5
+        assert ops[2].calls == ["try"]
+        check(purgatory, parked=0, watched=0, cancelled=5)
+
+
+async def test_parking_from_inside_try_complete_keeps_the_order_of_arrival(clock: VirtualClock) -> None:
+    """An operation parked within another's first try arrived before it, and is tried before it."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        order: list[str] = []
+        inner = Op(5, name="inner", on_try=lambda op: order.append(op.name))
+
+        def park_inner(op: Op) -> None:
+            order.append(op.name)
+            if not inner.keys:
+                purgatory.try_complete_else_watch(inner, ["a"])
+
+        outer = Op(5, name="outer", on_try=park_inner)
+        purgatory.try_complete_else_watch(outer, ["a"])
+        purgatory._check()
+        order.clear()
+        purgatory.check_and_complete("a")
+        assert order == ["inner", "outer"]
+
+
+async def test_an_operation_parked_during_a_check_of_its_key_waits_for_the_next(clock: VirtualClock) -> None:
+    """An operation that arrives during a check has had its own try; only the next check tries it again."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        arrived: list[Op] = []
+
+        def park_another(_: Op) -> None:
+            arrived.append(Op(5))
+            purgatory.try_complete_else_watch(arrived[-1], ["a"])
+
+        ops = [Op(5, on_complete=park_another) for _ in range(3)]
+        for op in ops:
+            purgatory.try_complete_else_watch(op, ["a"])
+            op.ready = True
+        assert purgatory.check_and_complete("a") == 3
+        assert [op.calls for op in arrived] == [["try"]] * 3
+        purgatory.check_and_complete("a")
+        assert [op.calls for op in arrived] == [["try", "try"]] * 3
+
+
+async def test_on_expiration_may_check_park_and_withdraw(clock: VirtualClock) -> None:
+    """It runs after the operation has ended."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        other = Op(None)
+        third = Op(None)
+
+        def act(op: Op) -> None:
+            assert op.outcome is Outcome.EXPIRED
+            purgatory.check_and_complete("a")
+            purgatory.try_complete_else_watch(third, ["a"])
+            assert not op.cancel()
+
+        op = Op(1, on_expiration=act)
+        for waiting in (op, other):
+            purgatory.try_complete_else_watch(waiting, ["a"])
+        other.ready = True
+        await clock.advance(1)
+        assert other.outcome is Outcome.COMPLETED
+        check(purgatory, parked=1, completed=1, expired=1)
+
+
+async def test_an_operation_whose_first_try_closes_the_purgatory_is_refused(clock: VirtualClock) -> None:
+    """It gets PurgatoryClosed and is still PENDING."""
+    timer = SystemTimer(clock=clock)
+    async with timer:
+        purgatory = Purgatory[Op]("test", timer=timer)
+
+        def close(_: Op) -> None:
+            with pytest.raises(StopIteration):
+                purgatory.aclose().send(None)  # no operation waits, so it ends without waiting
+
+        op = Op(5, on_try=close)
+        with pytest.raises(PurgatoryClosed):
+            purgatory.try_complete_else_watch(op, ["a"])
+        assert op.outcome is Outcome.PENDING
+        check(purgatory, submitted=0, parked=0, watched=0)

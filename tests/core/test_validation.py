@@ -1,0 +1,247 @@
+"""Bad input is refused with an error that says what was expected, and changes nothing."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from purgatory import Outcome, Purgatory, SystemTimer, TimerTask
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op, check
+
+# Keys
+
+
+def _keys_that_raise() -> Iterator[str]:
+    yield "a"
+    raise Boom("no more keys")
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "message"),
+    [
+        ([], ValueError, "keys must contain at least one key"),
+        ((), ValueError, "keys must contain at least one key"),
+        ({}, ValueError, "keys must contain at least one key"),
+        (iter([]), ValueError, "keys must contain at least one key"),
+        ("orders", TypeError, r"such as \['orders'\], got 'orders'"),
+        (b"orders", TypeError, "keys must be an iterable"),
+        (bytearray(b"orders"), TypeError, "keys must be an iterable"),
+        (7, TypeError, "keys must be an iterable .* got 7"),
+        (None, TypeError, "keys must be an iterable .* got None"),
+        ([["list"]], TypeError, "unhashable"),
+        (["good", {}], TypeError, "unhashable"),
+        (_keys_that_raise, Boom, "no more keys"),
+        ({"a": "high"}, TypeError, "threshold for key 'a' must be an int or a float"),
+        ({"a": 1, "b": True}, TypeError, "threshold for key 'b' must be an int or a float"),
+        ({"a": float("nan")}, ValueError, "threshold for key 'a' must be a number that a value can reach, got NaN"),
+    ],
+)
+async def test_bad_keys_are_refused_and_change_nothing(
+    clock: VirtualClock, keys: Any, error: type[Exception], message: str
+) -> None:
+    """The error says what was expected; nothing is tried, parked or counted, and the operation is still usable."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(5)
+        with pytest.raises(error, match=message):
+            purgatory.try_complete_else_watch(op, keys() if callable(keys) else keys)
+        assert op.calls == []
+        check(purgatory, submitted=0, parked=0, watched=0, keys=0, num_delayed=0)
+        assert purgatory.timer.size == 0
+        assert not purgatory.try_complete_else_watch(op, ["good"])
+        check(purgatory, submitted=1, parked=1)
+
+
+async def test_unhashable_keys_are_refused_everywhere(purgatory: Purgatory[Op]) -> None:
+    """Checks and withdrawals on an unhashable key raise TypeError."""
+    key: Any = []
+    for call in (
+        purgatory.check_and_complete,
+        purgatory.cancel_for_key,
+        purgatory.check_soon,
+        purgatory.check_threadsafe,
+        purgatory.is_watched,
+    ):
+        with pytest.raises(TypeError, match="unhashable"):
+            call(key)
+    with pytest.raises(TypeError, match="unhashable"):
+        purgatory.fail_for_key(key, Boom())
+
+
+@pytest.mark.parametrize("error", ["text", Boom, None, KeyboardInterrupt()])
+async def test_failing_needs_an_exception(purgatory: Purgatory[Op], error: Any) -> None:
+    """Only an Exception instance can be an operation's failure."""
+    op = Op(5)
+    purgatory.try_complete_else_watch(op, ["a"])
+    with pytest.raises(TypeError, match="error must be an instance of Exception"):
+        purgatory.fail_for_key("a", error)
+    assert op.outcome is Outcome.PENDING
+
+
+# Operations
+
+
+async def test_parking_twice_is_refused(purgatory: Purgatory[Op]) -> None:
+    """A parked operation stays as it is; an ended one is not accepted again."""
+    op = Op(5)
+    purgatory.try_complete_else_watch(op, ["a"])
+    with pytest.raises(ValueError, match="which is parked already"):
+        purgatory.try_complete_else_watch(op, ["b"])
+    with pytest.raises(ValueError, match="which is parked already"):
+        await purgatory.park(op, ["b"])
+    assert op.keys == ("a",)
+    check(purgatory, submitted=1, parked=1, watched=1)
+    op.cancel()
+    with pytest.raises(ValueError, match="has ended"):
+        purgatory.try_complete_else_watch(op, ["a"])
+    check(purgatory, submitted=1, parked=0, cancelled=1)
+
+
+async def test_parking_in_two_purgatories_is_refused(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """An operation waits in one purgatory."""
+    async with Purgatory[Op]("other", clock=clock) as other:
+        op = Op(5)
+        purgatory.try_complete_else_watch(op, ["a"])
+        with pytest.raises(ValueError, match="which is parked already"):
+            other.try_complete_else_watch(op, ["a"])
+        check(other, submitted=0)
+
+
+async def test_handing_itself_over_within_its_first_try_is_refused(purgatory: Purgatory[Op]) -> None:
+    """An operation that is being tried already belongs to a purgatory."""
+    seen: list[type] = []
+
+    def again(op: Op) -> None:
+        try:
+            purgatory.try_complete_else_watch(op, ["b"])
+        except ValueError as error:
+            seen.append(type(error))
+
+    op = Op(5, on_try=again)
+    assert not purgatory.try_complete_else_watch(op, ["a"])
+    assert seen == [ValueError]
+    check(purgatory, submitted=1, parked=1, watched=1)
+
+
+@pytest.mark.parametrize("operation", [None, "op", TimerTask(5), object()])
+async def test_only_operations_are_taken(purgatory: Purgatory[Op], operation: Any) -> None:
+    """Any other object is a TypeError that says what was expected."""
+    with pytest.raises(TypeError, match="operation must be a DelayedOperation"):
+        purgatory.try_complete_else_watch(operation, ["a"])
+    check(purgatory, submitted=0)
+
+
+async def test_only_operations_can_be_waited_for(purgatory: Purgatory[Op]) -> None:
+    """The error of ``park`` names its argument, before anything has changed."""
+    with pytest.raises(TypeError, match="operation must be a DelayedOperation, got 'x'"):
+        await purgatory.park("x", ["a"])  # type: ignore[arg-type]
+    check(purgatory, submitted=0)
+
+
+async def test_a_predicate_is_callable(purgatory: Purgatory[Op]) -> None:
+    """Anything else is refused by name."""
+    with pytest.raises(TypeError, match="predicate must be callable"):
+        await purgatory.wait_until(True, keys=["a"], timeout=5)  # type: ignore[arg-type]
+
+
+# Parameters of a purgatory
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"name": 5}, TypeError, "name must be a str"),
+        ({"name": "x", "timer": "timer"}, TypeError, "timer must be a SystemTimer"),
+        ({"name": "x", "clock": "clock"}, TypeError, "clock must be a purgatory.clock.Clock"),
+        ({"name": "x", "tick_ms": 0}, ValueError, "tick_ms must be at least 1"),
+        ({"name": "x", "wheel_size": 1}, ValueError, "wheel_size must be at least 2"),
+        ({"name": "x", "observers": "observer"}, TypeError, "observers must be a sequence"),
+        ({"name": "x", "observers": 5}, TypeError, "observers must be a sequence"),
+        ({"name": "x", "observers": [object()]}, TypeError, "an observer must have one of the methods"),
+    ],
+)
+def test_bad_parameters_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    """Each bad parameter of a purgatory raises an error that says what was expected."""
+    with pytest.raises(error, match=message):
+        Purgatory(**arguments)
+
+
+async def test_a_shared_timer_has_its_own_settings(clock: VirtualClock) -> None:
+    """A timer and settings for a timer exclude each other."""
+    timer = SystemTimer(clock=clock)
+    settings: tuple[dict[str, Any], ...] = ({"clock": clock}, {"tick_ms": 2}, {"wheel_size": 10})
+    for setting in settings:
+        with pytest.raises(ValueError, match="timer must not be combined with clock, tick_ms or wheel_size"):
+            Purgatory("x", timer=timer, **setting)
+
+
+# Timeouts and values
+
+
+@pytest.mark.parametrize("timeout", [-1.0, -0.001, math.nan, math.inf, -math.inf, 1e16])
+def test_a_negative_or_infinite_timeout_is_refused(timeout: float) -> None:
+    """A timeout is finite and not negative."""
+    with pytest.raises(ValueError, match="timeout must be a number of seconds from 0 to 1e15"):
+        Op(timeout)
+
+
+@pytest.mark.parametrize("timeout", ["1", True, [], 1j])
+def test_a_timeout_is_a_number(timeout: Any) -> None:
+    """Any other type is a TypeError."""
+    with pytest.raises(TypeError, match="timeout must be a number of seconds, got"):
+        Op(timeout)
+
+
+def test_the_longest_timeout() -> None:
+    """A timeout of 31 million years is accepted, and the next larger number is refused."""
+    assert Op(1e15).delay_ms == 10**18
+    with pytest.raises(ValueError, match="timeout must be a number of seconds from 0 to 1e15"):
+        Op(math.nextafter(1e15, math.inf))
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan, math.inf])
+async def test_a_bad_extension_changes_nothing(clock: VirtualClock, timeout: float) -> None:
+    """An invalid timeout is refused, and the old deadline stands."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(1)
+        purgatory.try_complete_else_watch(op, ["key"])
+        with pytest.raises(ValueError, match="timeout"):
+            op.extend(timeout)
+        check(purgatory, parked=1, num_delayed=1)
+        await clock.advance(1)
+        assert op.outcome is Outcome.EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [("5", TypeError), ([], TypeError), (True, TypeError), (float("nan"), ValueError)]
+)
+async def test_a_bad_value_is_refused_at_once(clock: VirtualClock, value: Any, error: type[Exception]) -> None:
+    """The call that passes the value raises, also inside a callback, where the check is queued."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        ranked = Op(5)
+        purgatory.try_complete_else_watch(ranked, {"a": 3})
+        with pytest.raises(error, match="value"):
+            purgatory.check_and_complete("a", value)
+        with pytest.raises(error, match="value"):
+            purgatory.check_and_complete("unwatched", value)
+        assert ranked.calls == ["try"]
+
+        def check_with_value(_: Op) -> None:
+            with pytest.raises(error, match="value"):
+                purgatory.check_and_complete("a", value)
+            purgatory.check_and_complete("a", 3)
+
+        op = Op(5, on_complete=check_with_value)
+        purgatory.try_complete_else_watch(op, ["b"])
+        op.ready = ranked.ready = True
+        assert purgatory.check_and_complete("b") == 2
+
+
+@pytest.mark.parametrize("grace", [-1, float("nan"), float("inf")])
+async def test_a_bad_grace_changes_nothing(clock: VirtualClock, grace: float) -> None:
+    """An invalid grace is refused, and the purgatory is still open."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        with pytest.raises(ValueError, match=r"^grace must be a number of seconds from 0"):
+            await purgatory.aclose(grace=grace)
+        assert not purgatory.closed

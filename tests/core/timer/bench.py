@@ -1,0 +1,56 @@
+"""A timer core driven by explicit times, with a log of the tasks that ran."""
+
+from typing import Any
+
+from purgatory.core.timer.timer_core import TimerCore
+from tests.helpers import Task
+
+__all__ = ["DAY_MS", "Bench", "take_everything_off"]
+
+DAY_MS = 86_400_000
+
+
+def take_everything_off(core: TimerCore, limit: int = 3) -> list[Any]:
+    """Take every task off, ``limit`` at a time, as a closing timer does."""
+    tasks: list[Any] = []
+    while core.size:
+        some = core.drain(limit)
+        assert len(some) <= limit
+        tasks += some
+    return tasks
+
+
+class Bench:
+    """A timer core, its time, and a log of the tasks that ran with their times."""
+
+    def __init__(self, tick_ms: int = 1, wheel_size: int = 20, start_ms: int = 0) -> None:
+        self.now_ms = start_ms
+        self.log: list[Any] = []
+        self.errors: list[tuple[BaseException, Any]] = []
+        self.core = TimerCore(tick_ms, wheel_size, start_ms, self._on_error, (Exception,))
+
+    def _on_error(self, error: BaseException, task: Any) -> None:
+        self.errors.append((error, task))
+
+    def add(self, delay_ms: int, name: Any = None) -> Task:
+        task = Task(delay_ms, self.log, name)
+        self.core.schedule(task, self.now_ms + delay_ms, self.now_ms)
+        self.core._check()
+        return task
+
+    def move_to(self, now_ms: int, limit: int = 0) -> list[Any]:
+        """Set the time, run what is due, and return what ran."""
+        self.now_ms = now_ms
+        before = len(self.log)
+        ran = self.core.expire_due(now_ms, limit)
+        self.core._check()
+        assert ran == len(self.log) - before
+        return self.log[before:]
+
+    def jumps(self) -> list[int]:
+        """Go from one expiration to the next until nothing is left, and return the times."""
+        times = []
+        while (next_ms := self.core.next_expiration_ms) is not None:
+            times.append(next_ms)
+            self.move_to(next_ms)
+        return times

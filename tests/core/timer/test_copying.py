@@ -1,0 +1,60 @@
+"""Tasks and operations have one place on a timer: a copy of one is refused."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from purgatory import DelayedOperation, Outcome, Purgatory, TimerTask
+from tests.helpers import Op, check
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": pickle.dumps,
+    "old pickle": lambda thing: pickle.dumps(thing, protocol=0),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("state", ["new", "parked", "ended"])
+async def test_an_operation_cannot_be_copied(purgatory: Purgatory[Op], how: str, state: str) -> None:
+    """A clear TypeError, whatever its state, and the operation is as it was."""
+    op = Op(5)
+    if state != "new":
+        purgatory.try_complete_else_watch(op, ["a", "b"])
+    if state == "ended":
+        op.cancel()
+    with pytest.raises(TypeError, match=r"^Op must not be copied or pickled: it has one place on a timer"):
+        COPIES[how](op)
+    if state == "parked":
+        check(purgatory, parked=1, watched=2, num_delayed=1)
+        assert op.cancel()
+    assert op.outcome is (Outcome.PENDING if state == "new" else Outcome.CANCELLED)
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_timer_task_cannot_be_copied(how: str) -> None:
+    """Its links lead into the bucket that holds it: a copy would unlink its neighbours."""
+    with pytest.raises(TypeError, match=r"^TimerTask must not be copied or pickled"):
+        COPIES[how](TimerTask(5))
+
+
+class Portable(DelayedOperation[None]):
+    """An operation that says how it is made anew."""
+
+    def __init__(self, timeout: float, order: str) -> None:
+        super().__init__(timeout)
+        self.order = order
+
+    def __reduce__(self) -> Any:
+        return Portable, (self.timeout, self.order)
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
+def test_a_subclass_may_say_how_it_is_made_anew(how: Callable[[Portable], Portable]) -> None:
+    """One that defines ``__reduce__`` is copied and pickled by it."""
+    made = how(Portable(5.0, "7"))
+    assert (made.timeout, made.order, made.outcome) == (5.0, "7", Outcome.PENDING)

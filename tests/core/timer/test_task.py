@@ -1,0 +1,147 @@
+"""Tasks and buckets."""
+
+import pytest
+
+from purgatory import TimerTask, TimerTaskList
+from purgatory.core.timer.task import NOT_QUEUED
+from purgatory.core.timer.task_list import TaskCounter
+from tests.helpers import Task
+
+
+def test_tasks_keep_their_order_and_are_counted() -> None:
+    """A bucket holds its tasks in the order in which they came."""
+    counter = TaskCounter()
+    bucket = TimerTaskList(counter)
+    assert bucket.is_empty
+    tasks = [TimerTask(10) for _ in range(5)]
+    for task in tasks:
+        bucket.add(task)
+    assert list(bucket) == tasks
+    assert counter.value == 5
+    assert bucket._check() == 5
+    assert not bucket.is_empty
+
+
+def test_adding_a_task_again_does_not_count_it_twice() -> None:
+    """A task that is added to the bucket it is in moves to the end and is counted once."""
+    counter = TaskCounter()
+    bucket = TimerTaskList(counter)
+    first, second = TimerTask(0), TimerTask(0)
+    for task in (first, second, first):
+        bucket.add(task)
+    assert list(bucket) == [second, first]
+    assert counter.value == 2
+
+
+def test_a_task_is_in_one_bucket_at_a_time() -> None:
+    """Three buckets that share a counter hand tasks to one another, and the sum stays right."""
+    counter = TaskCounter()
+    buckets = [TimerTaskList(counter) for _ in range(3)]
+    tasks = [TimerTask(0) for _ in range(10)]
+    for bucket in buckets:
+        for task in tasks:
+            bucket.add(task)
+        assert [b._check() for b in buckets] == [10 if b is bucket else 0 for b in buckets]
+        assert counter.value == 10
+
+
+def test_counters_of_different_timers_stay_apart() -> None:
+    """A task that moves from one timer's bucket to another's is counted where it is."""
+    here, there = TaskCounter(), TaskCounter()
+    one, other = TimerTaskList(here), TimerTaskList(there)
+    task = TimerTask(0)
+    one.add(task)
+    other.add(task)
+    assert (here.value, there.value) == (0, 1)
+
+
+def test_remove_returns_whether_the_task_was_there() -> None:
+    """Only the bucket that holds a task can remove it, and only once."""
+    bucket, other = TimerTaskList(), TimerTaskList()
+    task = TimerTask(0)
+    assert not bucket.remove(task)
+    bucket.add(task)
+    assert not other.remove(task)
+    assert bucket.remove(task)
+    assert not bucket.remove(task)
+    assert bucket.is_empty
+
+
+def test_cancelling_takes_a_task_out_of_the_middle() -> None:
+    """Tasks leave from the middle and the ends, and the others keep their order."""
+    bucket = TimerTaskList()
+    tasks = [TimerTask(number) for number in range(6)]
+    for task in tasks:
+        bucket.add(task)
+    assert [tasks[number].cancel() for number in (0, 3, 5)] == [True, True, True]
+    assert [task.delay_ms for task in bucket] == [1, 2, 4]
+    assert not tasks[3].cancel()
+    assert bucket._check() == 3
+
+
+def test_popping_from_both_ends() -> None:
+    """The first and the last task can be taken, until there is none."""
+    bucket = TimerTaskList()
+    tasks = [TimerTask(number) for number in range(3)]
+    for task in tasks:
+        bucket.add(task)
+    assert bucket.pop_first() is tasks[0]
+    assert bucket.pop_last() is tasks[2]
+    assert bucket.pop_last() is tasks[1]
+    assert bucket.pop_first() is None
+    assert bucket.pop_last() is None
+    assert not tasks[0].scheduled
+
+
+def test_adding_first_puts_a_task_before_all_others() -> None:
+    """A cascade needs to put tasks in at the front."""
+    bucket = TimerTaskList()
+    tasks = [TimerTask(number) for number in range(3)]
+    for task in tasks:
+        bucket.add_first(task)
+    assert list(bucket) == tasks[::-1]
+    assert bucket._check() == 3
+
+
+def test_flushing_hands_out_every_task_and_unqueues_the_bucket() -> None:
+    """After a flush the bucket is empty and may be queued again."""
+    bucket = TimerTaskList()
+    bucket.expiration_ms = 40
+    tasks = [TimerTask(number) for number in range(3)]
+    for task in tasks:
+        bucket.add(task)
+    taken: list[TimerTask] = []
+    bucket.flush(taken.append)
+    assert taken == tasks
+    assert not any(task.scheduled for task in tasks)
+    assert bucket.is_empty
+    assert bucket.expiration_ms == NOT_QUEUED
+
+
+def test_a_new_task_is_not_scheduled() -> None:
+    """Before it is on a timer a task has no expiration and cannot be cancelled."""
+    task = TimerTask(10)
+    assert not task.scheduled
+    assert task.expiration_ms is None
+    assert not task.cancel()
+
+
+@pytest.mark.parametrize("delay_ms", [1.0, "1", None])
+def test_a_delay_is_a_whole_number(delay_ms: object) -> None:
+    """A delay in milliseconds is an int and nothing else."""
+    with pytest.raises(TypeError, match=r"delay_ms|int"):
+        TimerTask(delay_ms)  # type: ignore[arg-type]
+
+
+def test_a_delay_has_an_end() -> None:
+    """A delay that no machine word holds is refused."""
+    with pytest.raises(ValueError, match=r"at most 10\*\*18"):
+        TimerTask(10**18 + 1)
+    assert TimerTask(10**18).delay_ms == 10**18
+
+
+def test_the_repr_of_a_bucket() -> None:
+    """It has the bucket's expiration and its number of tasks."""
+    bucket = TimerTaskList()
+    bucket.add(Task(0, []))
+    assert repr(bucket) == "<TimerTaskList expiration_ms=-1 tasks=1>"

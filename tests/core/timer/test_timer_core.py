@@ -1,0 +1,164 @@
+"""The timer core: which task runs when, driven by explicit times."""
+
+import random
+
+import pytest
+
+from tests.core.timer.bench import DAY_MS, Bench, take_everything_off
+from tests.helpers import Task
+
+
+@pytest.mark.parametrize("tick_ms", [1, 7, 20, 100])
+@pytest.mark.parametrize("start_ms", [0, 3, 1_000_003])
+def test_never_early_and_never_later_than_a_tick(tick_ms: int, start_ms: int) -> None:
+    """Each task runs at its deadline rounded up to the tick, whatever the tick and the beginning."""
+    bench = Bench(tick_ms, 20, start_ms)
+    source = random.Random(tick_ms * 31 + start_ms)
+    due: dict[int, int] = {}
+    for number in range(300):
+        delay_ms = source.choice([source.randrange(1, 50), source.randrange(1, 5_000), source.randrange(1, 3 * DAY_MS)])
+        due[number] = bench.now_ms + delay_ms
+        bench.add(delay_ms, number)
+        if number % 10 == 0:
+            bench.now_ms += source.randrange(0, 40)
+            for name in bench.move_to(bench.now_ms):
+                assert bench.now_ms - due[name] >= 0
+    while (next_ms := bench.core.next_expiration_ms) is not None:
+        now_ms = max(next_ms, bench.now_ms)
+        for name in bench.move_to(now_ms):
+            assert 0 <= now_ms - due[name] < tick_ms + 40
+    assert sorted(bench.log) == list(range(300))
+
+
+@pytest.mark.parametrize("tick_ms", [1, 7, 20, 100])
+def test_when_the_time_is_kept_up_with_lateness_is_below_a_tick(tick_ms: int) -> None:
+    """A timer called at every expiration is late by less than a tick, and exact with a tick of 1 ms."""
+    bench = Bench(tick_ms, 20, 1_000_003)
+    source = random.Random(tick_ms)
+    due = {}
+    for number in range(400):
+        delay_ms = source.randrange(1, source.choice([30, 3_000, 300_000, 3 * DAY_MS]))
+        due[number] = bench.now_ms + delay_ms
+        bench.add(delay_ms, number)
+    while (next_ms := bench.core.next_expiration_ms) is not None:
+        for name in bench.move_to(next_ms):
+            assert 0 <= next_ms - due[name] < tick_ms
+    assert len(bench.log) == 400
+
+
+@pytest.mark.parametrize("tick_ms", [1, 7, 20, 100])
+@pytest.mark.parametrize("delay_ms", [0, -1, -50, -DAY_MS])
+def test_what_is_due_already_runs_in_the_next_call(tick_ms: int, delay_ms: int) -> None:
+    """A task that is due when it is added is not run in there, and is run by the next call, in the middle of a tick."""
+    bench = Bench(tick_ms, 20, 1_003)
+    task = bench.add(delay_ms, "due")
+    assert bench.log == []
+    assert task.scheduled
+    assert bench.core.is_due(1_003)
+    assert bench.move_to(1_003) == ["due"]
+    assert bench.core.size == 0
+    assert not bench.core.is_due(1_003)
+
+
+@pytest.mark.parametrize("tick_ms", [1, 7, 20, 100])
+def test_a_cancelled_task_does_not_run(tick_ms: int) -> None:
+    """A task can be taken off on every level, and before it is due or due already."""
+    bench = Bench(tick_ms)
+    tasks = [bench.add(delay_ms) for delay_ms in (0, 5, 50, 500, 50_000, DAY_MS)]
+    assert [task.cancel() for task in tasks] == [True] * 6
+    assert bench.core.size == 0
+    assert bench.core.next_expiration_ms is None
+    assert bench.move_to(2 * DAY_MS) == []
+    assert [task.cancel() for task in tasks] == [False] * 6
+
+
+def test_equal_deadlines_run_in_the_order_of_arrival() -> None:
+    """FIFO holds for one deadline that was reached through different levels."""
+    bench = Bench()
+    bench.add(8_450, 0)
+    bench.add(8_450, 1)
+    for number, now_ms in enumerate((100, 7_000, 8_030, 8_100, 8_431, 8_440, 8_449), start=2):
+        bench.move_to(now_ms)
+        bench.add(8_450 - now_ms, number)
+    assert bench.move_to(8_450) == list(range(9))
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+@pytest.mark.parametrize("added_ms", [0, 100, 390])
+def test_what_is_due_when_it_is_added_waits_for_equal_deadlines_before_it(added_ms: int, limit: int) -> None:
+    """The earlier task is in a bucket that was not processed yet, or that a slice has left half cascaded."""
+    bench = Bench()
+    bench.move_to(added_ms)
+    for number in range(3):
+        bench.add(400 - added_ms, number)
+    bench.move_to(399)
+    if limit:
+        bench.move_to(400, limit)
+    bench.now_ms = 400
+    bench.add(0, 3)
+    while bench.core.is_due(400):
+        bench.move_to(400, limit)
+    assert bench.log == [0, 1, 2, 3]
+
+
+def test_what_is_due_when_it_is_added_runs_before_later_deadlines() -> None:
+    """A slice that is left over does not put it behind buckets that fall due afterwards, however far these go on."""
+    bench = Bench()
+    for deadline_ms in (10, 10, 11, 11, 11, 12, 12, 12):
+        bench.add(deadline_ms, deadline_ms)
+    bench.move_to(10, 1)
+    bench.add(0, "due")
+    bench.move_to(11, 2)
+    assert bench.log == [10, 10, "due"]
+    bench.core.schedule(Task(0, bench.log, "due as well"), 11, 12)
+    bench.move_to(12)
+    assert bench.log == [10, 10, "due", 11, 11, 11, "due as well", 12, 12, 12]
+
+
+def test_deadlines_run_in_order_after_a_long_stop() -> None:
+    """After the clock has stood still, what fell due meanwhile runs in the order of its deadlines."""
+    bench = Bench()
+    source = random.Random(1)
+    delays = [source.randrange(1, 20_000) for _ in range(500)]
+    for delay_ms in delays:
+        bench.add(delay_ms)
+    assert bench.move_to(DAY_MS) == sorted(delays)
+
+
+@pytest.mark.parametrize("tick_ms", [1, 2, 3, 20])
+def test_add_returns_the_next_wake_up(tick_ms: int) -> None:
+    """The time of the bucket, which for the next tick is the deadline, rounded up; of a due one the time now."""
+    bench = Bench(tick_ms, start_ms=6000)
+    core = bench.core
+    assert core.schedule(Task(0, bench.log), 6001, 6000) == 6000 + tick_ms
+    assert core.next_expiration_ms == 6000 + tick_ms
+    assert core.schedule(Task(0, bench.log), 6000 + tick_ms, 6000) == 6000 + tick_ms
+    far = Task(0, bench.log)
+    assert core.schedule(far, 6000 + 25 * tick_ms, 6000) == 6000 + 20 * tick_ms
+    assert far.expiration_ms == 6000 + 25 * tick_ms
+    assert core.schedule(Task(0, bench.log), 6000, 6000) == 6000
+    assert core.next_expiration_ms == 6000
+
+
+@pytest.mark.parametrize(
+    ("tick_ms", "deadline_ms", "rounded_ms"), [(20, 1005, 1005), (20, 1006, 1020), (2, 1007, 1008)]
+)
+def test_only_what_lies_ahead_is_rounded(tick_ms: int, deadline_ms: int, rounded_ms: int) -> None:
+    """A deadline that is due now stays as it is: rounded up it would lie ahead."""
+    core = Bench(tick_ms, start_ms=1000).core
+    task = Task(0, [])
+    core.schedule(task, deadline_ms, 1005)
+    assert task.expiration_ms == rounded_ms
+
+
+def test_clearing_hands_out_every_task_in_the_order_of_deadlines() -> None:
+    """What a closing timer takes off comes from every level, due or half worked off, in order."""
+    bench = Bench()
+    for delay_ms in (DAY_MS, 5, 450, 0, 5, 30):
+        bench.add(delay_ms)
+    bench.core.expire_due(5, 1)
+    tasks = take_everything_off(bench.core)
+    assert [task.delay_ms for task in tasks] == [5, 5, 30, 450, DAY_MS]
+    assert not any(task.scheduled for task in tasks)
+    assert bench.core.size == 0
+    assert bench.core.next_expiration_ms is None

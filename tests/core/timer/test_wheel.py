@@ -1,0 +1,230 @@
+"""The wheels and the delay queue, driven by explicit times."""
+
+import pytest
+
+from purgatory import TimerTask, TimingWheel
+from purgatory.core.timer.delay_queue import DelayQueue
+from purgatory.core.timer.task import NOT_QUEUED
+from purgatory.core.timer.task_list import TimerTaskList
+
+
+def test_the_levels_are_those_of_the_table() -> None:
+    """With 1 ms and 20 buckets the intervals are 20 ms, 400 ms, 8 s, 160 s, 3 200 s and 64 000 s."""
+    wheel = TimingWheel(1, 20, 0)
+    wheel.bucket_for(63_999_999)
+    levels = wheel.levels()
+    assert [level.interval_ms for level in levels] == [20, 400, 8_000, 160_000, 3_200_000, 64_000_000]
+    assert [level.tick_ms for level in levels] == [1, 20, 400, 8_000, 160_000, 3_200_000]
+    assert [level.level for level in levels] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "level"),
+    [
+        (1, 1), (19, 1), (20, 2), (399, 2), (400, 3), (7_999, 3), (8_000, 4), (159_999, 4), (160_000, 5),
+        (3_199_999, 5), (3_200_000, 6), (63_999_999, 6), (64_000_000, 7),
+    ],
+)  # fmt: skip
+def test_a_delay_goes_to_its_level(delay_ms: int, level: int) -> None:
+    """A level is used from its own tick up to just below its interval."""
+    wheel = TimingWheel(1, 20, 0)
+    task = TimerTask(delay_ms)
+    assert wheel.add(task, delay_ms)
+    assert len(wheel.levels()) == level
+    ((expiration_ms, number),) = wheel.levels()[-1].occupancy()
+    assert expiration_ms <= delay_ms < expiration_ms + wheel.levels()[-1].tick_ms
+    assert number == 1
+    assert wheel._check() == 1
+
+
+def test_overflow_wheels_come_on_demand() -> None:
+    """There is no overflow wheel until a task needs it, and then it is kept."""
+    wheel = TimingWheel(10, 5, 1000)
+    assert wheel.overflow_wheel is None
+    assert wheel.add(TimerTask(0), 1060)
+    above = wheel.overflow_wheel
+    assert above is not None
+    assert above.tick_ms == 50
+    assert wheel.add(TimerTask(0), 1061)
+    assert wheel.overflow_wheel is above
+
+
+def test_what_is_due_within_the_tick_is_not_taken() -> None:
+    """A task whose time has come or lies within the current tick is left to the caller."""
+    wheel = TimingWheel(10, 5, 1000)
+    for expiration_ms in (999, 1000, 1005, 1009):
+        task = TimerTask(0)
+        assert not wheel.add(task, expiration_ms)
+        assert not task.scheduled
+    assert wheel.add(TimerTask(0), 1010)
+
+
+def test_the_time_moves_in_ticks_on_all_levels() -> None:
+    """The time of each level is a multiple of its tick; within a tick nothing moves."""
+    wheel = TimingWheel(10, 5, 1000)
+    wheel.add(TimerTask(0), 1060)
+    wheel.advance(1009)
+    assert wheel.current_time_ms == 1000
+    wheel.advance(1060)
+    assert wheel.current_time_ms == 1060
+    assert wheel.overflow_wheel is not None
+    assert wheel.overflow_wheel.current_time_ms == 1050
+
+
+def test_the_start_is_rounded_down_to_a_tick() -> None:
+    """A wheel begins at a multiple of its tick."""
+    assert TimingWheel(7, 20, 100).current_time_ms == 98
+
+
+def test_an_emptied_bucket_is_reused_in_the_next_turn_of_the_wheel() -> None:
+    """A bucket that was taken is used for a later time, and is queued again."""
+    queue = DelayQueue()
+    wheel = TimingWheel(1, 20, 0, queue)
+    wheel.add(TimerTask(5), 5)
+    bucket = wheel.bucket_at(5)
+    assert queue.pop_due(5) == (5, wheel)
+    taken = wheel.take(5, TimerTaskList(wheel._counter))
+    assert taken is bucket
+    assert taken.expiration_ms == NOT_QUEUED
+    wheel.advance(5)
+    taken.pop_first()
+    wheel.add(TimerTask(20), 24)
+    wheel.add(TimerTask(20), 5 + 19)
+    again = wheel.bucket_at(25)
+    assert again is wheel.bucket_at(5)
+    assert queue.peek_ms() == 24
+    wheel.advance(6)
+    wheel.add(TimerTask(19), 25)
+    assert again.expiration_ms == 25
+    assert wheel._check() == 3
+
+
+def test_a_bucket_is_queued_once_however_many_tasks_it_holds() -> None:
+    """The delay queue grows with buckets, not with tasks."""
+    queue = DelayQueue()
+    wheel = TimingWheel(1, 20, 0, queue)
+    for _ in range(100):
+        wheel.add(TimerTask(5), 5)
+    assert len(queue) == 1
+    assert queue.operations == 1
+
+
+def test_an_emptied_bucket_is_dropped_when_it_comes_up() -> None:
+    """A bucket whose tasks were all cancelled is skipped, and its slot is free again."""
+    queue = DelayQueue()
+    wheel = TimingWheel(1, 20, 0, queue)
+    gone, later = TimerTask(3), TimerTask(9)
+    wheel.add(gone, 3)
+    wheel.add(later, 9)
+    gone.cancel()
+    assert queue.next_ms() == 3
+    assert queue.peek_ms() == 9
+    assert queue.pop_due(8) is None
+    assert queue.pop_due(9) == (9, wheel)
+    assert wheel.bucket_at(3).expiration_ms == NOT_QUEUED
+    queue.clear()
+    assert queue.next_ms() is None
+
+
+def test_due_buckets_that_were_emptied_are_dropped_on_the_way() -> None:
+    """Popping what is due passes over emptied buckets."""
+    queue = DelayQueue()
+    wheel = TimingWheel(1, 20, 0, queue)
+    gone, later = TimerTask(3), TimerTask(9)
+    wheel.add(gone, 3)
+    wheel.add(later, 9)
+    gone.cancel()
+    assert queue.pop_due(9) == (9, wheel)
+    assert queue.pop_due(9) is None
+    assert queue.peek_ms() is None
+
+
+def test_of_equal_times_the_bucket_that_runs_comes_last() -> None:
+    """The coarse ones are cascaded before it, the coarsest at the end: its tasks belong in front of the others."""
+    queue = DelayQueue()
+    wheel = TimingWheel(1, 20, 0, queue)
+    for now_ms in (0, 4_000, 7_700, 7_990):
+        wheel.advance(now_ms)
+        wheel.place(TimerTask(0), 8_000)
+    levels = []
+    while (found := queue.pop_due(8_000)) is not None:
+        found[1].take(8_000, TimerTaskList(wheel._counter))
+        levels.append(found[1].level)
+    assert levels == [2, 3, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("tick_ms", "wheel_size", "error", "message"),
+    [
+        (0, 20, ValueError, "tick_ms must be at least 1"),
+        (-1, 20, ValueError, "tick_ms must be at least 1"),
+        (1, 1, ValueError, "wheel_size must be at least 2"),
+        (1.0, 20, TypeError, "tick_ms|int"),
+        (1, "20", TypeError, "wheel_size|int"),
+        (True, 20, TypeError, "tick_ms|int"),
+    ],
+)
+def test_a_wheel_that_cannot_turn_is_refused(tick_ms: int, wheel_size: int, error: type, message: str) -> None:
+    """A tick is at least 1 ms and a wheel has at least two buckets."""
+    with pytest.raises(error, match=message):
+        TimingWheel(tick_ms, wheel_size)
+
+
+def test_a_wheel_says_where_it_stands() -> None:
+    """The text of a wheel names level, tick, size, interval and time."""
+    assert repr(TimingWheel(7, 3, 15)) == (
+        "<TimingWheel level=1 tick_ms=7 wheel_size=3 interval_ms=21 current_time_ms=14>"
+    )
+
+
+def test_two_buckets_are_enough() -> None:
+    """The smallest wheel that can separate now from later; its overflow wheels have two buckets as well."""
+    wheel = TimingWheel(1, 2, 0)
+    wheel.place(TimerTask(0), 3)
+    assert [level.interval_ms for level in wheel.levels()] == [2, 4]
+    assert wheel._check() == 1
+
+
+def test_a_wheel_by_itself_counts_its_tasks() -> None:
+    """Without a timer around it, it makes a queue and a counter of its own, and both ways of adding agree."""
+    wheel = TimingWheel(1, 20, 100)
+    added, placed = TimerTask(0), TimerTask(0)
+    assert wheel.add(added, 105)
+    assert added.expiration_ms == 105
+    assert wheel.place(placed, 105) == 105
+    assert wheel.occupancy() == [(105, 2)]
+    assert wheel._check() == 2
+    assert wheel._counter.value == 2
+    assert not wheel.add(TimerTask(0), 100)
+
+
+@pytest.mark.parametrize("back_ms", [1, 19, 20, 21, 400, 5000])
+def test_the_time_of_a_wheel_does_not_go_back(back_ms: int) -> None:
+    """On no level, however little."""
+    wheel = TimingWheel(20, 20, 0)
+    wheel.place(TimerTask(0), 100_000)
+    wheel.advance(50_000)
+    before = [(level.current_time_ms, level._horizon_ms) for level in wheel.levels()]
+    wheel.advance(50_000 - back_ms)
+    assert [(level.current_time_ms, level._horizon_ms) for level in wheel.levels()] == before
+
+
+def test_the_queue_counts_what_a_wheel_is_there_to_save() -> None:
+    """One push when a bucket is first filled, one pop when it falls due or is found empty; not one for every task."""
+    queue = DelayQueue()
+    wheel = TimingWheel(1, 20, 0, queue)
+    tasks = [TimerTask(0) for _ in range(5)]
+    for task, due_ms in zip(tasks, (5, 5, 7, 9, 9), strict=True):
+        wheel.place(task, due_ms)
+    assert (queue.operations, len(queue)) == (3, 3)
+    assert queue.pop_due(4) is None
+    assert queue.pop_due(5) == (5, wheel)
+    assert (queue.operations, len(queue)) == (4, 2)
+    wheel.take(5, TimerTaskList(wheel._counter))
+    tasks[2].cancel()
+    assert queue.peek_ms() == 9
+    assert (queue.operations, len(queue)) == (5, 1)
+    tasks[3].cancel()
+    tasks[4].cancel()
+    assert queue.pop_due(20) is None
+    assert (queue.operations, len(queue)) == (6, 0)

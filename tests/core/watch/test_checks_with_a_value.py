@@ -1,0 +1,155 @@
+"""Checks with a value: which operations are tried, in which order, while watchers come and go."""
+
+import random
+
+from purgatory import Purgatory
+from purgatory.testing import VirtualClock
+from tests.helpers import Op, check
+
+
+def _tried(ops: "list[Op]") -> list[int]:
+    """The operations tried since the last call."""
+    tried = [number for number, op in enumerate(ops) if op.calls.count("try") > 1]
+    for op in ops:
+        op.calls[:] = op.calls[:1]
+    return tried
+
+
+async def test_only_reached_operations_are_tried(purgatory: Purgatory[Op]) -> None:
+    """A check with a value touches the watchers whose threshold is at most that."""
+    ops = [Op(None) for _ in range(10)]
+    for number, op in enumerate(ops):
+        purgatory.try_complete_else_watch(op, {"log": number * 10})
+    for value, reached in ((-1, []), (0, [0]), (35, [0, 1, 2, 3]), (9.9, [0]), (1e9, list(range(10)))):
+        assert purgatory.check_and_complete("log", value) == 0
+        assert _tried(ops) == reached
+
+
+async def test_without_a_value_every_operation_is_tried(purgatory: Purgatory[Op]) -> None:
+    """A plain check ignores the thresholds."""
+    ops = [Op(None) for _ in range(5)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, {"log": 1000})
+    assert purgatory.check_and_complete("log") == 0
+    assert _tried(ops) == [0, 1, 2, 3, 4]
+
+
+async def test_operations_without_a_threshold_are_always_tried(purgatory: Purgatory[Op]) -> None:
+    """Ranked and plain watchers of one key are tried in the order of arrival, mixed."""
+    order: list[str] = []
+    ops = [Op(None, name=str(number), on_try=lambda op: order.append(op.name)) for number in range(8)]
+    for number, op in enumerate(ops):
+        purgatory.try_complete_else_watch(op, ["log"] if number % 2 else {"log": number})
+    order.clear()
+    purgatory.check_and_complete("log", 4)
+    assert order == ["0", "1", "2", "3", "4", "5", "7"]
+    order.clear()
+    purgatory.check_and_complete("log")
+    assert order == [str(number) for number in range(8)]
+    assert purgatory.check_and_complete("log", -5) == 0
+    assert order[8:] == ["1", "3", "5", "7"]
+
+
+async def test_a_value_may_fall_again(purgatory: Purgatory[Op]) -> None:
+    """Nothing is moved by a check, so a lower value later finds the right ones."""
+    ops = [Op(None) for _ in range(4)]
+    for number, op in enumerate(ops):
+        purgatory.try_complete_else_watch(op, {"log": number})
+    for value, reached in ((3, [0, 1, 2, 3]), (1, [0, 1]), (2, [0, 1, 2])):
+        purgatory.check_and_complete("log", value)
+        assert _tried(ops) == reached
+
+
+async def test_a_threshold_never_changes_an_outcome(purgatory: Purgatory[Op]) -> None:
+    """Reached or not: the condition decides, and force, expiry and withdrawal need no value."""
+    op = Op(None)
+    purgatory.try_complete_else_watch(op, {"log": 5})
+    assert purgatory.check_and_complete("log", 100) == 0
+    op.ready = True
+    assert purgatory.check_and_complete("log", 4) == 0
+    assert purgatory.check_and_complete("log", 5) == 1
+    others = [Op(None, ready=False) for _ in range(2)]
+    for other in others:
+        purgatory.try_complete_else_watch(other, {"log": 1e18})
+    assert others[0].force_complete()
+    assert purgatory.cancel_for_key("log") == [others[1]]
+
+
+async def test_different_thresholds_for_different_keys(purgatory: Purgatory[Op]) -> None:
+    """Each key has a threshold of its own, also without order among equals."""
+    op = Op(None)
+    purgatory.try_complete_else_watch(op, {"a": 5, "b": 50, "c": float("inf"), "d": float("-inf")})
+    assert set(op.keys) == {"a", "b", "c", "d"}
+    check(purgatory, watched=4)
+    for key, value, tried in (("a", 5, True), ("b", 49, False), ("b", 50, True), ("c", 1e300, False), ("d", 0, True)):
+        purgatory.check_and_complete(key, value)
+        assert bool(_tried([op])) is tried
+
+
+async def test_equal_thresholds_are_tried_in_the_order_of_arrival(purgatory: Purgatory[Op]) -> None:
+    """FIFO among equals, and among all that are reached."""
+    order: list[str] = []
+    thresholds = [5, 3, 5, 1, 3, 5]
+    ops = [Op(None, name=str(number), on_try=lambda op: order.append(op.name)) for number in range(6)]
+    for op, threshold in zip(ops, thresholds, strict=True):
+        purgatory.try_complete_else_watch(op, {"log": threshold})
+    order.clear()
+    purgatory.check_and_complete("log", 5)
+    assert order == ["0", "1", "2", "3", "4", "5"]
+
+
+async def test_the_heap_holds_little_more_than_what_waits(purgatory: Purgatory[Op]) -> None:
+    """Ended entries leave the heap within a constant factor, and let go of their operations at once."""
+    source = random.Random(7)
+    waiting: list[Op] = []
+    for number in range(3000):
+        op = Op(None)
+        purgatory.try_complete_else_watch(op, {"log": source.randrange(1000)})
+        waiting.append(op)
+        if number % 3:
+            waiting.pop(source.randrange(len(waiting))).cancel()
+        if number % 100 == 0:
+            purgatory._check()
+    entry = purgatory._core.watcher_lists.entry("log")
+    assert entry is not None
+    assert len(entry.thresholds._heap) <= 2 * len(waiting) + 10  # type: ignore[attr-defined]
+    assert purgatory.hot_keys(1) == [("log", len(waiting))]
+    for op in waiting:
+        op.cancel()
+    check(purgatory, keys=0, watched=0)
+
+
+async def test_callbacks_that_change_the_watchers_during_a_check(purgatory: Purgatory[Op]) -> None:
+    """Operations withdrawn or parked during the check are not tried; the rest are, in order."""
+    order: list[str] = []
+    late: list[Op] = []
+
+    def meddle(op: Op) -> None:
+        order.append(op.name)
+        if op.name == "1" and not late:
+            ops[2].cancel()
+            ops[5].cancel()
+            late.append(Op(None, name="late", on_try=lambda op: order.append(op.name)))
+            purgatory.try_complete_else_watch(late[0], {"log": 0})
+
+    ops = [Op(None, name=str(number)) for number in range(8)]
+    for number, op in enumerate(ops):
+        purgatory.try_complete_else_watch(op, {"log": 8 - number} if number % 2 else ["log"])
+        op._on_try = meddle
+    purgatory.check_and_complete("log", 8)
+    assert order == ["0", "1", "late", "3", "4", "6", "7"]
+    order.clear()
+    purgatory.check_and_complete("log")
+    assert order == ["0", "1", "3", "4", "6", "7", "late"]
+
+
+async def test_a_check_soon_without_a_value_tries_every_operation(
+    purgatory: Purgatory[Op], clock: VirtualClock
+) -> None:
+    """A coalesced check without a value ignores the thresholds."""
+    ops = [Op(None) for _ in range(50)]
+    for number, op in enumerate(ops):
+        purgatory.try_complete_else_watch(op, {"log": 1000} if number % 2 else ["log"])
+    purgatory.check_soon("log")
+    await clock.settle()
+    assert _tried(ops) == list(range(50))

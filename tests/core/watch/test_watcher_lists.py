@@ -1,0 +1,193 @@
+"""Watcher lists: the cost of a walk over all of them, and keys whose hash raises later."""
+
+from collections.abc import Hashable, ValuesView
+from typing import Any
+
+import pytest
+
+from purgatory import DelayedOperation, Outcome, Purgatory
+from purgatory.core.watch.watch import Watch
+from purgatory.core.watch.watcher_lists import SHARDS, WatcherLists
+from purgatory.testing import ManualClock, VirtualClock
+from tests.helpers import Boom, Op
+from tests.sansio import make_purgatory
+
+
+class _CountingDict(dict[Hashable, Watch]):
+    """Counts how often it is walked: an emptied dict still walks over its deleted entries."""
+
+    walks = 0
+
+    def values(self) -> ValuesView[Watch]:
+        _CountingDict.walks += 1
+        return super().values()
+
+
+class _Never(DelayedOperation[None]):
+    __slots__ = ()
+
+    def try_complete(self) -> bool:
+        return False
+
+
+def test_taking_some_operations_walks_no_empty_shard() -> None:
+    """Closing takes them slice by slice: walking the emptied shards in every slice would be quadratic."""
+    watchers = WatcherLists()
+    watchers._shards[:] = [_CountingDict() for _ in range(SHARDS)]
+    operation: DelayedOperation[Any] = _Never(None)
+    watch = Watch("key", operation)
+    watchers.add(watchers.shard("key"), watch)
+    operation._watch = watch
+    _CountingDict.walks = 0
+    assert watchers.some(10) == [operation]
+    assert _CountingDict.walks == 1
+
+
+class Fickle:
+    """A key that cannot be hashed while ``broken``."""
+
+    broken = False
+
+    def __hash__(self) -> int:
+        if self.broken:
+            raise Boom
+        return 7
+
+
+def _break(key: Fickle, op: Op) -> None:
+    key.broken = True
+    op.cancel()
+    key.broken = False
+
+
+def test_a_watcher_after_a_lost_key_takes_its_place() -> None:
+    """A key that raises on removal leaves an empty entry: the next watcher replaces it."""
+    key, room = Fickle(), make_purgatory(ManualClock())
+    lost = Op()
+    room.try_complete_else_watch(lost, [key])
+    _break(key, lost)
+    assert lost.outcome is Outcome.CANCELLED
+    assert [type(error) for error in room.reported] == [Boom]
+    assert (len(room), room.watched) == (0, 0)
+    assert room.check_and_complete(key) == 0
+    room._check()
+    first, second = Op(name="first", ready=False), Op(name="second", ready=False)
+    room.try_complete_else_watch(first, [key])
+    room.try_complete_else_watch(second, [key, "other"])
+    room._check()
+    assert room.hot_keys(1) == [(key, 2)]
+    first.ready = second.ready = True
+    assert room.check_and_complete(key) == 2
+    room._check()
+    assert room.statistics().keys == 0
+
+
+def test_one_with_several_keys_takes_the_place_of_a_lost_key() -> None:
+    """It is on all of its keys, counted once on each, and off all of them when it ends."""
+    key, room = Fickle(), make_purgatory(ManualClock())
+    lost = Op()
+    room.try_complete_else_watch(lost, [key])
+    _break(key, lost)
+    op = Op()
+    room.try_complete_else_watch(op, ["other", key])
+    assert op.keys == ("other", key)
+    assert room.watched == 2
+    room._check()
+    op.cancel()
+    assert (room.watched, room.statistics().keys) == (0, 0)
+    room._check()
+
+
+def test_a_ranked_watcher_takes_the_place_of_a_lost_key() -> None:
+    """The empty entry is not moved to the list for watchers with a threshold."""
+    key, room = Fickle(), make_purgatory(ManualClock())
+    lost = Op()
+    room.try_complete_else_watch(lost, [key])
+    _break(key, lost)
+    ranked = Op()
+    room.try_complete_else_watch(ranked, {key: 3})
+    room._check()
+    ranked.ready = True
+    assert room.check_and_complete(key, 2) == 0
+    assert room.check_and_complete(key, 3) == 1
+    room._check()
+    assert room.statistics().keys == 0
+
+
+@pytest.mark.parametrize("neighbours", [0, 1, 2])
+def test_ranked_watchers_of_a_lost_key_are_served_when_it_is_found_again(neighbours: int) -> None:
+    """A watcher with a threshold ends though its key raises, and the others on the key are not affected."""
+    key, room = Fickle(), make_purgatory(ManualClock())
+    room.try_complete_else_watch(Op(), {"another key": 1})
+    lost = Op()
+    room.try_complete_else_watch(lost, {key: 1})
+    others = [Op(ready=False) for _ in range(neighbours)]
+    for other in others:
+        room.try_complete_else_watch(other, {key: 2})
+    _break(key, lost)
+    assert lost.outcome is Outcome.CANCELLED
+    assert room.watched == 1 + neighbours
+    room._check()
+    for other in others:
+        other.ready = True
+    assert room.check_and_complete(key, 2) == neighbours
+    late = Op(ready=False)
+    room.try_complete_else_watch(late, [key])
+    late.ready = True
+    assert room.check_and_complete(key) == 1
+    room._check()
+
+
+@pytest.mark.parametrize("shape", ["plain", "ranked"])
+def test_the_last_of_a_list_ends_though_its_key_raises(shape: str) -> None:
+    """The list stays behind empty, and the next watcher uses it again."""
+    key, room = Fickle(), make_purgatory(ManualClock())
+    ops = [Op(ready=False) for _ in range(2)]
+    for op in ops:
+        room.try_complete_else_watch(op, [key] if shape == "plain" else {key: 1})
+    assert ops[0].cancel()
+    _break(key, ops[1])
+    assert [op.outcome for op in ops] == [Outcome.CANCELLED] * 2
+    assert (len(room), room.watched) == (0, 0)
+    late = Op(ready=False)
+    room.try_complete_else_watch(late, [key])
+    late.ready = True
+    room._check()
+    assert room.check_and_complete(key) == 1
+    room._check()
+
+
+@pytest.mark.parametrize("shape", ["one key", "two keys"])
+async def test_a_lost_key_is_reported_with_its_operation(
+    clock: VirtualClock, reported: list[dict[str, Any]], shape: str
+) -> None:
+    """The loop's handler receives the operation that waited on the key."""
+    key, purgatory = Fickle(), Purgatory[Op]("test", clock=clock)
+    op = Op()
+    purgatory.try_complete_else_watch(op, [key] if shape == "one key" else ["a", key])
+    _break(key, op)
+    assert [(type(context["exception"]), context["operation"]) for context in reported] == [(Boom, op)]
+
+
+async def test_keys_that_raise_one_after_the_other(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+    """The second raises as it is watched, the first as it is left again: both are reported, and nothing is parked."""
+    first = Fickle()
+
+    class Second:
+        left = 1  # its hash is computed once before anything has changed
+
+        def __hash__(self) -> int:
+            if not self.left:
+                first.broken = True
+                raise ValueError("second")
+            self.left -= 1
+            return 1
+
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(5)
+    with pytest.raises(ValueError, match="second"):
+        purgatory.try_complete_else_watch(op, [first, Second()])
+    first.broken = False
+    assert [(type(context["exception"]), context["operation"]) for context in reported] == [(Boom, op)]
+    assert op.outcome is Outcome.PENDING
+    assert (len(purgatory), purgatory.watched, purgatory.statistics().submitted) == (0, 0, 0)
