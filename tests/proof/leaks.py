@@ -35,14 +35,14 @@ class _Op(DelayedOperation[int]):
 
 
 def live_objects() -> int:
-    """How many objects the collector knows after a full collection."""
+    """The number of objects the collector tracks after a full collection."""
     gc.collect()
     return len(gc.get_objects())
 
 
 async def churn(purgatory: Purgatory[Any], clock: VirtualClock, number: int) -> None:
     """Send ``number`` operations through the purgatory, by turns through each kind of ending."""
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # failures that nobody waits for are meant
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # failures without an awaiter are intended
     for start in range(0, number, _BATCH):
         size = min(_BATCH, number - start)
         ops = [_Op(None if at % 10 == 9 else 5.0) for at in range(size)]

@@ -1,7 +1,7 @@
 """``python -m tests.proof.mutation [MODULE ...]``: are the tests sharp enough to notice a small fault?
 
 One fault after another is put into the core (see :mod:`tests.proof.mutants`), and those tests that execute the faulty
-statement are run until one fails.  Which tests these are, a first run of all of them under coverage tells.  A fault
+statement are run until one fails.  A first run of all tests under coverage finds them.  A fault
 that no test notices is a survivor: either it makes no difference, then ``survivors.toml`` says why, or a test is
 missing.  The command prints a table, and every survivor that is not listed; it fails if there is one, if a listed one
 is noticed by now, or if fewer than ``fail_under`` percent were noticed.
@@ -50,7 +50,7 @@ _NOTICED, _UNNOTICED, _INVALID = 1, 0, 3
 
 @dataclass
 class Reach:
-    """What the first run tells: how long each test takes, and which lines of which module it executes."""
+    """The result of the first run: how long each test takes, and which lines of which module it executes."""
 
     seconds: dict[int, float] = field(default_factory=dict)
     work: dict[int, float] = field(default_factory=dict)  # seconds of the processor, whatever else it does
@@ -197,8 +197,8 @@ class Mutation:
             finally:
                 os._exit(status)
         os.close(writing)
-        with open(reading, "rb") as told:
-            killer = told.read()
+        with open(reading, "rb") as pipe:
+            killer = pipe.read()
         _, status = os.waitpid(child, 0)
         if killer:
             self._killers[int(killer.split()[-1])] += 1
@@ -246,16 +246,16 @@ class Mutation:
 
 
 def _started(work: Callable[[], Any]) -> tuple[int, int]:
-    """The work is done in a child process, so that nothing of it is left here: who does it, and where it will tell."""
+    """Do the work in a child process, so that it leaves nothing here; return its id and the pipe with its result."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        with open(writing, "wb") as told:
+        with open(writing, "wb") as pipe:
             try:
-                pickle.dump(work(), told)
+                pickle.dump(work(), pipe)
             except BaseException as error:
-                pickle.dump(SystemExit(str(error)), told)
+                pickle.dump(SystemExit(str(error)), pipe)
         os._exit(0)
     os.close(writing)
     return child, reading
@@ -263,8 +263,8 @@ def _started(work: Callable[[], Any]) -> tuple[int, int]:
 
 def _result(job: tuple[int, int]) -> Any:
     child, reading = job
-    with open(reading, "rb") as told:
-        result = pickle.load(told)
+    with open(reading, "rb") as pipe:
+        result = pickle.load(pipe)
     os.waitpid(child, 0)
     if isinstance(result, SystemExit):
         raise result
@@ -275,6 +275,13 @@ def _be_quiet() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+
+
+def _modules(patterns: list[str]) -> list[str]:
+    """The modules that the globs name, such as core/timer/task."""
+    package = ROOT / "purgatory"
+    found = {path for pattern in patterns for path in package.glob(pattern) if path.name != "__init__.py"}
+    return sorted(path.relative_to(package).with_suffix("").as_posix() for path in found)
 
 
 def _path(module: str) -> Path:
@@ -373,9 +380,9 @@ def main() -> int:
     """Put faults in, run tests, print the table; 0 if everything is noticed or explained."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutation"]
     parser = argparse.ArgumentParser(prog="python -m tests.proof.mutation")
-    parser.add_argument("modules", nargs="*", metavar="MODULE", help="such as timer/task; all of the core unless given")
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="such as core/timer/task; all unless given")
     parser.add_argument("--tests", nargs="+", metavar="PATH", default=settings["tests"], help="the tests to run")
-    parser.add_argument("--functions", nargs="+", metavar="NAME", default=[], help="only these, such as Room.check")
+    parser.add_argument("--functions", nargs="+", metavar="NAME", default=[], help="such as BasePurgatory.keys")
     parser.add_argument("--jobs", type=int, default=1, help="how many modules at once")
     parser.add_argument("--thorough", action="store_true", help="for a survivor that is not listed, run every test")
     arguments = parser.parse_args()
@@ -384,7 +391,9 @@ def main() -> int:
         parser.error(f"there is no module {', '.join(unknown)}: name it as in timer/task")
     if find_spec("mutmut") is None:
         parser.error("it takes its faults from mutmut: pip install 'aiopurgatory[mutation]'")
-    mutation = Mutation(settings, arguments.modules or settings["modules"], arguments.thorough, arguments.jobs)
+    mutation = Mutation(
+        settings, arguments.modules or _modules(settings["modules"]), arguments.thorough, arguments.jobs
+    )
     mutation.functions = arguments.functions
     options = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-s"]
     options += ["--timeout=0", "--hypothesis-profile=mutation"]

@@ -1,4 +1,4 @@
-"""What breaks from outside: stopped clocks and processes, hooks and keys that raise, closed loops, many threads."""
+"""Faults from outside: stopped clocks and processes, hooks and keys that raise, closed loops, many threads."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 async def test_a_clock_that_stood_still_for_five_seconds(clock: VirtualClock) -> None:
-    """What fell due meanwhile expires in the order of its deadlines, in slices; none early, none lost."""
+    """All overdue operations expire in the order of their deadlines, in slices; none early, none lost."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         source = random.Random(3)
         expired: list[int] = []
@@ -31,7 +31,7 @@ async def test_a_clock_that_stood_still_for_five_seconds(clock: VirtualClock) ->
             op._on_expiration = lambda op: expired.append(op.delay_ms)
             purgatory.try_complete_else_watch(op, ["a"])
         await clock.settle()
-        clock._now_ns += 5_000_000_000  # nobody was woken
+        clock._now_ns += 5_000_000_000  # without any wake-up
         await clock.advance(0)
         assert expired == sorted(op.delay_ms for op in ops if op.delay_ms <= 5000)
         purgatory._check()
@@ -79,10 +79,10 @@ def test_a_process_that_is_stopped_and_continued() -> None:
 )
 @pytest.mark.parametrize("hook", ["on_try", "on_complete", "on_expiration"])
 @pytest.mark.parametrize("ending", ["hand over", "check", "expiry", "close"])
-async def test_whatever_a_hook_raises(
+async def test_a_hook_that_raises_any_exception(
     clock: VirtualClock, reported: list[dict[str, Any]], error: type[BaseException], hook: str, ending: str
 ) -> None:
-    """The operation has one outcome, its neighbour is served, and the books balance."""
+    """The operation has one outcome, its neighbour is answered, and the counters balance."""
 
     def fail(_: Op) -> None:
         raise error
@@ -116,7 +116,7 @@ async def test_whatever_a_hook_raises(
 
 
 class Key:
-    """A key whose hash or comparison raises when it is told to, after so many calls."""
+    """A key whose hash or comparison raises after a given number of calls once it is armed."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -143,7 +143,7 @@ class Key:
 async def test_a_key_whose_hash_or_comparison_raises_once(
     clock: VirtualClock, reported: list[dict[str, Any]], ending: str, left: int, shape: str
 ) -> None:
-    """At whichever call it raises: the error reaches somebody, the operation still ends, and no other is harmed."""
+    """Whichever call raises: the error is reported or raised, the operation still ends, and no other is affected."""
     purgatory = Purgatory[Op]("test", clock=clock)
     keys = [Key(number) for number in range(3)]
     other = Op(None)
@@ -194,11 +194,11 @@ async def test_a_key_whose_hash_or_comparison_raises_once(
     assert op.outcome is not Outcome.PENDING
     await purgatory.aclose()
     assert len(purgatory) == 0
-    purgatory._desk.books._check()
+    purgatory._core.counters._check()
 
 
 def test_a_loop_that_is_closed_underneath() -> None:
-    """Operations whose loop is gone can be ended from outside: each has its outcome and the books balance."""
+    """Operations whose loop is closed can be ended from outside: each has its outcome and the counters balance."""
     loop = asyncio.new_event_loop()
     purgatory = Purgatory[Op]("test")
     ops = [Op(5) for _ in range(4)]
@@ -226,13 +226,13 @@ def test_a_loop_that_is_closed_underneath() -> None:
     for task in tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         task.get_coro().close()
-    assert purgatory.timer._reaper is not None
-    purgatory.timer._reaper._log_destroy_pending = False  # type: ignore[attr-defined]
-    purgatory.timer._reaper.get_coro().close()
+    assert purgatory.timer._reaper.task is not None
+    purgatory.timer._reaper.task._log_destroy_pending = False  # type: ignore[attr-defined]
+    purgatory.timer._reaper.task.get_coro().close()
 
 
 async def test_it_is_closed_in_another_loop() -> None:
-    """A purgatory that outlived its loop can be closed in the next one: everyone has an outcome."""
+    """A purgatory that outlived its loop can be closed in the next one: every operation has an outcome."""
     purgatory = Purgatory[Op]("test")
     op = Op(5)
 
@@ -249,17 +249,17 @@ async def test_it_is_closed_in_another_loop() -> None:
 
 async def test_eight_threads_hammer_a_busy_loop() -> None:
     """Every change that a thread announces is seen by a check, while the loop parks and completes."""
-    rounds, threads = 60, 8
+    count, threads = 60, 8
     async with Purgatory[Op]("test") as purgatory:
-        ops = {(thread, number): Op(None) for thread in range(threads) for number in range(rounds)}
+        ops = {(thread, number): Op(None) for thread in range(threads) for number in range(count)}
         for key, op in ops.items():
             purgatory.try_complete_else_watch(op, [key])
 
         def hammer(thread: int) -> None:
-            for number in range(rounds):
+            for number in range(count):
                 ops[thread, number].ready = True
                 purgatory.check_threadsafe((thread, number))
-                purgatory.check_threadsafe("nobody")
+                purgatory.check_threadsafe("unwatched")
 
         workers = [threading.Thread(target=hammer, args=(thread,)) for thread in range(threads)]
         for worker in workers:
@@ -272,12 +272,12 @@ async def test_eight_threads_hammer_a_busy_loop() -> None:
         for worker in workers:
             worker.join()
         await asyncio.sleep(0)
-        check(purgatory, parked=0, completed=rounds * threads)
+        check(purgatory, parked=0, completed=count * threads)
 
 
 @pytest.mark.parametrize("entered", [True, False])
 def test_an_interpreter_that_ends_with_operations_parked(entered: bool) -> None:
-    """No hang and no traceback, with the purgatory closed by nobody."""
+    """No hang and no traceback, though the purgatory is never closed."""
     code = textwrap.dedent(
         f"""
         import asyncio

@@ -1,4 +1,4 @@
-"""Nothing is left: what has ended is freed by reference counting alone, and no collection of anything grows."""
+"""Ended operations and tasks are freed by reference counting alone, and no collection grows."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ ENDINGS: dict[str, Callable[[Purgatory[Op], Op], object]] = {
 @pytest.mark.parametrize("keys", [["a"], ["a", "b", "shared"], {"a": 1, "b": 2}], ids=["one", "many", "ranked"])
 @pytest.mark.usefixtures("no_gc")
 async def test_an_ended_operation_is_freed_by_reference_counting(clock: VirtualClock, ending: str, keys: Any) -> None:
-    """With the garbage collector off it is gone as soon as nobody outside holds it, whatever ended it."""
+    """With the garbage collector off it is freed with its last outside reference, whatever ended it."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         neighbour = Op(None)
         purgatory.try_complete_else_watch(neighbour, ["shared", "b"])
@@ -95,7 +95,7 @@ async def test_one_that_raised_is_freed_with_its_exception(clock: VirtualClock) 
         purgatory.check_and_complete("a")
         assert op.outcome is Outcome.FAILED
         gone = weakref.ref(op)
-        op._value.__traceback__ = None
+        op._value.error.__traceback__ = None
         del op
         assert gone() is None
 
@@ -124,7 +124,7 @@ async def test_timer_tasks_are_freed(clock: VirtualClock) -> None:
 
 
 async def test_closed_purgatories_are_collected(clock: VirtualClock) -> None:
-    """A purgatory and its timer know one another; after closing, the collector takes both, task and all."""
+    """A purgatory and its timer reference each other; after closing, the collector frees both and the task."""
     gone: list[weakref.ref[Any]] = []
     for _ in range(20):
         purgatory = Purgatory[Op]("test", clock=clock)

@@ -7,47 +7,28 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from purgatory import DelayedOperation, Outcome, PurgatoryClosed, PurgatoryFull
-from purgatory.clock import Alarm, Clock
-from purgatory.endings import EXPIRED
-from purgatory.room import Room
-from purgatory.timekeeper import Timekeeper
+from purgatory.core.base_purgatory import BasePurgatory
+from purgatory.core.operation.lifecycle import EXPIRED
+from purgatory.core.timer.base_timer import BaseTimer
+from purgatory.testing import ManualClock
+from tests.sansio import RecordingHooks
 from tests.strategies import ACTIONS, STEPS, endings, key_sets, keys, thresholds, timeouts
 
 NAMES = {Outcome.COMPLETED: "completed", Outcome.EXPIRED: "expired", Outcome.CANCELLED: "cancelled"}
 
 
-class HandClock(Clock):
-    """A clock that is set by hand and wakes nobody."""
+class ModelPurgatory(BasePurgatory):
+    """A purgatory without an event loop; its hooks keep the reports."""
 
-    def __init__(self) -> None:
-        self.time_ms = 1000
-
-    def now_ms(self) -> int:
-        return self.time_ms
-
-    def ceil_ms(self) -> int:
-        return self.time_ms
-
-    def call_at(self, when_ms: int, callback: Any) -> Alarm:
-        raise AssertionError("there is no loop")
-
-
-class ModelRoom(Room):
-    """A room without a loop; what would be reported is counted."""
-
-    def __init__(self, timer: Timekeeper, observer: Any, max_parked: int | None, per_key: int | None) -> None:
-        self.reports: list[BaseException] = []
-        super().__init__("model", timer, (Exception,), max_parked, per_key, [observer])
-
-    def report(self, error: BaseException, operation: DelayedOperation[Any]) -> None:
-        self.reports.append(error)
-
-    def report_observer(self, error: BaseException, observer: object) -> None:
-        raise AssertionError("no observer raises here") from error
+    def __init__(self, timer: BaseTimer, observer: Any, max_parked: int | None, per_key: int | None) -> None:
+        hooks = RecordingHooks()
+        super().__init__("model", timer, (Exception,), max_parked, per_key, [observer], hooks)
+        self.reports: list[BaseException] = hooks.reported
+        self.detached: list[object] = hooks.detached
 
 
 class Subject(DelayedOperation[int]):
-    """An operation whose condition is a flag, and which acts on its house when it is tried or completed."""
+    """An operation whose condition is a flag, and which acts on its purgatory when it is tried or completed."""
 
     def __init__(self, machine: "PurgatoryMachine", number: int, timeout: float | None, acts: tuple[str, str]) -> None:
         super().__init__(timeout)
@@ -58,12 +39,12 @@ class Subject(DelayedOperation[int]):
         self.completions = 0
         self.expirations = 0
         self.tries = 0
-        self.refused = False  # it is parked nowhere, so whoever forces it is not in the room
+        self.refused = False  # it is not parked, so forcing it does not enter the purgatory
 
     def try_complete(self) -> bool:
         assert self.outcome is Outcome.PENDING, "tried after its end"
         self.tries += 1
-        if 1 < self.tries < 5:  # one whose every try asks for another would never end
+        if 1 < self.tries < 5:  # an operation whose every try requests another would never end
             self.machine.act(self, self.on_try)
         return self.ready
 
@@ -91,10 +72,10 @@ class PurgatoryMachine(RuleBasedStateMachine):
         tick_ms=st.sampled_from([1, 20]),
     )
     def begin(self, max_parked: int | None, per_key: int | None, tick_ms: int) -> None:
-        self.clock = HandClock()
-        self.timer = Timekeeper(tick_ms, 20, self.clock)
+        self.clock = ManualClock(1000)
+        self.timer = BaseTimer(tick_ms, 20, self.clock)
         self.limits = (max_parked, per_key)
-        self.room = ModelRoom(self.timer, self, max_parked, per_key)
+        self.room = ModelPurgatory(self.timer, self, max_parked, per_key)
         self.tick_ms = tick_ms
         self.number = 0
         self.waiting: dict[Subject, dict[Hashable, Any]] = {}
@@ -102,9 +83,9 @@ class PurgatoryMachine(RuleBasedStateMachine):
         self.ended: dict[str, int] = {"completed": 0, "expired": 0, "cancelled": 0, "failed": 0}
         self.submitted = 0
         self.depth = 0
-        self.everyone: list[Subject] = []
+        self.subjects: list[Subject] = []
 
-    # What the observer hears keeps the model up to date; the rules check it against the room
+    # Events keep the model up to date; the rules compare it with the purgatory
 
     def parked(self, event: Any) -> None:
         assert event.operation not in self.waiting
@@ -139,7 +120,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     def act(self, op: Subject, action: str) -> None:
         """Do something from inside a callback of ``op``."""
-        others = [other for other in self.everyone if other is not op]
+        others = [other for other in self.subjects if other is not op]
         other = others[(op.number * 7 + op.tries) % len(others)] if others else None
         if action == "raise":
             raise ValueError(f"on purpose, by {op.number}")
@@ -214,7 +195,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         except ValueError:
             assert op.outcome is Outcome.FAILED
             self.submitted += 1
-            self.everyone.append(op)
+            self.subjects.append(op)
             return op
         self.submitted += 1
         assert done is (op.outcome is Outcome.COMPLETED)
@@ -222,7 +203,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         assert not (full and op.outcome is Outcome.PENDING) or self.depth
         if op in self.waiting and isinstance(wanted, Mapping):
             self.waiting[op] = dict(wanted)
-        self.everyone.append(op)
+        self.subjects.append(op)
         return op
 
     # The rules
@@ -235,7 +216,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         wanted=st.one_of(key_sets, thresholds),
         ready=st.sampled_from([False, False, False, True]),
     )
-    def hand_over(self, timeout: float | None, on_try: str, on_end: str, wanted: Any, ready: bool) -> Subject:
+    def submit(self, timeout: float | None, on_try: str, on_end: str, wanted: Any, ready: bool) -> Subject:
         return self._hand_over(timeout, (on_try, on_end), wanted, ready)
 
     @rule(op=operations, ready=st.booleans())
@@ -244,7 +225,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @rule(key=keys, value=st.one_of(st.none(), st.integers(-3, 9)))
     def check(self, key: Hashable, value: int | None) -> None:
-        """Everyone on the key whose threshold is reached is tried; of those who do nothing else, in order."""
+        """Every operation on the key whose threshold is reached is tried; those that do nothing else, in order."""
         expected = [
             op
             for op, watched in self.waiting.items()
@@ -286,7 +267,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         expected = [op for op, watched in self.waiting.items() if key in watched]
         error = ValueError("from outside")
         assert self.room.fail_for_key(key, error) == len(expected)
-        assert all(op._value is error for op in expected)
+        assert all(op._value.error is error for op in expected)
 
     @rule(op=operations, timeout=timeouts)
     def extend(self, op: Subject, timeout: float | None) -> None:
@@ -294,7 +275,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @rule(advance_ms=st.one_of(st.integers(0, 30), st.integers(0, 40_000)))
     def time_passes(self, advance_ms: int) -> None:
-        """Whoever is due expires, in the order of deadlines, unless a callback of another ends it first."""
+        """Operations that are due expire, in the order of deadlines, unless a callback of another ends them first."""
         self.clock.time_ms += advance_ms
         self.timer.expire_due(self.clock.time_ms)
         while self.timer.next_expiration_ms is not None and self.timer.next_expiration_ms <= self.clock.time_ms:
@@ -320,6 +301,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         if not hasattr(self, "room"):
             return
         STEPS["purgatory"] += 1
+        assert not self.room.detached, "no observer raises here"
         self.room._check()
         statistics = self.room.statistics()
         assert statistics.parked == len(self.room) == len(self.waiting)
@@ -329,14 +311,14 @@ class PurgatoryMachine(RuleBasedStateMachine):
         assert self.timer.size == statistics.num_delayed
         assert statistics.submitted == self.submitted
         assert {name: getattr(statistics, name) for name in self.ended} == self.ended
-        assert self.submitted == sum(self.ended.values()) + len(self.waiting), "the books do not balance"
+        assert self.submitted == sum(self.ended.values()) + len(self.waiting), "the counters do not balance"
         for op, watched in self.waiting.items():
             assert op.outcome is Outcome.PENDING
             assert op.completions == 0
             assert set(op.keys) == set(watched)
             deadline_ms = self.deadlines[op]
             assert deadline_ms is None or op.expiration_ms == deadline_ms
-        for op in self.everyone:
+        for op in self.subjects:
             assert (
                 op.completions == (op.outcome in (Outcome.COMPLETED, Outcome.EXPIRED)) or op.outcome is Outcome.FAILED
             )
@@ -346,8 +328,8 @@ class PurgatoryMachine(RuleBasedStateMachine):
         if not hasattr(self, "room"):
             return
         self.closing = True
-        self.room._desk.closed = True
-        while self.room._desk.expire_some(5):
+        self.room._core.closed = True
+        while self.room._core.expire_some(5):
             self.room._check()
         assert not self.waiting
         assert self.timer.size == 0

@@ -61,7 +61,7 @@ def _make_ready(purgatory: Purgatory[Any], op: Op, key: str, soon: bool = False)
 
 
 async def _cancelled_after(turns: int, wait: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Wait in a task of its own, which somebody cancels; None if that came in time."""
+    """Wait in a task of its own, which another task cancels; None if that came in time."""
     task = asyncio.create_task(wait())
     await _after(turns, task.cancel)
     try:
@@ -104,8 +104,8 @@ async def _crowd(purgatory: Purgatory[Any], timeout: float | None) -> None:
 async def _levels(clock: VirtualClock) -> None:
     async with ThresholdPurgatory("levels", clock=clock) as levels:
         low, high, never = [asyncio.create_task(levels.wait("a", level, 3)) for level in (1, 5, 9)]
-        told = [_after(1 + value, functools.partial(levels.maybe_complete, "a", value)) for value in (1, 5)]
-        await asyncio.gather(*told)
+        signals = [_after(1 + value, functools.partial(levels.maybe_complete, "a", value)) for value in (1, 5)]
+        await asyncio.gather(*signals)
         await levels.aclose()
         answers = await asyncio.gather(low, high, never, return_exceptions=True)
         assert all(answer in (1, 5) or isinstance(answer, (TimeoutError, PurgatoryClosed)) for answer in answers)
@@ -180,13 +180,13 @@ SCENARIOS: dict[str, Scenario] = {
         c.advance(2),
     ],
     "the reaper is cancelled": lambda p, c, op: [
-        _after(2, lambda: p.timer._reaper is not None and p.timer._reaper.cancel()),
+        _after(2, lambda: p.timer._reaper.task is not None and p.timer._reaper.task.cancel()),
         c.advance(5),
         _await(op),
     ],
     "a predicate": lambda p, c, op: [
         p.wait_until(lambda: op.ready, keys=["a"], timeout=3),
-        p.wait_until(lambda: op.ready, keys=["nobody checks"], timeout=3),
+        p.wait_until(lambda: op.ready, keys=["unchecked"], timeout=3),
         _after(2, lambda: _make_ready(p, op, "a")),
         c.advance(4),
     ],
@@ -219,7 +219,7 @@ SCENARIOS: dict[str, Scenario] = {
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_one_outcome_under_every_order(loop: str, name: str, cancelled: bool) -> None:
-    """Whatever runs first: the operation ends once, its parker is answered once, and the books balance."""
+    """In every order the operation ends once, its parker is answered once, and the counters balance."""
     for seed in range(SEEDS):
         try:
             _run(LOOPS[loop](seed), name, cancelled)

@@ -5,8 +5,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
-from purgatory.timer.system import TimerHeart
-from purgatory.timer.task import TimerTask
+from purgatory.core.timer.task import TimerTask
+from purgatory.core.timer.timer_core import TimerCore
+from tests.core.timer.bench import take_everything_off
 from tests.strategies import STEPS, delays_ms, ticks
 
 
@@ -35,7 +36,7 @@ class TimerMachine(RuleBasedStateMachine):
     def begin(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
         self.tick_ms = tick_ms
         self.now_ms = start_ms
-        self.heart = TimerHeart(tick_ms, wheel_size, start_ms, self._on_error, (Exception,))
+        self.core = TimerCore(tick_ms, wheel_size, start_ms, self._on_error, (Exception,))
         self.model: dict[int, tuple[int, int]] = {}
         self.ordered: set[int] = set()
         self.added = 0
@@ -48,7 +49,7 @@ class TimerMachine(RuleBasedStateMachine):
 
     def _schedule(self, task: Noted, delay_ms: int) -> None:
         due_ms = self.now_ms + delay_ms
-        self.heart.schedule(task, due_ms, self.now_ms)
+        self.core.schedule(task, due_ms, self.now_ms)
         self.ordered.discard(task.number)
         if due_ms > self.now_ms:
             due_ms += -due_ms % self.tick_ms
@@ -74,7 +75,7 @@ class TimerMachine(RuleBasedStateMachine):
         elif task.then == 3:
             raise ValueError("on purpose")
         elif task.then == 4:
-            assert self.heart.expire_due(self.now_ms + 10**9) == 0
+            assert self.core.expire_due(self.now_ms + 10**9) == 0
 
     @rule(target=tasks, delay_ms=delays_ms, then=st.sampled_from([0, 0, 0, 0, 1, 2, 3, 4]))
     def add(self, delay_ms: int, then: int) -> Noted:
@@ -101,13 +102,13 @@ class TimerMachine(RuleBasedStateMachine):
 
     @rule(advance_ms=st.one_of(st.integers(0, 50), st.integers(0, 10**7)))
     def stand_still_or_jump(self, advance_ms: int) -> None:
-        """Time passes and nobody looks."""
+        """Time passes and the timer is not called."""
         self.now_ms += advance_ms
 
     @precondition(lambda self: bool(self.model))
     @rule(pick=st.integers(0, 100))
     def stand_still_until_one_is_due(self, pick: int) -> None:
-        """What is added from then on meets it in a bucket that nobody has looked at."""
+        """Tasks added afterwards meet it in a bucket that was not processed yet."""
         self.now_ms = max(self.now_ms, sorted(self.model.values())[pick % len(self.model)][0])
 
     def _expire(self, limit: int) -> int:
@@ -117,7 +118,7 @@ class TimerMachine(RuleBasedStateMachine):
         )
         others = [number for number, entry in self.model.items() if entry[0] <= self.now_ms]
         before = len(self.ran)
-        ran = self.heart.expire_due(self.now_ms, limit)
+        ran = self.core.expire_due(self.now_ms, limit)
         assert ran == len(self.ran) - before
         assert self.fired == due[: len(self.fired)], "not in the order of deadlines and of arrival"
         if not limit:
@@ -137,7 +138,7 @@ class TimerMachine(RuleBasedStateMachine):
     @rule()
     def go_to_the_next_bucket(self) -> None:
         """The time to come back is never later than the earliest deadline."""
-        next_ms = self.heart.next_expiration_ms
+        next_ms = self.core.next_expiration_ms
         assert next_ms is not None
         assert next_ms <= max(self.now_ms, min(self.model.values())[0])
         self.now_ms = max(self.now_ms, next_ms)
@@ -145,21 +146,21 @@ class TimerMachine(RuleBasedStateMachine):
 
     @invariant()
     def whole(self) -> None:
-        if hasattr(self, "heart"):
+        if hasattr(self, "core"):
             STEPS["timer"] += 1
-            self.heart._check()
-            assert self.heart.size == len(self.model)
+            self.core._check()
+            assert self.core.size == len(self.model)
             if not self.model:
-                assert self.heart.next_expiration_ms is None
+                assert self.core.next_expiration_ms is None
 
     def teardown(self) -> None:
-        if hasattr(self, "heart"):
-            tasks = self.heart.clear()
-            numbers: list[int] = [task.number for task in tasks]  # type: ignore[attr-defined]
+        if hasattr(self, "core"):
+            tasks = take_everything_off(self.core)
+            numbers: list[int] = [task.number for task in tasks]
             assert sorted(numbers) == sorted(self.model)
             in_order = sorted(self.ordered & set(self.model), key=self.model.__getitem__)
             assert [number for number in numbers if number in self.ordered] == in_order
-            assert self.heart.size == 0
+            assert self.core.size == 0
 
 
 TestTimerModel = TimerMachine.TestCase
