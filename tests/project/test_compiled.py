@@ -8,6 +8,7 @@ import pytest
 
 import purgatory
 from purgatory.compiled import is_compiled, refuse_stale
+from purgatory.core.operation import operation
 
 HOUSE = Path(purgatory.__file__).parent
 
@@ -16,13 +17,13 @@ HOUSE = Path(purgatory.__file__).parent
 def checkout(tmp_path: Path) -> Path:
     """A source checkout with one compiled module."""
     (tmp_path / "pyproject.toml").touch()
-    house = tmp_path / "purgatory"
-    (house / "timer").mkdir(parents=True)
+    package = tmp_path / "purgatory"
+    (package / "timer").mkdir(parents=True)
     for name in ("room", "timer/wheel"):
-        (house / f"{name}.py").touch()
-        (house / f"{name}.cpython-311-x86_64-linux-gnu.so").touch()
-        os.utime(house / f"{name}.py", (1, 1))
-    return house
+        (package / f"{name}.py").touch()
+        (package / f"{name}.cpython-311-x86_64-linux-gnu.so").touch()
+        os.utime(package / f"{name}.py", (1, 1))
+    return package
 
 
 def test_a_fresh_extension_is_accepted(checkout: Path) -> None:
@@ -55,7 +56,7 @@ def test_what_runs_interpreted_is_not_looked_for(checkout: Path) -> None:
 
 def test_compiled_tells_what_runs() -> None:
     """``purgatory.COMPILED`` is true exactly where the core is an extension."""
-    assert purgatory.COMPILED is is_compiled(purgatory.operation.__file__)
+    assert purgatory.COMPILED is is_compiled(operation.__file__)
     assert not is_compiled("purgatory/operation.py")
     assert is_compiled("purgatory/operation.cpython-311-x86_64-linux-gnu.so")
 
@@ -83,7 +84,7 @@ def test_no_class_declares_what_its_base_has_declared() -> None:
         names = {base.id for base in node.bases if isinstance(base, ast.Name)} & classes.keys()
         return names.union(*(bases(classes[name]) for name in names))
 
-    assert {"Watch"} <= bases(classes["WatchRoot"])
+    assert {"Watch"} <= bases(classes["WatchList"])
     twice = {
         (name, base, *sorted(declared(node) & declared(classes[base])))
         for name, node in classes.items()

@@ -13,9 +13,17 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
-_ROOMS = {"purgatory.otel": "opentelemetry.metrics", "purgatory.journal": "pyarrow"}  # rooms with needs of their own
+_ROOMS = {  # parts with needs of their own, and what the pages show them with
+    "purgatory.otel": "opentelemetry.metrics",
+    "purgatory.journal": "pyarrow",
+    "fastapi": "fastapi",
+    "httpx": "httpx",
+    "import anyio": "anyio",
+    "from aiohttp": "aiohttp",
+    "import grpc": "grpc",
+}
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\S*)[^\n]*\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL
 )
@@ -83,6 +91,12 @@ def test_a_block_runs_as_it_is_written(block: Block, tmp_path: Path, monkeypatch
                 asyncio.run(value())
     if block.prints is not None:
         assert printed.getvalue() == block.prints
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_has_no_conflict_markers(path: Path) -> None:
+    """A merge or rebase leaves none of its markers on a page, at the start of a line or within it."""
+    assert re.findall(r"<{7} |>{7} ", path.read_text(encoding="utf-8")) == []
 
 
 def test_there_are_pages_and_blocks() -> None:

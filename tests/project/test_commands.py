@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 _COMMAND = re.compile(r"(?P<quote>`?)(?:\.venv/bin/)?python3? (?P<words>(?:-m [\w.]+|\w+/\w+\.py)[^`\n]*)(?P=quote)")
 _OURS = re.compile(r"-m (?:examples|benchmarks|purgatory|tests)\b|\w+/\w+\.py")

@@ -7,14 +7,14 @@ from opentelemetry.metrics import Meter
 
 from purgatory import DelayedOperation, Observer, Purgatory
 from purgatory.journal import SCHEMA_VERSION, Journal, JournalError, JournalStatistics
-from purgatory.otel import Durations, observe
+from purgatory.otel import Durations, observe, tracing
 from purgatory.testing import VirtualClock
 
 
 def metrics(meter: Meter, fetch: Purgatory[DelayedOperation[bytes]], count: Purgatory[DelayedOperation[int]]) -> None:
     assert_type(observe(fetch, count, meter=meter, hot_keys=10), None)
     listener: Observer = Durations(meter)
-    Purgatory[DelayedOperation[bytes]]("fetch", observers=[listener, Durations()])
+    Purgatory[DelayedOperation[bytes]]("fetch", observers=[listener, Durations(), tracing()])
     observe("fetch")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     observe(fetch, hot_keys="10")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Durations("meter")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

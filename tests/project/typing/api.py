@@ -47,6 +47,9 @@ class Fetch(DelayedOperation[bytes]):
     def on_complete(self) -> bytes:
         return self.data
 
+    def on_abandoned(self, result: bytes) -> None:
+        self.data = result
+
     def on_expiration(self) -> None:
         assert_type(self.expired, bool)
 
@@ -62,7 +65,7 @@ class Count(DelayedOperation[int]):
 
 
 class Listener(Observer):
-    """One who overrides what it wants to hear."""
+    """An observer that overrides the methods it needs."""
 
     def completed(self, event: Event) -> None:
         assert_type(event.operation, Any)
@@ -80,6 +83,7 @@ class Listener(Observer):
         assert_type(event.lateness, float | None)
         assert_type(event.outcome, Outcome)
         assert_type(event.error, BaseException | None)
+        assert_type(event.reason, object)
 
 
 async def operations() -> None:
@@ -90,8 +94,11 @@ async def operations() -> None:
     assert_type(fetch.try_complete(), bool)
     assert_type(fetch.force_complete(), bool)
     assert_type(fetch.cancel(), bool)
+    assert_type(fetch.cancel("shutdown"), bool)
     assert_type(fetch.extend(None), bool)
     assert_type(fetch.extend(1), bool)
+    assert_type(fetch.extend_to(1.5), bool)
+    assert_type(fetch.extend_to(None), bool)
     assert_type(fetch.outcome, Outcome)
     assert_type(fetch.expired, bool)
     assert_type(fetch.is_completed, bool)
@@ -116,11 +123,24 @@ async def rooms() -> None:
         assert_type(purgatory.check_and_complete("a", 17.5), int)
         purgatory.check_soon(("b", 1))
         purgatory.check_threadsafe(None)
+        assert_type(purgatory.check_and_complete("a", limit=1), int)
+        assert_type(purgatory.check_and_complete("a", 1500, limit=None), int)
+        purgatory.check_soon("a", 1500)
+        purgatory.check_threadsafe("a", 0.5)
+        purgatory.check_all()
+        assert_type(purgatory.keys(), Iterator[Hashable])
+        assert_type(purgatory.is_watched("a"), bool)
         assert_type(purgatory.cancel_for_key("a"), list[Fetch])
+        assert_type(await purgatory.acancel_for_key("a"), list[Fetch])
+        assert_type(purgatory.cancel_for_key("a", reason="shutdown"), list[Fetch])
+        assert_type(await purgatory.acancel_for_key("a", reason=object()), list[Fetch])
+        assert_type(await purgatory.afail_for_key("a", ValueError()), int)
         assert_type([fetch.data for fetch in purgatory.cancel_for_key("a")], list[bytes])
         assert_type(purgatory.fail_for_key("a", PurgatoryFull("full")), int)
         assert_type(await purgatory.wait_until(list[int], keys=["a"], timeout=None), bool)
         assert_type(await purgatory.wait_until(lambda: 1, keys={"a": 3}, timeout=1), bool)
+        assert_type(await purgatory.wait_until(lambda: 1, keys=["a"], deadline=None), bool)
+        assert_type(await purgatory.wait_until(lambda: 1, keys=["a"], deadline=purgatory.timer.time()), bool)
         assert_type(purgatory.watched, int)
         assert_type(purgatory.num_delayed, int)
         assert_type(len(purgatory), int)
@@ -151,13 +171,13 @@ def numbers(purgatory: Purgatory[Fetch]) -> None:
 
 
 async def parts(first: "asyncio.Future[int]", second: "asyncio.Task[int]", room: Purgatory[Fetch]) -> None:
-    def told(outcomes: list[int | BaseException]) -> None:
+    def report(outcomes: list[int | BaseException]) -> None:
         assert_type(outcomes, list[int | BaseException])
 
     assert_type(when_all([first, second], 1.5), DelayedFuture[int])
-    assert_type(when_all([first], None, told, purgatory=room), DelayedFuture[int])
+    assert_type(when_all([first], None, report, purgatory=room), DelayedFuture[int])
     assert_type(await when_all([first], 1.5), list[int | BaseException])
-    assert_type(await room.when_all([second], 1.5, told), list[int | BaseException])
+    assert_type(await room.when_all([second], 1.5, report), list[int | BaseException])
     assert_type(DelayedFuture([first], 1.5).futures, tuple[asyncio.Future[int], ...])
 
 
@@ -192,7 +212,7 @@ async def timers(clock: Clock) -> None:
         assert_type(timer.wheel.overflow_wheel, TimingWheel | None)
         assert_type(timer.wheel.levels(), list[TimingWheel])
         assert_type(timer.wheel.occupancy(), list[tuple[int, int]])
-        # Machine words in the compiled core; whoever uses them sees ints.
+        # Machine words in the compiled core; callers see ints.
         whole: int = timer.wheel.tick_ms + timer.wheel.wheel_size + timer.wheel.interval_ms
         whole += timer.wheel.current_time_ms + TimerTask(5).delay_ms
         timer.add(TimerTask(whole))

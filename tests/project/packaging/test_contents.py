@@ -15,7 +15,16 @@ from typing import Any
 
 import pytest
 
-from tests.packaging.contents import BESIDE, BUILDING, PACKAGE, ROOT, TESTED, faults_of, sdist_faults, wheel_faults
+from tests.project.packaging.contents import (
+    BESIDE,
+    BUILDING,
+    PACKAGE,
+    ROOT,
+    TESTED,
+    faults_of,
+    sdist_faults,
+    wheel_faults,
+)
 
 pytestmark = [
     pytest.mark.skipif(not (ROOT / PACKAGE).is_dir(), reason="needs the sources beside the tests"),
@@ -46,7 +55,12 @@ def dists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         shutil.copy(ROOT / name, copy / name)
     # What running things leaves behind must not be taken along.
     (copy / "tests" / "__pycache__").mkdir()
-    for left in ("tests/__pycache__/conftest.pyc", "purgatory/room.c", "purgatory/room.so", "examples/.coverage.1"):
+    for left in (
+        "tests/__pycache__/conftest.pyc",
+        "purgatory/core/base_purgatory.c",
+        "purgatory/core/base_purgatory.so",
+        "examples/.coverage.1",
+    ):
         (copy / left).write_bytes(b"")
     build = (sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check", "--outdir", str(out))
     run(*build, "--sdist", cwd=copy, url=f"{URL}.git")  # as it is cloned
@@ -106,23 +120,23 @@ def metadata(wheel: Path) -> Any:
         return email.message_from_bytes(opened.read(name))
 
 
-def test_each_extra_is_announced_and_asks_for_something(dists: dict[str, Path]) -> None:
+def test_each_extra_is_declared_and_has_requirements(dists: dict[str, Path]) -> None:
     """The metadata names the extras of pyproject.toml, and an extra that names another names one that there is."""
-    told = metadata(dists[".whl"])
+    fields = metadata(dists[".whl"])
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
-    assert set(told.get_all("Provides-Extra")) == extras
-    asked = [line.partition(";") for line in told.get_all("Requires-Dist")]
+    assert set(fields.get_all("Provides-Extra")) == extras
+    required = [line.partition(";") for line in fields.get_all("Requires-Dist")]
     for extra in extras:
-        assert any(re.search(rf"extra == ['\"]{extra}['\"]", condition) for _, _, condition in asked), extra
-    for requirement, _, _ in asked:
+        assert any(re.search(rf"extra == ['\"]{extra}['\"]", condition) for _, _, condition in required), extra
+    for requirement, _, _ in required:
         if match := re.match(r"aiopurgatory\[(.*)\]", requirement):
             assert set(match[1].split(",")) <= extras
 
 
 def test_the_metadata_tell_where_the_project_lives(dists: dict[str, Path]) -> None:
-    """As told when the sources were packed; the wheel that is built from them without being told says the same."""
-    told = dict(line.split(", ") for line in metadata(dists[".whl"]).get_all("Project-URL"))
-    assert told == {
+    """They are set when the sources are packed; the wheel built from them without the setting has the same."""
+    fields = dict(line.split(", ") for line in metadata(dists[".whl"]).get_all("Project-URL"))
+    assert fields == {
         "Homepage": URL,
         "Documentation": f"{URL}/blob/HEAD/docs/index.md",
         "Changelog": f"{URL}/blob/HEAD/CHANGELOG.md",
@@ -140,14 +154,14 @@ def test_an_address_that_is_none_is_an_error(url: str) -> None:
     command = [sys.executable, "setup.py", "--name"]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert result.stderr.strip() == f"PURGATORY_URL is the https:// address of the repository, not {url!r}"
+    assert result.stderr.strip() == f"PURGATORY_URL must be the https:// address of the repository, got {url!r}"
 
 
-def test_the_licence_is_told_once_and_included(dists: dict[str, Path]) -> None:
+def test_the_licence_is_declared_once_and_included(dists: dict[str, Path]) -> None:
     """The licence is an SPDX expression in the metadata, and the text goes with wheel and sources."""
-    told = metadata(dists[".whl"])
-    assert (told["License-Expression"], told.get_all("License-File")) == ("Apache-2.0", ["LICENSE"])
-    assert not [line for line in told.get_all("Classifier") if line.startswith("License")]
+    fields = metadata(dists[".whl"])
+    assert (fields["License-Expression"], fields.get_all("License-File")) == ("Apache-2.0", ["LICENSE"])
+    assert not [line for line in fields.get_all("Classifier") if line.startswith("License")]
     text = (ROOT / "LICENSE").read_bytes()
     with zipfile.ZipFile(dists[".whl"]) as wheel, tarfile.open(dists[".gz"]) as sdist:
         (packed,) = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
@@ -170,7 +184,7 @@ def good_wheel() -> set[str]:
     [
         "tests/conftest.py",
         "examples/__init__.py",
-        "purgatory/room.c",
+        "purgatory/core/base_purgatory.c",
         "purgatory/.gitignore",
         "room.py",
         "docs/index.md",
@@ -190,7 +204,10 @@ def test_what_is_missing_in_a_wheel_is_found(name: str) -> None:
 
 def test_a_compiled_module_is_only_where_it_may_be() -> None:
     """In a wheel for one machine, beside its source, with the library that they share."""
-    library, module = "ab__mypyc.cpython-311-x86_64-linux-gnu.so", "purgatory/room.cpython-311-x86_64-linux-gnu.so"
+    library, module = (
+        "ab__mypyc.cpython-311-x86_64-linux-gnu.so",
+        "purgatory/core/base_purgatory.cpython-311-x86_64-linux-gnu.so",
+    )
     stranger = "purgatory/strange.cpython-311-x86_64-linux-gnu.so"
     assert list(wheel_faults(good_wheel() | {library, module}, pure=False)) == []
     assert list(wheel_faults(good_wheel() | {library, stranger}, pure=False)) == [f"{stranger} has no source beside it"]
@@ -200,8 +217,10 @@ def test_a_compiled_module_is_only_where_it_may_be() -> None:
 
 def test_what_is_wrong_with_a_source_distribution_is_found() -> None:
     """Missing tests and left-over builds are named."""
-    faults = list(sdist_faults({"PKG-INFO", "setup.cfg", "aiopurgatory.egg-info/SOURCES.txt", "purgatory/room.c"}))
+    faults = list(
+        sdist_faults({"PKG-INFO", "setup.cfg", "aiopurgatory.egg-info/SOURCES.txt", "purgatory/core/base_purgatory.c"})
+    )
     assert "tests/conftest.py is missing" in faults
     assert "examples/quickstart.py is missing" in faults
-    assert "purgatory/room.c has no place in it" in faults
+    assert "purgatory/core/base_purgatory.c has no place in it" in faults
     assert not [fault for fault in faults if fault.startswith(("PKG-INFO", "setup.cfg", "aiopurgatory"))]

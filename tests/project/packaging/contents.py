@@ -1,6 +1,6 @@
 """What a built distribution has to contain, and nothing else.
 
-    python -m tests.packaging.contents DIST...
+    python -m tests.project.packaging.contents DIST...
 
 prints what is wrong with each wheel and source distribution, and exits with 1 if anything is.
 """
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 __all__ = ["faults_of", "sdist_faults", "wheel_faults"]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = "purgatory"
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
 TESTED = ("tests", "examples", "benchmarks", "docs")
@@ -41,9 +41,9 @@ def wheel_faults(names: Iterable[str], *, pure: bool) -> Iterator[str]:
     names = {name for name in names if not name.endswith("/")}
     expected = sources(PACKAGE)
     info = {name for name in names if ".dist-info/" in name}
-    told = {name.partition(".dist-info/")[2] for name in info}
-    yield from (f"{name} is missing from the metadata" for name in sorted(METADATA - told))
-    yield from (f"{name} has no place in the metadata" for name in sorted(told - METADATA))
+    present = {name.partition(".dist-info/")[2] for name in info}
+    yield from (f"{name} is missing from the metadata" for name in sorted(METADATA - present))
+    yield from (f"{name} has no place in the metadata" for name in sorted(present - METADATA))
     yield from (f"{name} is missing" for name in sorted(expected - names))
     compiled = {match["module"]: name for name in names if (match := EXTENSION.fullmatch(name))}
     for module, name in sorted(compiled.items()):

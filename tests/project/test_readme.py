@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
@@ -114,7 +114,7 @@ def test_every_link_leads_somewhere(path: Path) -> None:
 
 
 def test_the_first_page_leads_to_every_other() -> None:
-    """Whoever begins at the index finds each page; of the reference its first, which has the others beside it."""
+    """The index links to each page, and to the first page of the reference, which links to the others."""
     docs = ROOT / "docs"
     named = {(docs / target.partition("#")[0]).resolve() for target in links(prose(docs / "index.md"))}
     pages = {path for path in docs.rglob("*.md") if path.parent.name != "reference"} - {docs / "index.md"}

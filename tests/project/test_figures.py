@@ -9,7 +9,7 @@ It may stand
 * between the marks of ``benchmarks.report``, which writes it from saved runs; that it did is checked here;
 * in what a block of Python prints, which is run by ``test_docs``, or beside such a block that has the same number;
 * in the row of a table, or the line, that names the option of a command whose default it is;
-* in ``DEFINED``: it was not measured, but set by somebody; with the reason.
+* in ``DEFINED``: it is a definition, not a measurement; with the reason.
 """
 
 import re
@@ -21,7 +21,7 @@ import pytest
 
 from benchmarks.report import main as report
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")])
 LINKED = ("performance.md", "guarantees.md")
 
@@ -37,8 +37,13 @@ SHOWS = re.compile(
 DEFINED = {
     "README.md": {"1 ms by default": "the default of tick_ms"},
     "README.zh-CN.md": {"默认 1 毫秒": "the default of tick_ms"},
-    "docs/broker.md": {"10 000 remembered producers": "a limit that is set in examples/broker/settings.py"},
     "docs/faq.md": {"1 ms by default": "the default of tick_ms"},
+    "docs/how-to/fastapi.md": {"holds up to 1 MiB": "a constant of purgatory/asgi/connection.py"},
+    "docs/how-to/several-workers.md": {
+        "random pause of up to 5 s": "a constant of purgatory/relay/timing.py",
+        "at most 7 999 bytes": "the limit of Postgres, in purgatory/relay/postgres.py",
+        "at most 32 768 bytes here": "a constant of purgatory/relay/redis.py and nats.py",
+    },
     "docs/how-to/testing-time.md": {"parks for 5 seconds": "a task that one may imagine"},
     "docs/kafka-differences.md": {
         "every 1 000 of them by default": "Kafka's default",
@@ -162,7 +167,7 @@ def is_shown(section: Section, figure: str, line: str) -> bool:
 
 
 def defined(path: Path) -> dict[str, str]:
-    """What was set by somebody on the page, and why it may stand there."""
+    """The figures that the page defines, each with the reason why it may stand there."""
     return DEFINED.get(path.relative_to(ROOT).as_posix(), {})
 
 
@@ -221,7 +226,7 @@ def test_a_lonely_figure_is_found(figure: str) -> None:
     ((found, line),) = figures(section)
     assert found in figure
     assert not is_shown(section, found, line)
-    for shown in ("`python -m benchmarks timers` prints", "`tests/test_reaper.py` holds", "`--limit`:"):
+    for shown in ("`python -m benchmarks timers` prints", "`tests/aio/test_reaper.py` holds", "`--limit`:"):
         section = list(sections(ROOT / "docs" / "page.md", page.replace("It", f"{shown} it")))[-1]
         ((found, line),) = figures(section)
         assert is_shown(section, found, line)
@@ -239,7 +244,7 @@ def test_a_figure_behind_a_link_has_to_stand_there() -> None:
     text = "# A\n\n[Measured](performance.md): {} bytes for a parked operation.\n"
     performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     measured = re.search(r"\| (\d{3}) bytes \|", performance)
-    assert measured is not None, "the page tells of no bytes"
+    assert measured is not None, "the page has no figure in bytes"
     for number, there in ((measured[1], True), ("34", False), ("123456789", False)):
         *_, section = sections(ROOT / "docs" / "page.md", text.format(number))
         ((found, line),) = figures(section)

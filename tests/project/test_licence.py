@@ -1,11 +1,11 @@
-"""The licence: told in one place, the metadata, with its text beside it; no file has a header of its own."""
+"""The licence: stated in one place, the metadata, with its text beside it; no file has a header of its own."""
 
 import tomllib
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 MARKS = ("SPDX-" + "License-Identifier", "SPDX-" + "FileCopyrightText", "Licensed under the " + "Apache License")
 SUFFIXES = {"", ".css", ".html", ".js", ".json", ".md", ".py", ".sh", ".svg", ".toml", ".typed", ".yml"}
 

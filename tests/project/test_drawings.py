@@ -1,0 +1,55 @@
+"""The pictures of the documentation show what the library does."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from purgatory import Outcome
+from purgatory.core.operation.lifecycle import ENDINGS
+from tests.project.test_layout import LAYERS, PACKAGE
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+@pytest.fixture(scope="module")
+def drawings() -> ModuleType:
+    """The script that draws them."""
+    spec = importlib.util.spec_from_file_location("drawings", DOCS / "drawings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["layers.svg", "life.svg", "wheels.svg", "cancelling.svg"])
+def test_a_picture_is_what_its_script_draws(drawings: ModuleType, name: str) -> None:
+    """The committed file equals a fresh drawing."""
+    assert (DOCS / "images" / name).read_text(encoding="utf-8") == drawings.PICTURES[name]()
+
+
+def test_every_outcome_but_pending_is_an_ending() -> None:
+    """The table of endings has each outcome once."""
+    assert [ending.outcome for ending in ENDINGS] == [outcome for outcome in Outcome if outcome is not Outcome.PENDING]
+
+
+def test_the_picture_of_the_layers_shows_the_folders_of_the_package(drawings: ModuleType) -> None:
+    """The layers are those that the layout test checks, in the same order; each class is defined in its folder."""
+    assert tuple(folder for folder, _, _ in drawings.LAYERS) == LAYERS
+    for folder, _, names in drawings.LAYERS:
+        source = "".join(path.read_text(encoding="utf-8") for path in (PACKAGE / folder).glob("*.py"))
+        for name in re.findall(r"\b[A-Z]\w+", names):
+            assert f"\nclass {name}" in source, f"{folder} has no class {name}"
+    for name in drawings.OPTIONAL:
+        assert (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file(), f"there is no {name}"
+
+
+def test_the_architecture_page_names_files_that_exist() -> None:
+    """Each ``folder/file.py`` in the table of the page is a file of the package."""
+    page = (DOCS / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    files = set(re.findall(r"`([a-z_/]+\.py)`", page))
+    assert len(files) > 10
+    assert [name for name in sorted(files) if not (PACKAGE / name).is_file()] == []

@@ -1,0 +1,89 @@
+"""The types of purgatory.asgi, as an application uses them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, assert_type
+
+from fastapi import Depends, FastAPI, Request, Response, WebSocket
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from purgatory import DelayedOperation, OperationCancelled, Purgatory
+from purgatory.aio.changes import Changes
+from purgatory.asgi import (
+    ClientDisconnected,
+    EventSourceResponse,
+    PurgatoryErrorMiddleware,
+    Wait,
+    health,
+    install_errors,
+    purgatory_lifespan,
+    waiting,
+)
+from purgatory.asgi.types import ASGIApp, Receive, Scope, Send
+
+room = Purgatory[Any]("orders")
+
+
+class Fetch(DelayedOperation[list[int]]):
+    def try_complete(self) -> bool:
+        return True
+
+    def on_complete(self) -> list[int]:
+        return []
+
+
+@asynccontextmanager
+async def own(app: FastAPI) -> AsyncGenerator[dict[str, int]]:
+    yield {"answer": 42}
+
+
+app = FastAPI(lifespan=purgatory_lifespan(room, grace=2.0, lifespan=own))
+install_errors(app, retry_after=2)
+app.mount("/healthz", health(room))
+
+
+@app.get("/orders")
+async def orders(wait: Annotated[Wait, Depends(waiting(room))], after: int = 0) -> Any:
+    held = await wait.until(lambda: after > 0, keys=["orders"], timeout=30)
+    assert_type(held, bool)
+    found = await wait.park(Fetch(1.0), {"orders": 3})
+    assert_type(found, list[int])
+    assert_type(wait.disconnected, bool)
+    return found if held else Response(status_code=204)
+
+
+@app.websocket("/orders")
+async def stream(websocket: WebSocket, wait: Annotated[Wait, Depends(waiting(room))]) -> None:
+    await wait.until(lambda: True, keys=["orders"], timeout=None)
+
+
+@app.get("/events")
+async def events() -> Any:
+    return EventSourceResponse(room.changes(["orders"], heartbeat=15), retry=1.0)
+
+
+async def follow() -> None:
+    async for key in room.changes(["orders"]):
+        assert_type(key, str)
+    async with room.changes([("orders", 3)], heartbeat=15) as changes:
+        assert_type(changes, Changes[tuple[str, int] | None])
+        assert_type(await anext(changes), tuple[str, int] | None)
+        await changes.aclose()
+
+
+async def endpoint(request: Request) -> Response:
+    assert_type(await waiting(room)(request), Wait)
+    return Response()
+
+
+async def plain(scope: Scope, receive: Receive, send: Send) -> None:
+    wait = Wait(room, scope, receive)
+    assert_type(await waiting(room)(scope, receive), Wait)
+    again: Receive = wait.receive
+    await again()
+
+
+other = Starlette(routes=[Route("/", endpoint)], lifespan=purgatory_lifespan(room))
+wrapped: ASGIApp = purgatory_lifespan(room).wrap(PurgatoryErrorMiddleware(plain, retry_after=1.5))
+error: type[OperationCancelled] = ClientDisconnected

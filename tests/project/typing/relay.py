@@ -1,0 +1,73 @@
+"""The relay as a type checker sees it: results keep their types, and refresh may name the type of its keys."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, assert_type
+
+from purgatory import DelayedOperation, Purgatory
+from purgatory.relay import (
+    MemoryTransport,
+    NatsTransport,
+    PostgresTransport,
+    RedisTransport,
+    Relay,
+    RelayStatistics,
+    TransactionalTransport,
+    Transport,
+)
+
+
+class Fetch(DelayedOperation[bytes]):
+    def try_complete(self) -> bool:
+        return True
+
+    def on_complete(self) -> bytes:
+        return b""
+
+
+async def load(keys: list[str]) -> dict[str, int]:
+    """With keys of the application's own kind."""
+    return dict.fromkeys(keys, 1)
+
+
+class Plain:
+    """A transport of a user's own."""
+
+    max_payload = 1000
+
+    async def listen(self, subscribed: Callable[[], None], received: Callable[[str | bytes], None]) -> None: ...
+
+    async def publish(self, payload: str) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+async def use(room: Purgatory[Any], connection: object) -> None:
+    """Every public name."""
+    transports: list[Transport] = [
+        Plain(),
+        MemoryTransport(),
+        PostgresTransport("postgresql://localhost", channel="orders"),
+        RedisTransport("redis://localhost", channel="orders"),
+        NatsTransport("nats://localhost", subject="orders"),
+    ]
+    transactional: list[TransactionalTransport] = [MemoryTransport(), PostgresTransport("postgresql://localhost")]
+    assert transports[1:3] != transactional
+    async with Relay(
+        room, transports[0], refresh=load, max_keys=10, heartbeat=1.0, resync_every=5, on_lost="fail"
+    ) as relay:
+        assert_type(relay, Relay)
+        assert_type(await relay.park(Fetch(1.0), ["a"]), bytes)
+        assert_type(await relay.wait_until(lambda: True, keys={("a", 1): 5.0}, timeout=None), bool)
+        assert_type(relay.check("a", 5), int)
+        await relay.check_in(connection, ["a"])
+        await relay.check_in(connection, {"a": 1.0})
+        assert_type(relay.connected, bool)
+        statistics = relay.statistics()
+        assert_type(statistics, RelayStatistics)
+        assert_type(statistics.lag, float | None)
+        await relay.aclose(grace=2.0)
+
+
+def keys() -> list[Hashable]:
+    """What travels."""
+    return ["o-1", 7, ("o", 1)]
