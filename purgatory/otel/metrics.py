@@ -1,12 +1,12 @@
-"""OpenTelemetry metrics of purgatories and timers; the extra ``otel``.
+"""OpenTelemetry metrics of purgatories, timers and relays.
 
 ::
 
     async with Purgatory("fetch") as purgatory:
         observe(purgatory)
 
-Everything is read from ``statistics()`` when a reader collects: nothing is done per operation, and a purgatory that is
-gone is no longer reported.  Names and units follow the semantic conventions: singular name spaces, units in UCUM, and
+Each collection reads ``statistics()``; operations cost no more than without metrics.  A purgatory that was freed is no
+longer reported.  Names and units follow the semantic conventions: singular name spaces, units in UCUM, and
 the attribute ``purgatory.name`` on all of them.
 
 =====================================  ================  ===============  ===========================================
@@ -33,18 +33,21 @@ records histograms at the price of one call per operation.
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .events import Event, Observer, Quantiles, Statistics
-from .purgatory import Purgatory
-from .reaper import SystemTimer
+from purgatory.aio.purgatory import Purgatory
+from purgatory.aio.system_timer import SystemTimer
+from purgatory.events import Event, Observer, Quantiles, Statistics
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
 except ImportError as _missing:
     raise ImportError("purgatory.otel needs OpenTelemetry: pip install 'aiopurgatory[otel]'") from _missing
 
-__all__ = ["Durations", "observe"]
+if TYPE_CHECKING:
+    from purgatory.relay import Relay, RelayStatistics
+
+__all__ = ["Durations", "observe", "observe_relays"]
 
 _SCOPE = "purgatory"
 _QUANTILES = (("0.5", "p50"), ("0.99", "p99"), ("0.999", "p999"), ("1", "max"))
@@ -79,7 +82,7 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
     for name, unit, text, read in _DURATIONS:
         meter.create_observable_gauge(name, [reader.callback(read)], unit, text)
     meter.create_observable_up_down_counter(
-        "purgatory.timer.size", [reader.timer_sizes], "{task}", "Tasks on the timer, whoever shares it"
+        "purgatory.timer.size", [reader.timer_sizes], "{task}", "Tasks on the timer"
     )
     meter.create_observable_counter(
         "purgatory.timer.cascades", [reader.timer_cascades], "{task}", "Tasks moved to a finer wheel"
@@ -88,6 +91,53 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
         meter.create_observable_gauge(
             "purgatory.key.watchers", [reader.hot_keys(hot_keys)], "{operation}", "Operations that wait on a hot key"
         )
+
+
+def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
+    """Report these relays to OpenTelemetry.  Call it once for all of them.
+
+    ============================  ===============  ==============  ====================================================
+    instrument                    kind             unit            attributes besides ``purgatory.name``
+    ============================  ===============  ==============  ====================================================
+    ``purgatory.relay.connected``  gauge           ``1``
+    ``purgatory.relay.lag``        gauge           ``s``
+    ``purgatory.relay.peers``      gauge           ``{relay}``
+    ``purgatory.relay.pending``    gauge           ``{key}``
+    ``purgatory.relay.stale``      gauge           ``{key}``
+    ``purgatory.relay.losses``     counter         ``{connection}``
+    ``purgatory.relay.resyncs``    counter         ``{resync}``
+    ``purgatory.relay.collapsed``  counter         ``{set}``
+    ``purgatory.relay.unreadable`` counter         ``{message}``
+    ``purgatory.relay.keys``       counter         ``{key}``       ``purgatory.relay.direction``: sent, received
+    ``purgatory.relay.messages``   counter         ``{message}``   ``purgatory.relay.direction``: sent, received
+    ``purgatory.relay.reads``      counter         ``{read}``      ``purgatory.relay.outcome``: completed, failed
+    ============================  ===============  ==============  ====================================================
+
+    Raises ValueError for no relay, and for two whose purgatories have the same name.
+    """
+    if not relays:
+        raise ValueError("observe_relays() takes the relays to report")
+    names = [relay.statistics().purgatory for relay in relays]
+    if len(set(names)) < len(names):
+        raise ValueError(f"relays must have purgatories of different names, got {names}")
+    if meter is None:
+        meter = get_meter(_SCOPE)
+    references = [weakref.ref(relay) for relay in relays]
+
+    def callback(read: _ReadRelay) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observations(_: CallbackOptions) -> Iterable[Observation]:
+            for reference in references:
+                if (relay := reference()) is not None:
+                    statistics = relay.statistics()
+                    for value, attributes in read(statistics):
+                        yield Observation(value, {"purgatory.name": statistics.purgatory, **attributes})
+
+        return observations
+
+    for name, unit, text, read in _RELAY_GAUGES:
+        meter.create_observable_gauge(f"purgatory.relay.{name}", [callback(read)], unit, text)
+    for name, unit, text, read in _RELAY_COUNTERS:
+        meter.create_observable_counter(f"purgatory.relay.{name}", [callback(read)], unit, text)
 
 
 class Durations(Observer):
@@ -193,7 +243,7 @@ _GAUGES: tuple[tuple[str, str, str, _Read], ...] = (
     ("purgatory.operation.parked", "{operation}", "Operations that wait", lambda s: [(s.parked, {})]),
     ("purgatory.operation.delayed", "{operation}", "Operations with a deadline", lambda s: [(s.num_delayed, {})]),
     ("purgatory.watch.count", "{watch}", "Pairs of an operation and a key it waits on", lambda s: [(s.watched, {})]),
-    ("purgatory.key.count", "{key}", "Keys that somebody waits on", lambda s: [(s.keys, {})]),
+    ("purgatory.key.count", "{key}", "Keys with at least one waiting operation", lambda s: [(s.keys, {})]),
 )
 _COUNTERS: tuple[tuple[str, str, str, _Read], ...] = (
     ("purgatory.operation.ended", "{operation}", "Operations that have ended", _outcomes),
@@ -207,4 +257,33 @@ _COUNTERS: tuple[tuple[str, str, str, _Read], ...] = (
 _DURATIONS: tuple[tuple[str, str, str, _Read], ...] = (
     ("purgatory.operation.wait.quantile", "s", "Time from parking to the end", lambda s: _quantiles(s.wait)),
     ("purgatory.operation.late.quantile", "s", "Time from deadline to expiry", lambda s: _quantiles(s.lateness)),
+)
+
+_ReadRelay = Callable[["RelayStatistics"], Iterable[tuple[float, dict[str, str]]]]
+
+
+def _both_ways(sent: int, received: int) -> Iterable[tuple[float, dict[str, str]]]:
+    return [(sent, {"purgatory.relay.direction": "sent"}), (received, {"purgatory.relay.direction": "received"})]
+
+
+def _relay_reads(statistics: "RelayStatistics") -> Iterable[tuple[float, dict[str, str]]]:
+    yield statistics.reads, {"purgatory.relay.outcome": "completed"}
+    yield statistics.failed_reads, {"purgatory.relay.outcome": "failed"}
+
+
+_RELAY_GAUGES: tuple[tuple[str, str, str, _ReadRelay], ...] = (
+    ("connected", "1", "Whether the relay is connected to its engine", lambda s: [(int(s.connected), {})]),
+    ("lag", "s", "Time of a ping through the engine and back", lambda s: [] if s.lag is None else [(s.lag, {})]),
+    ("peers", "{relay}", "Other relays that were heard of lately", lambda s: [(s.peers, {})]),
+    ("pending", "{key}", "Keys that wait to be sent", lambda s: [(s.pending, {})]),
+    ("stale", "{key}", "Keys that wait to be refreshed", lambda s: [(s.stale, {})]),
+)
+_RELAY_COUNTERS: tuple[tuple[str, str, str, _ReadRelay], ...] = (
+    ("losses", "{connection}", "Connections, and attempts to connect, that failed", lambda s: [(s.losses, {})]),
+    ("resyncs", "{resync}", "Times all watched keys were to be checked", lambda s: [(s.resyncs, {})]),
+    ("collapsed", "{set}", "Sets of keys that became every key", lambda s: [(s.collapsed, {})]),
+    ("unreadable", "{message}", "Messages that could not be read", lambda s: [(s.unreadable, {})]),
+    ("keys", "{key}", "Keys relayed", lambda s: _both_ways(s.sent, s.received)),
+    ("messages", "{message}", "Messages relayed", lambda s: _both_ways(s.messages_sent, s.messages_received)),
+    ("reads", "{read}", "Calls of refresh", _relay_reads),
 )

@@ -1,0 +1,120 @@
+"""OpenTelemetry traces: a span for each operation that is parked."""
+
+import contextlib
+
+from purgatory.events import Event, Observer
+
+try:
+    from opentelemetry.trace import (
+        Span,
+        SpanContext,
+        SpanKind,
+        Status,
+        StatusCode,
+        TracerProvider,
+        get_current_span,
+        get_tracer,
+    )
+except ImportError as _missing:
+    raise ImportError("purgatory.otel needs OpenTelemetry: pip install 'aiopurgatory[otel]'") from _missing
+
+__all__ = ["Tracing", "tracing"]
+
+
+class Tracing(Observer):
+    """The observer that :func:`tracing` returns."""
+
+    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+        self._tracer = get_tracer("purgatory", tracer_provider=tracer_provider)
+        # The spans of the operations that are parked, with their parents: (instance, op_id) -> span, parent.
+        self._spans: dict[tuple[int | None, int], tuple[Span, SpanContext]] = {}
+
+    def parked(self, event: Event) -> None:
+        """Start a span; its parent is the current span of the code that parks the operation."""
+        parent = get_current_span().get_span_context()
+        span = self._tracer.start_span(f"wait {event.purgatory}", kind=SpanKind.INTERNAL)
+        if not span.is_recording():
+            return  # not sampled, or the application has no SDK
+        span.set_attribute("purgatory.name", event.purgatory)
+        span.set_attribute("purgatory.operation.kind", event.kind)
+        span.set_attribute("purgatory.key.count", len(event.keys))
+        self._spans[event.instance, event.op_id] = span, parent
+
+    def completed(self, event: Event) -> None:
+        """End the span."""
+        self._end(event)
+
+    def expired(self, event: Event) -> None:
+        """End the span."""
+        self._end(event)
+
+    def cancelled(self, event: Event) -> None:
+        """End the span."""
+        self._end(event)
+
+    def failed(self, event: Event) -> None:
+        """End the span with the status ERROR and the exception."""
+        self._end(event)
+
+    def _end(self, event: Event) -> None:
+        found = self._spans.pop((event.instance, event.op_id), None)
+        if found is None:
+            return  # it completed at once, or its span does not record
+        span, parent = found
+        try:
+            span.set_attribute("purgatory.outcome", event.outcome.value)
+            if event.wait is not None:
+                span.set_attribute("purgatory.operation.wait.duration", event.wait)
+            if event.lateness is not None:
+                span.set_attribute("purgatory.operation.late.duration", event.lateness)
+            if isinstance(event.reason, str):
+                span.set_attribute("purgatory.cancel.reason", event.reason)
+            completer = get_current_span().get_span_context()
+            if completer.is_valid and completer != parent:
+                span.add_link(completer)
+            if event.error is not None:
+                _record(span, event.error)
+        finally:
+            span.end()
+
+
+def _record(span: Span, error: BaseException) -> None:
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    span.set_attribute("error.type", name)
+    span.set_status(Status(StatusCode.ERROR, name))
+    with contextlib.suppress(Exception):  # recording prints the exception, whose code may raise
+        span.record_exception(error)
+
+
+def tracing(tracer_provider: TracerProvider | None = None) -> Tracing:
+    """Return an observer that makes a span for each operation that is parked.
+
+    ::
+
+        purgatory = Purgatory("fetch", observers=[tracing()])
+
+    The span is named ``wait fetch``, after the purgatory.  It starts when the operation is parked and ends when the
+    operation ends.  Its parent is the current span of the code that parks the operation.  It has a link to the current
+    span of the code that ends the operation, if that is another one.  An operation that completes at once has no span.
+    A span that does not record, because the trace is not sampled, is not kept.
+
+    =====================================  ======  ====================================================================
+    attribute                              type    meaning
+    =====================================  ======  ====================================================================
+    ``purgatory.name``                     string  the name of the purgatory
+    ``purgatory.operation.kind``           string  the class of the operation
+    ``purgatory.key.count``                int     the number of keys it is parked on
+    ``purgatory.outcome``                  string  completed, expired, cancelled, failed
+    ``purgatory.operation.wait.duration``  double  seconds from parking to the end, on the purgatory's clock
+    ``purgatory.operation.late.duration``  double  seconds from the deadline to the expiry, if it expired
+    ``purgatory.cancel.reason``            string  the reason given to ``cancel()``, if it is a str
+    ``error.type``                         string  the class of the exception of a failed operation
+    =====================================  ======  ====================================================================
+
+    A failed operation has the status ERROR and the exception as an event; all other outcomes leave the status unset.
+    One observer serves any number of purgatories.
+
+    ``tracer_provider``: the global one unless given.
+    """
+    return Tracing(tracer_provider)
