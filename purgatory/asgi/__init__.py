@@ -1,0 +1,46 @@
+"""Purgatories in ASGI applications: FastAPI, Starlette, and any other.
+
+::
+
+    app = FastAPI(lifespan=purgatory_lifespan(room))    # SIGTERM answers every parked request
+    install_errors(app)                                 # full: 429 or 503; closed: 503; hung up: 499
+    app.mount("/healthz", health(room))                 # 503 once closing
+
+    @app.get("/orders")
+    async def orders(wait: Annotated[Wait, Depends(waiting(room))], after: int = 0):
+        if not await wait.until(lambda: log.end > after, keys=["orders"], timeout=30):
+            return Response(status_code=204)
+        return log.read(after)                          # a client that hangs up has withdrawn its wait
+
+    @app.get("/events")
+    async def events():
+        return EventSourceResponse(room.changes(["orders"], heartbeat=15))
+
+===============================  ==================================================================
+``lifespan``, ``signals``        opening, and closing when the server is told to stop
+``wait``, ``connection``         waiting in a handler, withdrawn when the client hangs up
+``errors``                       responses for what a purgatory raises
+``health``                       the readiness probe
+``server_sent_events``           the checks of a purgatory as server-sent events
+===============================  ==================================================================
+
+It needs nothing but the types of ASGI, and imports no framework and no server.
+"""
+
+from .connection import ClientDisconnected
+from .errors import PurgatoryErrorMiddleware, install_errors
+from .health import health
+from .lifespan import purgatory_lifespan
+from .server_sent_events import EventSourceResponse
+from .wait import Wait, waiting
+
+__all__ = [
+    "ClientDisconnected",
+    "EventSourceResponse",
+    "PurgatoryErrorMiddleware",
+    "Wait",
+    "health",
+    "install_errors",
+    "purgatory_lifespan",
+    "waiting",
+]

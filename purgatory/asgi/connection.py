@@ -1,0 +1,183 @@
+"""One client connection, read by the handler and on behalf of the operations that wait.
+
+ASGI announces a hang-up only as a message: the application has to await ``receive()`` to learn of it.  So while an
+operation waits, a task reads the connection.  The rules:
+
+1.  At most one ``receive()`` of the server is pending at any time: the handler's or the task's.
+2.  A message that the task reads and that is no disconnect is buffered; the handler reads it afterwards, through
+    :attr:`Connection.receive`.
+3.  A disconnect withdraws every operation that waits, whichever of the two reads it.  From then on
+    :attr:`Connection.receive` returns it again and again, also on servers that announce it once.
+4.  The task stops when the last operation has ended, and pauses while the buffer holds 1 MiB.  While it pauses, a
+    hang-up goes unnoticed until the handler reads.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any, Final
+
+from purgatory import DelayedOperation, OperationCancelled
+
+from .types import Message, Receive
+
+__all__ = ["ClientDisconnected", "Connection"]
+
+_LARGEST_BUFFER: Final = 1 << 20  # bytes
+_MESSAGE_SIZE: Final = 512  # bytes that a message takes beside its payload
+_DISCONNECTS: Final = ("http.disconnect", "websocket.disconnect")
+
+
+class ClientDisconnected(OperationCancelled):
+    """The client hung up while its request waited; the operation has been withdrawn."""
+
+
+class Connection:
+    """Reads a connection while operations wait, and withdraws them when the client hangs up.
+
+    ``receive``: the server's, or that of a middleware.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_buffered",
+        "_getters",
+        "_operations",
+        "_raw_receive",
+        "_reader",
+        "_reading",
+        "_started",
+        "_stopped",
+        "disconnect",
+        "error",
+    )
+
+    def __init__(self, receive: Receive) -> None:
+        self._raw_receive = receive
+        self._buffer: deque[Message] = deque()
+        self._buffered = 0
+        self._operations: dict[int, DelayedOperation[Any]] = {}  # by id(): an operation may define __hash__
+        self._reader: asyncio.Task[None] | None = None
+        self._started = False  # the task has begun to run
+        self._stopped = False  # the task was cancelled here, not by a loop that ends
+        self._reading = False  # the handler awaits the server's receive()
+        self._getters: list[asyncio.Future[None]] = []
+        self.disconnect: Message | None = None
+        self.error: BaseException | None = None
+
+    def check(self) -> None:
+        """Raise ClientDisconnected if the client has hung up, and the error of a ``receive()`` that has failed."""
+        if self.disconnect is not None:
+            raise ClientDisconnected("the client has disconnected")
+        if self.error is not None:
+            raise self.error
+
+    def watch(self, operation: DelayedOperation[Any]) -> None:
+        """Withdraw the operation when the client hangs up, until :meth:`unwatch`.  Raises what :meth:`check` raises.
+
+        The task that reads begins to run in the next turn of the loop, so an operation that completes in its first try
+        has cancelled it by then, and nothing is read.
+        """
+        self.check()
+        self._operations[id(operation)] = operation
+        if self._reader is None:
+            self._start_reading()
+
+    def unwatch(self, operation: DelayedOperation[Any]) -> None:
+        """Stop watching for the operation; it has ended."""
+        del self._operations[id(operation)]
+        reader = self._reader
+        if reader is None or self._operations:
+            return
+        reader.cancel()
+        self._stopped = True
+        if not self._started:
+            self._reader = None  # it never runs
+            self._wake_getters()
+
+    async def receive(self) -> Message:
+        """Read the next message: ASGI's ``receive()`` for the handler, beginning with what was buffered."""
+        while not self._buffer:
+            if self.disconnect is not None:
+                return dict(self.disconnect)
+            if self._reader is None and not self._reading:
+                return await self._receive_now()
+            getter = asyncio.get_running_loop().create_future()
+            self._getters.append(getter)
+            try:
+                await getter
+            finally:
+                if getter in self._getters:
+                    self._getters.remove(getter)
+        message = self._buffer.popleft()
+        self._buffered -= _size(message)
+        self._start_reading()
+        return message
+
+    async def _receive_now(self) -> Message:
+        self._reading = True
+        try:
+            message = await self._raw_receive()
+        finally:
+            self._reading = False
+            self._wake_getters()
+            self._start_reading()
+        if message["type"] in _DISCONNECTS:
+            self._disconnected(message)
+        return message
+
+    def _start_reading(self) -> None:
+        """See that the connection is read, if an operation waits."""
+        if (
+            self._operations
+            and self._reader is None
+            and not self._reading
+            and self.disconnect is None
+            and self.error is None
+            and self._buffered < _LARGEST_BUFFER
+        ):
+            self._started = self._stopped = False
+            # Not by create_task(): an eager factory would run it before the operation is parked.
+            self._reader = asyncio.Task(self._read(), loop=asyncio.get_running_loop())
+
+    async def _read(self) -> None:
+        self._started = True
+        try:
+            while self._buffered < _LARGEST_BUFFER:
+                message = await self._raw_receive()
+                if message["type"] in _DISCONNECTS:
+                    self._disconnected(message)
+                    return
+                self._buffer.append(message)
+                self._buffered += _size(message)
+                if self._getters:
+                    self._wake_getters()
+        except Exception as error:
+            self.error = error
+            self._withdraw()
+        finally:
+            self._reader = None
+            if self._getters:
+                self._wake_getters()
+            if self._stopped and self._operations:  # an operation came while this task was being cancelled
+                self._start_reading()
+
+    def _disconnected(self, message: Message) -> None:
+        self.disconnect = message
+        self._wake_getters()
+        self._withdraw()
+
+    def _withdraw(self) -> None:
+        for operation in list(self._operations.values()):
+            operation.cancel()
+
+    def _wake_getters(self) -> None:
+        for getter in self._getters:
+            if not getter.done():
+                getter.set_result(None)
+
+
+def _size(message: Message) -> int:
+    """Bytes that a buffered message takes, roughly."""
+    if message["type"] == "http.request":
+        return len(message.get("body", b"")) + _MESSAGE_SIZE
+    return len(message.get("bytes") or message.get("text") or b"") + _MESSAGE_SIZE

@@ -1,0 +1,146 @@
+"""Server-sent events: an async iterator as a ``text/event-stream`` response.
+
+The format is that of the HTML standard, section 9.2 (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+"""
+
+import asyncio
+import json
+import math
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from functools import cache
+from typing import Any, Final, Self
+
+from .types import Message, Receive, Scope, Send
+
+__all__ = ["EventSourceResponse", "server_sent_event"]
+
+_HEADERS: Final = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",  # nginx would collect the events before it sends them
+}
+_HEARTBEAT: Final = b":\n\n"
+
+
+def server_sent_event(item: Any) -> bytes:
+    """Encode one item as an event: text and bytes as its data, None as a comment, anything else as JSON.
+
+    A comment keeps the connection alive, and the browser's ``EventSource`` drops it.  TypeError and ValueError for what
+    is no JSON.
+    """
+    if item is None:
+        return _HEARTBEAT
+    if isinstance(item, bytes):
+        data = item
+    elif isinstance(item, str):
+        data = item.encode()
+    else:
+        data = json.dumps(item, allow_nan=False, separators=(",", ":")).encode()
+    lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    return b"".join([b"data: %b\n" % line for line in lines]) + b"\n"
+
+
+class EventSourceResponse:
+    """Send what an async iterator gives as server-sent events, until it ends or the client hangs up.
+
+    ::
+
+        @app.get("/events")
+        async def events():
+            return EventSourceResponse(room.changes(["orders"], heartbeat=15))
+
+    A path operation of FastAPI and an endpoint of Starlette return it; in a plain ASGI application call it with
+    ``scope``, ``receive`` and ``send``.  Where Starlette is loaded it is an instance of its ``Response``.
+
+    ``items``: see :func:`server_sent_event` for what they become.  It is closed in the end, if it has ``aclose()``, so
+    a client that hangs up frees its places in the purgatory at once.  ``headers``: more of them.  ``retry``: seconds
+    after which a browser that lost the connection tries again; None leaves that to the browser.  ``status_code``: the
+    status.
+    """
+
+    media_type: str | None = "text/event-stream"
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Make an instance of a class that is a Starlette response too, where Starlette is loaded."""
+        responses = sys.modules.get("starlette.responses")
+        own: Any = cls
+        if cls is EventSourceResponse and responses is not None:
+            own = _starlette_class(responses.Response)
+        made: Self = object.__new__(own)
+        return made
+
+    def __init__(
+        self,
+        items: AsyncIterable[Any],
+        *,
+        headers: Mapping[str, str] | None = None,
+        retry: float | None = None,
+        status_code: int = 200,
+    ) -> None:
+        if not isinstance(items, AsyncIterable):
+            raise TypeError(f"items must be an async iterable, got {items!r}")
+        if retry is not None and not 0 <= retry < math.inf:
+            raise ValueError(f"retry must be a finite number of seconds, at least 0, got {retry!r}")
+        self._items = items
+        self._retry = retry
+        self.status_code = status_code
+        self.background: Any = None
+        merged = _HEADERS | {name.lower(): value for name, value in (headers or {}).items()}
+        self.raw_headers: list[tuple[bytes, bytes]] = [
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in merged.items()
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        streaming = asyncio.create_task(self._stream(send))
+        listening = asyncio.create_task(_cancel_when_disconnected(streaming, receive))
+        try:
+            await asyncio.wait([streaming, listening], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # What ends first ends the other; a cancelled request ends both.
+            for task in (streaming, listening):
+                task.cancel()
+            await asyncio.wait([streaming, listening])
+        if not streaming.cancelled():
+            streaming.result()
+        if self.background is not None:
+            await self.background()
+
+    async def _stream(self, send: Send) -> None:
+        items = aiter(self._items)
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            # A server sends nothing before the first part of the body, and browsers wait for the headers.
+            first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % math.ceil(self._retry * 1000)
+            await _send_chunk(send, first)
+            async for item in items:
+                await _send_chunk(send, server_sent_event(item))
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except OSError:
+            return  # the client is gone; ASGI servers may say so in this way
+        finally:
+            await _close(items)
+
+
+async def _send_chunk(send: Send, chunk: bytes) -> None:
+    message: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
+    await send(message)
+
+
+async def _cancel_when_disconnected(streaming: "asyncio.Task[None]", receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    streaming.cancel()
+
+
+async def _close(items: AsyncIterator[Any]) -> None:
+    aclose = getattr(items, "aclose", None)
+    if aclose is not None:
+        await aclose()
+
+
+@cache
+def _starlette_class(response: Any) -> Any:
+    """The class that FastAPI and Starlette take for a response of theirs."""
+    return type("EventSourceResponse", (EventSourceResponse, response), {"__module__": __name__})

@@ -1,0 +1,96 @@
+"""Hearing that the server is being stopped, before it waits for its requests.
+
+A server that is told to stop waits for its open requests and then tells the application.  Requests that wait would hold
+it up until their deadlines, so the purgatories have to be closed when the signal comes.  Servers leave two ways to see
+it:
+
+*   **A signal handler.**  uvicorn, also with ``--workers`` and under gunicorn, gunicorn's own ASGI worker and
+    ``hypercorn --workers 0`` handle SIGTERM and SIGINT in the process that runs the application.  The handler found
+    when the application starts is replaced by one that calls it.  Whether the server uses ``signal.signal`` or
+    ``loop.add_signal_handler`` makes no difference: the latter installs a handler too, and is driven by the wake-up
+    file descriptor, which is left alone.
+*   **Hypercorn's shutdown event.**  The processes that ``hypercorn`` starts get no signal: their parent sets an event
+    that they poll.  It is an argument of the process, and is polled here as well.
+
+Where a signal has no handler in Python (the default action ends the process at once) it is left alone, and so is every
+signal in a thread that is not the main one, which may not have handlers.
+"""
+
+import asyncio
+import contextlib
+import multiprocessing
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import Context
+from types import FrameType
+from typing import Any, Final
+
+__all__ = ["StopWatch"]
+
+_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
+_POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
+
+
+class StopWatch:
+    """Calls back on the running loop whenever the server is told to stop, from :meth:`start` to :meth:`stop`."""
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback = callback
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._previous: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._shutdown_event: Any = None
+        self._poll: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Chain the signal handlers of the main thread, and poll hypercorn's event where there is one."""
+        self._loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                previous = signal.getsignal(number)
+                if callable(previous):
+                    self._previous[number] = previous
+                    _set_handler(number, self._handle)
+        self._shutdown_event = _hypercorn_shutdown_event()
+        if self._shutdown_event is not None:
+            self._look()
+
+    def stop(self) -> None:
+        """Put the handlers back.  One that others have replaced meanwhile stays, and goes on calling its own."""
+        self._loop = None
+        for number, previous in self._previous.items():
+            if signal.getsignal(number) == self._handle:
+                _set_handler(number, previous)
+        if self._poll is not None:
+            self._poll.cancel()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._callback, context=Context())
+        self._previous[number](number, frame)
+
+    def _look(self) -> None:
+        loop = self._loop
+        if loop is None:
+            return
+        if self._shutdown_event.is_set():
+            self._callback()
+        else:
+            self._poll = loop.call_later(_POLL, self._look, context=Context())
+
+
+def _set_handler(number: int, handler: Callable[[int, FrameType | None], Any]) -> None:
+    signal.signal(number, handler)
+    if hasattr(signal, "siginterrupt"):
+        signal.siginterrupt(number, False)  # as the event loops do: restart system calls
+
+
+def _hypercorn_shutdown_event() -> Any:
+    if "hypercorn" not in sys.modules:
+        return None
+    arguments = getattr(multiprocessing.current_process(), "_kwargs", None) or {}
+    event = arguments.get("shutdown_event")
+    return event if callable(getattr(event, "is_set", None)) else None

@@ -1,0 +1,15 @@
+"""The types of the ASGI specification, as far as this package uses them."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+__all__ = ["CLOSING", "ASGIApp", "Message", "Receive", "Scope", "Send"]
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+CLOSING: Final = "purgatory.closing"
+"""The key of a scope whose request waited in a purgatory that is closing: the connection is not to be used again."""

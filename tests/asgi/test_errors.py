@@ -1,0 +1,211 @@
+"""Responses for what a purgatory raises: 429, 503, 499, WebSocket close codes, and nothing half-sent."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from starlette.applications import Starlette
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+from purgatory import OperationCancelled, PurgatoryClosed, PurgatoryFull
+from purgatory.asgi import ClientDisconnected, PurgatoryErrorMiddleware, install_errors
+from purgatory.asgi.types import Message, Receive, Scope, Send
+from tests.asgi.tools import Call, http_scope, websocket_scope
+from tests.helpers import Boom
+
+FULL = PurgatoryFull("purgatory 'x' is full", limit=3)
+KEY_FULL = PurgatoryFull("key 'secret' is full", limit=3, key="secret")
+CLOSED = PurgatoryClosed("purgatory 'x' is closed")
+LEFT = ClientDisconnected("the client has disconnected")
+
+
+def raising(error: BaseException, *messages: Message, **options: Any) -> PurgatoryErrorMiddleware:
+    """An application that sends the messages and raises, with the middleware around it."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(message)
+        raise error
+
+    return PurgatoryErrorMiddleware(app, **options)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry_after"),
+    [(FULL, 503, "2"), (KEY_FULL, 429, "2"), (CLOSED, 503, "2"), (LEFT, 499, None)],
+    ids=["full", "key full", "closed", "left"],
+)
+async def test_an_error_becomes_a_response(error: Exception, status: int, retry_after: str | None) -> None:
+    """One complete response, which says nothing of the key; Retry-After is rounded up."""
+    call = Call.get(raising(error, retry_after=1.2))
+    await call.task
+    assert [message["type"] for message in call.sent] == ["http.response.start", "http.response.body"]
+    assert call.status == status
+    assert call.headers.get("retry-after") == retry_after
+    assert call.headers["content-length"] == str(len(call.body))
+    assert "secret" not in call.json["detail"]
+    assert call.headers.get("connection") == ("close" if error is CLOSED else None)
+
+
+async def test_http_2_gets_no_connection_header() -> None:
+    """It is forbidden there."""
+    scope = http_scope()
+    scope["http_version"] = "2"
+    call = Call(raising(CLOSED), scope)
+    await call.task
+    assert "connection" not in call.headers
+
+
+@pytest.mark.parametrize("error", [FULL, CLOSED])
+async def test_a_response_that_has_started_is_not_followed_by_another(error: Exception) -> None:
+    """The error is raised, and the server closes the connection."""
+    start = {"type": "http.response.start", "status": 200, "headers": []}
+    call = Call.get(raising(error, start))
+    with pytest.raises(type(error)):
+        await call.task
+    assert call.sent == [start]
+
+
+async def test_a_hang_up_after_the_start_ends_quietly() -> None:
+    """There is no client to tell, and nothing to log."""
+    start = {"type": "http.response.start", "status": 200, "headers": []}
+    call = Call.get(raising(LEFT, start))
+    await call.task
+    assert call.sent == [start]
+
+
+@pytest.mark.parametrize("error", [Boom(), OperationCancelled(), ExceptionGroup("", [FULL, Boom()])])
+async def test_other_errors_pass(error: Exception) -> None:
+    """They are the application's, also an operation that was cancelled by others."""
+    call = Call.get(raising(error))
+    with pytest.raises(type(error)) as raised:
+        await call.task
+    assert raised.value is error
+    assert call.sent == []
+
+
+async def test_cancellation_passes() -> None:
+    """A cancelled handler stays cancelled."""
+    call = Call.get(raising(asyncio.CancelledError()))
+    await asyncio.wait([call.task])
+    assert call.task.cancelled()
+    assert call.sent == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ExceptionGroup("", [KEY_FULL]), 429),
+        (ExceptionGroup("", [FULL, ExceptionGroup("", [CLOSED, FULL])]), 503),
+        (ExceptionGroup("", [FULL, LEFT]), 499),
+    ],
+)
+async def test_a_group_of_these_errors_counts_as_one_of_them(error: Exception, status: int) -> None:
+    """A handler may wait in a task group."""
+    call = Call.get(raising(error))
+    await call.task
+    assert call.status == status
+
+
+async def test_a_client_that_is_gone_by_now_is_no_error() -> None:
+    """A server may raise OSError from send(), as ASGI allows."""
+
+    async def send(_: Message) -> None:
+        raise BrokenPipeError
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    await raising(LEFT)(http_scope(), receive, send)
+
+
+@pytest.mark.parametrize(("error", "status"), [(FULL, 503), (KEY_FULL, 429), (CLOSED, 503)])
+async def test_a_websocket_is_refused_with_a_response(error: Exception, status: int) -> None:
+    """Where the server can do that, before it is accepted."""
+    call = Call(raising(error), websocket_scope(denial=True))
+    await call.task
+    assert [message["type"] for message in call.sent] == [
+        "websocket.http.response.start",
+        "websocket.http.response.body",
+    ]
+    assert call.status == status
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+@pytest.mark.parametrize(("error", "code"), [(FULL, 1013), (KEY_FULL, 1013), (CLOSED, 1012)])
+async def test_a_websocket_is_closed_with_a_code(error: Exception, code: int, accepted: bool) -> None:
+    """Try again later, or service restart."""
+    messages: list[Message] = (
+        [{"type": "websocket.accept"}, {"type": "websocket.send", "text": "a"}] if accepted else []
+    )
+    call = Call(raising(error, *messages), websocket_scope(denial=accepted))
+    await call.task
+    assert call.sent[:-1] == messages
+    assert (call.sent[-1]["type"], call.sent[-1]["code"]) == ("websocket.close", code)
+
+
+async def test_a_websocket_that_is_gone_is_sent_nothing() -> None:
+    """Neither to a client that hung up, nor after a close; the error after a close passes."""
+    call = Call(raising(LEFT, {"type": "websocket.accept"}), websocket_scope())
+    await call.task
+    assert len(call.sent) == 1
+    closed = Call(raising(FULL, {"type": "websocket.close"}), websocket_scope())
+    with pytest.raises(PurgatoryFull):
+        await closed.task
+    assert len(closed.sent) == 1
+
+
+@pytest.mark.parametrize("make", [FastAPI, Starlette])
+async def test_install_errors_adds_it_to_an_application(make: Any) -> None:
+    """In FastAPI and in Starlette, inside what catches every exception."""
+
+    async def endpoint(request: Request) -> Any:
+        raise KEY_FULL
+
+    app = make(routes=[Route("/", endpoint)])
+    install_errors(app, retry_after=7)
+    call = Call.get(app)
+    await call.task
+    assert (call.status, call.headers["retry-after"]) == (429, "7")
+
+
+async def test_a_stream_that_is_left_ends_quietly() -> None:
+    """A hang-up inside a streaming response is not raised to the server."""
+
+    async def chunks() -> Any:
+        yield b"first"
+        raise LEFT
+
+    async def endpoint(request: Request) -> Any:
+        return StreamingResponse(chunks())
+
+    app = Starlette(routes=[Route("/", endpoint)])
+    install_errors(app)
+    call = Call.get(app)
+    await call.task
+    assert call.body == b"first"
+
+
+async def test_the_lifespan_passes_untouched() -> None:
+    """Only requests and WebSockets are answered for."""
+    with pytest.raises(PurgatoryClosed):
+        await raising(CLOSED)({"type": "lifespan"}, _never, _never)  # type: ignore[arg-type]
+
+
+async def _never() -> None:
+    raise AssertionError
+
+
+def test_bad_arguments_are_refused() -> None:
+    """Before anything is added."""
+    with pytest.raises(TypeError, match=r"app must have add_middleware\(\)"):
+        install_errors(object())
+    app = Starlette()
+    for bad in (-1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="retry_after must be a finite number of seconds"):
+            install_errors(app, retry_after=bad)
+    with pytest.raises(TypeError, match="retry_after must be a number of seconds, got '1'"):
+        install_errors(app, retry_after="1")  # type: ignore[arg-type]
+    assert app.user_middleware == []

@@ -1,0 +1,213 @@
+"""The dependency in FastAPI: path operations, WebSockets, bodies, and the middlewares in between."""
+
+import asyncio
+import inspect
+import itertools
+from functools import partial
+from typing import Annotated, Any
+
+import pytest
+from fastapi import Depends, FastAPI, Request, Response, WebSocket
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from purgatory import Purgatory
+from purgatory.asgi import Wait, install_errors, waiting
+from purgatory.testing import VirtualClock
+from tests.asgi.tools import Call, http_scope, websocket_scope
+from tests.helpers import check, turns_until
+
+
+class Log:
+    """What the application of the tests waits for."""
+
+    def __init__(self, room: Purgatory[Any]) -> None:
+        self.room = room
+        self.entries: list[str] = []
+
+    def append(self, entry: str) -> None:
+        """Append an entry and wake the readers."""
+        self.entries.append(entry)
+        self.room.check_and_complete("orders")
+
+    def has(self, number: int) -> bool:
+        """Whether there are so many entries."""
+        return len(self.entries) >= number
+
+
+def make_app(log: Log) -> FastAPI:
+    """An application as its user writes it."""
+    app = FastAPI()
+
+    @app.get("/orders")
+    async def orders(wait: Annotated[Wait, Depends(waiting(log.room))], after: int = 0) -> Any:
+        if not await wait.until(lambda: len(log.entries) > after, keys=["orders"], timeout=30):
+            return Response(status_code=204)
+        return log.entries[after:]
+
+    @app.post("/late-body")
+    async def late_body(request: Request, wait: Annotated[Wait, Depends(waiting(log.room))]) -> Any:
+        await wait.until(lambda: bool(log.entries), keys=["orders"], timeout=30)
+        return {"body": (await request.body()).decode()}
+
+    @app.websocket("/orders")
+    async def stream(websocket: WebSocket, wait: Annotated[Wait, Depends(waiting(log.room))]) -> None:
+        await websocket.accept()
+        for number in itertools.count(1):
+            await wait.until(partial(log.has, number), keys=["orders"], timeout=None)
+            await websocket.send_text(log.entries[number - 1])
+
+    install_errors(app)
+    return app
+
+
+@pytest.fixture
+def log(purgatory: Purgatory[Any]) -> Log:
+    """An empty log."""
+    return Log(purgatory)
+
+
+async def test_a_request_is_answered_when_the_condition_holds(log: Log, clock: VirtualClock) -> None:
+    """With what is there then."""
+    call = Call.get(make_app(log), "/orders?after=1")
+    log.append("first")
+    await clock.settle()
+    assert not call.sent
+    log.append("second")
+    await call.task
+    assert (call.status, call.json) == (200, ["second"])
+
+
+async def test_a_request_is_answered_when_its_deadline_passes(log: Log, clock: VirtualClock) -> None:
+    """With what the handler makes of False."""
+    call = Call.get(make_app(log), "/orders")
+    await clock.advance(29.999)
+    assert not call.sent
+    await clock.advance(0.001)
+    await call.task
+    assert call.status == 204
+
+
+async def test_an_answer_of_a_closing_purgatory_closes_the_connection(clock: VirtualClock) -> None:
+    """HTTP/1 says so; HTTP/2 has no such header; nothing is said twice; other answers are as the handler made them."""
+    log = Log(Purgatory[Any]("test", clock=clock))
+    app = make_app(log)
+
+    @app.get("/closes")
+    async def closes(wait: Annotated[Wait, Depends(waiting(log.room))]) -> Response:
+        await wait.until(lambda: False, keys=["orders"], timeout=30)
+        return Response(headers={"Connection": "Close"})
+
+    second = http_scope("/orders")
+    second["http_version"] = "2"
+    calls = [Call.get(app, "/orders"), Call(app, second), Call.get(app, "/closes")]
+    await clock.settle()
+    log.entries.append("first")
+    before = Call.get(app, "/orders")
+    await before.task
+    await log.room.aclose()
+    await asyncio.gather(*(call.task for call in calls))
+    assert [call.headers.get("connection") for call in (before, *calls)] == [None, "close", None, "Close"]
+
+
+async def test_a_client_that_hangs_up_is_withdrawn(log: Log, clock: VirtualClock) -> None:
+    """In two turns of the loop; the middleware ends the request with 499."""
+    call = Call.get(make_app(log), "/orders")
+    await clock.settle()
+    assert len(log.room) == 1
+    call.hang_up()
+    assert await turns_until(lambda: len(log.room) == 0) <= 2
+    await call.task
+    assert call.status == 499
+    check(log.room, cancelled=1)
+
+
+async def test_the_handler_reads_a_body_that_arrived_while_it_waited(log: Log, clock: VirtualClock) -> None:
+    """FastAPI's request object reads what the Wait has buffered."""
+    call = Call(make_app(log), http_scope("/late-body", "POST"))
+    call.arrive(b"one ", more=True)
+    await clock.settle()
+    call.arrive(b"two")
+    log.append("go")
+    await call.task
+    assert call.json == {"body": "one two"}
+
+
+async def test_a_websocket_gets_messages_until_it_hangs_up(log: Log, clock: VirtualClock) -> None:
+    """The endpoint ends without an error when the client is gone, and nothing more is sent."""
+    call = Call(make_app(log), websocket_scope("/orders"), {"type": "websocket.connect"})
+    await clock.settle()
+    log.append("first")
+    log.append("second")
+    await clock.settle()
+    assert [message.get("text") for message in call.sent[1:]] == ["first", "second"]
+    call.hang_up()
+    assert await turns_until(lambda: len(log.room) == 0) <= 2
+    await call.task
+    assert [message["type"] for message in call.sent] == ["websocket.accept", "websocket.send", "websocket.send"]
+
+
+async def test_a_hang_up_passes_base_http_middleware(log: Log, clock: VirtualClock) -> None:
+    """Starlette's BaseHTTPMiddleware hands the disconnect on, also below a second one."""
+    app = make_app(log)
+
+    @app.middleware("http")
+    async def first(request: Request, call_next: Any) -> Any:
+        return await call_next(request)
+
+    @app.middleware("http")
+    async def second(request: Request, call_next: Any) -> Any:
+        await request.body()
+        return await call_next(request)
+
+    call = Call.get(app, "/orders")
+    await clock.settle()
+    assert len(log.room) == 1
+    call.hang_up()
+    await call.task
+    check(log.room, parked=0, cancelled=1)
+
+
+async def test_two_dependencies_share_the_connection(log: Log, clock: VirtualClock) -> None:
+    """One receive() is pending, whichever purgatory the handler waits in."""
+    async with Purgatory[Any]("second", clock=clock) as second:
+        app = FastAPI()
+
+        @app.get("/")
+        async def both(
+            one: Annotated[Wait, Depends(waiting(log.room))], two: Annotated[Wait, Depends(waiting(second))]
+        ) -> bool:
+            return await one.until(lambda: True, keys=["a"], timeout=1) and await two.until(
+                lambda: False, keys=["a"], timeout=1
+            )
+
+        call = Call.get(app)
+        await clock.advance(1.0)
+        await call.task
+        assert call.json is False
+        assert call.most_receiving == 1
+
+
+async def test_the_dependency_is_awaited_not_run_in_a_thread(log: Log, clock: VirtualClock) -> None:
+    """FastAPI sees a coroutine function with one parameter, the connection."""
+    dependency = waiting(log.room)
+    assert inspect.iscoroutinefunction(dependency.__call__)
+    (parameter,) = inspect.signature(dependency).parameters.values()
+    assert parameter.annotation is HTTPConnection
+
+
+async def test_it_serves_starlette(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The same callable with Starlette's request."""
+    wait_for = waiting(purgatory)
+
+    async def endpoint(request: Request) -> PlainTextResponse:
+        wait = await wait_for(request)
+        found = await wait.until(lambda: False, keys=["a"], timeout=1.0)
+        return PlainTextResponse(f"{found} {await request.body()!r}")
+
+    call = Call.get(Starlette(routes=[Route("/", endpoint)]))
+    await clock.advance(1.0)
+    await call.task
+    assert call.body == b"False b''"

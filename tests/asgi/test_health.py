@@ -1,0 +1,62 @@
+"""The readiness probe."""
+
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+
+from purgatory import Purgatory
+from purgatory.asgi import health
+from purgatory.asgi.types import ASGIApp
+from tests.asgi.tools import Call, http_scope, websocket_scope
+
+
+async def status(app: ASGIApp, target: str = "/", method: str = "GET") -> int | None:
+    call = Call(app, http_scope(target, method))
+    await call.task
+    return call.status
+
+
+async def test_it_answers_503_once_a_purgatory_is_closing(purgatory: Purgatory[Any]) -> None:
+    """As soon as the closing begins, while operations are still given their grace."""
+    other = Purgatory[Any]("other")
+    app = health(purgatory, other)
+    call = Call.get(app)
+    await call.task
+    assert (call.status, call.json, call.headers["cache-control"]) == (200, {"status": "open"}, "no-store")
+    await other.aclose()
+    call = Call.get(app)
+    await call.task
+    assert (call.status, call.json) == (503, {"status": "closing"})
+
+
+async def test_head_has_no_body_and_other_methods_are_not_allowed(purgatory: Purgatory[Any]) -> None:
+    """HEAD gives the status and the length."""
+    call = Call(health(purgatory), http_scope("/", "HEAD"))
+    await call.task
+    assert (call.status, call.body, call.headers["content-length"]) == (200, b"", "17")
+    call = Call(health(purgatory), http_scope("/", "POST"))
+    await call.task
+    assert (call.status, call.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("make", [FastAPI, Starlette])
+async def test_it_is_mounted_or_added_as_a_route(purgatory: Purgatory[Any], make: Any) -> None:
+    """A mount answers with a slash and redirects without one; a route answers without."""
+    app = make()
+    app.mount("/mounted", health(purgatory))
+    app.add_route("/routed", health(purgatory))
+    assert [await status(app, path) for path in ("/mounted/", "/mounted", "/routed")] == [200, 307, 200]
+
+
+async def test_it_answers_http_only(purgatory: Purgatory[Any]) -> None:
+    """RuntimeError for a WebSocket: nothing else makes sense of one."""
+    with pytest.raises(RuntimeError, match="got a scope of type 'websocket'"):
+        await Call(health(purgatory), websocket_scope()).task
+
+
+def test_a_room_must_be_a_purgatory() -> None:
+    """TypeError for anything else."""
+    with pytest.raises(TypeError, match="room must be a Purgatory, got 3"):
+        health(3)  # type: ignore[arg-type]

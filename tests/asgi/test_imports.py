@@ -1,0 +1,36 @@
+"""What the package needs: the types of ASGI, and nothing that has to be installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import purgatory
+from purgatory import asgi
+
+_HEAVY = ("anyio", "fastapi", "gunicorn", "hypercorn", "sse_starlette", "starlette", "uvicorn", "uvloop")
+
+
+def test_it_imports_no_framework_and_no_server() -> None:
+    """Whatever is installed; and the purgatory itself does not import it."""
+    code = (
+        "import sys, purgatory; print('purgatory.asgi' in sys.modules);"
+        f"import purgatory.asgi; print([name for name in {_HEAVY!r} if name in sys.modules])"
+    )
+    top = Path(purgatory.__file__).parents[1]
+    ran = subprocess.run([sys.executable, "-c", code], cwd=top, capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n[]\n"
+
+
+def test_its_public_names_are_what_is_promised() -> None:
+    """Those that the pages name, sorted, and each with a docstring."""
+    assert asgi.__all__ == [
+        "ClientDisconnected",
+        "EventSourceResponse",
+        "PurgatoryErrorMiddleware",
+        "Wait",
+        "health",
+        "install_errors",
+        "purgatory_lifespan",
+        "waiting",
+    ]
+    assert all(getattr(asgi, name).__doc__ for name in asgi.__all__)

@@ -1,0 +1,449 @@
+"""Opening purgatories with an application, and closing them: at the signal, or at the end."""
+
+import asyncio
+import contextlib
+import contextvars
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from purgatory import Purgatory, PurgatoryClosed
+from purgatory.asgi import purgatory_lifespan
+from purgatory.asgi.signals import StopWatch
+from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@pytest.fixture
+def server_handlers() -> Iterator[list[int]]:
+    """Handlers such as a server installs before its application starts; the list holds the signals they have seen."""
+    seen: list[int] = []
+
+    def handle(number: int, _: Any) -> None:
+        seen.append(number)
+
+    before = [signal.signal(number, handle) for number in SIGNALS]
+    yield seen
+    assert [signal.getsignal(number) for number in SIGNALS] == [handle] * 2, "the server's handlers are back"
+    for number, handler in zip(SIGNALS, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def room(clock: VirtualClock) -> Purgatory[Any]:
+    """A purgatory that is not open yet."""
+    return Purgatory[Any]("test", clock=clock)
+
+
+# As a lifespan
+
+
+async def test_it_opens_and_closes_every_purgatory(room: Purgatory[Any], clock: VirtualClock) -> None:
+    """They are open inside, and every operation has been answered when it is left."""
+    other = Purgatory[Any]("other", clock=clock)
+    async with purgatory_lifespan(room, other)(None) as state:
+        assert state is None
+        waiting = [asyncio.create_task(each.park(Op(), ["a"])) for each in (room, other)]
+        await clock.settle()
+        assert (len(room), len(other)) == (1, 1)
+    assert (room.closed, other.closed) == (True, True)
+    await asyncio.gather(*waiting)
+
+
+async def test_it_composes_with_the_applications_own_lifespan(room: Purgatory[Any], clock: VirtualClock) -> None:
+    """The own one starts in open purgatories, its state is passed on, and it ends when nothing waits any more."""
+    steps: list[object] = []
+
+    @asynccontextmanager
+    async def own(app: object) -> AsyncIterator[dict[str, int]]:
+        steps.append((app, room.closed))
+        yield {"answer": 42}
+        steps.append((len(room), room.closed))
+
+    async with purgatory_lifespan(room, lifespan=own)("app") as state:
+        assert state == {"answer": 42}
+        waiting = asyncio.create_task(room.park(Op(), ["a"]))
+        await clock.settle()
+    assert steps == [("app", False), (0, True)]
+    await waiting
+
+
+async def test_a_lifespan_that_fails_to_start_closes_the_purgatories(room: Purgatory[Any]) -> None:
+    """Its error passes on."""
+
+    @asynccontextmanager
+    async def own(_: object) -> AsyncIterator[None]:
+        raise Boom
+        yield
+
+    with pytest.raises(Boom):
+        async with purgatory_lifespan(room, lifespan=own)(None):
+            raise AssertionError
+    assert room.closed
+
+
+async def test_an_error_inside_closes_the_purgatories(room: Purgatory[Any]) -> None:
+    """And passes on."""
+    with pytest.raises(Boom):
+        async with purgatory_lifespan(room)(None):
+            raise Boom
+    assert room.closed
+
+
+async def test_fastapi_takes_it_as_its_lifespan(room: Purgatory[Any]) -> None:
+    """The state of the own lifespan reaches the requests."""
+
+    @asynccontextmanager
+    async def own(_: FastAPI) -> AsyncIterator[dict[str, int]]:
+        yield {"answer": 42}
+
+    server = Lifespan(FastAPI(lifespan=purgatory_lifespan(room, lifespan=own)))
+    assert (await server.ask("startup"))["type"] == "lifespan.startup.complete"
+    assert server.scope["state"] == {"answer": 42}
+    assert not room.closed
+    assert (await server.ask("shutdown"))["type"] == "lifespan.shutdown.complete"
+    assert room.closed
+    await server.task
+
+
+def test_a_thread_gets_no_signal_handlers(server_handlers: list[int]) -> None:
+    """Python allows them in the main thread only; a test client, for one, runs the application in another."""
+    room = Purgatory[Any]("test")
+    seen: list[object] = []
+
+    async def serve() -> None:
+        async with purgatory_lifespan(room)(None):
+            seen.extend([signal.getsignal(signal.SIGTERM), room.closed])
+        seen.append(room.closed)
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    thread.join()
+    assert seen == [before, False, True]
+
+
+def test_bad_arguments_are_refused(room: Purgatory[Any]) -> None:
+    """With TypeError or ValueError."""
+    with pytest.raises(TypeError, match="room must be a Purgatory, got 3"):
+        purgatory_lifespan(room, 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="grace"):
+        purgatory_lifespan(room, grace=-1)
+    with pytest.raises(TypeError, match="lifespan must be callable with the application, got 3"):
+        purgatory_lifespan(room, lifespan=3)  # type: ignore[arg-type]
+
+
+# At the signal
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+async def test_a_signal_answers_every_waiter_and_reaches_the_server(
+    room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int], number: int
+) -> None:
+    """While the lifespan is still open; what comes later is refused."""
+    async with purgatory_lifespan(room)(None):
+        waiting = asyncio.create_task(room.park(Op(3600.0), ["a"]))
+        await clock.settle()
+        signal.raise_signal(number)
+        assert server_handlers == [number]
+        await waiting
+        assert room.statistics().expired == 1
+        with pytest.raises(PurgatoryClosed):
+            await room.park(Op(), ["a"])
+
+
+async def test_a_grace_lets_operations_complete(
+    room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int]
+) -> None:
+    """What completes within the grace after the signal completes; the rest expires after it, not before."""
+    async with purgatory_lifespan(room, grace=2.0)(None):
+        quick, slow = Op(3600.0), Op(3600.0)
+        waiting = [asyncio.create_task(room.park(each, ["a"])) for each in (quick, slow)]
+        await clock.settle()
+        signal.raise_signal(signal.SIGTERM)
+        await clock.advance(1.999)
+        assert len(room) == 2
+        quick.ready = True
+        room.check_and_complete("a")
+        signal.raise_signal(signal.SIGTERM)  # a second one does not end the grace
+        await clock.settle()
+        assert len(room) == 1
+        await clock.advance(0.001)
+        await asyncio.gather(*waiting)
+        assert (quick.expired, slow.expired) == (False, True)
+    assert server_handlers == [signal.SIGTERM] * 2
+
+
+async def test_the_end_of_the_lifespan_waits_for_the_grace(
+    room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int]
+) -> None:
+    """A lifespan that ends during the grace returns when the last operation has been answered."""
+
+    async def serve() -> None:
+        async with purgatory_lifespan(room, grace=2.0)(None):
+            await room.park(Op(1.0), ["a"])
+
+    serving = asyncio.create_task(serve())
+    waiting = asyncio.create_task(room.park(Op(3600.0), ["a"]))
+    await clock.settle()
+    signal.raise_signal(signal.SIGTERM)
+    await clock.advance(1.5)
+    assert not serving.done()
+    await clock.advance(0.5)
+    await asyncio.gather(serving, waiting)
+
+
+async def test_handlers_of_the_event_loop_are_called_too(room: Purgatory[Any], clock: VirtualClock) -> None:
+    """A server may use loop.add_signal_handler()."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, told.set)
+    try:
+        async with purgatory_lifespan(room)(None):
+            waiting = asyncio.create_task(room.park(Op(3600.0), ["a"]))
+            await clock.settle()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await waiting
+            await told.wait()
+    finally:
+        assert loop.remove_signal_handler(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+async def test_a_signal_without_a_handler_is_left_alone(room: Purgatory[Any], handler: Any) -> None:
+    """The default action ends the process; ignoring stays ignoring."""
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        async with purgatory_lifespan(room)(None):
+            assert signal.getsignal(signal.SIGTERM) is handler
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def test_a_handler_installed_later_stays(
+    room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int]
+) -> None:
+    """One that calls what it found goes on doing so, and the server's handler is reached through both."""
+    later: list[int] = []
+    chained = purgatory_lifespan(room)
+    async with chained(None):
+        found: Any = signal.getsignal(signal.SIGTERM)
+
+        def handle(number: int, frame: Any) -> None:
+            later.append(number)
+            found(number, frame)
+
+        signal.signal(signal.SIGTERM, handle)
+    try:
+        assert signal.getsignal(signal.SIGTERM) is handle
+        signal.raise_signal(signal.SIGTERM)
+        assert (later, server_handlers) == ([signal.SIGTERM], [signal.SIGTERM])
+    finally:
+        signal.signal(signal.SIGTERM, found)
+        _unchain(found)
+
+
+def _unchain(handler: Any) -> None:
+    """Put the server's own handler back, which the chained one holds."""
+    signal.signal(signal.SIGTERM, handler.__self__._previous[signal.SIGTERM])
+
+
+async def test_two_lifespans_nest(room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int]) -> None:
+    """A signal closes the purgatories of both and reaches the server once."""
+    other = Purgatory[Any]("other", clock=clock)
+    async with purgatory_lifespan(room)(None), purgatory_lifespan(other)(None):
+        signal.raise_signal(signal.SIGTERM)
+        await clock.settle()
+        assert (room.closed, other.closed) == (True, True)
+    assert server_handlers == [signal.SIGTERM]
+
+
+def test_a_signal_after_the_loop_is_closed_reaches_the_server(server_handlers: list[int]) -> None:
+    """An application that was never shut down leaves a handler that still calls the server's."""
+
+    async def start() -> None:
+        watch.start()
+
+    called: list[int] = []
+    watch = StopWatch(lambda: called.append(1))
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(start())
+    loop.close()
+    signal.raise_signal(signal.SIGTERM)
+    assert (called, server_handlers) == ([], [signal.SIGTERM])
+    watch.stop()
+
+
+async def test_the_callbacks_of_a_closing_see_no_request(
+    room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int]
+) -> None:
+    """The purgatories are closed in an empty context, whatever the signal interrupts."""
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="empty")
+    seen: list[str] = []
+    async with purgatory_lifespan(room)(None):
+        variable.set("of the lifespan")
+        waiting = asyncio.create_task(room.park(Op(on_complete=lambda _: seen.append(variable.get())), ["a"]))
+        await clock.settle()
+        signal.raise_signal(signal.SIGTERM)
+        await waiting
+    assert seen == ["empty"]
+
+
+# Around other applications
+
+
+class Lifespan:
+    """Runs an application's lifespan as a server does."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.scope: Scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+        self.sent: list[Message] = []
+        self._news = asyncio.Condition()
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self.task: asyncio.Task[None] = asyncio.ensure_future(app(self.scope, self._messages.get, self._send))
+
+    async def _send(self, message: Message) -> None:
+        self.sent.append(message)
+        async with self._news:
+            self._news.notify_all()
+
+    async def ask(self, kind: str) -> Message:
+        """Send "lifespan.startup" or "lifespan.shutdown"; return the reply."""
+        self._messages.put_nowait({"type": f"lifespan.{kind}"})
+        number = len(self.sent)
+        async with self._news:
+            await self._news.wait_for(lambda: len(self.sent) > number)
+        return self.sent[-1]
+
+
+def without_lifespan() -> ASGIApp:
+    """An application that knows only HTTP."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise NotImplementedError
+        await send({"type": "called"})
+
+    return app
+
+
+async def test_it_wraps_an_application_without_a_lifespan(room: Purgatory[Any]) -> None:
+    """The purgatories open and close, and requests go through."""
+    app = purgatory_lifespan(room).wrap(without_lifespan())
+    server = Lifespan(app)
+    assert (await server.ask("startup"))["type"] == "lifespan.startup.complete"
+    assert not room.closed
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    await app({"type": "http"}, receive, send)
+    assert sent == [{"type": "called"}]
+    assert (await server.ask("shutdown"))["type"] == "lifespan.shutdown.complete"
+    assert room.closed
+    await server.task
+
+
+async def test_it_wraps_an_application_with_a_lifespan(room: Purgatory[Any]) -> None:
+    """The application starts in open purgatories and shuts down in closed ones; both own lifespans run."""
+    steps: list[object] = []
+
+    @asynccontextmanager
+    async def own(_: object) -> AsyncIterator[dict[str, int]]:
+        steps.append("own")
+        yield {"answer": 42}
+        steps.append("own")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for kind in ("startup", "shutdown"):
+            steps.append(((await receive())["type"], room.closed))
+            await send({"type": f"lifespan.{kind}.complete"})
+
+    server = Lifespan(purgatory_lifespan(room, lifespan=own).wrap(app))
+    await server.ask("startup")
+    assert server.scope["state"] == {"answer": 42}
+    await server.ask("shutdown")
+    await server.task
+    assert steps == ["own", ("lifespan.startup", False), ("lifespan.shutdown", True), "own"]
+    assert [message["type"] for message in server.sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+@pytest.mark.parametrize("kind", ["startup", "shutdown"])
+async def test_a_failure_of_the_wrapped_application_is_reported(room: Purgatory[Any], kind: str) -> None:
+    """The server gets it, and the purgatories are closed."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for phase in ("startup", "shutdown"):
+            await receive()
+            if phase == kind:
+                await send({"type": f"lifespan.{phase}.failed", "message": "no database"})
+                raise Boom
+            await send({"type": f"lifespan.{phase}.complete"})
+
+    server = Lifespan(purgatory_lifespan(room).wrap(app))
+    reply = await server.ask("startup")
+    if kind == "shutdown":
+        reply = await server.ask("shutdown")
+    assert reply == {"type": f"lifespan.{kind}.failed", "message": "no database"}
+    with pytest.raises(RuntimeError, match="no database"):
+        await server.task
+    assert room.closed
+
+
+async def test_a_wrapped_lifespan_that_is_cancelled_closes_the_purgatories(
+    room: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """Some servers cancel the lifespan instead of ending it."""
+    server = Lifespan(purgatory_lifespan(room).wrap(without_lifespan()))
+    await server.ask("startup")
+    waiting = asyncio.create_task(room.park(Op(), ["a"]))
+    await clock.settle()
+    server.task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await server.task
+    await waiting
+    assert room.closed
+
+
+# Hypercorn's workers
+
+
+class Event:
+    """The event that hypercorn's parent process sets."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.set: Callable[[], None] = self._event.set
+        self.is_set: Callable[[], bool] = self._event.is_set
+
+
+async def test_hypercorns_shutdown_event_counts_as_a_signal(
+    room: Purgatory[Any], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker processes get no signal; the event is an argument of theirs."""
+    event = Event()
+    monkeypatch.setitem(sys.modules, "hypercorn", sys)
+    monkeypatch.setattr(multiprocessing.current_process(), "_kwargs", {"shutdown_event": event}, raising=False)
+    async with purgatory_lifespan(room)(None):
+        waiting = asyncio.create_task(room.park(Op(), ["a"]))
+        await clock.settle()
+        assert not room.closed
+        event.set()
+        await waiting
+        assert room.closed

@@ -1,0 +1,242 @@
+"""Server-sent events: the format, the end of the stream, and a client that hangs up."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+import purgatory as package
+from purgatory import Purgatory
+from purgatory.asgi import EventSourceResponse, install_errors
+from purgatory.asgi.server_sent_events import server_sent_event
+from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
+from purgatory.testing import VirtualClock
+from tests.asgi.tools import Call, http_scope
+from tests.helpers import Boom, check, turns_until
+
+
+def fastapi_app(room: Purgatory[Any], **options: Any) -> ASGIApp:
+    app = FastAPI()
+
+    @app.get("/")
+    async def events() -> Any:
+        return EventSourceResponse(room.changes(["orders", ("b", 3)], heartbeat=15), **options)
+
+    install_errors(app)
+    return app
+
+
+def starlette_app(room: Purgatory[Any], **options: Any) -> ASGIApp:
+    async def events(_: Request) -> Any:
+        return EventSourceResponse(room.changes(["orders", ("b", 3)], heartbeat=15), **options)
+
+    app = Starlette(routes=[Route("/", events)])
+    install_errors(app)
+    return app
+
+
+def plain_app(room: Purgatory[Any], **options: Any) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = EventSourceResponse(room.changes(["orders", ("b", 3)], heartbeat=15), **options)
+        await response(scope, receive, send)
+
+    return app
+
+
+APPS = pytest.mark.parametrize("make", [fastapi_app, starlette_app, plain_app])
+
+
+@APPS
+async def test_checks_are_sent_until_the_purgatory_closes(clock: VirtualClock, make: Any) -> None:
+    """Each as an event, a heartbeat as a comment, and then the response is complete."""
+    room = Purgatory[Any]("test", clock=clock)
+    call = Call.get(make(room, retry=1.5, headers={"X-More": "yes"}))
+    await clock.settle()
+    assert call.status == 200
+    assert call.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert (call.headers["cache-control"], call.headers["x-more"]) == ("no-store", "yes")
+    room.check_and_complete("orders")
+    room.check_and_complete(("b", 3))
+    await clock.advance(15.0)
+    assert call.body == b'retry: 1500\n\ndata: orders\n\ndata: ["b",3]\n\n:\n\n'
+    await room.aclose()
+    await call.task
+    assert call.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+@APPS
+async def test_a_client_that_hangs_up_frees_its_places(
+    purgatory: Purgatory[Any], clock: VirtualClock, make: Any
+) -> None:
+    """In a few turns of the loop, without an error, and nothing more is sent."""
+    call = Call.get(make(purgatory))
+    await clock.settle()
+    assert len(purgatory) == 2
+    assert call.body == b":\n\n"  # the stream is open before the first event
+    call.hang_up()
+    assert await turns_until(lambda: len(purgatory) == 0) <= 3
+    await call.task
+    assert len(call.sent) == 2
+    assert call.receiving == 0
+
+
+@APPS
+async def test_a_request_that_is_cancelled_frees_its_places(
+    purgatory: Purgatory[Any], clock: VirtualClock, make: Any
+) -> None:
+    """As servers do after their grace."""
+    call = Call.get(make(purgatory))
+    await clock.settle()
+    call.task.cancel()
+    await asyncio.wait([call.task])
+    await clock.settle()
+    check(purgatory, parked=0)
+    assert call.receiving == 0
+
+
+@pytest.mark.parametrize("make", [fastapi_app, starlette_app])
+async def test_a_full_purgatory_refuses_before_the_response_starts(clock: VirtualClock, make: Any) -> None:
+    """It is subscribed in the handler, so the client gets 503 and not half a stream."""
+    async with Purgatory[Any]("test", clock=clock, max_parked=1) as room:
+        call = Call.get(make(room))
+        await call.task
+        assert call.status == 503
+
+
+async def test_an_error_of_the_iterator_is_raised() -> None:
+    """The server closes the connection; the iterator is closed."""
+    closed: list[bool] = []
+
+    async def items() -> AsyncIterator[str]:
+        try:
+            yield "first"
+            raise Boom
+        finally:
+            closed.append(True)
+
+    call = Call.get(EventSourceResponse(items()))
+    with pytest.raises(Boom):
+        await call.task
+    assert call.body == b":\n\ndata: first\n\n"
+    assert closed == [True]
+
+
+async def test_a_generator_is_closed_when_the_client_hangs_up(clock: VirtualClock) -> None:
+    """One that reads the state for every change, for example."""
+    closed: list[bool] = []
+
+    async def items() -> AsyncIterator[str]:
+        try:
+            yield "first"
+            await asyncio.get_running_loop().create_future()
+        finally:
+            closed.append(True)
+
+    call = Call.get(EventSourceResponse(items()))
+    await clock.settle()
+    call.hang_up()
+    await call.task
+    assert closed == [True]
+
+
+async def test_a_server_that_raises_for_a_client_that_is_gone_ends_it_quietly() -> None:
+    """As ASGI allows; the iterator is closed."""
+
+    async def send(_: Message) -> None:
+        raise BrokenPipeError
+
+    async def receive() -> Message:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    async with Purgatory[Any]("test") as room:
+        await EventSourceResponse(room.changes(["a"]))(http_scope(), receive, send)
+        assert len(room) == 0
+
+
+async def test_it_is_a_response_of_starlette(purgatory: Purgatory[Any]) -> None:
+    """With cookies, headers and a background task."""
+    done: list[bool] = []
+
+    async def nothing() -> AsyncIterator[str]:
+        return
+        yield
+
+    response: Any = EventSourceResponse(nothing(), status_code=201)
+    assert isinstance(response, Response)
+    assert isinstance(response, EventSourceResponse)
+    response.set_cookie("a", "b")
+    response.headers["x-more"] = "yes"
+    response.background = BackgroundTask(done.append, True)
+    call = Call.get(response)
+    await call.task
+    assert (call.status, call.headers["x-more"], done) == (201, "yes", [True])
+    assert call.headers["set-cookie"].startswith("a=b")
+
+
+def test_it_needs_no_starlette() -> None:
+    """Without it the class is its own."""
+    code = (
+        "import sys; from purgatory.asgi import EventSourceResponse\n"
+        "async def items():\n    yield 1\n"
+        "print(type(EventSourceResponse(items())) is EventSourceResponse, 'starlette' in sys.modules)"
+    )
+    top = Path(package.__file__).parents[1]
+    ran = subprocess.run([sys.executable, "-c", code], cwd=top, capture_output=True, text=True, check=True)
+    assert ran.stdout == "True False\n"
+
+
+@pytest.mark.parametrize(
+    ("item", "event"),
+    [
+        ("text", b"data: text\n\n"),
+        ("one\ntwo\r\nthree\rfour", b"data: one\ndata: two\ndata: three\ndata: four\n\n"),
+        ("", b"data: \n\n"),
+        (b"raw", b"data: raw\n\n"),
+        ({"a": ["ä", 1]}, b'data: {"a":["\\u00e4",1]}\n\n'),
+        (None, b":\n\n"),
+    ],
+)
+def test_an_item_is_encoded(item: Any, event: bytes) -> None:
+    """Lines of text as lines of data, None as a comment, anything else as JSON."""
+    assert server_sent_event(item) == event
+
+
+async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
+    """Before anything is sent."""
+    with pytest.raises(TypeError, match="items must be an async iterable, got 3"):
+        EventSourceResponse(3)  # type: ignore[arg-type]
+    async with purgatory.changes(["a"]) as changes:
+        for retry in (-1, float("inf"), float("nan")):
+            with pytest.raises(ValueError, match="retry must be a finite number of seconds"):
+                EventSourceResponse(changes, retry=retry)
+    with pytest.raises(ValueError, match="JSON"):
+        server_sent_event(float("nan"))
+
+
+async def test_sse_starlette_takes_the_iterator_as_well(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Its EventSourceResponse sends each key, and frees the places when the client hangs up."""
+    sse_starlette = pytest.importorskip("sse_starlette")
+
+    async def events(_: Request) -> Any:
+        return sse_starlette.EventSourceResponse(purgatory.changes(["orders"]))
+
+    call = Call.get(Starlette(routes=[Route("/", events)]))
+    await turns_until(lambda: call.receiving > 0)
+    purgatory.check_and_complete("orders")
+    await turns_until(lambda: len(call.sent) > 1)
+    assert call.body == b"data: orders\r\n\r\n"
+    call.hang_up()
+    await call.task
+    await clock.settle()
+    check(purgatory, parked=0)

@@ -1,0 +1,187 @@
+"""Real servers, started from their command lines: hang-ups, refusals and SIGTERM.
+
+The polls of these tests have an hour's deadline: a server that exits at all has answered them before.
+"""
+
+import importlib.util
+import signal
+
+import aiohttp
+import pytest
+
+from benchmarks.shutdown import SERVERS, ServerProcess, shut_down
+
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])  # the server chooses its own loop
+_NEEDS = {
+    "gunicorn, uvicorn worker": "uvicorn_worker",
+    "uvicorn": "uvicorn",
+    "gunicorn": "gunicorn",
+    "hypercorn": "hypercorn",
+}
+_ONE_EACH = ["uvicorn", "gunicorn, its asgi worker", "hypercorn"]
+
+
+def skip_without(name: str) -> None:
+    """Skip the test where a module that the server needs is not installed."""
+    for prefix, module in _NEEDS.items():
+        if name.startswith(prefix) and importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed: pip install aiopurgatory[test]")
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_sigterm_answers_every_client_and_the_server_exits(name: str) -> None:
+    """Long before the deadline; half of the clients have hung up; the statistics balance; no traceback."""
+    skip_without(name)
+    run = await shut_down(name, connections=12, hang_up=0.5, timeout=3600.0)
+    assert run.wrong == []
+    assert run.statuses == {204: 6}
+
+
+async def test_a_thousand_connections_are_answered_or_withdrawn() -> None:
+    """Half of them hang up; each of the others is answered at the signal."""
+    skip_without("uvicorn")
+    run = await shut_down("uvicorn", connections=1000, hang_up=0.5, timeout=3600.0)
+    assert run.wrong == []
+    assert run.statuses == {204: 500}
+
+
+@pytest.mark.parametrize("name", _ONE_EACH)
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+async def test_a_hang_up_withdraws_the_operation(name: str, reset: bool) -> None:
+    """The place of the one that hung up is free for the next: the limit is one."""
+    skip_without(name)
+    async with ServerProcess(name, MAX_PARKED="1") as server:
+        first = await server.connect()
+        first.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 1)
+        refused = await server.connect()
+        refused.send("GET", "/poll/a?timeout=3600")
+        status, headers, _ = await refused.response()
+        assert (status, headers["retry-after"]) == (503, "2")
+        first.hang_up(reset=reset)
+        await server.until(lambda: server.count("withdrawn") == 1)
+        second = await server.connect()
+        second.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 2)
+        server.signal()
+        assert (await second.response())[0] == 204
+        await server.exited()
+        assert not any("Traceback" in line for line in server.output)
+
+
+@pytest.mark.parametrize("name", _ONE_EACH)
+async def test_a_body_that_arrives_while_waiting_is_read_afterwards(name: str) -> None:
+    """The second half is sent when the request waits, and both halves come back."""
+    skip_without(name)
+    async with ServerProcess(name) as server:
+        client = await server.connect()
+        client.send("POST", "/echo/a", "Content-Length: 8", body=b"half")
+        await server.until(lambda: server.count("parked") == 1)
+        client.write(b"more")
+        writer = await server.connect()
+        writer.send("POST", "/events/a")
+        assert (await writer.response())[2] == b"1"
+        status, _, body = await client.response()
+        assert (status, body) == (200, b"halfmore")
+
+
+@pytest.mark.parametrize("name", _ONE_EACH)
+async def test_a_full_key_is_refused_with_429(name: str) -> None:
+    """With Retry-After; other requests of the connection go on."""
+    skip_without(name)
+    async with ServerProcess(name, MAX_PARKED_PER_KEY="1") as server:
+        client = await server.connect()
+        client.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 1)
+        probe = await server.connect()
+        probe.send("GET", "/poll/a")
+        status, headers, body = await probe.response()
+        assert (status, headers["retry-after"]) == (429, "2")
+        assert b"too many requests are waiting for this resource" in body
+        probe.send("GET", "/healthz/")
+        assert (await probe.response())[0] == 200
+
+
+async def test_what_is_in_progress_at_the_signal_is_finished_within_the_grace() -> None:
+    """A request that completes the one that waits is still served; one that would have to wait gets 503."""
+    skip_without("uvicorn")
+    async with ServerProcess("uvicorn", GRACE="3600") as server:
+        waiting = await server.connect()
+        waiting.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 1)
+        poll, post = await server.connect(), await server.connect()
+        for client, target in ((poll, "/poll/b"), (post, "/events/a")):
+            client.send("POST", target, "Content-Length: 1", "Expect: 100-continue")
+            assert (await client.response())[0] == 100  # the handler reads the body
+        server.signal()
+        await server.until(lambda: any("Waiting for connections to close" in line for line in server.output))
+        poll.write(b"x")
+        status, headers, _ = await poll.response()
+        assert (status, headers["retry-after"], headers["connection"]) == (503, "2", "close")
+        post.write(b"x")
+        assert (await post.response())[2] == b"1"
+        assert (await waiting.response())[0] == 200
+        assert await server.exited() in (0, -signal.SIGTERM)
+
+
+async def test_sigint_is_chained_too() -> None:
+    """Ctrl-C at a terminal."""
+    skip_without("uvicorn")
+    async with ServerProcess("uvicorn") as server:
+        client = await server.connect()
+        client.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 1)
+        server.signal(signal.SIGINT)
+        assert (await client.response())[0] == 204
+        await server.exited()
+
+
+@pytest.mark.parametrize("name", _ONE_EACH)
+async def test_a_websocket_that_hangs_up_is_withdrawn(name: str) -> None:
+    """A message arrives for the one that stays; the place of the one that closes is free."""
+    skip_without(name)
+    async with ServerProcess(name) as server, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}/events/a"
+        leaving, staying = await session.ws_connect(url), await session.ws_connect(url)
+        await server.until(lambda: server.count("parked") == 2)
+        await leaving.close()
+        await server.until(lambda: server.count("withdrawn") == 1)
+        async with session.post(url) as response:
+            assert await response.text() == "1"
+        assert (await staying.receive_str()) == "a"
+        await staying.close()
+        assert not any("Traceback" in line for line in server.output)
+
+
+@pytest.mark.parametrize("name", _ONE_EACH)
+async def test_a_hang_up_passes_base_http_middleware(name: str) -> None:
+    """With Starlette's BaseHTTPMiddleware between the server and the endpoint."""
+    skip_without(name)
+    async with ServerProcess(name, BASE_HTTP_MIDDLEWARE="1") as server:
+        client = await server.connect()
+        client.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 1)
+        client.hang_up()
+        await server.until(lambda: server.count("withdrawn") == 1)
+        server.signal()
+        await server.exited()
+        assert not any("Traceback" in line for line in server.output)
+
+
+@pytest.mark.parametrize("name", _ONE_EACH)
+async def test_a_stream_of_events_ends_with_its_client_or_with_the_server(name: str) -> None:
+    """A hang-up ends the subscription; at SIGTERM the response is completed, during a grace too."""
+    skip_without(name)
+    async with ServerProcess(name, GRACE="3600") as server, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}/events/a"
+        leaving, staying = await session.get(url), await session.get(url)
+        await server.until(lambda: server.count("parked") == 2)
+        leaving.close()
+        await server.until(lambda: server.count("withdrawn") == 1)
+        async with session.post(url):
+            assert await staying.content.readuntil(b"data: a\n\n") == b":\n\ndata: a\n\n"
+        server.signal()
+        assert await staying.read() == b""
+        await server.until(lambda: server.count("statistics") == 1)
+        assert await server.exited() in (0, -signal.SIGTERM)
+        assert not any("Traceback" in line for line in server.output)

@@ -1,0 +1,534 @@
+"""Waiting in a handler: until the condition holds, the deadline passes or the client hangs up."""
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull
+from purgatory.asgi import ClientDisconnected, Wait, waiting
+from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
+from purgatory.testing import VirtualClock
+from tests.asgi.tools import Call, http_scope, websocket_scope
+from tests.helpers import Boom, Op, check, turns_until
+
+Handler = Callable[[Wait], Awaitable[Any]]
+
+
+class Handled:
+    """An application that runs a handler with a Wait, and keeps what came of it."""
+
+    def __init__(self, room: Purgatory[Any], handler: Handler) -> None:
+        self._room = room
+        self._handler = handler
+        self.results: list[Any] = []
+        self.waits: list[Wait] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wait = Wait(self._room, scope, receive)
+        self.waits.append(wait)
+        try:
+            self.results.append(await self._handler(wait))
+        except Exception as error:
+            self.results.append(error)
+
+
+def until(ready: list[Any], timeout: float | None = 30.0) -> Handler:
+    """A handler that waits until the list holds something."""
+    return lambda wait: wait.until(lambda: bool(ready), keys=["a"], timeout=timeout)
+
+
+async def test_until_returns_true_when_a_check_finds_the_condition(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """The handler goes on when the condition holds, and nothing is left behind."""
+    ready: list[int] = []
+    app = Handled(purgatory, until(ready))
+    call = Call.get(app)
+    await clock.settle()
+    assert len(purgatory) == 1
+    ready.append(1)
+    assert purgatory.check_and_complete("a") == 1
+    await call.task
+    await clock.settle()
+    assert app.results == [True]
+    assert call.receiving == 0
+    check(purgatory, parked=0, completed=1)
+
+
+async def test_until_returns_false_when_the_deadline_passes(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Neither earlier nor later."""
+    app = Handled(purgatory, until([], 2.5))
+    call = Call.get(app)
+    await clock.advance(2.499)
+    assert app.results == []
+    await clock.advance(0.001)
+    await call.task
+    assert app.results == [False]
+
+
+async def test_a_condition_that_holds_already_reads_nothing(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """No receive() is awaited for an operation that completes in its first try."""
+    app = Handled(purgatory, until([1]))
+    call = Call.get(app)
+    await call.task
+    await clock.settle()
+    assert app.results == [True]
+    assert call.most_receiving == 0
+
+
+@pytest.mark.parametrize("scope", [http_scope(), websocket_scope()], ids=["http", "websocket"])
+async def test_a_hang_up_withdraws_the_operation(purgatory: Purgatory[Any], clock: VirtualClock, scope: Scope) -> None:
+    """Within two turns of the loop the place is free; the handler gets ClientDisconnected."""
+    app = Handled(purgatory, until([]))
+    call = Call(app, dict(scope))
+    await clock.settle()
+    assert len(purgatory) == 1
+    call.hang_up()
+    assert await turns_until(lambda: len(purgatory) == 0) <= 2
+    await call.task
+    assert [type(result) for result in app.results] == [ClientDisconnected]
+    assert isinstance(app.results[0], OperationCancelled)
+    assert app.waits[0].disconnected
+    check(purgatory, parked=0, cancelled=1)
+
+
+async def test_a_wait_after_the_hang_up_parks_nothing(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The second wait of a handler whose client is gone raises at once."""
+
+    async def twice(wait: Wait) -> None:
+        with pytest.raises(ClientDisconnected):
+            await wait.until(lambda: False, keys=["a"], timeout=None)
+        await wait.until(lambda: False, keys=["a"], timeout=None)
+
+    app = Handled(purgatory, twice)
+    call = Call.get(app)
+    await clock.settle()
+    call.hang_up()
+    await call.task
+    assert [type(result) for result in app.results] == [ClientDisconnected]
+    check(purgatory, submitted=1, cancelled=1)
+
+
+async def test_a_result_is_given_back_if_the_client_hangs_up_in_the_same_turn(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """The outcome stands, on_abandoned() gets the result, and the handler gets ClientDisconnected."""
+    given_back: list[str] = []
+
+    class Job(Op):
+        def on_abandoned(self, result: Any) -> None:
+            given_back.append(result)
+
+    job = Job(30.0, on_complete=lambda _: "job")
+    app = Handled(purgatory, lambda wait: wait.park(job, ["a"]))
+    call = Call.get(app)
+    await clock.settle()
+    call.hang_up()
+    job.ready = True
+    assert purgatory.check_and_complete("a") == 1
+    await call.task
+    assert [type(result) for result in app.results] == [ClientDisconnected]
+    assert given_back == ["job"]
+    check(purgatory, completed=1, cancelled=0)
+
+
+async def test_an_operation_that_others_cancel_is_no_hang_up(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """OperationCancelled itself reaches the handler."""
+    app = Handled(purgatory, until([]))
+    call = Call.get(app)
+    await clock.settle()
+    purgatory.cancel_for_key("a")
+    await call.task
+    assert [type(result) for result in app.results] == [OperationCancelled]
+    assert not app.waits[0].disconnected
+
+
+async def test_a_cancelled_handler_withdraws_and_stops_reading(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The task that reads goes with the handler."""
+    app = Handled(purgatory, until([]))
+    call = Call.get(app)
+    await clock.settle()
+    call.task.cancel()
+    await asyncio.wait([call.task])
+    await clock.settle()
+    assert call.task.cancelled()
+    assert call.receiving == 0
+    check(purgatory, parked=0, cancelled=1)
+
+
+async def test_park_returns_the_result_of_the_operation(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """An operation of the user's own is parked, and its on_complete() gives the result."""
+    operation = Op(30.0, on_complete=lambda _: "answer")
+    app = Handled(purgatory, lambda wait: wait.park(operation, {"a": 3}))
+    call = Call.get(app)
+    await clock.settle()
+    operation.ready = True
+    assert purgatory.check_and_complete("a", 2) == 0
+    assert purgatory.check_and_complete("a", 3) == 1
+    await call.task
+    assert app.results == ["answer"]
+
+
+async def test_what_park_raises_reaches_the_handler(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """A refused operation is not watched, and the connection is not read for it."""
+    async with Purgatory[Any]("small", clock=clock, max_parked=1) as small:
+        small.try_complete_else_watch(Op(), ["a"])
+        full = Handled(small, until([]))
+        call = Call.get(full)
+        await call.task
+        assert [type(result) for result in full.results] == [PurgatoryFull]
+    closed = Handled(small, until([]))
+    second = Call.get(closed)
+    await second.task
+    await clock.settle()
+    assert [type(result) for result in closed.results] == [PurgatoryClosed]
+    assert call.most_receiving == second.most_receiving == 0
+
+
+async def test_an_operation_that_fails_gives_its_error(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The error of try_complete() is the handler's."""
+    app = Handled(purgatory, until([]))
+    call = Call.get(app)
+    await clock.settle()
+    error = Boom()
+    purgatory.fail_for_key("a", error)
+    await call.task
+    assert app.results == [error]
+
+
+async def test_waits_of_one_request_share_its_connection(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Ten waits at once, in two purgatories, with one receive(); a hang-up withdraws them all."""
+    async with Purgatory[Any]("second", clock=clock) as second:
+
+        async def app(scope: Scope, receive: Receive, _: Send) -> None:
+            wait = Wait(purgatory, scope, receive)
+            other = Wait(second, scope, wait.receive)
+            waits = [wait.until(lambda: False, keys=["a"], timeout=None) for _ in range(5)]
+            others = [other.until(lambda: False, keys=["a"], timeout=None) for _ in range(5)]
+            results.extend(await asyncio.gather(*waits, *others, return_exceptions=True))
+
+        results: list[Any] = []
+        call = Call.get(app)
+        await clock.settle()
+        assert (len(purgatory), len(second)) == (5, 5)
+        call.hang_up()
+        await call.task
+        assert [type(result) for result in results] == [ClientDisconnected] * 10
+        assert call.most_receiving == 1
+
+
+# What arrives meanwhile
+
+
+async def test_a_body_that_arrives_while_waiting_is_read_afterwards(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """Every part is there, in order, also those that come after the wait."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        assert await (await waiting(purgatory)(request)).until(lambda: bool(ready), keys=["a"], timeout=30.0)
+        bodies.append(await request.body())
+
+    ready: list[int] = []
+    bodies: list[bytes] = []
+    call = Call(app, http_scope(method="POST"))
+    call.arrive(b"one ", more=True)
+    await clock.settle()
+    call.arrive(b"two ", more=True)
+    await clock.settle()
+    ready.append(1)
+    purgatory.check_and_complete("a")
+    await clock.settle()
+    assert bodies == []
+    call.arrive(b"three")
+    await call.task
+    assert bodies == [b"one two three"]
+    assert call.most_receiving == 1
+
+
+async def test_a_plain_application_reads_through_the_wait(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """wait.receive is the receive() to use from then on; a hang-up is returned again and again."""
+    seen: list[Message] = []
+
+    async def handler(wait: Wait) -> None:
+        with pytest.raises(ClientDisconnected):
+            await wait.until(lambda: False, keys=["a"], timeout=None)
+        seen.extend([await wait.receive() for _ in range(3)])
+
+    call = Call.get(Handled(purgatory, handler))
+    await clock.settle()
+    call.hang_up()
+    await call.task
+    assert [message["type"] for message in seen] == ["http.request", "http.disconnect", "http.disconnect"]
+
+
+async def test_reading_and_waiting_at_once_share_the_connection(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """A WebSocket endpoint that reads in one task and waits in another: each message reaches the reader, once."""
+    heard: list[str] = []
+    results: list[Any] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        websocket = WebSocket(scope, receive, send)
+        wait = Wait(purgatory, websocket)
+        await websocket.accept()
+
+        async def listen() -> None:
+            with contextlib.suppress(WebSocketDisconnect):
+                while True:
+                    heard.append(await websocket.receive_text())
+
+        listening = asyncio.create_task(listen())
+        for _ in range(2):
+            results.append(await wait.until(lambda: bool(ready), keys=["a"], timeout=30.0))
+            ready.clear()
+        try:
+            await wait.until(lambda: False, keys=["a"], timeout=None)
+        except ClientDisconnected as error:
+            results.append(type(error))
+        await listening
+
+    ready: list[int] = []
+    call = Call(app, websocket_scope(), {"type": "websocket.connect"})
+    await clock.settle()
+    for number in range(2):
+        call.say(f"before {number}")
+        await clock.settle()
+        ready.append(1)
+        purgatory.check_and_complete("a")
+        await clock.settle()
+        call.say(f"after {number}")
+        await clock.settle()
+    assert heard == ["before 0", "after 0", "before 1", "after 1"]
+    call.hang_up()
+    await call.task
+    assert results == [True, True, ClientDisconnected]
+    assert call.most_receiving == 1
+
+
+async def test_a_reader_that_comes_while_an_operation_waits_gets_what_is_buffered(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """Messages that arrived before it, then those that arrive; if it gives up, nothing is lost."""
+
+    async def app(scope: Scope, receive: Receive, _: Send) -> None:
+        wait = Wait(purgatory, scope, receive)
+        waited = asyncio.create_task(wait.until(lambda: False, keys=["a"], timeout=None))
+        await clock.sleep(1.0)
+        seen.append((await wait.receive())["text"])
+        giving_up = asyncio.create_task(wait.receive())
+        await clock.sleep(1.0)
+        giving_up.cancel()
+        await clock.sleep(1.0)
+        seen.append((await wait.receive())["text"])
+        waited.cancel()
+        await asyncio.wait([waited])
+
+    seen: list[str] = []
+    call = Call(app, websocket_scope())
+    call.say("one")
+    await clock.advance(2.5)
+    call.say("two")
+    await clock.advance(1.0)
+    await call.task
+    assert seen == ["one", "two"]
+
+
+async def test_a_large_body_pauses_the_reading(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """At 1 MiB nothing more is buffered; when the handler has read, reading goes on and sees the hang-up."""
+    chunk = b"x" * (1 << 18)
+
+    async def handler(wait: Wait) -> int:
+        waited = asyncio.create_task(wait.until(lambda: False, keys=["a"], timeout=None))
+        await clock.sleep(1.0)
+        size = 0
+        while size < 8 * len(chunk):
+            size += len((await wait.receive())["body"])
+        with pytest.raises(ClientDisconnected):
+            await waited
+        return size
+
+    app = Handled(purgatory, handler)
+    call = Call(app, http_scope(method="POST"))
+    for _ in range(8):
+        call.arrive(chunk, more=True)
+    call.hang_up()
+    await clock.settle()
+    assert call._messages.qsize() == 5  # four chunks are buffered
+    assert len(purgatory) == 1
+    await clock.advance(1.0)
+    await call.task
+    assert app.results == [8 * len(chunk)]
+
+
+async def test_a_receive_that_raises_withdraws_and_raises(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The error of the server's receive() is the handler's, and no task is left with it."""
+    error = Boom()
+
+    async def receive() -> Message:
+        await asyncio.sleep(0)
+        raise error
+
+    app = Handled(purgatory, until([]))
+    await app(http_scope(), receive, _no_send)
+    assert app.results == [error]
+    check(purgatory, parked=0, cancelled=1)
+    second = await asyncio.gather(app.waits[0].until(lambda: False, keys=["a"], timeout=None), return_exceptions=True)
+    assert second == [error]
+
+
+async def test_a_wait_right_after_another_reads_on(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Also if the task that reads for the first one is still being cancelled."""
+
+    async def handler(wait: Wait) -> list[bool]:
+        return [await wait.until(partial(ready.__contains__, number), keys=["a"], timeout=None) for number in range(3)]
+
+    ready: set[int] = set()
+    app = Handled(purgatory, handler)
+    call = Call.get(app)
+    await clock.settle()
+    for number in range(2):
+        ready.add(number)
+        purgatory.check_and_complete("a")
+        await clock.settle()
+        assert (len(purgatory), call.receiving) == (1, 1)
+    call.hang_up()
+    await call.task
+    assert [type(result) for result in app.results] == [ClientDisconnected]
+    assert call.most_receiving == 1
+
+
+async def test_a_reader_is_not_left_behind_by_a_task_that_never_ran(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """The wait ends in the turn in which it would have begun to read for itself; who reads then reads on."""
+
+    async def app(scope: Scope, receive: Receive, _: Send) -> None:
+        wait = Wait(purgatory, scope, receive)
+
+        async def read() -> None:
+            seen.append((await wait.receive())["text"])
+
+        first = asyncio.ensure_future(read())
+        waiting = asyncio.ensure_future(wait.park(operation, ["a"]))
+        await clock.sleep(1.0)
+        call.say("one")
+        second = asyncio.ensure_future(read())
+        operation.ready = True
+        purgatory.check_and_complete("a")
+        await asyncio.gather(first, waiting)
+        call.say("two")
+        await second
+
+    operation = Op()
+    seen: list[str] = []
+    call = Call(app, websocket_scope())
+    await clock.advance(1.0)
+    await asyncio.wait_for(call.task, 10)
+    assert seen == ["one", "two"]
+
+
+async def test_a_loop_that_cancels_its_tasks_gets_no_new_ones(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The task that reads does not come back when something else cancels it; the next wait has one again."""
+    app = Handled(purgatory, until([], 1.0))
+    call = Call.get(app)
+    await clock.settle()
+    reader = app.waits[0]._connection._reader
+    assert reader is not None
+    reader.cancel()
+    await clock.settle()
+    assert (len(purgatory), call.receiving) == (1, 0)
+    await clock.advance(1.0)
+    await call.task
+    assert app.results == [False]
+    second = asyncio.ensure_future(app.waits[0].until(lambda: False, keys=["a"], timeout=None))
+    await clock.settle()
+    call.hang_up()
+    with pytest.raises(ClientDisconnected):
+        await second
+
+
+async def _no_send(_: Message) -> None:
+    raise AssertionError
+
+
+async def test_a_wait_leaves_nothing_to_the_garbage_collector(
+    purgatory: Purgatory[Any], clock: VirtualClock, no_gc: None
+) -> None:
+    """When a request is over, its operation, and the request with its Wait, are freed at once."""
+
+    class Watched(DelayedOperation[None]):
+        __slots__ = ("__weakref__",)
+
+        def try_complete(self) -> bool:
+            return False
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        operation = Watched(1.0)
+        seen.extend([weakref.ref(operation), weakref.ref(request)])
+        await Wait(purgatory, request).park(operation, ["a"])
+
+    seen: list[weakref.ref[Any]] = []
+    call = Call.get(app)
+    await clock.advance(1.0)
+    await call.task
+    await clock.settle()
+    del call
+    assert [ref() for ref in seen] == [None, None]
+
+
+# Bad input
+
+
+async def test_bad_arguments_are_refused() -> None:
+    """With TypeError or ValueError that says what must be given; nothing is parked."""
+    room = Purgatory[Any]("test")
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    bad: Any
+    for bad in (3, {}, object()):
+        with pytest.raises(TypeError, match="connection must be a Starlette Request or WebSocket"):
+            Wait(room, bad)
+    with pytest.raises(TypeError, match="connection must be an ASGI scope where receive is given, got 3"):
+        Wait(room, 3, receive)
+    with pytest.raises(ValueError, match="scope must be of type 'http' or 'websocket', got 'lifespan'"):
+        Wait(room, {"type": "lifespan"}, receive)
+    with pytest.raises(TypeError, match="receive must be callable, got 3"):
+        Wait(room, http_scope(), 3)  # type: ignore[arg-type]
+    for make in (Wait, waiting):
+        with pytest.raises(TypeError, match="room must be a Purgatory or a Relay, got 3"):
+            make(3, http_scope(), receive) if make is Wait else make(3)  # type: ignore[arg-type, call-arg]
+    with pytest.raises(TypeError, match="predicate must be callable, got True"):
+        await Wait(room, http_scope(), receive).until(True, keys=["a"], timeout=None)  # type: ignore[arg-type]
+
+    async def coroutine_function() -> bool:
+        raise AssertionError
+
+    with pytest.raises(TypeError, match="predicate must be a plain function"):
+        await Wait(room, http_scope(), receive).until(coroutine_function, keys=["a"], timeout=None)
+    assert len(room) == 0
+    await room.aclose()
+
+
+def test_a_wait_shows_where_it_waits() -> None:
+    """Its repr names the purgatory."""
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    room = Purgatory[Any]("orders")
+    assert repr(Wait(room, http_scope(), receive)) == "<Wait in 'orders'>"
+    assert repr(waiting(room)).startswith("waiting(<Purgatory 'orders'")
+
+
+_: ASGIApp = Handled(Purgatory[Any]("typed"), until([]))  # an application by type
