@@ -1,0 +1,53 @@
+"""Relay checks between processes: several workers, one waiting room.
+
+::
+
+    async with Purgatory("orders") as purgatory, Relay(purgatory, RedisTransport("redis://localhost")) as relay:
+        ...
+
+===================  =============================================================================================
+``relay``            :class:`Relay`, what an application uses
+``connection``       one connection to the engine, from the attempt to connect until it is lost
+``refresh``          which keys are stale, and reading them one batch at a time
+``codec pending``    payloads, and sets of keys that do not grow without bound
+``transport``        the protocol of three methods that an engine has to satisfy
+``memory``           an engine in memory, with faults on command, for tests
+``postgres redis nats``  the engines; each imports its client library: extras ``postgres``, ``redis``, ``nats``
+===================  =============================================================================================
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import RelayLost
+from .memory import MemoryTransport
+from .relay import Relay
+from .statistics import RelayStatistics
+from .transport import TransactionalTransport, Transport
+
+if TYPE_CHECKING:
+    from .nats import NatsTransport
+    from .postgres import PostgresTransport
+    from .redis import RedisTransport
+
+__all__ = [
+    "MemoryTransport",
+    "NatsTransport",
+    "PostgresTransport",
+    "RedisTransport",
+    "Relay",
+    "RelayLost",
+    "RelayStatistics",
+    "TransactionalTransport",
+    "Transport",
+]
+
+_CLIENTS = {"NatsTransport": "nats", "PostgresTransport": "postgres", "RedisTransport": "redis"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a transport, and with it its client library, when it is first asked for."""
+    if name not in _CLIENTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_CLIENTS[name]}", __name__), name)

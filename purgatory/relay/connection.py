@@ -1,0 +1,156 @@
+"""One connection to the engine, from the attempt to connect until it is lost.
+
+==============  =================================================================  =========================
+state           leaves it                                                          to
+==============  =================================================================  =========================
+``CONNECTING``  ``listen`` calls ``subscribed()``                                  ``CONNECTED``
+``CONNECTING``  ``listen`` ends, or ``heartbeat`` passes                           ``LOST``
+``CONNECTED``   ``listen`` or ``publish`` raises, or a ping stays away             ``LOST``
+``LOST``        never; the relay makes a new connection after a pause
+==============  =================================================================  =========================
+
+A dead peer need not be visible on a socket: a router forgets the connection, a pooler swallows ``LISTEN``, an engine
+hangs.  So the relay sends a ping through the engine to itself every ``heartbeat``, and the one before must be back by
+then.  A process that was stopped itself, or whose loop was busy, finds the time passed and its own ping perhaps
+unread; it waits one more heartbeat before it gives up the connection.
+"""
+
+import asyncio
+import contextvars
+import enum
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from purgatory import Clock
+
+from .receiver import Receiver
+from .sender import Sender
+from .timing import end_tasks, wake
+from .transport import Transport
+
+__all__ = ["Connection", "State"]
+
+
+_NUMBERS = itertools.count(1)  # of pings; a late one of an earlier connection is not taken for one of this
+
+
+class State(enum.Enum):
+    """How far a connection has come."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    LOST = "lost"
+
+
+class Connection:
+    """One connection.
+
+    ``connected()`` is called when the subscription is confirmed.  ``reason`` says why the connection was lost;
+    ``proven``: a ping has come back.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        sender: Sender,
+        receiver: Receiver,
+        connected: Callable[[], None],
+        clock: Clock,
+        heartbeat_ms: int,
+    ) -> None:
+        self.state: State = State.CONNECTING
+        self.reason: BaseException | None = None
+        self.proven: bool = False
+        self._sender = sender
+        self._receiver = receiver
+        self._connected = connected
+        self._transport = transport
+        self._clock = clock
+        self._heartbeat_ms = heartbeat_ms
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._ping_number = 0
+        self._ping_sent_ms: int | None = None  # of the ping that is on its way
+        self._lag_ms: int | None = None
+        self._tick_ms = clock.ceil_ms() + heartbeat_ms
+        self._alarm = clock.call_at(self._tick_ms, self._tick)
+
+    @property
+    def lag_ms(self) -> int | None:
+        """How long a ping takes, or at least takes: the last one, or the one on its way if that is longer."""
+        if self._ping_sent_ms is None:
+            return self._lag_ms
+        under_way = self._clock.now_ms() - self._ping_sent_ms
+        return self._lag_ms if self._lag_ms is not None and self._lag_ms > under_way else under_way
+
+    async def run(self) -> "set[asyncio.Task[None]]":
+        """Return when the connection is lost and its tasks have ended; those that would not end are returned."""
+        try:
+            self._spawn(self._transport.listen(self._subscribed, self._received))
+            await self._lost
+        finally:
+            self.lose(ConnectionAbortedError("the relay ended the connection"))
+            stubborn = await end_tasks(self.tasks, self._clock, self._heartbeat_ms)
+        return stubborn
+
+    def lose(self, reason: BaseException) -> None:
+        """Give the connection up, for the first reason that is given."""
+        if self.state is not State.LOST:
+            self.state = State.LOST
+            self.reason = reason
+            self._alarm.cancel()
+            wake(self._lost)
+
+    def pong(self, number: int) -> None:
+        """A ping of this relay has come back."""
+        if self._ping_sent_ms is not None and number == self._ping_number:
+            self._lag_ms = self._clock.now_ms() - self._ping_sent_ms
+            self._ping_sent_ms = None
+            self.proven = True
+
+    # Inside
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine, context=contextvars.Context())
+        self.tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled():
+            reason: BaseException | None = ConnectionAbortedError("the transport's task was cancelled")
+        else:
+            reason = task.exception()
+        self.lose(reason or ConnectionResetError("the transport has stopped listening"))
+
+    def _subscribed(self) -> None:
+        if self.state is State.CONNECTING:
+            self.state = State.CONNECTED
+            self._ping()
+            self._connected()
+            self._spawn(self._sender.run())
+
+    def _received(self, payload: str | bytes) -> None:
+        if self.state is State.CONNECTED:
+            self._receiver.receive(payload, self.pong)
+
+    def _tick(self) -> None:
+        now_ms = self._clock.now_ms()
+        late_ms = now_ms - self._tick_ms
+        if late_ms >= 0:
+            heartbeat = f"{self._heartbeat_ms / 1000:g} s"
+            if self.state is State.CONNECTING:
+                self.lose(TimeoutError(f"the engine has not confirmed the subscription within {heartbeat}"))
+            elif self._ping_sent_ms is None:
+                self._ping()
+            elif late_ms <= self._heartbeat_ms // 2:
+                self.lose(TimeoutError(f"a ping through the engine has not come back within {heartbeat}"))
+            self._tick_ms = now_ms + self._heartbeat_ms
+        if self.state is not State.LOST:
+            self._alarm = self._clock.call_at(self._tick_ms, self._tick)
+
+    def _ping(self) -> None:
+        self._ping_number = next(_NUMBERS)
+        self._ping_sent_ms = self._clock.now_ms()
+        self._tick_ms = self._ping_sent_ms + self._heartbeat_ms
+        self._sender.ping(self._ping_number)

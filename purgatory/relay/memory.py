@@ -1,0 +1,176 @@
+"""An engine in memory, for tests: several relays of one process, virtual time, and faults on command."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from purgatory import Clock
+
+from .transport import Received, Subscribed
+
+__all__ = ["MemoryTransport"]
+
+
+class _Engine:
+    """Hands every message to every line of every transport."""
+
+    __slots__ = ("running", "transports")
+
+    def __init__(self) -> None:
+        self.running = True
+        self.transports: list[MemoryTransport] = []
+
+    def publish(self, payload: str) -> None:
+        for transport in self.transports:
+            for line in list(transport._lines):
+                transport._send_down(line, payload)
+
+
+class _Line:
+    """One subscription, for as long as it lasts."""
+
+    __slots__ = ("broken", "received", "silent")
+
+    def __init__(self, received: Received) -> None:
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.received = received
+        self.silent = False
+
+
+class MemoryTransport:
+    """Relays checks between purgatories of one process; a test causes the faults that a real engine has.
+
+    ::
+
+        clock = VirtualClock()
+        first = MemoryTransport(clock=clock)
+        second = first.peer()                # another worker's line to the same engine
+        async with room_1, room_2, Relay(room_1, first), Relay(room_2, second):
+            second.silence()                 # half-open: nothing gets through, and nothing fails
+
+    Relays that share one transport have their faults together; those of :meth:`peer` have their own.
+
+    ``clock``: for messages that are delayed; that of the event loop unless given.  ``max_payload``: in bytes.
+    ``deliveries``: called with every payload that is about to reach this transport; returns the delay in seconds of
+    each copy that arrives.  ``[0.0]`` is a good line, ``[]`` loses the message, ``[0.0, 0.2]`` duplicates it, and
+    delays of different length reorder messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        max_payload: int = 65_536,
+        deliveries: Callable[[str], Iterable[float]] | None = None,
+    ) -> None:
+        self._engine = _Engine()
+        self._engine.transports.append(self)
+        self._clock = clock
+        self._lines: set[_Line] = set()
+        self._silent = False
+        self._to_lose = 0
+        self.deliveries = deliveries
+        self.max_payload = max_payload
+
+    def peer(self, *, deliveries: Callable[[str], Iterable[float]] | None = None) -> "MemoryTransport":
+        """Another transport to the same engine, with faults of its own."""
+        other = MemoryTransport(clock=self._clock, max_payload=self.max_payload, deliveries=deliveries)
+        other._engine = self._engine
+        self._engine.transports.append(other)
+        return other
+
+    # The protocol
+
+    async def listen(self, subscribed: Subscribed, received: Received) -> None:
+        """See :meth:`Transport.listen`."""
+        line = _Line(received)
+        if self._silent:
+            await line.broken
+        if not self._engine.running:
+            raise ConnectionRefusedError("the engine in memory is stopped")
+        self._lines.add(line)
+        try:
+            subscribed()
+            await line.broken
+        finally:
+            self._lines.discard(line)
+
+    async def publish(self, payload: str) -> None:
+        """See :meth:`Transport.publish`.  The message arrives in a later turn of the loop."""
+        if len(payload) > self.max_payload:
+            raise ValueError(f"a payload must have at most {self.max_payload} bytes, got {len(payload)}")
+        if self._silent:
+            await asyncio.get_running_loop().create_future()  # the engine does not confirm it
+        if not self._engine.running:
+            raise ConnectionResetError("the engine in memory is stopped")
+        self._engine.publish(payload)
+
+    async def publish_in(self, connection: Any, payload: str) -> None:
+        """See :meth:`TransactionalTransport.publish_in`.  There are no transactions in memory: it publishes at once."""
+        await self.publish(payload)
+
+    async def aclose(self) -> None:
+        """See :meth:`Transport.aclose`.  There is nothing to release."""
+
+    def _send_down(self, line: _Line, payload: str) -> None:
+        if line.silent:
+            return
+        if self._to_lose > 0:
+            self._to_lose -= 1
+            return
+        for delay in [0.0] if self.deliveries is None else self.deliveries(payload):
+            self._after(delay, lambda: self._arrive(line, payload))
+
+    def _after(self, delay: float, callback: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        if delay <= 0.0:
+            loop.call_soon(callback)
+        elif self._clock is None:
+            loop.call_later(delay, callback)
+        else:
+            self._clock.call_at(self._clock.ceil_ms() + max(1, round(delay * 1000)), callback)
+
+    def _arrive(self, line: _Line, payload: str) -> None:
+        if line in self._lines and not line.silent and not line.broken.done():
+            line.received(payload)
+
+    # Faults
+
+    @property
+    def subscriptions(self) -> int:
+        """How many relays are subscribed through this transport now."""
+        return len(self._lines)
+
+    def disconnect(self) -> None:
+        """Break the connections of this transport; the relays see it at once and may connect again."""
+        for line in self._lines:
+            if not line.broken.done():
+                line.broken.set_exception(ConnectionResetError("the connection in memory was broken"))
+
+    def silence(self) -> None:
+        """Make the line half-open: nothing gets through in either direction, and nothing fails.
+
+        The connections that exist stay silent for ever, as behind a router that has forgotten them; new ones, and
+        what is published, hang until :meth:`restore`.
+        """
+        self._silent = True
+        for line in self._lines:
+            line.silent = True
+
+    def restore(self) -> None:
+        """Let new connections through again."""
+        self._silent = False
+
+    def lose(self, messages: int = 1) -> None:
+        """Lose the next ``messages`` messages to this transport without a sign."""
+        self._to_lose += messages
+
+    def stop(self) -> None:
+        """Stop the engine: every connection of every transport breaks, and none is accepted."""
+        self._engine.running = False
+        for transport in self._engine.transports:
+            transport.disconnect()
+
+    def start(self) -> None:
+        """Start the engine again."""
+        self._engine.running = True

@@ -1,0 +1,125 @@
+"""NATS: publish and subscribe through nats-py; the extra ``nats``.
+
+NATS hands a message to the subscribers that it has and forgets it.  It closes a subscriber that does not read in time;
+nats-py drops messages where the process does not keep up.  Both end the subscription here, and the relay connects
+again and checks every key.  In a cluster of NATS servers a new subscription takes a moment to reach the other servers;
+a notice that is published there in this moment is made up for by ``resync_every``.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from .transport import Received, Subscribed
+
+try:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+except ImportError as _missing:
+    raise ImportError("NatsTransport needs nats-py: pip install 'aiopurgatory[nats]'") from _missing
+
+__all__ = ["NatsTransport"]
+
+# nats-py tries every server in turn until each has failed more often than this, with a pause between two attempts.
+_CONNECT_ONCE: Final[dict[str, Any]] = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0}
+_MOST_UNREAD: Final = 8 * 1024 * 1024  # bytes that nats-py may hold for this process
+
+
+class NatsTransport:
+    """Relay through one NATS subject.
+
+    ``url``: of one server, or several as a list.  ``subject``: without wildcards.  ``options``: further arguments for
+    :meth:`nats.aio.client.Client.connect`, such as ``user_credentials`` or ``tls``.
+    """
+
+    def __init__(self, url: str | list[str], *, subject: str = "purgatory", **options: Any) -> None:
+        if not isinstance(url, (str, list)):
+            raise TypeError(f"url must be a str or a list of them, got {url!r}")
+        if not isinstance(subject, str):
+            raise TypeError(f"subject must be a str, got {subject!r}")
+        if not subject or any(character in subject for character in "*> \t\r\n"):
+            raise ValueError(f"subject must not be empty and have no wildcards or blanks, got {subject!r}")
+        self._url = url
+        self._subject = subject
+        self._options = options
+        self._publishing: Client | None = None
+        self._publish_error: Exception | None = None
+
+    @property
+    def max_payload(self) -> int:
+        """32 KB, or what the server allows if that is less."""
+        most = 32_768
+        return most if self._publishing is None else min(most, self._publishing.max_payload)
+
+    async def _connect(self, failed: Callable[[Exception], None]) -> Client:
+        """Connect once; ``failed`` is called with each later error of the connection."""
+
+        async def error(reason: Exception) -> None:
+            failed(reason)
+
+        async def closed() -> None:
+            failed(ConnectionResetError("the connection to NATS was lost"))
+
+        client = Client()
+        try:
+            await client.connect(self._url, error_cb=error, closed_cb=closed, **self._options, **_CONNECT_ONCE)
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def listen(self, subscribed: Subscribed, received: Received) -> None:
+        """See :meth:`Transport.listen`."""
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def failed(reason: Exception) -> None:
+            if not lost.done():
+                lost.set_exception(reason)
+
+        async def message(message: Msg) -> None:
+            received(message.data)
+
+        connection: Client | None = None
+        try:
+            connection = await self._connect(failed)
+            await connection.subscribe(self._subject, cb=message, pending_bytes_limit=_MOST_UNREAD)
+            await connection.flush()
+            if not lost.done():
+                subscribed()
+            await lost
+        finally:
+            if not lost.cancel() and not lost.cancelled():
+                lost.exception()  # whatever ended this is raised already
+            if connection is not None:
+                await connection.close()
+
+    async def publish(self, payload: str) -> None:
+        """See :meth:`Transport.publish`."""
+        if self._publishing is None or self._publishing.is_closed:
+            self._publish_error = None
+            self._publishing = await self._connect(self._publish_failed)
+        connection = self._publishing
+        try:
+            await connection.publish(self._subject, payload.encode())
+            await connection.flush()
+            if self._publish_error is not None:
+                raise self._publish_error
+        except BaseException:
+            if self._publishing is connection:
+                self._publishing = None
+            await connection.close()
+            raise
+
+    def _publish_failed(self, reason: Exception) -> None:
+        self._publish_error = reason
+
+    async def aclose(self) -> None:
+        """See :meth:`Transport.aclose`."""
+        connection, self._publishing = self._publishing, None
+        if connection is not None:
+            with contextlib.suppress(Exception):  # it is given up in any case
+                await connection.close()
+
+    def __repr__(self) -> str:
+        return f"<NatsTransport subject={self._subject!r}>"

@@ -1,0 +1,60 @@
+"""Keys that wait to be sent or refreshed: each once, and at most so many of them."""
+
+from collections.abc import Hashable
+
+from .codec import Entry
+
+__all__ = ["PendingKeys"]
+
+
+class PendingKeys:
+    """A set of keys, each with its largest value.  Above ``max_keys`` keys it collapses into "every key".
+
+    A check without a value tries every watcher, so None is larger than any number.  ``everything``: all keys are
+    pending, whatever else is added.  ``collapsed`` counts how often the set became too large.
+    """
+
+    __slots__ = ("_values", "collapsed", "everything", "max_keys")
+
+    def __init__(self, max_keys: int) -> None:
+        self.max_keys: int = max_keys
+        self.everything: bool = False
+        self.collapsed: int = 0
+        self._values: dict[Hashable, float | None] = {}
+
+    def __bool__(self) -> bool:
+        return self.everything or bool(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, key: Hashable, value: float | None) -> None:
+        """Add the key, or raise its value."""
+        if self.everything:
+            return
+        values = self._values
+        if key in values:
+            present = values[key]
+            if present is not None and (value is None or value > present):
+                values[key] = value
+            return
+        if len(values) >= self.max_keys:
+            self.collapsed += 1
+            self.add_everything()
+            return
+        values[key] = value
+
+    def add_everything(self) -> None:
+        """Every key is pending; single keys need not be remembered."""
+        self.everything = True
+        self._values = {}
+
+    def take_everything(self) -> bool:
+        """Whether every key was pending; from here on none is."""
+        taken, self.everything = self.everything, False
+        return taken
+
+    def take(self) -> list[Entry]:
+        """Take out the single keys, in the order in which they were added."""
+        values, self._values = self._values, {}
+        return list(values.items())

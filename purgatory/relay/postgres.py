@@ -1,0 +1,107 @@
+"""Postgres: ``LISTEN`` and ``NOTIFY`` through psycopg 3; the extra ``postgres``.
+
+One connection listens and another one publishes.  ``LISTEN`` needs a session of its own: give the address of the
+server, not of a pooler in transaction mode.  A pooler that swallows ``LISTEN`` is found out by the relay's ping.
+
+Postgres delivers a notice when its transaction commits, in the order of the commits, and takes a lock for all
+databases of the server while it commits a notice.  Its queue of notices holds 8 GB by default; a listener that stands
+still keeps them in it.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from .transport import Received, Subscribed
+
+try:
+    import psycopg
+    from psycopg import sql
+except ImportError as _missing:
+    raise ImportError("PostgresTransport needs psycopg: pip install 'aiopurgatory[postgres]'") from _missing
+
+__all__ = ["PostgresTransport"]
+
+_PATIENCE: Final = 0.1  # seconds that a query on a good line needs to be cancelled
+_NOTIFY: Final = "SELECT pg_catalog.pg_notify(%s, %s)"
+
+
+class PostgresTransport:
+    """Relay through one Postgres channel.
+
+    ``dsn``: a connection string as libpq reads it.  ``channel``: at most 63 bytes, the longest name in Postgres.
+    """
+
+    max_payload = 7_999
+    """Postgres refuses a payload of 8 000 bytes."""
+
+    def __init__(self, dsn: str, *, channel: str = "purgatory") -> None:
+        if not isinstance(dsn, str):
+            raise TypeError(f"dsn must be a str, got {dsn!r}")
+        if not isinstance(channel, str):
+            raise TypeError(f"channel must be a str, got {channel!r}")
+        if not 0 < len(channel.encode()) < 64 or "\0" in channel:
+            raise ValueError(f"channel must have 1 to 63 bytes and no NUL, got {channel!r}")
+        self._dsn = dsn
+        self._channel = channel
+        self._publishing: psycopg.AsyncConnection[Any] | None = None
+
+    async def listen(self, subscribed: Subscribed, received: Received) -> None:
+        """See :meth:`Transport.listen`."""
+        connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
+        try:
+            await _at_once(connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))))
+            subscribed()
+            async for notify in connection.notifies():
+                received(notify.payload)
+        finally:
+            await connection.close()
+
+    async def publish(self, payload: str) -> None:
+        """See :meth:`Transport.publish`."""
+        connection = self._publishing
+        if connection is None:
+            connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
+            self._publishing = connection
+        try:
+            await _at_once(connection.execute(_NOTIFY, (self._channel, payload)))
+        except BaseException:
+            self._publishing = None
+            await connection.close()
+            raise
+
+    async def publish_in(self, connection: Any, payload: str) -> None:
+        """See :meth:`TransactionalTransport.publish_in`.
+
+        ``connection``: an ``AsyncConnection`` or ``AsyncCursor`` of psycopg.  A blocking one would block the loop.
+        """
+        if not isinstance(connection, (psycopg.AsyncConnection, psycopg.AsyncCursor)):
+            raise TypeError(f"connection must be an AsyncConnection or AsyncCursor of psycopg, got {connection!r}")
+        await connection.execute(_NOTIFY, (self._channel, payload))
+
+    async def aclose(self) -> None:
+        """See :meth:`Transport.aclose`."""
+        connection, self._publishing = self._publishing, None
+        if connection is not None:
+            await connection.close()
+
+    def __repr__(self) -> str:
+        return f"<PostgresTransport channel={self._channel!r}>"
+
+
+async def _at_once(query: Coroutine[Any, Any, object]) -> None:
+    """Run the query; when cancelled, end it without waiting for the server.
+
+    psycopg answers a cancellation with a request to the server to cancel the query, and waits for seconds where the
+    line is dead.  A second cancellation ends that.
+    """
+    task = asyncio.get_running_loop().create_task(query)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=_PATIENCE)
+        if not task.cancelled():
+            task.exception()
+        raise

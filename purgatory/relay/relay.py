@@ -1,0 +1,418 @@
+"""The relay: one waiting room for several processes.
+
+A purgatory lives in one process.  Where several workers serve the same users, the state changes in one of them while
+the request is parked in another.  The relay sends the *keys* of a check, not the data, through an engine that the
+application runs already; each worker then looks at the state itself.  Checks are idempotent, so it is enough that each
+notice arrives at least once, and notices of the same key are coalesced.
+
+Why no wake-up is lost
+======================
+
+1.  While the connection is up, the engine delivers every notice that it has taken.
+2.  A notice that the engine has not taken stays pending, and is sent over the next connection.
+3.  When a connection is lost, for whatever reason, notices may be lost with it.  So once the *next* subscription is
+    confirmed, every watched key is refreshed and checked.  A change before that moment is seen by this refresh; the
+    notice of a change after it comes through the subscription.
+4.  A set of pending keys that grows too large becomes "every key": memory is bounded, and nothing is left out.
+5.  A connection that is dead without a sign loses its pings as well, and is given up.
+6.  For whatever this list has overlooked, every watched key is refreshed and checked every ``resync_every`` seconds,
+    connected or not.
+"""
+
+import asyncio
+import contextvars
+import logging
+import secrets
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar
+
+from purgatory import Clock, DelayedOperation, Purgatory, PurgatoryClosed
+from purgatory.clock import Alarm
+
+from .codec import encode_everything, encode_keys, is_key, validate_key, validate_value
+from .connection import Connection, State
+from .errors import RelayLost
+from .pending import PendingKeys
+from .receiver import Receiver
+from .refresh import Refresh, Refresher
+from .sender import Sender
+from .statistics import RelayStatistics
+from .timing import backoff_ms, end_tasks, new_jitter, seconds_ms, sleep_ms, wake
+from .transport import TransactionalTransport, Transport
+
+__all__ = ["Relay"]
+
+T = TypeVar("T")
+
+_LOGGER = logging.getLogger("purgatory.relay")
+_SLICE: Final = 100  # keys that are failed in one turn of the loop
+
+
+def _new_origin() -> str:
+    """An id that no other relay has."""
+    return secrets.token_hex(8)
+
+
+class Relay:
+    """Relay the checks of a purgatory to the other processes that use the same channel of an engine.
+
+    **Usage.**  ::
+
+        relay = Relay(purgatory, PostgresTransport(dsn, channel="orders"), refresh=load)
+        async with purgatory, relay:
+            answer = await relay.park(operation, ["o-1"])   # in the request's handler
+            relay.check("o-1", 1502)                        # wherever the state has changed
+
+    **Implementation.**  Three tasks: one keeps the connection, one sends, one refreshes.  What is checked in one turn
+    of the loop is sent at its end, each key once with its largest value.
+
+    **Cancellation safety.**  That of :meth:`Purgatory.park`.
+
+    ``refresh``: ``async (keys) -> {key: value}``, reads the shared state of these keys, stores it where the conditions
+    find it, and returns it.  A number among the values is the key's level and skips operations whose threshold it does
+    not reach; other values, None and absent keys check without a value.  It is called with keys that are watched, at
+    most ``max_keys`` of them, once at a time; a call that takes longer than ``resync_every`` is cancelled and repeated.
+    Without it, a notice only checks: the conditions then see the shared state by themselves.
+
+    ``max_keys``: above so many pending keys the relay sends "check every key", and likewise for keys that are stale.
+    ``heartbeat``: seconds within which a ping through the engine has to come back, and the engine has to confirm a
+    subscription.  ``resync_every``: seconds after which every watched key is refreshed and checked even if nothing
+    seems to be lost.  ``on_lost``: "wait" lets operations keep their deadlines while the engine is away, "fail" fails
+    those that wait on keys that can travel with :class:`RelayLost`.  ``clock``: that of the purgatory unless given.
+    """
+
+    def __init__(
+        self,
+        room: Purgatory[Any],
+        transport: Transport,
+        *,
+        refresh: Refresh | None = None,
+        max_keys: int = 10_000,
+        heartbeat: float = 10.0,
+        resync_every: float = 60.0,
+        on_lost: Literal["wait", "fail"] = "wait",
+        clock: Clock | None = None,
+    ) -> None:
+        if not isinstance(room, Purgatory):
+            raise TypeError(f"room must be a Purgatory, got {room!r}")
+        if not isinstance(transport, Transport):
+            raise TypeError(f"transport must have listen, publish, aclose and max_payload, got {transport!r}")
+        if refresh is not None and not callable(refresh):
+            raise TypeError(f"refresh must be an async function or None, got {refresh!r}")
+        if type(max_keys) is not int or max_keys < 1:
+            raise ValueError(f"max_keys must be an int of at least 1, got {max_keys!r}")
+        if on_lost not in ("wait", "fail"):
+            raise ValueError(f"on_lost must be 'wait' or 'fail', got {on_lost!r}")
+        if clock is not None and not isinstance(clock, Clock):
+            raise TypeError(f"clock must be a purgatory.Clock, got {clock!r}")
+        self._heartbeat_ms = seconds_ms(heartbeat, "heartbeat")
+        self._resync_ms = seconds_ms(resync_every, "resync_every")
+        self._purgatory = room
+        self._transport = transport
+        self._clock: Clock = room.timer.clock if clock is None else clock
+        self._fails = on_lost == "fail"
+        self._refreshes = refresh is not None
+        self._refresher = Refresher(room, refresh, max_keys, self._clock, self._resync_ms)
+        self._sender = Sender(transport, max_keys)
+        self._receiver = Receiver(self._refresher, self._clock)
+        self._jitter = new_jitter("")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connection: Connection | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._first_attempt: asyncio.Future[None] | None = None
+        self._resync_alarm: Alarm | None = None
+        self._closing = False
+        self._all_ended: asyncio.Future[None] | None = None
+        self._waits_for_sender: asyncio.Future[None] | None = None
+        self._connects = 0
+        self._losses = 0
+        self._last_loss: str | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the subscription is confirmed and the connection not known to be lost: for a readiness probe."""
+        connection = self._connection
+        return connection is not None and connection.state is State.CONNECTED
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        """Start to relay; wait until the first attempt to connect has succeeded or failed, at most ``heartbeat``."""
+        if self._closing:
+            raise PurgatoryClosed("the relay is closed")
+        if self._loop is not None:
+            raise RuntimeError("the relay is entered already")
+        self._loop = asyncio.get_running_loop()
+        # Not before: workers that are forked after the relay was created must not share an origin.
+        origin = self._sender.origin = self._receiver.origin = _new_origin()
+        self._jitter = self._refresher.jitter = new_jitter(origin)
+        first = self._first_attempt = self._loop.create_future()
+        self._spawn(self._keep_connected, "purgatory-relay")
+        if self._refreshes:
+            self._spawn(self._refresher.run, "purgatory-relay-refresh")
+        self._resync_later()
+        try:
+            await asyncio.shield(first)
+        except BaseException:
+            await self.aclose(grace=0.0)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self, *, grace: float = 1.0) -> None:
+        """Send what is pending, within ``grace`` seconds; then end the subscription and every task.
+
+        Keys that cannot be sent, because the engine is away or takes longer, are dropped: the other processes check
+        them when they connect again, or within their ``resync_every``.  Operations stay parked; close the purgatory to
+        answer them.  Idempotent: a second call waits for the first.
+        """
+        grace_ms = 0 if grace == 0 else seconds_ms(grace, "grace")
+        if self._all_ended is not None:
+            await asyncio.shield(self._all_ended)
+            return
+        self._closing = True
+        ended = self._all_ended = asyncio.get_running_loop().create_future()
+        try:
+            if grace_ms and self.connected and self._sender:
+                await self._wait_until_sent(grace_ms)
+        finally:
+            try:
+                await self._end()
+            finally:
+                ended.set_result(None)
+
+    async def _wait_until_sent(self, grace_ms: int) -> None:
+        sent_all = self._sender.when_idle()
+        self._waits_for_sender = sent_all
+        alarm = self._clock.call_at(self._clock.ceil_ms() + grace_ms, lambda: wake(sent_all))
+        try:
+            await sent_all
+        finally:
+            alarm.cancel()
+            self._waits_for_sender = None
+
+    async def _end(self) -> None:
+        if self._resync_alarm is not None:
+            self._resync_alarm.cancel()
+        self._attempted()
+        try:
+            stubborn = await end_tasks(self._tasks, self._clock, 2 * self._heartbeat_ms)
+            if self._connection is not None:  # it may have been lost already, and its tasks about to end
+                stubborn |= await end_tasks(self._connection.tasks, self._clock, self._heartbeat_ms)
+            self._report_stubborn(stubborn)
+        finally:
+            self._connection = None
+            if self._loop is not None:
+                await self._transport.aclose()
+
+    def _require_open(self) -> None:
+        if self._closing:
+            raise PurgatoryClosed("the relay is closed")
+        if self._loop is None:
+            raise RuntimeError("the relay is not entered: enter it with 'async with' first")
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError("the relay belongs to another event loop; use loop.call_soon_threadsafe from a thread")
+
+    # Waiting
+
+    async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
+        """Park the operation, refresh its keys, and check them: no change between the read and the watch is missed.
+
+        Raises what :meth:`Purgatory.park` raises; TypeError, with nothing parked, for a key that cannot travel;
+        :class:`RelayLost` with ``on_lost="fail"`` while not connected.
+        """
+        return await self._purgatory.park(operation, self._prepare(keys))
+
+    async def wait_until(
+        self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None
+    ) -> bool:
+        """:meth:`Purgatory.wait_until` in the same way."""
+        return await self._purgatory.wait_until(predicate, keys=self._prepare(keys), timeout=timeout)
+
+    def _prepare(self, keys: Any) -> Any:
+        """Validate the keys and have them refreshed.
+
+        The refresh is a task of its own: it runs when the caller awaits its operation, which is parked by then.
+        """
+        self._require_open()
+        if isinstance(keys, (str, bytes)):
+            return keys  # the purgatory refuses them
+        if not isinstance(keys, Mapping):
+            keys = list(keys)
+        for key in keys:
+            validate_key(key)
+        if self._fails and not self.connected:
+            raise RelayLost(f"the relay is not connected: {self._last_loss}")
+        if self._refreshes:
+            self._refresher.mark_parked(keys)
+        return keys
+
+    # Checking
+
+    def check(self, key: Hashable, value: float | None = None) -> int:
+        """Check the key here at once, and in the other processes at the end of this turn of the loop.
+
+        Returns how many operations this call completed here.  ``value``: a level that only rises, such as an offset;
+        of several values for one key the largest is sent.  With ``refresh``, the key is read here as well if an
+        operation still waits on it, so it does not matter whether this process has stored the change.
+
+        Raises TypeError for a key or a value that cannot travel, PurgatoryClosed when the relay is closed,
+        RuntimeError outside its event loop; nothing is checked or sent then.
+        """
+        self._require_open()
+        validate_key(key)
+        if value is not None:
+            validate_value(value)
+        self._sender.add(key, value)
+        if self._refreshes:
+            self._refresher.mark(key, value)
+        return self._purgatory.check_and_complete(key, value)
+
+    async def check_in(self, connection: Any, keys: Iterable[Hashable] | Mapping[Any, float]) -> None:
+        """Check the keys in every process, this one included, when the transaction of ``connection`` commits.
+
+        For :class:`PostgresTransport`: the change and the notice commit together or not at all.  ``keys`` may map keys
+        to values.  It does not depend on the relay being connected.  TypeError if the transport has no transactions,
+        or for a key or a value that cannot travel; nothing is sent then.
+        """
+        self._require_open()
+        transport = self._transport
+        if not isinstance(transport, TransactionalTransport):
+            raise TypeError(f"check_in needs a transport with transactions, got {transport!r}")
+        if isinstance(keys, (str, bytes)):
+            raise TypeError(f"keys must be an iterable of keys, not one string, got {keys!r}")
+        notice = PendingKeys(self._sender.pending.max_keys)
+        for key, value in keys.items() if isinstance(keys, Mapping) else [(key, None) for key in keys]:
+            validate_key(key)
+            if value is not None:
+                validate_value(value)
+            notice.add(key, value)
+        if notice.everything:
+            payloads = [encode_everything("")]
+        else:
+            payloads = [payload for payload, _ in encode_keys("", notice.take(), transport.max_payload)]
+        for payload in payloads:
+            await transport.publish_in(connection, payload)
+
+    # Figures
+
+    def statistics(self) -> RelayStatistics:
+        """The relay at this moment."""
+        connection, refresher, sender, receiver = self._connection, self._refresher, self._sender, self._receiver
+        lag_ms = connection.lag_ms if connection is not None and self.connected else None
+        return RelayStatistics(
+            purgatory=self._purgatory.name,
+            connected=self.connected,
+            lag=None if lag_ms is None else lag_ms / 1000,
+            peers=receiver.peers(self._clock.now_ms() - 3 * self._heartbeat_ms),
+            connects=self._connects,
+            losses=self._losses,
+            last_loss=self._last_loss,
+            resyncs=refresher.resyncs,
+            sent=sender.keys_sent,
+            received=receiver.keys_received,
+            messages_sent=sender.messages_sent,
+            messages_received=receiver.messages_received,
+            collapsed=sender.pending.collapsed + refresher.stale.collapsed,
+            everything_sent=sender.everything_sent,
+            everything_received=receiver.everything_received,
+            unreadable=receiver.unreadable,
+            pending=len(sender.pending),
+            stale=len(refresher.stale),
+            refreshed=refresher.refreshed,
+            reads=refresher.reads,
+            failed_reads=refresher.failed_reads,
+        )
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closing else "new" if self._loop is None else "connecting"
+        state = "connected" if self.connected else state
+        return f"<Relay of purgatory {self._purgatory.name!r} {state} through {type(self._transport).__name__}>"
+
+    # The connection
+
+    def _report_stubborn(self, tasks: "set[asyncio.Task[None]]") -> None:
+        if tasks:
+            _LOGGER.error("tasks of the transport have not ended when cancelled, and are left behind: %s", tasks)
+
+    async def _keep_connected(self) -> None:
+        """Connect, again and again; the pause between two attempts grows until a ping has come back."""
+        failures = 0
+        while True:
+            connection = self._connection = Connection(
+                self._transport, self._sender, self._receiver, self._has_connected, self._clock, self._heartbeat_ms
+            )
+            self._report_stubborn(await connection.run())
+            if connection.proven:
+                failures = 0
+            self._lost(connection, failures)
+            failures += 1
+            await sleep_ms(self._clock, backoff_ms(failures, self._jitter))
+
+    def _has_connected(self) -> None:
+        self._connects += 1
+        if self._losses:
+            _LOGGER.info("the relay of purgatory %r is connected again", self._purgatory.name)
+        self._refresher.mark_everything()
+        self._attempted()
+
+    def _lost(self, connection: Connection, failures: int) -> None:
+        self._losses += 1
+        self._last_loss = f"{type(connection.reason).__name__}: {connection.reason}"  # without its frames
+        if not failures:
+            _LOGGER.warning("the relay of purgatory %r is not connected: %s", self._purgatory.name, self._last_loss)
+        self._attempted()
+        if self._waits_for_sender is not None:
+            wake(self._waits_for_sender)  # the relay is closing, and will not connect again
+        if self._fails:
+            self._spawn(self._fail_waiters, "purgatory-relay-fail", restart=False)
+
+    def _attempted(self) -> None:
+        if self._first_attempt is not None:
+            wake(self._first_attempt)
+
+    async def _fail_waiters(self) -> None:
+        """Fail what waits on keys that can travel, in slices, unless the connection is back."""
+        for number, key in enumerate(self._purgatory.keys(), 1):
+            if self.connected:
+                return
+            if is_key(key):
+                self._purgatory.fail_for_key(key, RelayLost(f"the relay has lost its connection: {self._last_loss}"))
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _resync_later(self) -> None:
+        # Up to a tenth early, so that workers that start together do not all read at once for ever.
+        delay_ms = max(1, round(self._resync_ms * (1 - self._jitter.random() / 10)))
+        self._resync_alarm = self._clock.call_at(self._clock.ceil_ms() + delay_ms, self._resync)
+
+    def _resync(self) -> None:
+        self._receiver.forget_peers(self._clock.now_ms() - 3 * self._heartbeat_ms)
+        self._refresher.mark_everything()
+        self._resync_later()
+
+    # Tasks
+
+    def _spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, restart: bool = True) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(run(), name=name, context=contextvars.Context())
+        self._tasks.add(task)
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                return
+            error = task.exception()
+            if error is None:
+                return
+            message = f"a task of the relay of purgatory {self._purgatory.name!r} raised"
+            task.get_loop().call_exception_handler({"message": message, "exception": error, "task": task})
+            if restart and not self._closing:
+                self._spawn(run, name)
+
+        task.add_done_callback(ended)

@@ -1,0 +1,84 @@
+"""Waiting on the purgatory's clock, so that a virtual clock drives the relay as well."""
+
+import asyncio
+import functools
+import random
+from collections.abc import Iterable
+from typing import Any, Final
+
+from purgatory import Clock
+
+__all__ = ["backoff_ms", "end_tasks", "new_jitter", "seconds_ms", "sleep_ms", "wake"]
+
+_SHORTEST_MS: Final = 50
+_LONGEST_MS: Final = 5_000
+
+
+def seconds_ms(value: Any, name: str) -> int:
+    """A duration in whole milliseconds, rounded up.  TypeError or ValueError unless it is a number above 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, got {value!r}")
+    if not 0 < value <= 1e9:
+        raise ValueError(f"{name} must be a number of seconds above 0, got {value!r}")
+    return max(1, int(value * 1000 + 0.999999))
+
+
+def backoff_ms(failures: int, jitter: random.Random) -> int:
+    """How long to wait after so many failures in a row: doubled each time up to 5 s, and up to half of it left out."""
+    longest = min(_SHORTEST_MS << min(failures, 16), _LONGEST_MS)
+    return max(1, round(longest * (0.5 + jitter.random() / 2)))
+
+
+def wake(waiter: "asyncio.Future[None]") -> None:
+    """End a wait; harmless where it has ended."""
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def new_jitter(seed: str) -> random.Random:
+    """Random numbers that spread retries of many workers over time; they keep no secret."""
+    return random.Random(seed)  # noqa: S311
+
+
+async def sleep_ms(clock: Clock, delay_ms: int) -> None:
+    """Sleep on the given clock, which may ring early."""
+    until_ms = clock.ceil_ms() + delay_ms
+    while clock.now_ms() < until_ms:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        alarm = clock.call_at(until_ms, functools.partial(wake, woken))
+        try:
+            await woken
+        finally:
+            alarm.cancel()
+
+
+async def end_tasks(tasks: "Iterable[asyncio.Task[Any]]", clock: Clock, limit_ms: int) -> "set[asyncio.Task[Any]]":
+    """Cancel the tasks and wait until they have ended, at most ``limit_ms``; return those that have not.
+
+    A task that swallows its cancellation, as client libraries do now and then, is cancelled again from time to time.
+    """
+    pending = {task for task in tasks if not task.done()}
+    until_ms = clock.ceil_ms() + limit_ms
+    while pending:
+        for task in pending:
+            task.cancel()
+        pending = await _wait_for(pending, clock, min(until_ms, clock.ceil_ms() + max(1, limit_ms // 8)))
+        if clock.now_ms() >= until_ms:
+            break
+    return pending
+
+
+async def _wait_for(pending: "set[asyncio.Task[Any]]", clock: Clock, until_ms: int) -> "set[asyncio.Task[Any]]":
+    """Wait until the tasks have ended or the time has come; return those that have not."""
+    limit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    alarm = clock.call_at(until_ms, functools.partial(wake, limit))
+    try:
+        while pending and not limit.done():
+            done, _ = await asyncio.wait({*pending, limit}, return_when=asyncio.FIRST_COMPLETED)
+            for task in pending & done:
+                if not task.cancelled():
+                    task.exception()  # it was ended; how it took that is of no interest
+            pending = pending - done
+    finally:
+        alarm.cancel()
+    return pending

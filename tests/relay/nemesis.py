@@ -1,0 +1,385 @@
+"""Workers that wait for each other through a real engine, while everything around them breaks.
+
+::
+
+    python -m tests.relay.nemesis --engine postgres --engine redis --engine nats --seconds 60
+
+Each of some processes has a purgatory, a relay, writers and waiters.  The state is a table in shared memory: a version
+for every key, and the time at which it was written.  A waiter waits for the next version of some key, which a writer
+in any of the processes makes.  Meanwhile the engine is killed with SIGKILL and started again, the connections that
+listen are ended by the engine, a worker is stopped with SIGSTOP, the line falls silent or is cut, and a flood of
+messages fills the buffers of a worker that does not read.
+
+It prints one table per engine, and fails if a waiter was answered twice, or expired although its key had the version
+for longer than the resync bound.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import mmap
+import os
+import random
+import signal
+import struct
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from purgatory import DelayedOperation, Purgatory
+from purgatory.relay import Relay
+from purgatory.relay.codec import encode_keys
+from tests.relay.engines import ENGINES, Engine
+from tests.relay.proxy import Proxy
+
+CHANNEL = "nemesis"
+KEYS = 1000
+VERSIONS = 64  # of each key, whose times are kept
+HEARTBEAT = 1.0
+RESYNC = 8.0
+TIMEOUT = 40.0
+BOUND = RESYNC + 4.0  # a worker that is stopped does not look at the time
+ROW = struct.calcsize(f"q{VERSIONS}d")
+
+
+class Table:
+    """The shared state: of every key its version, and when each of the last ones was written."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 0)
+
+    @staticmethod
+    def create(path: Path) -> None:
+        """Make an empty one."""
+        path.write_bytes(b"\0" * ROW * KEYS)
+
+    def version(self, key: int) -> int:
+        """The version of a key now."""
+        return int(struct.unpack_from("q", self._memory, key * ROW)[0])
+
+    def written(self, key: int, version: int) -> float:
+        """When a version was written."""
+        return float(struct.unpack_from("d", self._memory, key * ROW + 8 + 8 * (version % VERSIONS))[0])
+
+    def write(self, key: int) -> int:
+        """Write the next version; each key has one process that writes it."""
+        version = self.version(key) + 1
+        struct.pack_into("d", self._memory, key * ROW + 8 + 8 * (version % VERSIONS), time.monotonic())
+        struct.pack_into("q", self._memory, key * ROW, version)
+        return version
+
+
+class NextVersion(DelayedOperation[bool]):
+    """Waits until this process has read a version."""
+
+    def __init__(self, worker: "Worker", key: int, version: int) -> None:
+        super().__init__(TIMEOUT)
+        self.worker = worker
+        self.key = key
+        self.version = version
+        self.ended = 0
+
+    def try_complete(self) -> bool:
+        return self.worker.versions[self.key] >= self.version
+
+    def on_complete(self) -> bool:
+        self.ended += 1
+        return not self.expired
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, number: int, of: int, table: Table, url: str, engine: Engine, waiters: int) -> None:
+        self.number = number
+        self.of = of
+        self.table = table
+        self.waiters = waiters
+        self.versions = [0] * KEYS
+        self.purgatory = Purgatory[Any](f"worker {number}")
+        transport = engine.transport(CHANNEL, url)
+        self.relay = Relay(
+            self.purgatory, transport, refresh=self.load, heartbeat=HEARTBEAT, resync_every=RESYNC, max_keys=5_000
+        )
+        self.late: list[float] = []
+        self.lost = 0
+        self.twice = 0
+        self.expired = 0
+        self.memory: list[int] = []
+        self.stopping = False
+        self.done = False
+
+    async def load(self, keys: list[Any]) -> dict[Any, float]:
+        """Read versions; the keys of a flood are none."""
+        found = {key: self.table.version(key) for key in keys if isinstance(key, int)}
+        for key, version in found.items():
+            self.versions[key] = version
+        return dict(found)
+
+    async def wait(self, rng: random.Random) -> None:
+        """Wait for one version after the other."""
+        while not self.stopping:
+            key = rng.randrange(KEYS)
+            operation = NextVersion(self, key, self.table.version(key) + 1)
+            answered = await self.relay.park(operation, {key: operation.version})
+            now = time.monotonic()
+            self.twice += operation.ended != 1
+            written = self.table.written(key, operation.version)
+            if answered:
+                if self.table.version(key) - operation.version < VERSIONS // 2:
+                    self.late.append(now - written)
+            else:
+                self.expired += 1
+                reached = self.table.version(key) >= operation.version
+                self.lost += reached and now - written > BOUND
+
+    async def write(self, rng: random.Random) -> None:
+        """Change keys of this process, a few at a time."""
+        own = range(self.number, KEYS, self.of)
+        while not self.done:
+            for _ in range(8):
+                key = rng.choice(own)
+                self.relay.check(key, self.table.write(key))
+            await asyncio.sleep(0.01)
+
+    async def watch_memory(self) -> None:
+        """Note the resident memory now and then."""
+        while not self.done:
+            self.memory.append(_resident())
+            await asyncio.sleep(0.5)
+
+    async def run(self) -> dict[str, Any]:
+        """Wait and write until a line arrives on standard input; then until every waiter has its answer.
+
+        The writers go on until a second line: others may still wait for what is written here.
+        """
+        loop = asyncio.get_running_loop()
+        rng = random.Random(self.number)
+        async with self.purgatory, self.relay:
+            background = [asyncio.create_task(self.write(rng)), asyncio.create_task(self.watch_memory())]
+            waiters = [asyncio.create_task(self.wait(random.Random(f"{self.number}/{n}"))) for n in range(self.waiters)]
+            print("ready", flush=True)
+            await loop.run_in_executor(None, sys.stdin.readline)
+            self.stopping = True
+            await asyncio.gather(*waiters)
+            print("answered", flush=True)
+            await loop.run_in_executor(None, sys.stdin.readline)
+            self.done = True
+            await asyncio.gather(*background)
+            statistics = self.relay.statistics()
+        third = max(1, len(self.memory) // 3)
+        return {
+            "late": self.late,
+            "expired": self.expired,
+            "lost": self.lost,
+            "twice": self.twice,
+            "resyncs": statistics.resyncs,
+            "losses": statistics.losses,
+            "sent": statistics.sent,
+            "messages": statistics.messages_sent,
+            "memory": [max(self.memory[:third]), max(self.memory[-third:])],
+            "reads": statistics.reads,
+        }
+
+
+def _resident() -> int:
+    """Resident memory of this process in KiB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+# The parent
+
+
+class Nemesis:
+    """Breaks one thing after the other."""
+
+    def __init__(self, engine: Engine, proxy: Proxy, workers: list[asyncio.subprocess.Process], seed: int) -> None:
+        self.engine = engine
+        self.proxy = proxy
+        self.workers = workers
+        self.rng = random.Random(seed)
+        self.faults: Counter[str] = Counter()
+        self.flooding = engine.transport(CHANNEL)
+
+    async def rage(self, seconds: float) -> None:
+        """One fault after the other, with moments of peace between them."""
+        kinds: list[Callable[[], Awaitable[None]]] = [
+            self.engine_killed, self.listener_ended, self.worker_stopped, self.line_silent, self.line_cut, self.flood
+        ]  # fmt: skip
+        until = time.monotonic() + seconds
+        number = 0
+        while time.monotonic() < until:
+            if number % len(kinds) == 0:
+                self.rng.shuffle(kinds)
+            kind = kinds[number % len(kinds)]
+            number += 1
+            await kind()
+            self.faults[kind.__name__.replace("_", " ")] += 1
+            await asyncio.sleep(self.rng.uniform(0.2, 1.5))
+
+    async def engine_killed(self) -> None:
+        """SIGKILL; started again after up to two seconds."""
+        assert not self.engine.given, "only an engine of its own may be killed"
+        await asyncio.to_thread(self.engine.kill)
+        await asyncio.sleep(self.rng.uniform(0.0, 2.0))
+        await asyncio.to_thread(self.engine.start)
+
+    async def listener_ended(self) -> None:
+        """The engine ends the connections that listen."""
+        if self.engine.name == "postgres":
+            import psycopg
+
+            async with await psycopg.AsyncConnection.connect(self.engine.url, autocommit=True) as connection:
+                await connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+                )
+        elif self.engine.name == "redis":
+            from redis.asyncio import Redis
+
+            async with Redis.from_url(self.engine.url) as client:
+                await client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")  # type: ignore[no-untyped-call]
+        else:
+            self.proxy.cut()  # NATS has no command for it
+
+    async def worker_stopped(self) -> None:
+        """SIGSTOP for some seconds."""
+        worker = self.rng.choice(self.workers)
+        worker.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(self.rng.uniform(0.5, 3.0))
+        worker.send_signal(signal.SIGCONT)
+
+    async def line_silent(self) -> None:
+        """Everything that is connected is half-open from here on."""
+        self.proxy.silence()
+        await asyncio.sleep(self.rng.uniform(0.2, 3.0))
+        self.proxy.restore()
+
+    async def line_cut(self) -> None:
+        """Every connection is reset."""
+        self.proxy.cut()
+
+    async def flood(self) -> None:
+        """A worker stands still while tens of megabytes are sent to it."""
+        worker = self.rng.choice(self.workers)
+        payload = next(iter(encode_keys("nemesis", [(f"x{n}", None) for n in range(5000)], self.flooding.max_payload)))
+        worker.send_signal(signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(5.0):
+                for _ in range(40 * 1024 * 1024 // len(payload[0])):
+                    with contextlib.suppress(Exception):  # the connection of before the engine was killed
+                        await self.flooding.publish(payload[0])
+        except TimeoutError:
+            pass
+        finally:
+            worker.send_signal(signal.SIGCONT)
+
+
+async def trial(kind: type[Engine], seconds: float, number: int, waiters: int, seed: int) -> bool:
+    """One engine.  True if nothing was lost."""
+    engine = kind()
+    await asyncio.to_thread(engine.start)
+    proxy = Proxy(engine.url)
+    await proxy.start()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table"
+        Table.create(path)
+        arguments = [engine.name, str(number), str(path), proxy.url, str(waiters)]
+        workers = [
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.relay.nemesis", "--worker", str(index), *arguments,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 26,
+            )
+            for index in range(number)
+        ]  # fmt: skip
+        try:
+            for worker in workers:
+                assert worker.stdout is not None
+                assert (await worker.stdout.readline()).strip() == b"ready"
+            nemesis = Nemesis(engine, proxy, workers, seed)
+            await nemesis.rage(seconds)
+            await nemesis.flooding.aclose()
+            await _ask(workers)  # to wait no further
+            reports = [json.loads(line) for line in await _ask(workers)]  # to write no further
+        finally:
+            for worker in workers:
+                if worker.returncode is None:
+                    worker.kill()
+                    await worker.wait()
+            await proxy.close()
+            await asyncio.to_thread(engine.close)
+    return _print(engine.name, nemesis.faults, reports)
+
+
+async def _ask(workers: list[asyncio.subprocess.Process]) -> list[bytes]:
+    """Send each worker a line; the line that each returns."""
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write(b"go on\n")
+    lines = []
+    for worker in workers:
+        assert worker.stdout is not None
+        async with asyncio.timeout(TIMEOUT + 30.0):
+            line = await worker.stdout.readline()
+        if not line:
+            raise RuntimeError("a worker has died")
+        lines.append(line)
+    return lines
+
+
+def _print(engine: str, faults: Counter[str], reports: list[dict[str, Any]]) -> bool:
+    """The table of one engine.  True if nothing was lost, and nothing answered twice."""
+    total = Counter[str]()
+    for report in reports:
+        total.update({name: value for name, value in report.items() if isinstance(value, int)})
+    late = sorted(value for report in reports for value in report["late"])
+    told = ", ".join(f"{name} {number}" for name, number in sorted(faults.items()))
+    print(f"engine                      {engine}, {len(reports)} workers")
+    print(f"faults                      {sum(faults.values())}: {told}")
+    print(f"waits answered              {len(late)}")
+    for name, quantile in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)):
+        value = late[min(len(late) - 1, int(quantile * len(late)))] if late else float("nan")
+        print(f"  from write to answer, {name:6}{value * 1000:10.1f} ms")
+    print(f"waits expired               {total['expired']}")
+    print(f"waits lost                  {total['lost']}")
+    print(f"waits answered twice        {total['twice']}")
+    print(f"connections lost            {total['losses']}")
+    print(f"resyncs                     {total['resyncs']}")
+    print(f"checks relayed              {total['sent']} keys in {total['messages']} messages")
+    for number, report in enumerate(reports):
+        first, last = (kib / 1024 for kib in report["memory"])
+        print(f"memory of worker {number}          {first:.1f} MiB in the first third, {last:.1f} in the last")
+    print(flush=True)
+    return bool(late) and not total["lost"] and not total["twice"]
+
+
+def main() -> int:
+    """The command."""
+    if sys.argv[1:2] == ["--worker"]:
+        number, name, of, path, url, waiters = sys.argv[2:]
+        worker = Worker(int(number), int(of), Table(Path(path)), url, ENGINES[name](), int(waiters))
+        print(json.dumps(asyncio.run(worker.run())), flush=True)
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m tests.relay.nemesis", description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", action="append", choices=ENGINES, help="may be given more than once; default: all")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of faults, per engine")
+    parser.add_argument("--workers", type=int, default=3, help="processes")
+    parser.add_argument("--waiters", type=int, default=200, help="tasks that wait in each process")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of the faults")
+    options = parser.parse_args()
+    good = True
+    for name in options.engine or ENGINES:
+        reason = ENGINES[name].missing()
+        if reason:
+            parser.error(reason)
+        good &= asyncio.run(trial(ENGINES[name], options.seconds, options.workers, options.waiters, options.seed))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,267 @@
+"""Closing: what is pending is sent, the subscription ends, and no task is left."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from purgatory import Purgatory
+from purgatory.relay import MemoryTransport, Relay
+from purgatory.relay.transport import Received, Subscribed
+from purgatory.testing import VirtualClock
+from tests.relay.kit import Worker, workers
+
+
+def _own_tasks() -> list[str]:
+    return [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def test_what_is_pending_is_sent(clock: VirtualClock) -> None:
+    """A check in the last turn before closing reaches the others."""
+    (first, second), _ = workers(clock)
+    async with second:
+        waiting = second.waits("a")
+        async with first:
+            await clock.settle()
+            first.write("a", 1)
+            first.relay.check("a")
+        await clock.settle()
+        assert waiting.done()
+        assert await waiting is True
+
+
+async def test_no_task_and_no_subscription_is_left(clock: VirtualClock) -> None:
+    """Whether it was connected, connecting or waiting for its next attempt."""
+    for prepare in ("nothing", "stop", "silence"):
+        (worker,), (transport,) = workers(clock, 1)
+        room = worker.purgatory
+        await room.__aenter__()
+        if prepare == "stop":
+            transport.stop()
+        entering = asyncio.create_task(worker.relay.__aenter__())
+        if prepare == "silence":
+            transport.silence()
+            await clock.advance(10.0)
+        await entering
+        await worker.relay.aclose()
+        assert not worker.relay.connected
+        assert transport.subscriptions == 0
+        await room.aclose()
+        assert _own_tasks() == []
+        assert clock.next_alarm_ms is None
+
+
+async def test_operations_stay_parked(clock: VirtualClock) -> None:
+    """The relay answers nobody when it closes; the purgatory does."""
+    (worker,), _ = workers(clock, 1)
+    async with worker:
+        waiting = worker.waits("a")
+        await clock.settle()
+        await worker.relay.aclose()
+        assert not waiting.done()
+        worker.state["a"] = 1
+        assert worker.purgatory.check_and_complete("a") == 1
+        assert await waiting is True
+
+
+async def test_with_the_engine_away_it_closes_at_once(clock: VirtualClock) -> None:
+    """What could not be sent is dropped, without waiting for the engine."""
+    (worker,), (transport,) = workers(clock, 1)
+    async with worker:
+        transport.stop()
+        await clock.settle()
+        worker.relay.check("a")
+        await worker.relay.aclose()
+        assert clock.time() == 1000.0
+
+
+async def test_an_engine_that_hangs_is_waited_for_only_so_long(clock: VirtualClock) -> None:
+    """After ``grace`` seconds the publish is cancelled."""
+
+    class Hanging(MemoryTransport):
+        async def publish(self, payload: str) -> None:
+            await asyncio.get_running_loop().create_future()
+
+    async with Worker(clock, Hanging(clock=clock), {}) as worker:
+        await clock.settle()
+        worker.relay.check("a")
+        closing = asyncio.create_task(worker.relay.aclose(grace=3.0))
+        await clock.advance(2.9)
+        assert not closing.done()
+        await clock.advance(0.1)
+        assert closing.done()
+
+
+async def test_a_connection_that_is_lost_while_closing_ends_the_wait(clock: VirtualClock) -> None:
+    """There is nobody left to send to."""
+
+    class Hanging(MemoryTransport):
+        async def publish(self, payload: str) -> None:
+            await asyncio.get_running_loop().create_future()
+
+    transport = Hanging(clock=clock)
+    async with Worker(clock, transport, {}) as worker:
+        await clock.settle()
+        worker.relay.check("a")
+        closing = asyncio.create_task(worker.relay.aclose(grace=3.0))
+        await clock.settle()
+        assert not closing.done()
+        transport.disconnect()
+        await clock.settle()
+        assert closing.done()
+
+
+async def test_closing_twice(clock: VirtualClock) -> None:
+    """The second call waits for the first, and later ones return at once."""
+    (worker,), _ = workers(clock, 1)
+    async with worker:
+        worker.relay.check("a")
+        first, second = asyncio.create_task(worker.relay.aclose()), asyncio.create_task(worker.relay.aclose())
+        await asyncio.gather(first, second)
+        await worker.relay.aclose()
+    (other,), _ = workers(clock, 1)
+    await other.relay.aclose()  # it was never entered
+
+
+async def test_closing_that_is_cancelled_still_ends_everything(clock: VirtualClock) -> None:
+    """The tasks are gone when the CancelledError comes out."""
+
+    class Hanging(MemoryTransport):
+        async def publish(self, payload: str) -> None:
+            await asyncio.get_running_loop().create_future()
+
+    transport = Hanging(clock=clock)
+    async with Worker(clock, transport, {}) as worker:
+        await clock.settle()
+        worker.relay.check("a")
+        closing = asyncio.create_task(worker.relay.aclose())
+        await clock.settle()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert transport.subscriptions == 0
+        assert [name for name in _own_tasks() if "relay" in name] == []
+
+
+async def test_entering_that_is_cancelled_leaves_nothing(clock: VirtualClock) -> None:
+    """The first attempt hangs, the application gives up, and nothing runs on."""
+    transport = MemoryTransport(clock=clock)
+    transport.silence()
+    room = Purgatory[Any]("test", clock=clock)
+    async with room:
+        entering = asyncio.create_task(Relay(room, transport).__aenter__())
+        await clock.settle()
+        assert not entering.done()
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+        assert [name for name in _own_tasks() if "relay" in name] == []
+
+
+async def test_closing_while_another_task_enters(clock: VirtualClock) -> None:
+    """The task that enters is let go."""
+    transport = MemoryTransport(clock=clock)
+    transport.silence()
+    room = Purgatory[Any]("test", clock=clock)
+    async with room:
+        relay = Relay(room, transport)
+        entering = asyncio.create_task(relay.__aenter__())
+        await clock.settle()
+        await relay.aclose()
+        await entering
+        assert not relay.connected
+
+
+async def test_closing_during_a_read(clock: VirtualClock) -> None:
+    """The read is cancelled."""
+    (worker,), _ = workers(clock, 1)
+    async with worker:
+        worker.read_takes = 10.0
+        waiting = worker.waits("a")
+        await clock.advance(1.0)
+        assert worker.reads == [["a"]]
+        await worker.relay.aclose()
+        assert clock.time() == 1001.0
+        assert _own_tasks() != []  # the request
+        waiting.cancel()
+
+
+class Deaf(MemoryTransport):
+    """Swallows one cancellation, as ``asyncio.wait_for`` did when its result came in the same turn."""
+
+    swallows = ""
+
+    async def publish(self, payload: str) -> None:
+        if self.swallows == "publish":
+            self.swallows = ""
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.get_running_loop().create_future()
+        await super().publish(payload)
+
+    async def listen(self, subscribed: Subscribed, received: Received) -> None:
+        try:
+            await super().listen(subscribed, received)
+        except asyncio.CancelledError:
+            if self.swallows != "listen":
+                raise
+            self.swallows = ""
+            await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("method", ["publish", "listen"])
+async def test_a_client_that_swallows_a_cancellation_leaves_no_task(clock: VirtualClock, method: str) -> None:
+    """The task is cancelled again; nothing runs on when the relay is closed."""
+    transport = Deaf(clock=clock)
+    async with Worker(clock, transport, {}, heartbeat=10.0) as worker:
+        await clock.settle()
+        transport.swallows = method
+        worker.relay.check("a")
+        await clock.settle()
+        closing = asyncio.create_task(worker.relay.aclose(grace=0.0))
+        await clock.advance(3.0)
+        assert closing.done()
+        left = [task for task in asyncio.all_tasks() if "purgatory/relay" in repr(task)]
+        assert left == []
+
+
+async def test_a_sender_that_swallows_a_cancellation_sends_over_the_next_connection_only(clock: VirtualClock) -> None:
+    """When the connection is lost under a publish, one sender goes on, not two."""
+    transport = Deaf(clock=clock)
+    async with Worker(clock, transport, {}) as worker:
+        await clock.settle()
+        transport.swallows = "publish"
+        worker.relay.check("a")
+        await clock.settle()
+        transport.disconnect()
+        await clock.advance(1.0)
+        assert worker.relay.connected
+        running = [task for task in asyncio.all_tasks() if "Sender.run" in repr(task)]
+        assert len(running) == 1
+        assert worker.relay.statistics().losses == 1
+
+
+async def test_closing_while_a_connection_is_torn_down(clock: VirtualClock) -> None:
+    """The tasks of a connection that was just lost have ended, too, when the relay is closed."""
+
+    class Slow(MemoryTransport):
+        async def listen(self, subscribed: Subscribed, received: Received) -> None:
+            try:
+                await super().listen(subscribed, received)
+            finally:
+                for _ in range(50):
+                    await asyncio.sleep(0)
+
+    transport = Slow(clock=clock)
+    async with Worker(clock, transport, {}) as worker:
+        for turns in range(12):
+            relay = Relay(worker.purgatory, transport)
+            await relay.__aenter__()
+            await clock.settle()
+            connection = relay._connection
+            assert connection is not None
+            connection.lose(ConnectionError("for a test"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await relay.aclose()
+            assert all(task.done() for task in connection.tasks), turns

@@ -1,0 +1,336 @@
+"""The transports on real Postgres, Redis and NATS servers, which are killed, stopped and cut off."""
+
+import asyncio
+import functools
+import gc
+from collections.abc import AsyncIterator, Hashable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from redis.asyncio import Redis
+
+from purgatory import Purgatory
+from purgatory.relay import (
+    NatsTransport,
+    PostgresTransport,
+    RedisTransport,
+    Relay,
+    TransactionalTransport,
+    Transport,
+)
+from tests.parts import missing
+from tests.relay.engines import ENGINES, Engine
+from tests.relay.kit import Worker
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A running server of each kind, or a reason why there is none."""
+    kind = ENGINES[request.param]
+    reason = kind.missing()
+    if reason:
+        missing(reason)
+    server = kind()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def pair(engine: Engine) -> AsyncIterator[tuple[Worker, Worker]]:
+    """Two processes' worth of purgatory and relay on one channel."""
+    channel = f"channel_{uuid4().hex}"
+    table: dict[Hashable, float] = {}
+    async with (
+        Worker(None, engine.transport(channel), table, heartbeat=2.0) as first,
+        Worker(None, engine.transport(channel), table, heartbeat=2.0) as second,
+    ):
+        yield first, second
+
+
+async def connected(*processes: Worker) -> None:
+    """Wait until all are connected; every key is checked when one is."""
+    for worker in processes:
+        relay = worker.relay
+        assert await worker.purgatory.wait_until(
+            functools.partial(getattr, relay, "connected"), keys=[object()], timeout=30.0
+        )
+
+
+async def have_read(worker: Worker, *keys: Hashable) -> None:
+    """Wait until the worker has read the keys: what it hears of them from here on comes from a notice."""
+    await worker.purgatory.wait_until(lambda: all(key in worker.state for key in keys), keys=keys, timeout=30.0)
+
+
+def own(engine: Engine) -> None:
+    """Skip where the engine is not ours to be killed."""
+    if engine.given:
+        pytest.skip(f"{engine.variable} names a server that is not killed")
+
+
+async def test_a_check_travels(pair: tuple[Worker, Worker]) -> None:
+    """A request in one process is answered by a check in the other, of each kind of key."""
+    first, second = pair
+    keys: list[Hashable] = ["o-1", 17, ("o", 1, ("x", -1)), 'quote " \\ \0 ü 😀', "", 2**70]
+    waiting = [second.waits(key, 3) for key in keys]
+    await have_read(second, *keys)
+    for key in keys:
+        first.write(key, 3)
+        first.relay.check(key, 3)
+    assert await asyncio.gather(*waiting) == [True] * len(keys)
+    assert first.relay.connected
+    await first.relay.aclose()
+    statistics = first.relay.statistics()
+    assert (statistics.sent, statistics.losses, statistics.unreadable) == (len(keys), 0, 0)
+
+
+async def test_many_keys_are_split_below_the_limit_of_the_engine(pair: tuple[Worker, Worker]) -> None:
+    """Eight thousand keys are several messages, each of which the engine takes."""
+    first, second = pair
+    keys = [f"order-{number:08}" for number in range(8_000)]
+    waiting = [second.waits(key, timeout=60.0) for key in keys]
+    await have_read(second, *keys)
+    before = first.relay.statistics().messages_sent
+    for key in keys:
+        first.write(key, 1)
+        first.relay.check(key)
+    assert all(await asyncio.gather(*waiting))
+    await first.relay.aclose()
+    statistics = first.relay.statistics()
+    assert statistics.sent == 8_000
+    assert statistics.messages_sent - before >= 5
+    assert (statistics.losses, statistics.collapsed) == (0, 0)
+
+
+async def test_a_key_that_is_too_long_is_every_key(pair: tuple[Worker, Worker]) -> None:
+    """A key above the limit of the engine answers all the same."""
+    first, second = pair
+    key = "x" * 40_000
+    waiting = second.waits(key)
+    await have_read(second, key)
+    first.write(key, 1)
+    first.relay.check(key)
+    assert await waiting is True
+    await first.relay.aclose()
+    assert first.relay.statistics().everything_sent == 1
+    assert second.relay.statistics().everything_received == 1
+
+
+async def test_the_largest_payload_is_taken(engine: Engine) -> None:
+    """A payload of exactly ``max_payload`` bytes arrives."""
+    transport = engine.transport(f"channel_{uuid4().hex}")
+    subscribed, arrived = asyncio.Event(), asyncio.get_running_loop().create_future()
+    listening = asyncio.create_task(transport.listen(subscribed.set, arrived.set_result))
+    await subscribed.wait()
+    payload = "x" * transport.max_payload
+    await transport.publish(payload)
+    heard = await arrived
+    assert (heard if isinstance(heard, str) else heard.decode()) == payload
+    listening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listening
+    await transport.aclose()
+    assert isinstance(transport, Transport)
+
+
+async def test_the_engine_is_killed_and_started_again(engine: Engine, pair: tuple[Worker, Worker]) -> None:
+    """What changed while it was away is answered when it is back, in both directions."""
+    own(engine)
+    first, second = pair
+    waiting = [second.waits("a"), first.waits("b")]
+    await have_read(second, "a")
+    await have_read(first, "b")
+    await asyncio.to_thread(engine.kill)
+    first.write("a", 1)
+    first.relay.check("a")
+    second.write("b", 1)
+    second.relay.check("b")
+    await asyncio.to_thread(engine.start)
+    assert await asyncio.gather(*waiting) == [True, True]
+    await connected(first, second)
+    assert first.relay.statistics().losses >= 1
+
+
+async def test_an_engine_that_stands_still_is_given_up(engine: Engine, pair: tuple[Worker, Worker]) -> None:
+    """SIGSTOP closes no socket: the ping stays away, the relay is not connected, and it is again after SIGCONT."""
+    own(engine)
+    first, _ = pair
+    lost = asyncio.Event()
+    connection = first.relay._connection
+    assert connection is not None
+    give_up = connection.lose
+    connection.lose = lambda reason: (give_up(reason), lost.set())  # type: ignore[method-assign, assignment, func-returns-value]
+    engine.stop()
+    try:
+        await asyncio.wait_for(lost.wait(), 30.0)
+        assert not first.relay.connected
+    finally:
+        engine.go_on()
+    await connected(first)
+    assert "within 2 s" in str(first.relay.statistics().last_loss)
+
+
+async def test_an_engine_that_is_away_at_the_start(engine: Engine, reported: list[dict[str, Any]]) -> None:
+    """The relay enters, is not connected, and connects when the engine is there; it says nothing but a log line."""
+    own(engine)
+    await asyncio.to_thread(engine.kill)
+    try:
+        worker = Worker(None, engine.transport(f"channel_{uuid4().hex}"), {}, heartbeat=2.0)
+        await worker.__aenter__()
+        assert not worker.relay.connected
+    finally:
+        await asyncio.to_thread(engine.start)
+    await connected(worker)
+    await worker.__aexit__(None, None, None)
+    del worker
+    gc.collect()
+    assert reported == []
+
+
+# Postgres
+
+
+ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+ON_REDIS = pytest.mark.parametrize("engine", ["redis"], indirect=True)
+
+
+@ON_POSTGRES
+async def test_the_listening_backend_is_terminated(engine: Engine, pair: tuple[Worker, Worker]) -> None:
+    """What changed before the relay has noticed is answered at the reconnect."""
+    first, second = pair
+    for number in range(3):
+        waiting = second.waits("a", number + 1)
+        await have_read(second, "a")
+        async with await psycopg.AsyncConnection.connect(engine.url, autocommit=True) as other:
+            await other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %channel%'"
+            )
+        first.write("a", number + 1)
+        first.relay.check("a")
+        assert await waiting is True
+        await connected(first, second)
+    assert second.relay.statistics().losses == 3
+
+
+@ON_POSTGRES
+async def test_the_notice_commits_with_the_transaction(engine: Engine, pair: tuple[Worker, Worker]) -> None:
+    """Not before the commit, not after a rollback, and in the process that commits as well."""
+    first, second = pair
+    received = [worker.relay.statistics().received for worker in pair]
+    waiting = [first.waits("a"), second.waits("a")]
+    for worker in pair:
+        await have_read(worker, "a")
+    async with await psycopg.AsyncConnection.connect(engine.url) as connection:
+        await first.relay.check_in(connection, ["rolled back"])
+        await connection.rollback()
+        await first.relay.check_in(connection.cursor(), {"a": 1})
+        async with await psycopg.AsyncConnection.connect(engine.url, autocommit=True) as other:
+            for worker in pair:  # another notice overtakes the one that is not committed
+                seen = worker.waits("b", worker.table.get("b", 0) + 1, timeout=10.0)
+                await have_read(worker, "b")
+                worker.write("b", worker.table.get("b", 0) + 1)
+                await worker.relay.check_in(other, ["b"])
+                assert await seen is True
+        assert not any(task.done() for task in waiting)
+        first.write("a", 1)
+        await connection.commit()
+    assert await asyncio.gather(*waiting) == [True, True]
+    assert [worker.relay.statistics().received - before for worker, before in zip(pair, received, strict=True)] == [
+        3,
+        3,
+    ]
+
+
+@ON_POSTGRES
+async def test_any_name_is_a_channel(engine: Engine) -> None:
+    """It is quoted, not pasted; 63 bytes are the most."""
+    name = 'Orders"; DROP TABLE x; -- ü'
+    transport = PostgresTransport(engine.url, channel=name)
+    subscribed, arrived = asyncio.Event(), asyncio.get_running_loop().create_future()
+    listening = asyncio.create_task(transport.listen(subscribed.set, arrived.set_result))
+    await subscribed.wait()
+    await transport.publish("x")
+    assert await arrived == "x"
+    listening.cancel()
+    await asyncio.wait([listening])
+    await transport.aclose()
+    with pytest.raises(ValueError, match="channel must have 1 to 63 bytes"):
+        PostgresTransport(engine.url, channel="x" * 64)
+
+
+@ON_POSTGRES
+async def test_one_byte_more_is_refused_by_postgres(engine: Engine) -> None:
+    """``max_payload`` is the limit itself; after the error the transport works with a new connection."""
+    transport = PostgresTransport(engine.url)
+    with pytest.raises(psycopg.Error, match="payload"):
+        await transport.publish("x" * (transport.max_payload + 1))
+    await transport.publish("x")
+    await transport.aclose()
+
+
+@ON_POSTGRES
+async def test_check_in_wants_an_async_connection(engine: Engine) -> None:
+    """A blocking connection, which would block the loop, and anything else are a TypeError; nothing is sent."""
+    transport = PostgresTransport(engine.url)
+    room = Purgatory[Any]("test")
+    assert isinstance(transport, TransactionalTransport)
+    async with room, Relay(room, transport) as relay:
+        with psycopg.connect(engine.url) as blocking:
+            for connection in (blocking, None, "dsn"):
+                with pytest.raises(TypeError, match="connection must be an AsyncConnection or AsyncCursor of psycopg"):
+                    await relay.check_in(connection, ["a"])
+
+
+# Redis
+
+
+@ON_REDIS
+async def test_redis_kills_the_subscriber(engine: Engine, pair: tuple[Worker, Worker]) -> None:
+    """As it does with one whose output buffer is full: the relay sees it and makes up for what it missed."""
+    first, second = pair
+    client = Redis.from_url(engine.url)
+    for number in range(3):
+        waiting = second.waits("a", number + 1)
+        await have_read(second, "a")
+        await client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")  # type: ignore[no-untyped-call]
+        first.write("a", number + 1)
+        first.relay.check("a")
+        assert await waiting is True
+        await connected(first, second)
+    await client.aclose()
+    assert second.relay.statistics().losses == 3
+
+
+# Arguments
+
+
+def test_bad_arguments() -> None:
+    """They say what they must be and what they were."""
+    for make, kind, message in [
+        (lambda: PostgresTransport(3), TypeError, "dsn must be a str, got 3"),  # type: ignore[arg-type]
+        (lambda: PostgresTransport("", channel=3), TypeError, "channel must be a str, got 3"),  # type: ignore[arg-type]
+        (lambda: RedisTransport(3), TypeError, "url must be a str, got 3"),  # type: ignore[arg-type]
+        (lambda: RedisTransport("redis://h", channel=3), TypeError, "channel must be a str, got 3"),  # type: ignore[arg-type]
+        (lambda: RedisTransport("redis://h", channel=""), ValueError, "channel must not be empty"),
+        (lambda: NatsTransport(3), TypeError, "url must be a str or a list of them, got 3"),  # type: ignore[arg-type]
+        (lambda: NatsTransport("", subject=3), TypeError, "subject must be a str, got 3"),  # type: ignore[arg-type]
+    ]:
+        with pytest.raises(kind) as refused:
+            make()
+        assert str(refused.value) == message
+    with pytest.raises(ValueError, match="URL"):
+        RedisTransport("http://host")
+    for subject in ("", "orders.*", "orders.>", "a b"):
+        with pytest.raises(ValueError, match="subject must not be empty and have no wildcards or blanks, got "):
+            NatsTransport("nats://h", subject=subject)
+
+
+def test_they_say_what_they_are() -> None:
+    """A transport's text names its channel and keeps the password to itself."""
+    assert repr(PostgresTransport("postgresql://me:secret@h/db", channel="c")) == "<PostgresTransport channel='c'>"
+    assert repr(RedisTransport("redis://:secret@h", channel="c")) == "<RedisTransport channel='c'>"
+    assert repr(NatsTransport("nats://me:secret@h", subject="c")) == "<NatsTransport subject='c'>"

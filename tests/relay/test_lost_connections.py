@@ -1,0 +1,365 @@
+"""Connections are lost in every way there is, and no wake-up is lost with them."""
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+import pytest
+
+from purgatory import Purgatory
+from purgatory.relay import MemoryTransport, Relay, RelayLost
+from purgatory.testing import VirtualClock
+from tests.relay.kit import Reached, Worker, workers
+
+
+async def test_what_was_said_while_the_line_was_down_is_made_up_for(clock: VirtualClock) -> None:
+    """After it has connected again, the worker refreshes and checks what is watched, once."""
+    (first, second), (_, transport) = workers(clock)
+    async with first, second:
+        waiting = second.waits("a")
+        await clock.settle()
+        transport.disconnect()
+        first.write("a", 1)
+        first.relay.check("a")  # before the other has noticed: this notice is lost
+        await clock.settle()
+        assert not waiting.done()
+        await clock.advance(0.1)
+        assert await waiting is True
+        statistics = second.relay.statistics()
+        assert (statistics.connects, statistics.losses, statistics.resyncs) == (2, 1, 2)
+
+
+async def test_what_was_to_be_said_while_the_line_was_down_is_said_afterwards(clock: VirtualClock) -> None:
+    """The others were connected all the time and check nothing by themselves; the sender keeps its keys for them."""
+    (first, second), (transport, _) = workers(clock)
+    async with first, second:
+        waiting = second.waits("a")
+        await clock.settle()
+        transport.disconnect()
+        await asyncio.sleep(0)
+        first.write("a", 1)
+        first.relay.check("a")
+        assert first.relay.statistics().pending == 1
+        await clock.advance(0.1)
+        assert await waiting is True
+        assert first.relay.statistics().pending == 0
+        assert second.relay.statistics().resyncs == 1
+
+
+async def test_a_publish_that_fails_leaves_its_keys_to_the_next_connection(clock: VirtualClock) -> None:
+    """The engine refuses one message; the relay connects again and sends it."""
+
+    class Moody(MemoryTransport):
+        refuses = 0
+
+        async def publish(self, payload: str) -> None:
+            if "keys" in payload and self.refuses:
+                self.refuses -= 1
+                raise BrokenPipeError("refused")
+            await super().publish(payload)
+
+    moody = Moody(clock=clock)
+    table: dict[Any, float] = {}
+    async with Worker(clock, moody, table) as one, Worker(clock, moody.peer(), table) as other:
+        waiting = other.waits("a")
+        await clock.settle()
+        moody.refuses = 2
+        one.write("a", 1)
+        one.relay.check("a")
+        await clock.advance(0.5)
+        assert await waiting is True
+        assert one.relay.statistics().losses == 2
+        assert one.relay.statistics().last_loss == "BrokenPipeError: refused"
+
+
+async def test_a_publish_that_hangs_is_ended_with_its_connection(clock: VirtualClock) -> None:
+    """The heartbeat passes, the publish is cancelled, and its keys go out over the next connection."""
+
+    class Hanging(MemoryTransport):
+        hangs = False
+
+        async def publish(self, payload: str) -> None:
+            if self.hangs:
+                self.hangs = False
+                await asyncio.get_running_loop().create_future()
+            await super().publish(payload)
+
+    hanging = Hanging(clock=clock)
+    table: dict[Any, float] = {}
+    async with Worker(clock, hanging, table, heartbeat=5.0) as one, Worker(clock, hanging.peer(), table) as other:
+        waiting = other.waits("a")
+        await clock.settle()
+        hanging.hangs = True
+        one.write("a", 1)
+        one.relay.check("a")
+        await clock.advance(9.9)
+        assert not waiting.done()
+        await clock.advance(0.3)
+        assert await waiting is True
+
+
+async def test_a_half_open_connection_is_found_by_its_ping(clock: VirtualClock) -> None:
+    """Nothing fails and nothing arrives: within two heartbeats it is given up, and what was missed is made up for."""
+    (first, second), (_, transport) = workers(clock, heartbeat=10.0, resync_every=1000.0)
+    async with first, second:
+        waiting = second.waits("a", timeout=100.0)
+        await clock.settle()
+        transport.silence()
+        transport.restore()  # for new connections
+        first.write("a", 1)
+        first.relay.check("a")
+        await clock.advance(9.0)
+        assert second.relay.connected
+        assert not waiting.done()
+        await clock.advance(11.1)
+        assert await waiting is True
+        assert second.relay.statistics().last_loss == (
+            "TimeoutError: a ping through the engine has not come back within 10 s"
+        )
+
+
+async def test_a_silent_engine_is_tried_again_and_again(clock: VirtualClock) -> None:
+    """An attempt to connect that hangs is given up after a heartbeat, and the next one may succeed."""
+    (first, second), (_, transport) = workers(clock, heartbeat=10.0, resync_every=1000.0)
+    async with first, second:
+        waiting = second.waits("a", timeout=100.0)
+        await clock.settle()
+        transport.silence()
+        transport.disconnect()
+        first.write("a", 1)
+        first.relay.check("a")
+        await clock.advance(45.0)
+        statistics = second.relay.statistics()
+        assert not statistics.connected
+        assert statistics.losses in (4, 5)
+        assert statistics.last_loss == "TimeoutError: the engine has not confirmed the subscription within 10 s"
+        transport.restore()
+        await clock.advance(16.0)
+        assert second.relay.connected
+        assert await waiting is True
+
+
+async def test_a_process_that_stood_still_does_not_blame_its_connection(clock: VirtualClock) -> None:
+    """A tick that comes much too late, as after SIGSTOP, waits one more heartbeat for its ping."""
+    late = VirtualClock(1000.0)
+    (worker,), (transport,) = workers(late, 1, refreshes=False, heartbeat=10.0)
+    async with worker:
+        await late.settle()
+        connection = worker.relay._connection
+        assert connection is not None
+        transport.lose(1)
+        await late.advance(10.0)  # a ping leaves and is lost
+        assert connection.lag_ms == 0
+        connection._alarm.cancel()
+        await late.advance(25.0)  # stopped: no tick at 20
+        connection._tick()
+        assert worker.relay.connected
+        await late.advance(9.0)
+        assert worker.relay.connected
+        await late.advance(1.0)
+        assert not worker.relay.connected
+
+
+async def test_a_lost_notice_is_made_up_for_by_the_resync(clock: VirtualClock) -> None:
+    """The engine swallows a message without a sign: resync_every is the last resort."""
+    (first, second), (_, transport) = workers(clock, resync_every=60.0)
+    async with first, second:
+        waiting = second.waits("a", timeout=100.0)
+        await clock.settle()
+        transport.lose(1)
+        first.write("a", 1)
+        first.relay.check("a")
+        await clock.advance(53.9)
+        assert not waiting.done()
+        await clock.advance(6.1)
+        assert await waiting is True
+        assert second.relay.statistics().losses == 0
+
+
+async def test_with_the_engine_down_everything_local_works(clock: VirtualClock) -> None:
+    """Operations keep their deadlines, local checks answer, other workers' changes come with the resync."""
+    (first, second), (transport, _) = workers(clock, resync_every=20.0)
+    async with first, second:
+        expires, local, remote = first.waits("x", timeout=5.0), first.waits("a"), first.waits("b")
+        await clock.settle()
+        transport.stop()
+        await clock.settle()
+        assert not first.relay.connected
+        await clock.advance(5.0)
+        assert await expires is False
+        first.write("a", 1)
+        first.state["a"] = 1
+        assert first.relay.check("a") == 1
+        assert await local is True
+        second.write("b", 1)
+        second.relay.check("b")
+        await clock.advance(15.0)
+        assert await remote is True
+        assert not first.relay.connected
+
+
+async def test_the_engine_is_tried_for_ever_with_a_growing_pause(clock: VirtualClock) -> None:
+    """From 50 ms to 5 s, with jitter; when it is back, the worker is connected within 5 s."""
+    (worker,), (transport,) = workers(clock, 1, refreshes=False)
+    async with worker:
+        transport.stop()
+        await clock.advance(1.0)
+        early = worker.relay.statistics().losses
+        assert 4 <= early <= 8
+        await clock.advance(3600.0)
+        assert 3600 / 5 < worker.relay.statistics().losses - early < 3600 / 2.4
+        transport.start()
+        await clock.advance(5.0)
+        assert worker.relay.connected
+
+
+async def test_a_connection_that_is_lost_at_once_again_is_no_success(clock: VirtualClock) -> None:
+    """The pause shrinks only when a ping has come back: a connection that cannot carry one is not tried in a hurry."""
+
+    class Deaf(MemoryTransport):
+        async def publish(self, payload: str) -> None:
+            raise PermissionError("you may not publish")
+
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, Deaf(clock=clock)) as relay:
+        await clock.advance(60.0)
+        assert relay.statistics().connects < 30
+
+
+async def test_an_engine_that_is_down_at_the_start_does_not_keep_the_worker_from_starting(clock: VirtualClock) -> None:
+    """Entering returns after the first failure; connecting later refreshes what is watched then."""
+    (first, second), (transport, _) = workers(clock)
+    transport.stop()
+    async with first, second:
+        assert not first.relay.connected
+        waiting = second.waits("a")
+        first.write("a", 1)
+        first.relay.check("a")
+        transport.start()
+        await clock.advance(1.0)
+        assert first.relay.connected
+        assert await waiting is True
+
+
+async def test_on_lost_fail(clock: VirtualClock) -> None:
+    """Those who wait on keys that can travel fail with RelayLost, new ones are refused, and local keys go on."""
+    (first,), (transport,) = workers(clock, 1, on_lost="fail")
+    local = object()
+    async with first:
+        waiting = [first.waits(f"key {number}") for number in range(250)]
+        beside = asyncio.create_task(first.purgatory.wait_until(lambda: False, keys=[local], timeout=5.0))
+        await clock.settle()
+        transport.stop()
+        await clock.settle()
+        for task in waiting:
+            with pytest.raises(RelayLost, match=r"the relay has lost its connection: .*in memory was broken"):
+                await task
+        with pytest.raises(RelayLost, match="the relay is not connected"):
+            await first.relay.park(Reached(first, "a", 1, 5.0), ["a"])
+        assert not beside.done()
+        transport.start()
+        await clock.advance(5.0)
+        assert await beside is False
+        assert first.relay.connected
+        again = first.waits("a")
+        await clock.settle()
+        assert not again.done()
+        first.write("a", 1)
+        first.relay.check("a")
+        await clock.settle()
+        assert await again is True
+
+
+async def test_a_listen_that_does_not_end_when_cancelled_is_left_behind(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client library that hangs while it closes holds nothing up for longer than a heartbeat."""
+    release = asyncio.Event()
+
+    class Stubborn(MemoryTransport):
+        async def listen(self, subscribed: Any, received: Any) -> None:
+            try:
+                await super().listen(subscribed, received)
+            finally:
+                while not release.is_set():
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await release.wait()
+
+    transport = Stubborn(clock=clock)
+    async with Worker(clock, transport, {}, refreshes=False, heartbeat=10.0) as worker:
+        await clock.settle()
+        transport.silence()
+        transport.restore()
+        await clock.advance(31.0)
+        assert worker.relay.statistics().connects == 2
+        assert "have not ended when cancelled" in caplog.text
+        release.set()
+
+
+async def test_an_outage_is_logged_once(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning when the connection is lost, however many attempts fail, and one line when it is back."""
+    caplog.set_level(logging.INFO, "purgatory.relay")
+    (worker,), (transport,) = workers(clock, 1, refreshes=False)
+    async with worker:
+        await clock.settle()
+        transport.stop()
+        await clock.advance(60.0)
+        transport.start()
+        await clock.advance(6.0)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "is not connected" in caplog.text
+    assert "is connected again" in caplog.text
+
+
+async def test_a_task_of_the_transport_that_is_cancelled_from_outside_is_a_loss(clock: VirtualClock) -> None:
+    """Not the end of the relay: it connects again."""
+    (worker,), _ = workers(clock, 1, refreshes=False)
+    async with worker:
+        await clock.settle()
+        connection = worker.relay._connection
+        assert connection is not None
+        for task in list(connection.tasks):
+            task.cancel()
+        await clock.advance(1.0)
+        assert worker.relay.connected
+        assert worker.relay.statistics().losses == 1
+
+
+async def test_a_bug_in_the_transport_is_a_loss(clock: VirtualClock) -> None:
+    """It calls subscribed twice, delivers before it is subscribed, and returns: nothing but a new attempt follows."""
+
+    class Odd(MemoryTransport):
+        async def listen(self, subscribed: Any, received: Any) -> None:
+            received('[1,"","all"]')
+            subscribed()
+            subscribed()
+            await asyncio.sleep(0)
+
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, Odd(clock=clock)) as relay:
+        await clock.advance(0.3)
+        statistics = relay.statistics()
+        assert statistics.connects > 1
+        assert statistics.everything_received == 0
+        assert statistics.last_loss == "ConnectionResetError: the transport has stopped listening"
+
+
+async def test_an_error_of_the_relay_itself_does_not_end_it(
+    clock: VirtualClock, reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that keeps the connection is reported and started again."""
+    (worker,), (transport,) = workers(clock, 1, refreshes=False)
+    async with worker:
+        await clock.settle()
+
+        def broken(*_: Any) -> int:
+            monkeypatch.undo()
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr("purgatory.relay.relay.backoff_ms", broken)
+        transport.disconnect()
+        await clock.settle()
+        assert worker.relay.connected
+        assert [str(context["exception"]) for context in reported] == ["a bug"]
+        assert "a task of the relay of purgatory 'worker' raised" in reported[0]["message"]

@@ -1,0 +1,311 @@
+"""Which keys are read, when, and what happens when a read is slow or fails."""
+
+import asyncio
+import contextvars
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+
+from purgatory import Purgatory
+from purgatory.relay import MemoryTransport, Relay
+from purgatory.testing import VirtualClock
+from tests.conftest import _LOOPS
+from tests.relay.kit import Reached, workers
+
+
+async def test_stale_keys_are_read_in_one_call(clock: VirtualClock) -> None:
+    """A thousand keys that change in one turn are one read in the other process, and a key that nobody watches none."""
+    (first, second), _ = workers(clock)
+    async with first, second:
+        waiting = [second.waits(number, 2) for number in range(1000)]
+        await clock.settle()
+        second.reads.clear()
+        for number in range(2000):
+            first.write(number, 2)
+            first.relay.check(number)
+        await clock.settle()
+        assert [sorted(keys) for keys in second.reads] == [list(range(1000))]  # type: ignore[type-var]
+        assert all(task.done() for task in waiting)
+        assert second.relay.statistics().refreshed == 2000
+
+
+async def test_a_key_that_becomes_stale_while_it_is_read_is_read_again(clock: VirtualClock) -> None:
+    """The read may have seen the state before the change."""
+    (first, second), _ = workers(clock)
+    async with first, second:
+        second.read_takes = 1.0
+        waiting = second.waits("a", 1)
+        await clock.advance(0.5)
+        assert second.reads == [["a"]]  # and it has seen 0
+        first.write("a", 1)
+        first.relay.check("a")
+        await clock.advance(0.5)
+        assert not waiting.done()
+        assert second.reads == [["a"], ["a"]]
+        await clock.advance(1.0)
+        assert await waiting is True
+
+
+async def test_there_is_one_read_at_a_time(clock: VirtualClock) -> None:
+    """What becomes stale during a read waits for its end, and then is one read."""
+    (worker,), _ = workers(clock, 1)
+    running = most = 0
+    load = worker.load
+
+    async def counted(keys: list[Hashable]) -> dict[Hashable, float]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            return await load(keys)
+        finally:
+            running -= 1
+
+    worker.relay._refresher._refresh = counted
+    async with worker:
+        worker.read_takes = 1.0
+        tasks = []
+        for number in range(10):
+            tasks.append(worker.waits(number))
+            await clock.advance(0.1)
+        await clock.advance(2.0)
+        assert most == 1
+        assert worker.reads == [[0], list(range(1, 10))]
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_failing_read_is_reported_and_tried_again(clock: VirtualClock, reported: list[Any]) -> None:
+    """With a growing pause, for ever; those who wait keep their deadlines."""
+    (first, second), _ = workers(clock)
+    async with first, second:
+        second.failures = 6
+        waiting, expires = second.waits("a"), second.waits("b", timeout=2.0)
+        first.write("a", 1)
+        first.relay.check("a")
+        await clock.advance(2.0)
+        assert await expires is False
+        assert [str(context["exception"]) for context in reported] == ["the database is away"] * len(reported)
+        assert "refresh for purgatory 'worker' failed and is tried again" in reported[0]["message"]
+        await clock.advance(8.0)
+        assert await waiting is True
+        statistics = second.relay.statistics()
+        assert statistics.failed_reads == len(reported) == 6
+        assert statistics.reads >= 1
+        assert statistics.stale == 0
+
+
+async def test_a_read_that_takes_too_long_is_cancelled_and_repeated(clock: VirtualClock, reported: list[Any]) -> None:
+    """resync_every bounds it: a query that hangs does not leave the waiters alone for ever."""
+    (worker,), _ = workers(clock, 1, resync_every=20.0)
+    async with worker:
+        worker.read_takes = 1000.0
+        waiting = worker.waits("a", timeout=100.0)
+        await clock.advance(5.0)
+        worker.read_takes = 0.0
+        worker.write("a", 1)
+        await clock.advance(15.2)
+        assert await waiting is True
+        assert str(reported[0]["exception"]) == "refresh of 1 keys has not returned within 20 s"
+
+
+async def test_a_refresh_that_is_no_coroutine_or_returns_no_mapping_is_reported(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """A wrong result is a failed read, and says what it must be."""
+    results: list[Any] = [3, [("a", 1)]]
+
+    async def refresh(_: list[Hashable]) -> Any:
+        return results.pop(0) if results else None
+
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, MemoryTransport(), refresh=refresh) as relay:
+        assert await relay.wait_until(lambda: True, keys=["a"], timeout=1.0)
+        waiting = asyncio.create_task(relay.wait_until(lambda: False, keys=["a"], timeout=5.0))
+        await clock.advance(5.0)
+        assert await waiting is False
+        assert [str(context["exception"]) for context in reported] == [
+            "refresh must return a mapping of keys to values, or None, got 3",
+            "refresh must return a mapping of keys to values, or None, got [('a', 1)]",
+        ]
+
+
+async def test_a_refresh_that_cancels_itself_is_a_failed_read(clock: VirtualClock, reported: list[Any]) -> None:
+    """A CancelledError out of refresh is not an order to the relay."""
+    calls = 0
+
+    async def refresh(_: list[Hashable]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise asyncio.CancelledError
+
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, MemoryTransport(), refresh=refresh) as relay:
+        waiting = asyncio.create_task(relay.wait_until(lambda: calls == 2, keys=["a"], timeout=5.0))
+        await clock.advance(1.0)
+        assert await waiting is True
+        assert str(reported[0]["exception"]) == "refresh of 1 keys was cancelled"
+
+
+async def test_numbers_are_levels_and_other_values_are_not(clock: VirtualClock) -> None:
+    """A number that refresh returns spares the operations above it; any other value has all of them tried."""
+    tries: list[float] = []
+    state: dict[Hashable, Any] = {}
+
+    async def refresh(keys: list[Hashable]) -> dict[Hashable, Any]:
+        return {key: state[key] for key in keys if key in state}
+
+    class Counted(Reached):
+        def try_complete(self) -> bool:
+            tries.append(self.value)
+            return False
+
+    transport = MemoryTransport(clock=clock)
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, transport, refresh=refresh) as relay:
+        worker: Any = None
+        tasks = [
+            asyncio.create_task(relay.park(Counted(worker, "a", level, 30.0), {"a": level})) for level in (10, 20, 30)
+        ]
+        await clock.settle()
+        for value, expected in [(20, [10, 20]), (5.0, []), ("paid", [10, 20, 30]), (None, [10, 20, 30]),
+                                (True, [10, 20, 30]), (float("nan"), [10, 20, 30])]:  # fmt: skip
+            tries.clear()
+            state["a"] = value
+            await transport.publish('[1,"other","keys",[["a"]]]')
+            await clock.settle()
+            assert tries == expected, value
+        tries.clear()
+        del state["a"]
+        await transport.publish('[1,"other","keys",[["a"]]]')
+        await clock.settle()
+        assert tries == [10, 20, 30]
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_resync_reads_all_watched_keys_in_portions(clock: VirtualClock) -> None:
+    """At most max_keys in one call, every watched key once, and nothing that nobody watches."""
+    (worker,), (transport,) = workers(clock, 1, max_keys=100)
+    async with worker:
+        waiting = [worker.waits(number, timeout=300.0) for number in range(1050)]
+        await clock.settle()
+        worker.reads.clear()
+        transport.disconnect()
+        await clock.advance(1.0)
+        assert max(map(len, worker.reads)) <= 100
+        read = [key for keys in worker.reads for key in keys]
+        assert sorted(read) == list(range(1050))  # type: ignore[type-var]
+        for task in waiting:
+            task.cancel()
+
+
+async def test_everything_again_during_a_resync_starves_no_key(clock: VirtualClock) -> None:
+    """While notices of "every key" keep coming, the keys at the end of the walk are reached as well."""
+    (worker,), (transport,) = workers(clock, 1, max_keys=10)
+    other = transport.peer()
+    async with worker:
+        waiting = [worker.waits(number, timeout=300.0) for number in range(100)]
+        await clock.settle()
+        worker.read_takes = 1.0
+        for number in range(100):
+            worker.write(number, 1)
+        for _ in range(30):
+            await other.publish('[1,"other","all"]')
+            await clock.advance(0.5)
+        assert all(task.done() for task in waiting)
+
+
+async def test_incoming_keys_above_the_limit_become_every_key(clock: VirtualClock) -> None:
+    """A process that reads slowly keeps no more than max_keys stale keys, and loses none."""
+    (first, second), _ = workers(clock, max_keys=50)
+    async with first, second:
+        waiting = [second.waits(number, timeout=300.0) for number in range(200)]
+        await clock.settle()
+        before = second.relay.statistics().collapsed
+        second.read_takes = 5.0
+        first.write(0, 1)
+        first.relay.check(0)
+        await clock.settle()
+        for number in range(200):
+            first.write(number, 1)
+            first.relay.check(number)
+            await clock.settle()
+            assert second.relay.statistics().stale <= 50
+        assert second.relay.statistics().collapsed == before + 1
+        await clock.advance(50.0)
+        assert all(task.done() for task in waiting)
+
+
+async def test_without_refresh_a_notice_only_checks(clock: VirtualClock) -> None:
+    """Conditions that see the shared state by themselves need no read."""
+    (first, second), _ = workers(clock, refreshes=False)
+    async with first, second:
+        waiting = second.waits("a")
+        await clock.settle()
+        first.write("a", 1)
+        first.relay.check("a")
+        await clock.settle()
+        assert await waiting is True
+        assert second.relay.statistics().reads == 0
+
+
+async def test_refresh_runs_in_an_empty_context(clock: VirtualClock) -> None:
+    """What a request has in its context variables does not reach the reads of the relay."""
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="empty")
+    seen: list[str] = []
+
+    async def refresh(_: list[Hashable]) -> None:
+        seen.append(variable.get())
+
+    room = Purgatory[Any]("test", clock=clock)
+    variable.set("before")
+    async with room, Relay(room, MemoryTransport(), refresh=refresh) as relay:
+        variable.set("request")
+        await relay.wait_until(lambda: len(seen) > 0, keys=["a"], timeout=5.0)
+        assert seen == ["empty"]
+
+
+async def test_a_worker_reads_for_itself_only(clock: VirtualClock) -> None:
+    """A key that is watched in one process is not read in another."""
+    processes, _ = workers(clock, 3)
+    async with processes[0], processes[1], processes[2]:
+        waiting = processes[1].waits("a")
+        await clock.settle()
+        processes[0].write("a", 1)
+        processes[0].relay.check("a")
+        await clock.settle()
+        assert await waiting is True
+        assert (processes[0].reads, processes[2].reads) == ([], [])
+
+
+@pytest.mark.parametrize("loop", _LOOPS)
+def test_an_interrupted_read_is_made_again(loop: str) -> None:
+    """KeyboardInterrupt out of refresh leaves the loop; when the loop goes on, the same keys are read again."""
+    clock = VirtualClock(1000.0)
+    interrupts = [True]
+    reads: list[list[Hashable]] = []
+
+    async def refresh(keys: list[Hashable]) -> None:
+        reads.append(keys)
+        if interrupts:
+            interrupts.pop()
+            raise KeyboardInterrupt
+
+    with asyncio.Runner(loop_factory=_LOOPS[loop]) as runner:
+        running = runner.get_loop()
+        running.set_exception_handler(lambda _loop, _context: None)
+        room = Purgatory[Any]("test", clock=clock)
+        relay = Relay(room, MemoryTransport(), refresh=refresh)
+        running.run_until_complete(room.__aenter__())
+        running.run_until_complete(relay.__aenter__())
+        waiting = running.create_task(relay.wait_until(lambda: len(reads) > 1, keys=["a"], timeout=30.0))
+        with pytest.raises(KeyboardInterrupt):
+            running.run_until_complete(clock.settle())
+        running.run_until_complete(clock.advance(0.2))
+        assert reads == [["a"], ["a"]]
+        assert running.run_until_complete(waiting) is True
+        running.run_until_complete(relay.aclose())
+        running.run_until_complete(room.aclose())

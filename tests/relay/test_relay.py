@@ -1,0 +1,466 @@
+"""Checks travel: what is sent, what arrives, and what is refused before anything happens."""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+
+from purgatory import DelayedOperation, Purgatory, PurgatoryClosed, PurgatoryFull
+from purgatory.relay import MemoryTransport, Relay, RelayStatistics, TransactionalTransport, Transport
+from purgatory.relay.codec import decode
+from purgatory.testing import VirtualClock
+from tests.relay.kit import Reached, Worker, workers
+
+
+def record(transport: MemoryTransport) -> list[str]:
+    """A list of what is sent to the transport from now on."""
+    heard: list[str] = []
+
+    def deliveries(payload: str) -> list[float]:
+        heard.append(payload)
+        return [0.0]
+
+    transport.deliveries = deliveries
+    return heard
+
+
+async def test_a_check_in_one_process_answers_in_another(clock: VirtualClock) -> None:
+    """The request waits in one worker, the state changes in another, and the answer comes without any time passing."""
+    (first, second), _ = workers(clock)
+    async with first, second:
+        waiting = second.waits("o-1", 3)
+        await clock.settle()
+        first.write("o-1", 3)
+        first.relay.check("o-1")
+        await clock.settle()
+        assert waiting.done()
+        assert await waiting is True
+        assert clock.time() == 1000.0
+
+
+async def test_here_it_is_checked_at_once(clock: VirtualClock) -> None:
+    """The caller's own process does not wait for the engine, and the number of completed operations is returned."""
+    (worker,), _ = workers(clock, 1, refreshes=False)
+    async with worker:
+        waiting = [worker.waits("a") for _ in range(3)]
+        await clock.settle()
+        worker.write("a", 1)
+        assert worker.relay.check("a") == 3
+        assert worker.relay.check("a") == 0
+        assert await asyncio.gather(*waiting) == [True] * 3
+
+
+async def test_the_own_process_is_refreshed_too(clock: VirtualClock) -> None:
+    """A handler that wrote to the table, but not to what its process has read, still answers its neighbours."""
+    (worker,), _ = workers(clock, 1)
+    async with worker:
+        waiting = worker.waits("a")
+        await clock.settle()
+        worker.write("a", 1)
+        assert worker.relay.check("a") == 0
+        await clock.settle()
+        assert waiting.done()
+        assert await waiting is True
+
+
+async def test_the_checks_of_one_turn_are_one_message(clock: VirtualClock) -> None:
+    """A key goes out once with its largest value, however often it was checked; own echoes do nothing."""
+    (first, second), (_, transport) = workers(clock, refreshes=False)
+    heard = record(transport)
+    async with first, second:
+        await clock.settle()
+        heard.clear()
+        for value in [5, 9, 7]:
+            for key in ["a", "b"]:
+                first.relay.check(key, value)
+        first.relay.check("b")
+        await clock.settle()
+        assert [decode(payload).entries for payload in heard] == [[("a", 9), ("b", None)]]
+        sent, received = first.relay.statistics(), second.relay.statistics()
+        assert (sent.sent, sent.messages_sent, sent.received) == (2, 2, 0)  # a ping and the notice
+        assert (received.received, received.everything_received, received.sent) == (2, 0, 0)
+        assert (sent.messages_received, received.messages_received) == (3, 2)  # of two pings it heard one
+
+
+async def test_two_hundred_thousand_checks_of_fifty_thousand_keys(clock: VirtualClock) -> None:
+    """In one turn they are one message, "every key"; with a larger limit each key travels once."""
+    (first, second), _ = workers(clock, refreshes=False)
+    async with first, second:
+        await clock.settle()
+        before = first.relay.statistics().messages_sent
+        for _ in range(4):
+            for number in range(50_000):
+                first.relay.check(number)
+        assert first.relay.statistics().pending == 0
+        await clock.settle()
+        after = first.relay.statistics()
+        assert after.messages_sent - before == 1
+        assert (after.collapsed, after.everything_sent, after.sent) == (1, 1, 0)
+        assert second.relay.statistics().everything_received == 1
+
+
+async def test_thresholds_travel(clock: VirtualClock) -> None:
+    """A value that is relayed spares the operations in the other process whose threshold it does not reach."""
+    (first, second), _ = workers(clock, refreshes=False)
+    async with first, second:
+        tries: list[float] = []
+
+        class Counted(Reached):
+            def try_complete(self) -> bool:
+                tries.append(self.value)
+                return super().try_complete()
+
+        operations = [Counted(second, "log", offset, 30.0) for offset in (100, 200, 300)]
+        waiting = [asyncio.create_task(second.relay.park(op, {"log": op.value})) for op in operations]
+        await clock.settle()
+        tries.clear()
+        first.write("log", 200)
+        first.relay.check("log", 200)
+        await clock.settle()
+        assert [task.done() for task in waiting] == [True, True, False]
+        assert tries == [100, 200]
+        waiting[2].cancel()
+
+
+async def test_park_closes_the_gap_between_the_read_and_the_watch(clock: VirtualClock) -> None:
+    """A change after the handler's own read and before it parks is found, although its notice was for nobody."""
+    (first, second), _ = workers(clock)
+    async with first, second:
+        await second.load(["a"])  # the handler reads ...
+        first.write("a", 1)  # ... the state changes ...
+        first.relay.check("a")
+        await clock.settle()
+        assert second.reads == [["a"]]  # ... and nobody here watches the key
+        waiting = second.waits("a")
+        await clock.settle()
+        assert second.reads == [["a"], ["a"]]
+        assert await waiting is True
+
+
+async def test_wait_until_is_the_same_with_a_predicate(clock: VirtualClock) -> None:
+    """It refreshes and answers True, or False when the time has passed."""
+    (first, second), _ = workers(clock)
+    async with first, second:
+        first.write("a", 1)
+        assert await second.relay.wait_until(lambda: second.state.get("a"), keys=["a"], timeout=5.0) is True
+        waiting = asyncio.create_task(second.relay.wait_until(lambda: False, keys=["a"], timeout=5.0))
+        await clock.advance(5.0)
+        assert await waiting is False
+
+
+async def test_check_in_reaches_every_process_the_own_one_included(clock: VirtualClock) -> None:
+    """Nobody knows here when the transaction commits, so the notice comes back to its sender as well."""
+    (first, second), _ = workers(clock)
+    async with first, second:
+        waiting = [first.waits("a"), second.waits("a"), second.waits(("b", 2), 7)]
+        await clock.settle()
+        first.table.update({"a": 1, ("b", 2): 7})
+        await first.relay.check_in(None, ["a"])
+        await first.relay.check_in(None, {("b", 2): 7})
+        await clock.settle()
+        assert all(task.done() for task in waiting)
+
+
+async def test_check_in_of_very_many_keys_is_every_key(clock: VirtualClock) -> None:
+    """A transaction that touches more than max_keys keys sends one short notice."""
+    (first, second), (_, transport) = workers(clock, max_keys=10)
+    heard = record(transport)
+    async with first, second:
+        await clock.settle()
+        heard.clear()
+        await first.relay.check_in(None, range(11))
+        await first.relay.check_in(None, range(10))
+        assert [decode(payload).entries for payload in heard] == [None, [(number, None) for number in range(10)]]
+
+
+async def test_a_key_that_is_too_long_reaches_the_others_as_every_key(clock: VirtualClock) -> None:
+    """A key longer than a payload may be is not lost."""
+    first = MemoryTransport(clock=clock, max_payload=200)
+    table: dict[Any, float] = {}
+    async with Worker(clock, first, table) as one, Worker(clock, first.peer(), table) as other:
+        key = "x" * 300
+        waiting = other.waits(key)
+        await clock.settle()
+        one.write(key, 1)
+        one.relay.check(key)
+        await clock.settle()
+        assert await waiting is True
+        assert one.relay.statistics().everything_sent == 1
+        assert other.relay.statistics().everything_received == 1
+
+
+@pytest.mark.parametrize("key", [1.5, None, b"a", object(), True, ("a", 1.0), ["a"]])
+async def test_a_key_that_cannot_travel_is_refused_at_once(clock: VirtualClock, key: Any) -> None:
+    """check, check_in, park and wait_until raise TypeError, and nothing is checked, sent or parked."""
+    (worker,), (transport,) = workers(clock, 1, refreshes=False)
+    async with worker:
+        await clock.settle()
+        heard = record(transport)
+        before = worker.relay.statistics()
+        with pytest.raises(TypeError, match="a key to relay must be a str, an int or a tuple of them"):
+            worker.relay.check(key)
+        with pytest.raises(TypeError, match="a key to relay must be"):
+            await worker.relay.check_in(None, ["good", key])
+        with pytest.raises(TypeError, match="a key to relay must be"):
+            await worker.relay.park(Reached(worker, "a", 1, 5.0), ["good", key])
+        with pytest.raises(TypeError, match="a key to relay must be"):
+            await worker.relay.wait_until(lambda: False, keys=[key], timeout=5.0)
+        await clock.settle()
+        assert worker.relay.statistics() == before
+        assert heard == []
+        assert len(worker.purgatory) == 0
+
+
+async def test_a_value_that_cannot_travel_is_refused_at_once(clock: VirtualClock) -> None:
+    """Values are numbers, and NaN is none."""
+    (worker,), _ = workers(clock, 1, refreshes=False)
+    async with worker:
+        for value in ["1", True]:
+            with pytest.raises(TypeError, match="a value to relay must be an int or a float"):
+                worker.relay.check("a", value)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="NaN"):
+            worker.relay.check("a", float("nan"))
+        with pytest.raises(TypeError, match="a value to relay must be"):
+            await worker.relay.check_in(None, {"a": "1"})
+        assert worker.relay.statistics().pending == 0
+
+
+async def test_park_refuses_what_the_purgatory_refuses(clock: VirtualClock) -> None:
+    """The same errors, and nothing is left to be refreshed."""
+    (worker,), _ = workers(clock, 1)
+    async with worker:
+        operation = Reached(worker, "a", 1, 5.0)
+        with pytest.raises(TypeError):
+            await worker.relay.park(operation, "a")
+        with pytest.raises(ValueError, match="key"):
+            await worker.relay.park(operation, [])
+        with pytest.raises(TypeError):
+            await worker.relay.check_in(None, "a")
+        await clock.settle()
+        assert worker.reads == []
+
+
+async def test_a_full_purgatory_refuses_through_the_relay(clock: VirtualClock) -> None:
+    """PurgatoryFull reaches the caller, and no read is made for an operation that is not there."""
+    room = Purgatory[Any]("small", clock=clock, max_parked=1)
+    reads: list[Any] = []
+
+    async def refresh(keys: list[Any]) -> None:
+        reads.append(keys)
+
+    async with room, Relay(room, MemoryTransport(), refresh=refresh) as relay:
+        waiting = asyncio.create_task(room.wait_until(lambda: False, keys=["b"], timeout=1.0))
+        await clock.settle()
+        with pytest.raises(PurgatoryFull):
+            await relay.wait_until(lambda: False, keys=["a"], timeout=1.0)
+        await clock.settle()
+        assert reads == []
+        waiting.cancel()
+
+
+async def test_a_cancelled_caller_leaves_nothing(clock: VirtualClock) -> None:
+    """Cancelling the task in park withdraws its operation at once, and the key is not read for it."""
+    (first, second), _ = workers(clock)
+    async with first, second:
+        waiting = second.waits("a")
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await clock.settle()
+        assert waiting.cancelled()
+        assert len(second.purgatory) == 0
+        first.write("a", 1)
+        first.relay.check("a")
+        reads = len(second.reads)
+        await clock.settle()
+        assert len(second.reads) == reads
+
+
+async def test_workers_that_are_forked_have_an_origin_each(clock: VirtualClock) -> None:
+    """The origin is drawn on entering: relays that were created alike do not take each other for an echo."""
+    transport = MemoryTransport(clock=clock)
+    rooms = [Purgatory[Any](f"worker {number}", clock=clock) for number in range(2)]
+    relays = [Relay(room, transport) for room in rooms]
+    async with rooms[0], rooms[1], relays[0], relays[1]:
+        assert relays[0]._sender.origin != relays[1]._sender.origin
+        relays[0].check("a")
+        await clock.settle()
+        assert relays[1].statistics().received == 1
+        assert relays[0].statistics().received == 0
+
+
+async def test_peers_are_counted_and_forgotten(clock: VirtualClock) -> None:
+    """Each relay knows how many others it has heard of in the last three heartbeats."""
+    processes, _ = workers(clock, 3, refreshes=False, heartbeat=10.0)
+    async with processes[0], processes[1]:
+        async with processes[2]:
+            await clock.advance(10.0)
+            assert [worker.relay.statistics().peers for worker in processes] == [2, 2, 2]
+        await clock.advance(41.0)
+        assert [worker.relay.statistics().peers for worker in processes[:2]] == [1, 1]
+
+
+async def test_another_version_and_rubbish_are_treated_as_every_key(clock: VirtualClock) -> None:
+    """A payload that cannot be read is counted, and every watched key is refreshed and checked."""
+    (worker,), (transport,) = workers(clock, 1)
+    stranger = transport.peer()
+    async with worker:
+        for number, payload in enumerate(["rubbish", '[2,"later","keys",[["b"]]]'], 1):
+            waiting = worker.waits("a", number)
+            await clock.settle()
+            worker.write("a", number)
+            await stranger.publish(payload)
+            await clock.settle()
+            assert waiting.done()
+            assert worker.relay.statistics().unreadable == number
+
+
+async def test_statistics_and_repr(clock: VirtualClock) -> None:
+    """They say how the relay stands."""
+    (worker, other), (transport, _) = workers(clock, heartbeat=10.0)
+    assert repr(worker.relay) == "<Relay of purgatory 'worker' new through MemoryTransport>"
+    assert not worker.relay.connected
+    async with worker, other:
+        await clock.settle()
+        assert worker.relay.connected
+        assert repr(worker.relay) == "<Relay of purgatory 'worker' connected through MemoryTransport>"
+        statistics = worker.relay.statistics()
+        assert isinstance(statistics, RelayStatistics)
+        assert statistics.connected
+        assert statistics.lag == 0.0
+        assert (statistics.connects, statistics.losses, statistics.resyncs, statistics.last_loss) == (1, 0, 1, None)
+        transport.stop()
+        await clock.settle()
+        assert repr(worker.relay) == "<Relay of purgatory 'worker' connecting through MemoryTransport>"
+        statistics = worker.relay.statistics()
+        assert not statistics.connected
+        assert statistics.lag is None
+        assert statistics.last_loss == "ConnectionResetError: the connection in memory was broken"
+        transport.start()
+    assert repr(worker.relay) == "<Relay of purgatory 'worker' closed through MemoryTransport>"
+
+
+async def test_the_lag_is_the_way_through_the_engine_and_back(clock: VirtualClock) -> None:
+    """It is that of the last ping, and grows while a ping is on its way."""
+    transport = MemoryTransport(clock=clock, deliveries=lambda _: [0.25])
+    async with Worker(clock, transport, {}, refreshes=False) as worker:
+        await clock.advance(0.25)
+        assert worker.relay.statistics().lag == 0.25
+        transport.lose(1)
+        await clock.advance(14.0)
+        assert worker.relay.statistics().lag == pytest.approx(4.25, abs=0.3)
+
+
+async def test_bad_arguments(clock: VirtualClock) -> None:
+    """They say what they must be and what they were."""
+    room = Purgatory[Any]("test", clock=clock)
+    good = MemoryTransport()
+    wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (TypeError, "room must be a Purgatory, got 3", {"room": 3}),
+        (TypeError, "transport must have listen, publish, aclose and max_payload, got 3", {"transport": 3}),
+        (TypeError, "refresh must be an async function or None, got 3", {"refresh": 3}),
+        (ValueError, "max_keys must be an int of at least 1, got 0", {"max_keys": 0}),
+        (ValueError, "max_keys must be an int of at least 1, got True", {"max_keys": True}),
+        (ValueError, "heartbeat must be a number of seconds above 0, got 0", {"heartbeat": 0}),
+        (TypeError, "heartbeat must be a number of seconds, got '1'", {"heartbeat": "1"}),
+        (ValueError, "resync_every must be a number of seconds above 0, got nan", {"resync_every": float("nan")}),
+        (ValueError, "on_lost must be 'wait' or 'fail', got 'raise'", {"on_lost": "raise"}),
+        (TypeError, "clock must be a purgatory.Clock, got 3", {"clock": 3}),
+    ]
+    for kind, message, arguments in wrong:
+        with pytest.raises(kind) as refused:
+            Relay(arguments.pop("room", room), arguments.pop("transport", good), **arguments)
+        assert str(refused.value) == message
+
+
+async def test_before_it_is_entered_and_after_it_is_closed(clock: VirtualClock) -> None:
+    """It says so, and nothing is checked or kept."""
+    (worker,), _ = workers(clock, 1)
+    with pytest.raises(RuntimeError, match="not entered"):
+        worker.relay.check("a")
+    with pytest.raises(RuntimeError, match="not entered"):
+        await worker.relay.park(Reached(worker, "a", 1, 5.0), ["a"])
+    async with worker:
+        with pytest.raises(RuntimeError, match="entered already"):
+            await worker.relay.__aenter__()
+    with pytest.raises(PurgatoryClosed):
+        worker.relay.check("a")
+    with pytest.raises(PurgatoryClosed):
+        await worker.relay.check_in(None, ["a"])
+    with pytest.raises(PurgatoryClosed):
+        await worker.relay.__aenter__()
+    assert worker.relay.statistics().pending == 0
+
+
+async def test_another_thread_and_another_loop_are_refused(clock: VirtualClock) -> None:
+    """RuntimeError, with the way to do it; nothing is checked."""
+    (worker,), _ = workers(clock, 1)
+    errors: list[BaseException] = []
+
+    async def check() -> None:
+        try:
+            worker.relay.check("a")
+        except RuntimeError as error:
+            errors.append(error)
+
+    async with worker:
+        thread = threading.Thread(target=lambda: asyncio.run(check()))
+        thread.start()
+        thread.join()
+        assert "call_soon_threadsafe" in str(errors[0])
+        assert worker.relay.statistics().pending == 0
+
+
+async def test_the_protocols_are_those_of_the_transports() -> None:
+    """MemoryTransport is a transport with transactions; an object with two of the methods is none."""
+    assert isinstance(MemoryTransport(), Transport)
+    assert isinstance(MemoryTransport(), TransactionalTransport)
+    assert not isinstance(OrderedDict(), Transport)
+
+
+async def test_a_transport_without_transactions_refuses_check_in(clock: VirtualClock) -> None:
+    """TypeError, and nothing is sent."""
+
+    class Plain:
+        max_payload = 1000
+
+        async def listen(self, subscribed: Any, received: Any) -> None:
+            subscribed()
+            await asyncio.get_running_loop().create_future()
+
+        async def publish(self, payload: str) -> None:
+            pass
+
+        async def aclose(self) -> None:
+            pass
+
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, Plain()) as relay:
+        with pytest.raises(TypeError, match="check_in needs a transport with transactions, got "):
+            await relay.check_in(None, ["a"])
+
+
+async def test_operations_that_cannot_be_relayed_wait_beside_the_others(clock: VirtualClock) -> None:
+    """A key that is an object is local: "every key" checks it, and refresh is not asked for it."""
+    (worker,), (transport,) = workers(clock, 1)
+    local = object()
+
+    class Flag(DelayedOperation[str]):
+        ready = False
+
+        def try_complete(self) -> bool:
+            return self.ready
+
+        def on_complete(self) -> str:
+            return "ready" if self.ready else "expired"
+
+    async with worker:
+        operation = Flag(30.0)
+        waiting = asyncio.create_task(worker.purgatory.park(operation, [local]))
+        await clock.settle()
+        operation.ready = True
+        transport.disconnect()
+        await clock.advance(1.0)
+        assert await waiting == "ready"
+        assert worker.reads == []

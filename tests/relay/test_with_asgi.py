@@ -1,0 +1,58 @@
+"""A handler of a web application that waits through a relay."""
+
+from typing import Any
+
+import pytest
+
+from purgatory.asgi import ClientDisconnected, Wait, waiting
+from purgatory.testing import VirtualClock
+from tests.asgi.tools import Call
+from tests.relay.kit import workers
+
+
+async def test_a_handler_waits_through_the_relay(clock: VirtualClock) -> None:
+    """``Wait(relay, ...)`` refreshes the key when it parks, and a notice from another process answers the client."""
+    (first, second), _ = workers(clock)
+    results: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        wait = await waiting(second.relay)(scope, receive)
+        results.append(await wait.until(lambda: second.state.get("a", 0) >= 1, keys=["a"], timeout=30.0))
+
+    async with first, second:
+        call = Call.get(app)
+        await clock.settle()
+        assert second.reads == [["a"]]
+        first.write("a", 1)
+        first.relay.check("a")
+        await clock.settle()
+        assert results == [True]
+        await call.task
+
+
+async def test_a_client_that_hangs_up_is_withdrawn(clock: VirtualClock) -> None:
+    """The purgatory of the relay is empty, and the handler gets ClientDisconnected."""
+    (worker,), _ = workers(clock, 1)
+    errors: list[Exception] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await Wait(worker.relay, scope, receive).until(lambda: False, keys=["a"], timeout=30.0)
+        except ClientDisconnected as error:
+            errors.append(error)
+
+    async with worker:
+        call = Call.get(app)
+        await clock.settle()
+        assert len(worker.purgatory) == 1
+        call.hang_up()
+        await clock.settle()
+        assert len(worker.purgatory) == 0
+        assert len(errors) == 1
+        await call.task
+
+
+def test_something_else_is_refused() -> None:
+    """Neither a purgatory nor a relay: TypeError, where the dependency is made."""
+    with pytest.raises(TypeError, match="room must be a Purgatory or a Relay, got 3"):
+        waiting(3)  # type: ignore[arg-type]
