@@ -4,11 +4,11 @@
 it to disk.
 """
 
-from .need import need
+from purgatory.extras import need
 
 need(__name__, "journal", "pyarrow")
 
-from .errors import JournalError  # noqa: E402 - the line above tells what is missing
+from .errors import JournalError  # noqa: E402 - the line above reports the missing package
 from .journal import Journal, JournalStatistics  # noqa: E402
 from .schema import SCHEMA_VERSION  # noqa: E402
 

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,11 +19,14 @@ import pyarrow.parquet as pq
 from .files import ARROW_SCHEMA
 from .schema import DROPPED, EXPIRED, OUTCOMES
 
-__all__ = ["WIDTH", "Batch", "Gap", "key_text", "to_table", "warm_up"]
+__all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "key_text", "to_table", "warm_up"]
 
 # The order in which the loop notes the fields of a row.
-_STATE, _PURGATORY, _KIND, _OP_ID, _KEYS, _PARKED, _DEADLINE, _FINISHED = range(8)
+_STATE, PURGATORY, _KIND, OP_ID, _KEYS, _PARKED, _DEADLINE, _FINISHED = range(8)
 WIDTH: Final = 8
+_NAME, _INSTANCE = itemgetter(0), itemgetter(1)  # of the cell of a purgatory
+_TEXT: Final = pa.string()
+_LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, where dates of Python and SQL end
 _BREATH: Final = 1_000  # rows converted before the loop's thread gets a chance
 
 
@@ -42,19 +46,19 @@ class Gap:
 
 @dataclass(slots=True)
 class Batch:
-    """The rows of one file: ``cells`` is flat, ``WIDTH`` cells a row."""
+    """The rows of one file: ``values`` is flat, ``WIDTH`` values a row."""
 
-    cells: list[Any]
+    values: list[Any]
     anchor_ms: int
     gap: Gap | None = None
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rows = len(self.cells) // WIDTH
+        self.rows = len(self.values) // WIDTH
 
     def as_gap(self) -> Gap:
-        """The same rows, lost.  There is at least one."""
-        times: list[int] = [t for t in self.cells[_FINISHED::WIDTH] if t is not None] or self.cells[_PARKED::WIDTH]
+        """The same rows, as a gap; there is at least one."""
+        times: list[int] = [t for t in self.values[_FINISHED::WIDTH] if t is not None] or self.values[_PARKED::WIDTH]
         return Gap(self.rows, min(times), max(times))
 
 
@@ -72,16 +76,19 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
 
     It lets go of the interpreter often: what holds it for long holds up the event loop.
     """
-    cells = batch.cells
+    cells = batch.values
     outcome = _words(cells[_STATE::WIDTH], OUTCOMES.__getitem__)
     kind = _words(cells[_KIND::WIDTH], _class_name)
-    purgatory = _words(cells[_PURGATORY::WIDTH], str)
+    labels = cells[PURGATORY::WIDTH]
+    purgatory = _words(labels, _NAME)
     _breathe()
     keys = _texts(cells[_KEYS::WIDTH], text)
     parked = _column(cells, _PARKED)
     deadline = _column(cells, _DEADLINE)
     finished = _column(cells, _FINISHED)
     _breathe()
+    # Only lateness is computed from both, and it is null for a deadline that is further away than any end.
+    deadline = pc.min_element_wise(deadline, _LATEST_MS - batch.anchor_ms, skip_nulls=False)
     late = pc.subtract(finished, deadline)
     on_time = pc.and_(pc.equal(outcome, EXPIRED), pc.greater_equal(late, 0))
     rows = batch.rows
@@ -89,7 +96,7 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
         "source": pa.repeat(source, rows),
         "purgatory": purgatory,
         "kind": kind,
-        "op_id": _column(cells, _OP_ID),
+        "op_id": _column(cells, OP_ID),
         "keys": keys,
         "parked_at": _stamps(parked, batch.anchor_ms),
         "deadline": _stamps(deadline, batch.anchor_ms),
@@ -98,6 +105,7 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
         "lateness": pc.if_else(on_time, pc.divide(pc.cast(late, pa.float64()), 1000.0), None),
         "dropped": pa.nulls(rows, pa.int64()),
         "anchor_ms": pa.repeat(pa.scalar(batch.anchor_ms, pa.int64()), rows),
+        "instance": _words(labels, _INSTANCE, pa.int64()),
     }
     table = pa.Table.from_arrays([columns[name] for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA)
     if batch.gap is not None:
@@ -107,7 +115,7 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
 
 def warm_up() -> None:
     """Have everything imported and set up before the loop is busy: the first table takes a hundred times as long."""
-    cells: list[Any] = [1, "", Batch, 0, ("", 0), 0, None, 0]
+    cells: list[Any] = [1, ("", 0), Batch, 0, ("", 0), 0, None, 0]
     pq.write_table(to_table(Batch(cells, 0, Gap(1, 0, 0)), "", key_text), pa.BufferOutputStream(), compression="zstd")
 
 
@@ -127,12 +135,12 @@ def _column(cells: list[Any], field: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(buffer)])
 
 
-def _words(values: list[Any], word: Callable[[Any], str]) -> pa.Array:
-    """A column of few different words."""
+def _words(values: list[Any], word: Callable[[Any], Any], kind: pa.DataType = _TEXT) -> pa.Array:
+    """A column of few different words or numbers."""
     words = {value: word(value) for value in set(values)}
     if len(words) == 1:
-        return pa.repeat(*words.values(), len(values))
-    return pa.array(list(map(words.__getitem__, values)), pa.string())
+        return pa.repeat(pa.scalar(*words.values(), kind), len(values))
+    return pa.array(list(map(words.__getitem__, values)), kind)
 
 
 def _class_name(kind: type) -> str:
@@ -161,7 +169,7 @@ def _texts(rows: Sequence[tuple[Hashable, ...]], text: Callable[[Any], str]) -> 
 
 
 def _safely(text: Callable[[Any], str], key: Hashable) -> str:
-    """A key whose text cannot be made must not cost the other rows of the file."""
+    """A key whose text cannot be made must not affect the other rows of the file."""
     try:
         return str(text(key))
     except Exception as error:

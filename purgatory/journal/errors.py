@@ -1,4 +1,4 @@
-"""What can go wrong with a journal."""
+"""The error of a journal."""
 
 from purgatory.errors import PurgatoryError
 

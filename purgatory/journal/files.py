@@ -1,7 +1,7 @@
-"""Files of a journal: how they are named, how one comes to be, how its head is read.
+"""Files of a journal: their names, how they are written, and how their footer is read.
 
-A file is written under a name that begins with a dot, flushed to the disk, and renamed.  Whoever lists the directory
-sees whole files only, whatever happens to the writer.
+A file is written under a name that begins with a dot, flushed to the disk, and renamed.  A listing of the
+directory therefore has complete files only, whatever happens to the writer.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -88,21 +89,32 @@ def data_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise JournalError(f"there is no journal at {path}")
-    return sorted(
-        file
-        for file in path.rglob("*.parquet")
-        if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
-    )
+    return sorted(_listed(path))
+
+
+def _listed(path: Path) -> Iterator[Path]:
+    def refused(error: OSError) -> None:
+        raise JournalError(f"the journal {path} cannot be listed: {error}") from error
+
+    for directory, folders, files in os.walk(path, onerror=refused):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        for name in files:
+            if name.endswith(".parquet") and not name.startswith((".", "_")):
+                yield Path(directory, name)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a file says of itself: ``version`` is None where it does not say."""
+    """What a file says of itself: ``version`` is None where it does not say.
+
+    ``mistyped``: what each column holds that is of another type than a journal's.
+    """
 
     path: str
     rows: int
     columns: frozenset[str]
     version: int | None
+    mistyped: tuple[str, ...] = ()
 
 
 def read_head(path: str) -> Head:
@@ -110,7 +122,7 @@ def read_head(path: str) -> Head:
     try:
         with pq.ParquetFile(path) as file:
             metadata = file.metadata
-            names = frozenset(file.schema_arrow.names)
+            schema = file.schema_arrow
             said = (metadata.metadata or {}).get(VERSION_KEY.encode())
             rows = metadata.num_rows
     except (OSError, pa.ArrowException) as error:
@@ -119,7 +131,7 @@ def read_head(path: str) -> Head:
         version = None if said is None else int(said)
     except ValueError:
         raise JournalError(f"{path} is corrupt: its schema version is {said!r}") from None
-    return Head(path, rows, names, version)
+    return Head(path, rows, frozenset(schema.names), version, _mistyped(schema))
 
 
 def check_head(head: Head) -> str | None:
@@ -129,10 +141,46 @@ def check_head(head: Head) -> str | None:
             f"{head.path} has schema version {head.version}, this release reads version {SCHEMA_VERSION}:"
             f" use the release that wrote it"
         )
-    missing = [column.name for column in COLUMNS if column.name not in head.columns]
+    missing = [column.name for column in COLUMNS if column.name not in head.columns and not column.added]
     if missing:
         return f"{head.path} lacks the columns {', '.join(missing)}: it is not a journal of version {SCHEMA_VERSION}"
+    if head.mistyped:
+        return f"{head.path} has other columns, {'; '.join(head.mistyped)}: it is not a journal of this version"
     return None
+
+
+def _mistyped(schema: pa.Schema) -> tuple[str, ...]:
+    expected = {column.name: column.type for column in COLUMNS}
+    found = [field for field in schema if field.name in expected]
+    return tuple(
+        f"{field.name} is {field.type}, must be {expected[field.name]}"
+        for field in found
+        if not _SUITS[expected[field.name]](field.type)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_texts(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_text(kind.value_type)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind)) and kind.tz is not None and kind.unit in ("ms", "us")
+
+
+# Other programs that rewrite a journal may choose another width of the same type.
+_SUITS: Final[dict[str, Callable[[pa.DataType], bool]]] = {
+    "string": _is_text,
+    "strings": _is_texts,
+    "int64": lambda kind: bool(pa.types.is_signed_integer(kind)),
+    "double": lambda kind: kind in (pa.float32(), pa.float64()),
+    "timestamp": _is_time,
+}
 
 
 def _host() -> str:

@@ -23,17 +23,18 @@ import os
 import time
 import weakref
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from purgatory.clock import Clock
-from purgatory.events import Event
-from purgatory.ledger import Ledger, note_in
-from purgatory.units import duration_ms
+from purgatory.core.stats.record_buffer import RecordBuffer, append_record
+from purgatory.core.timer.clock import Clock
+from purgatory.core.timer.units import duration_ms
+from purgatory.events import Event, Observer
 
-from .batch import WIDTH, Batch, Gap, key_text, warm_up
+from .batch import OP_ID, PURGATORY, WIDTH, Batch, Gap, key_text, warm_up
 from .files import new_source, prepare
 from .writer import Writer
 
@@ -44,7 +45,7 @@ _STEP_MS = 2  # the anchor of a file differs from that of the file before only i
 
 
 class _Parked(Protocol):
-    """What the journal asks of a purgatory that it observes: who waits there now."""
+    """What the journal reads from a purgatory that it observes: the operations that wait there now."""
 
     def parked_events(self) -> list[Event]: ...
 
@@ -65,7 +66,20 @@ class JournalStatistics:
     last_error: str | None
 
 
-class Journal(Ledger):
+class _Rows(RecordBuffer):
+    """The rows that purgatories append for a journal."""
+
+    __slots__ = ("_journal",)
+
+    def __init__(self, journal: "Journal") -> None:
+        super().__init__()
+        self._journal = journal
+
+    def flush(self) -> None:
+        self._journal._rows_are_due()
+
+
+class Journal(Observer):
     """Writes the endings of operations to Parquet files in a directory.  An :class:`~purgatory.events.Observer`.
 
     **Usage.**  ::
@@ -97,7 +111,7 @@ class Journal(Ledger):
         clock: Clock | None = None,
         epoch_ms: int | None = None,
     ) -> None:
-        super().__init__()
+        self.record_buffer: RecordBuffer = _Rows(self)
         self.path: Path = Path(os.fspath(path))
         _check_whole("rows_per_file", rows_per_file, 1)
         _check_whole("max_buffered", max_buffered, rows_per_file)
@@ -121,6 +135,7 @@ class Journal(Ledger):
         self._dropped = 0
         self._gap: Gap | None = None
         self._observed: list[Callable[[], _Parked | None]] = []
+        self._pending: dict[Any, int] = {}  # by purgatory, the last operation of which the row says pending
 
     # Life
 
@@ -168,7 +183,7 @@ class Journal(Ledger):
             attempt = self._writer.finish()
         await asyncio.shield(asyncio.wrap_future(attempt))
 
-    # What an observer hears.  A purgatory fills the ledger instead; who has only events may call these.
+    # The methods of an observer.  A purgatory fills the record buffer instead; callers that have only events use these.
 
     def completed(self, event: Event) -> None:
         """Its condition held."""
@@ -198,7 +213,7 @@ class Journal(Ledger):
     def statistics(self) -> JournalStatistics:
         """A frozen snapshot."""
         writer = self._writer
-        noted = len(self.cells) // WIDTH
+        noted = len(self.record_buffer.values) // WIDTH
         written, unwritable = writer.written, writer.unwritable
         recorded = self._taken + noted
         dropped = self._dropped + unwritable
@@ -220,10 +235,10 @@ class Journal(Ledger):
     # Inside
 
     def _hear(self, state: int, event: Event) -> None:
-        note_in(
-            self,
+        append_record(
+            self.record_buffer,
             state,
-            event.purgatory,
+            (event.purgatory, event.instance),
             event.operation.__class__,
             event.op_id,
             event.keys,
@@ -232,27 +247,27 @@ class Journal(Ledger):
             event.finished_ms,
         )
 
-    def turn(self) -> None:
-        """The first row of a file: the alarm is set; or the last one: it is handed over."""
+    def _rows_are_due(self) -> None:
+        """Set the alarm at the first row of a file; hand the rows over at the last one."""
         full = self.rows_per_file * WIDTH
         if self._closed or self._loop is None:
-            self._drop(Batch(self._clear(), self._anchor_ms).as_gap())
-        elif len(self.cells) >= full:
+            self._miss()
+        elif len(self.record_buffer.values) >= full:
             self._hand_over()
         else:
             if self._alarm is None:
-                self._alarm = self._loop.call_later(self.interval, self._ring)
-            self.turn_at = full
+                self._alarm = self._loop.call_later(self.interval, self._ring, context=Context())
+            self.record_buffer.flush_at = full
 
     def _ring(self) -> None:
         self._alarm = None
         self._hand_over()
         self._writer.retry()
         if self._writer.failing and self._loop is not None:
-            self._alarm = self._loop.call_later(self.interval, self._ring)
+            self._alarm = self._loop.call_later(self.interval, self._ring, context=Context())
 
     def _hand_over(self) -> None:
-        if self._loop is None or self._closed or (not self.cells and self._gap is None):
+        if self._loop is None or self._closed or (not self.record_buffer.values and self._gap is None):
             return
         self._anchor_ms = self._measure()
         batch = Batch(self._clear(), self._anchor_ms)
@@ -263,11 +278,25 @@ class Journal(Ledger):
         self._writer.take(batch)
 
     def _clear(self) -> list[Any]:
-        cells = self.cells
-        self.cells: list[Any] = []
+        cells = self.record_buffer.values
+        self.record_buffer.values = []
         self._taken += len(cells) // WIDTH
-        self.turn_at: int = 1
+        self.record_buffer.flush_at = 1
         return cells
+
+    def _miss(self) -> None:
+        """The row of an ending that the journal does not write; it counts as dropped.
+
+        After the closing that is the end of an operation parked since.  One parked before has its row: ``pending``.
+        """
+        cells, self.record_buffer.values = self.record_buffer.values, []
+        start = 0
+        while start < len(cells):
+            row = cells[start : start + WIDTH]
+            if row[OP_ID] > self._pending.get(row[PURGATORY], 0):
+                self._taken += 1
+                self._drop(Batch(row, self._anchor_ms).as_gap())
+            start += WIDTH
 
     def _drop(self, gap: Gap) -> None:
         self._dropped += gap.count
@@ -281,6 +310,8 @@ class Journal(Ledger):
             purgatory = observed()
             if purgatory is not None:
                 for event in purgatory.parked_events():
+                    label = (event.purgatory, event.instance)
+                    self._pending[label] = max(event.op_id, self._pending.get(label, 0))
                     self._hear(0, event)
 
     def _silence(self) -> None:

@@ -51,16 +51,27 @@ class Column(NamedTuple):
     type: str
     nullable: bool
     meaning: str
+    added: bool = False  # later, within the version: older files lack it
 
 
 COLUMNS: Final = (
     Column("source", "string", False, "which run of which process wrote the row: host, process id, start"),
     Column("purgatory", "string", True, "name of the purgatory; null in a `dropped` row"),
     Column("kind", "string", True, "class name of the operation; null in a `dropped` row"),
-    Column("op_id", "int64", True, "number within source and purgatory, in the order of parking; null in `dropped`"),
+    Column(
+        "op_id",
+        "int64",
+        True,
+        "number within source, purgatory and instance, in the order of parking; null in `dropped`",
+    ),
     Column("keys", "strings", True, "what it was parked on, as text; empty if it never had to wait; null in `dropped`"),
     Column("parked_at", "timestamp", False, "when it was handed over; in a `dropped` row the first loss"),
-    Column("deadline", "timestamp", True, "when it falls due, rounded up to the timer's tick; null: it had none"),
+    Column(
+        "deadline",
+        "timestamp",
+        True,
+        "when it falls due, rounded up to the timer's tick, at the latest the end of the year 9999; null: it had none",
+    ),
     Column(
         "finished_at", "timestamp", True, "when it ended; null in a `pending` row; in a `dropped` row the last loss"
     ),
@@ -76,6 +87,14 @@ COLUMNS: Final = (
     ),
     Column("dropped", "int64", True, "how many rows were lost; null except in a `dropped` row"),
     Column("anchor_ms", "int64", False, "epoch milliseconds at which the purgatory's clock showed zero"),
+    Column(
+        "instance",
+        "int64",
+        True,
+        "number of the purgatory within its process: tells apart two of one name; null in a `dropped` row, and in files"
+        " of releases that did not have it",
+        added=True,
+    ),
 )
 
 

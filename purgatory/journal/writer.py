@@ -45,14 +45,14 @@ class Writer:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="purgatory-journal")
 
     def take(self, batch: Batch) -> None:
-        """Write the batch, in the other thread, as soon as may be."""
+        """Write the batch in the other thread, as soon as possible."""
         with self._lock:
             self._line.append(batch)
             self.waiting += batch.rows
         self.retry()
 
     def retry(self) -> "Future[None] | None":
-        """Go on with what is waiting, unless that is being done; the future of the attempt."""
+        """Write the waiting batches, unless an attempt is running; return the future of the attempt."""
         with self._lock:
             if self._busy or not self._line:
                 return None
@@ -60,15 +60,15 @@ class Writer:
         return self._executor.submit(self._drain)
 
     def finish(self) -> "Future[None]":
-        """Try once more to write all that waits; what then still waits will not be written."""
+        """Try once more to write all waiting batches; those that still wait afterwards are dropped."""
         return self._executor.submit(self._drain)
 
     def let_go(self) -> None:
-        """End the thread when it has done what it was asked."""
+        """End the thread after its current work."""
         self._executor.shutdown(wait=False)
 
     def give_up(self) -> list[Gap]:
-        """Forget what still waits: what was lost."""
+        """Drop the batches that still wait, and return what was lost."""
         lost = [batch.as_gap() for batch in self._line if batch.rows]
         self._line.clear()
         self.waiting = 0

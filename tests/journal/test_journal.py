@@ -325,3 +325,86 @@ async def test_events_may_be_told_by_hand(tmp_path: pathlib.Path, clock: Virtual
     found = rows(tmp_path)
     assert found[:2] == found[2:]
     assert [row["outcome"] for row in found[:2]] == ["expired", "completed"]
+
+
+async def test_a_deadline_beyond_all_dates_costs_no_row(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """Of the longest timeouts there are every row is written, with the last moment of the year 9999 as deadline."""
+    timeouts = [1e15, 9.3e12, 9.2e12, 9e6, 3.0]
+    last = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+    most = (last - at(1000.0)) // timedelta(seconds=1)
+    async with (
+        virtual_journal(tmp_path, clock) as journal,
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
+    ):
+        for timeout in (*timeouts, most + 1, None):
+            purgatory.try_complete_else_watch(Fetch(timeout), ["a"])
+        await clock.advance(4.0)
+    found = sorted(rows(tmp_path), key=lambda row: row["op_id"])
+    assert [row["deadline"] for row in found[:3]] == [last] * 3
+    assert [row["deadline"] for row in found[3:]] == [at(1000.0 + 9e6), at(1003.0), last, None]
+    assert [row["lateness"] for row in found] == [None] * 4 + [0.0] + [None] * 2
+    assert (journal.statistics().written, journal.statistics().dropped) == (7, 0)
+
+
+async def test_what_was_written_as_pending_is_not_dropped_when_it_ends(
+    tmp_path: pathlib.Path, clock: VirtualClock
+) -> None:
+    """A journal that closes first has a row for each operation that waits; the end of one parked later is lost."""
+    journal = virtual_journal(tmp_path, clock)
+    async with (
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as other,
+    ):
+        early = [Fetch() for _ in range(4)]
+        async with journal:
+            for operation in early:
+                purgatory.try_complete_else_watch(operation, ["a"])
+            early[2].force_complete()
+        assert (journal.statistics().recorded, journal.statistics().written) == (4, 4)
+        early[1].force_complete()
+        assert journal.statistics().dropped == 0
+        other.try_complete_else_watch(Fetch(), ["a"])
+        assert other.cancel_for_key("a")
+        assert journal.statistics().dropped == 1, "the other purgatory's first operation has no row"
+        late = Fetch()
+        purgatory.try_complete_else_watch(late, ["a"])
+        late.force_complete()
+        assert journal.statistics().dropped == 2
+    statistics = journal.statistics()
+    assert (statistics.recorded, statistics.written, statistics.dropped, statistics.buffered) == (6, 4, 2, 0)
+    assert sorted(row["outcome"] for row in rows(tmp_path)) == ["completed", "pending", "pending", "pending"]
+
+
+async def test_two_purgatories_of_one_name_are_told_apart(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """Source, purgatory, instance and number are those of one operation only, however its row came about."""
+    events: list[Any] = []
+
+    class Keep(Observer):
+        def cancelled(self, event: Any) -> None:
+            events.append(event)
+
+    async with virtual_journal(tmp_path, clock) as journal:
+        one, two = (Purgatory[Fetch]("same", clock=clock, observers=[journal, Keep()]) for _ in range(2))
+        for purgatory in (one, two):
+            for _ in range(2):
+                purgatory.try_complete_else_watch(Fetch(), ["a"])
+            purgatory.try_complete_else_watch(Fetch(), ["b"])
+            purgatory.cancel_for_key("b")
+    found = rows(tmp_path)
+    assert sorted(row["outcome"] for row in found) == ["cancelled"] * 2 + ["pending"] * 4
+    assert len({(row["source"], row["purgatory"], row["op_id"]) for row in found}) == 3
+    assert len({(row["source"], row["purgatory"], row["instance"], row["op_id"]) for row in found}) == 6
+    assert [event.instance for event in events] == sorted({row["instance"] for row in found})
+
+
+async def test_a_wait_for_a_predicate_has_a_kind_that_users_know(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """In journal, events and dump it is called ``wait_until``."""
+    async with virtual_journal(tmp_path, clock) as journal, Purgatory[Any]("p", clock=clock, observers=[journal]) as p:
+        waiting = asyncio.ensure_future(p.wait_until(lambda: False, keys=["a"], timeout=1.0))
+        await asyncio.sleep(0)
+        assert [event.kind for event in p.parked_events()] == ["wait_until"]
+        assert [operation["kind"] for operation in p.dump()["operations"]] == ["wait_until"]
+        assert "_Condition" not in str(p.dump())
+        await clock.advance(1.0)
+        assert await waiting is False
+    assert [row["kind"] for row in rows(tmp_path)] == ["wait_until"]

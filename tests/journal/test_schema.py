@@ -31,6 +31,16 @@ def test_a_file_of_this_version_can_be_read(tmp_path: pathlib.Path) -> None:
     assert head.columns == {column.name for column in COLUMNS}
 
 
+def test_a_file_without_the_columns_that_came_later_can_be_read(tmp_path: pathlib.Path) -> None:
+    """A journal of the first release lacks ``instance``, and is a journal; every other column has to be there."""
+    empty = ARROW_SCHEMA.empty_table()
+    for column in COLUMNS:
+        pq.write_table(empty.drop_columns([column.name]), tmp_path / "a.parquet")
+        reason = check_head(read_head(str(tmp_path / "a.parquet")))
+        assert (reason is None) == column.added == (column.name == "instance")
+    assert all(column.nullable for column in COLUMNS if column.added)
+
+
 def test_files_that_cannot_be_read_are_told_by_name(tmp_path: pathlib.Path) -> None:
     """Another version, missing columns, and rubbish: each message has the file and the reason."""
     empty = ARROW_SCHEMA.empty_table()
