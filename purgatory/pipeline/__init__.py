@@ -15,6 +15,11 @@
 ``python -m purgatory.pipeline --help`` has the commands.
 """
 
-from purgatory.journal.need import need
+import sys
 
-need(__name__, "spark", "pyspark", "pandas", "numpy")
+from purgatory.extras import need
+
+# Python imports the package before it runs the commands, and argv begins with "-m" until then.  The commands have help
+# without Spark, and say in one line what is missing.
+if sys.argv[:1] != ["-m"]:
+    need(__name__, "spark", "pyspark", "pandas", "numpy")

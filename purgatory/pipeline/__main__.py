@@ -8,16 +8,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
 from purgatory.errors import PurgatoryError
+from purgatory.extras import need
 
+from .arguments import check_master, check_out, whole_ms
 from .stream.cli import add_commands
 
+# What the extra brings is imported by the command that needs it: help is there without.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from rich.console import Console
 
 __all__ = ["main"]
 
@@ -25,12 +25,22 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status.  1: it could not be done, and the reason is on standard error."""
     asked = _parser().parse_args(arguments)
+    try:
+        need("python -m purgatory.pipeline", "spark", *_NEEDED)
+    except ImportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    from rich.console import Console
+
     console = Console(stderr=True)
     try:
         return int(asked.run(asked, console))
     except (PurgatoryError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+_NEEDED = ("pyspark", "pandas", "numpy", "pyarrow", "matplotlib", "jinja2", "rich")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,10 +104,13 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
-def _report(asked: argparse.Namespace, console: Console) -> int:
+def _report(asked: argparse.Namespace, console: "Console") -> int:
+    bucket_ms = None if asked.bucket is None else whole_ms(asked.bucket, "bucket")
+    if asked.top < 1:
+        raise ValueError(f"top must be at least 1, got {asked.top}")
+    check_out(asked.out)
     from .report import compute, write_report
 
-    bucket_ms = None if asked.bucket is None else round(asked.bucket * 1000)
     with _spark(asked, console) as spark:
         report = compute(
             spark,
@@ -115,9 +128,16 @@ def _report(asked: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _replay(asked: argparse.Namespace, console: Console) -> int:
-    from .whatif import what_if, write_what_if
+def _replay(asked: argparse.Namespace, console: "Console") -> int:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
 
+    from .whatif import check_settings, what_if, write_what_if
+
+    check_settings(asked.tick_ms, asked.wheel_size, asked.sample, asked.piece_rows, asked.lateness_ms)
+    if asked.out is not None:
+        check_out(asked.out)
     with _spark(asked, console) as spark:
         found = what_if(
             spark,
@@ -159,7 +179,7 @@ def _replay(asked: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _synthesize(asked: argparse.Namespace, console: Console) -> int:
+def _synthesize(asked: argparse.Namespace, console: "Console") -> int:
     from .synthetic import Recipe, generate
 
     given = {field.name: getattr(asked, field.name) for field in fields(Recipe)}
@@ -171,19 +191,21 @@ def _synthesize(asked: argparse.Namespace, console: Console) -> int:
 
 
 @contextmanager
-def _spark(asked: argparse.Namespace, console: Console) -> "Iterator[SparkSession]":
+def _spark(asked: argparse.Namespace, console: "Console") -> "Iterator[SparkSession]":
     """A session for a journal that can be read: what is wrong with it is said before Spark has started."""
+    conf = dict(asked.conf)
+    check_master(asked.master or conf.get("spark.master"))
     from .reading import look
     from .session import spark_session
 
     look(asked.journal, skip_corrupt=asked.skip_corrupt)
     with ExitStack() as session:
         with nullcontext() if asked.quiet else console.status("starting Spark"):
-            spark = session.enter_context(spark_session(asked.master, dict(asked.conf)))
+            spark = session.enter_context(spark_session(asked.master, conf))
         yield spark
 
 
-def _say_skipped(skipped: Sequence[str], console: Console) -> None:
+def _say_skipped(skipped: Sequence[str], console: "Console") -> None:
     for why in skipped:
         console.print(f"left out: {why}", highlight=False, soft_wrap=True)
 

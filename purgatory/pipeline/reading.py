@@ -79,7 +79,10 @@ def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) 
     """
     looked = look(path, skip_corrupt=skip_corrupt)
     if looked is None:
-        return Reading(_read(spark, [path]), None, None, ())
+        try:
+            return Reading(_read(spark, [path]), None, None, ())
+        except (PySparkException, Py4JJavaError) as error:
+            raise JournalError(f"the journal {path} cannot be listed: {_reason(error)}") from error
     # One directory is one listing; thousands of names are an argument each.
     names = [looked.directory] if looked.directory is not None and not looked.wrong else list(looked.good)
     return Reading(_read(spark, names), looked.good, looked.rows, looked.wrong)
@@ -118,6 +121,8 @@ def read_through(
         file = damaged_file(error)
         if file is None:
             raise
+        if "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in str(error):  # the heads were not looked at
+            raise JournalError(f"{file} has a column of another type: it is not a journal of this version") from error
         if not skip_corrupt or reading.files is None:
             raise JournalError(f"{file} is corrupt: its rows cannot be read; --skip-corrupt goes on without") from error
         sound, wrong = sound_files(reading.files)
@@ -175,6 +180,12 @@ def _damage(file: str) -> str | None:
     except (OSError, pa.ArrowException) as error:
         return f"{file} is corrupt: {_first_line(error)}"
     return None
+
+
+def _reason(error: BaseException) -> str:
+    """What Spark says, in one line; of an error of Java's, its own message."""
+    java = getattr(error, "java_exception", None)
+    return _first_line(error if java is None else java.toString())
 
 
 def _first_line(error: Any) -> str:

@@ -26,12 +26,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from purgatory.clock import Clock
-from purgatory.delayed import DelayedOperation
-from purgatory.endings import fail
+from purgatory.core.base_purgatory import BasePurgatory
+from purgatory.core.operation.delayed_operation import DelayedOperation
+from purgatory.core.operation.lifecycle import fail_tried
+from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
-from purgatory.room import Room
-from purgatory.timekeeper import Timekeeper
+from purgatory.testing import ManualClock
 
 __all__ = ["Measured", "Trace", "replay"]
 
@@ -76,25 +76,12 @@ class Measured:
     cpu_s: float
 
 
-class _ReplayClock(Clock):
-    """Stands where the replay puts it."""
-
-    def __init__(self, at_ms: int) -> None:
-        self.at_ms = at_ms
-
-    def now_ms(self) -> int:
-        return self.at_ms
-
-    def ceil_ms(self) -> int:
-        return self.at_ms
-
-
 class _Recorded(DelayedOperation[None]):
     """An operation that knows no condition: what happens to it is in the trace."""
 
     __slots__ = ("clock", "ended_ms", "immediate")
 
-    def __init__(self, clock: _ReplayClock, immediate: bool) -> None:
+    def __init__(self, clock: ManualClock, immediate: bool) -> None:
         super().__init__(None)
         self.clock = clock
         self.immediate = immediate
@@ -104,7 +91,7 @@ class _Recorded(DelayedOperation[None]):
         return self.immediate
 
     def on_complete(self) -> None:
-        self.ended_ms = self.clock.at_ms
+        self.ended_ms = self.clock.time_ms
 
 
 class _RecordedFailure(Exception):
@@ -115,9 +102,9 @@ def replay(trace: Trace, tick_ms: int, wheel_size: int) -> Measured:
     """Replay a trace with a timer of this tick and wheel size.  ValueError, TypeError: as from the timer."""
     at, what, which = _script(trace)
     holds = _holds(trace)
-    clock = _ReplayClock(int(at[0]) if at else 0)
-    timer = Timekeeper(tick_ms, wheel_size, clock)
-    room = Room("replay", timer)
+    clock = ManualClock(int(at[0]) if at else 0)
+    timer = BaseTimer(tick_ms, wheel_size, clock)
+    room = BasePurgatory("replay", timer)
     operations = _operations(trace, clock)
     keys: list[tuple[str, ...]] = [tuple(k) for k in trace.keys]
     started = time.thread_time()
@@ -128,9 +115,9 @@ def replay(trace: Trace, tick_ms: int, wheel_size: int) -> Measured:
 
 
 def _drive(
-    room: Room,
-    timer: Timekeeper,
-    clock: _ReplayClock,
+    room: BasePurgatory,
+    timer: BaseTimer,
+    clock: ManualClock,
     operations: list[_Recorded],
     keys: list[tuple[str, ...]],
     at: list[int],
@@ -142,13 +129,13 @@ def _drive(
     failure = _RecordedFailure("recorded")
     for at_ms, act, number in zip(at, what, which, strict=True):
         while (due_ms := timer.next_expiration_ms) is not None:
-            due_ms = holds.until(max(due_ms, clock.at_ms))
+            due_ms = holds.until(max(due_ms, clock.time_ms))
             if due_ms >= at_ms:
                 break
-            clock.at_ms = due_ms
+            clock.time_ms = due_ms
             timer.expire_due(due_ms)
             wakeups += 1
-        clock.at_ms = at_ms
+        clock.time_ms = at_ms
         operation = operations[number]
         if act == _PARK:
             room.try_complete_else_watch(operation, keys[number] or ("",))
@@ -157,24 +144,24 @@ def _drive(
         elif act == _CANCELLED:
             operation.cancel()
         elif act == _FAILED:
-            fail(operation, failure)
+            fail_tried(operation, failure)
         else:
             operation.run()
     return wakeups
 
 
-def _run_out(timer: Timekeeper, clock: _ReplayClock, waiting: list[_Recorded], holds: "_Holds") -> int:
+def _run_out(timer: BaseTimer, clock: ManualClock, waiting: list[_Recorded], holds: "_Holds") -> int:
     """After the last event, go on until all have expired that did then."""
     wakeups = 0
     for operation in waiting:
         while operation.ended_ms < 0 and (due_ms := timer.next_expiration_ms) is not None:
-            clock.at_ms = holds.until(max(due_ms, clock.at_ms))
-            timer.expire_due(clock.at_ms)
+            clock.time_ms = holds.until(max(due_ms, clock.time_ms))
+            timer.expire_due(clock.time_ms)
             wakeups += 1
     return wakeups
 
 
-def _operations(trace: Trace, clock: _ReplayClock) -> list[_Recorded]:
+def _operations(trace: Trace, clock: ManualClock) -> list[_Recorded]:
     operations = [_Recorded(clock, each) for each in _immediate(trace).tolist()]
     delays = np.where(trace.deadline_ms < 0, -1, np.maximum(trace.deadline_ms - trace.parked_ms, 0))
     for operation, delay_ms in zip(operations, delays.tolist(), strict=True):
@@ -240,7 +227,7 @@ def _holds(trace: Trace) -> _Holds:
     return _Holds(starts, ends)
 
 
-def _measured(trace: Trace, operations: list[_Recorded], timer: Timekeeper, wakeups: int, cpu_s: float) -> Measured:
+def _measured(trace: Trace, operations: list[_Recorded], timer: BaseTimer, wakeups: int, cpu_s: float) -> Measured:
     replayed = np.fromiter((operation._state for operation in operations), dtype=np.int64, count=len(operations))
     ended = np.fromiter((operation.ended_ms for operation in operations), dtype=np.int64, count=len(operations))
     # Who still waited at the end of the recording may expire when a coarse timer runs past it.
@@ -249,7 +236,7 @@ def _measured(trace: Trace, operations: list[_Recorded], timer: Timekeeper, wake
     wrong = np.flatnonzero((replayed != trace.outcomes) & ~beyond)
     expired = (replayed == _EXPIRED) & ~beyond & (trace.deadline_ms >= 0) & (ended >= trace.deadline_ms)
     values, numbers = np.unique((ended - trace.deadline_ms)[expired], return_counts=True)
-    queue = timer.heart._queue
+    queue = timer.core._queue
     pops = (queue.operations - len(queue)) // 2
     return Measured(
         operations=len(operations),

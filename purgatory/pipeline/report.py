@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +25,7 @@ from .reading import Reading, read_through
 __all__ = ["Report", "compute", "write_report", "write_table"]
 
 _STEPS: Final = 4
+_FORMULA: Final = r"\A([=+\-@\t\r'])"
 _MOST_BUCKETS: Final = 2_000
 # Lengths of time that people read without arithmetic, in milliseconds.
 _LENGTHS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000)
@@ -65,9 +67,9 @@ def compute(
     JournalError, naming the file, for what cannot be read; ValueError for a bucket that is too fine for the journal.
     """
     if top < 1:
-        raise ValueError(f"top is a number of keys, at least 1, not {top}")
+        raise ValueError(f"top must be at least 1, got {top}")
     if bucket_ms is not None and bucket_ms < 1:
-        raise ValueError(f"a bucket is at least 1 ms, not {bucket_ms}")
+        raise ValueError(f"bucket_ms must be at least 1, got {bucket_ms}")
 
     def work(reading: Reading) -> tuple[dict[str, pa.Table], int]:
         with progress(spark, _STEPS, console) as steps:
@@ -96,7 +98,8 @@ def _tables(reading: Reading, top: int, bucket_ms: int | None, steps: Steps) -> 
         finally:
             endings.unpersist()
     with steps.step("occupancy over time"):
-        made["occupancy"] = _collect(operations.transform(tables.occupancy(chosen_ms)))
+        last = _last_records(reading.frame.sparkSession, made["dropped"])
+        made["occupancy"] = _collect(operations.transform(tables.occupancy(chosen_ms, last)))
     with steps.step("hot keys"):
         made["hot_keys"] = _collect(operations.transform(tables.hot_keys(top)))
     made["peaks"] = _peaks(made["occupancy"])
@@ -129,9 +132,19 @@ def write_report(report: Report, out: Path) -> Path:
 
 
 def write_table(table: pa.Table, directory: Path, name: str) -> None:
-    """One table as Parquet and as CSV."""
+    """One table as Parquet and as CSV.
+
+    Spreadsheets take a cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a return for a formula, whatever
+    quotes it has.  In the CSV such a text gets a ``'`` before it, and so does one that begins with ``'``: without the
+    first ``'`` each is what it was.
+    """
     pq.write_table(table, directory / f"{name}.parquet")
-    pc_csv.write_csv(table, directory / f"{name}.csv")
+    plain = table
+    for number, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            escaped = pc.replace_substring_regex(table[field.name], _FORMULA, r"'\1")
+            plain = plain.set_column(number, field.name, escaped)
+    pc_csv.write_csv(plain, directory / f"{name}.csv")
 
 
 def _collect(frame: DataFrame) -> pa.Table:
@@ -147,6 +160,13 @@ def _bucket_ms(sources: pa.Table, asked_ms: int | None) -> int:
     if span_ms / asked_ms > 100 * _MOST_BUCKETS:
         raise ValueError(f"a bucket of {asked_ms} ms makes {span_ms / asked_ms:.0f} of them: take a longer one")
     return asked_ms
+
+
+def _last_records(spark: SparkSession, sources: pa.Table) -> DataFrame:
+    """When each source wrote its last record, for :func:`~purgatory.pipeline.tables.occupancy`."""
+    last_ms = sources["last_at"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    rows = list(zip(sources["source"].to_pylist(), last_ms.to_pylist(), strict=True))
+    return spark.createDataFrame(rows, "source string, last_ms long")
 
 
 def _peaks(occupancy: pa.Table) -> pa.Table:

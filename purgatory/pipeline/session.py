@@ -39,6 +39,8 @@ logger.files.name = org.apache.spark.sql.execution.datasources
 logger.files.level = off
 logger.python.name = org.apache.spark.api.python
 logger.python.level = warn
+logger.states.name = org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer
+logger.states.level = error
 """
 # However long the journal, little of the heap is alive at once.  A heap that follows that, instead of filling up with
 # what has died before it is cleared away, is a memory to plan with.  It costs a few whole collections.

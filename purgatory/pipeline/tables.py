@@ -39,6 +39,7 @@ def operations(journal: DataFrame) -> DataFrame:
     """The rows that are operations, with what the tables need: times in milliseconds, whether it ever waited."""
     parked, finished, deadline = (F.unix_millis(name) for name in ("parked_at", "finished_at", "deadline"))
     return journal.where(F.col("outcome") != DROPPED).select(
+        "source",
         "purgatory",
         "kind",
         "keys",
@@ -58,6 +59,7 @@ def endings(operations: DataFrame) -> DataFrame:
         "kind",
         "outcome",
         "immediate",
+        _step(F.col("wait_ms")).alias("step"),  # of the wait as it was: rounding down moves it over a border
         _rounded(F.col("wait_ms")).alias("wait_ms"),
         _rounded(F.col("late_ms")).alias("late_ms"),
     )
@@ -126,8 +128,7 @@ def wait_histogram(endings: DataFrame) -> DataFrame:
     ``from`` is the lower end of a step in seconds; the step below 1 ms begins at 0.
     """
     waited = endings.where(~F.col("immediate") & F.col("wait_ms").isNotNull())
-    step = F.floor(F.log10(F.col("wait_ms")) * _STEPS_PER_DECADE)
-    lower = F.when(F.col("wait_ms") < 1, F.lit(0.0)).otherwise(F.pow(F.lit(10.0), step / _STEPS_PER_DECADE - 3))
+    lower = F.coalesce(F.pow(F.lit(10.0), F.col("step") / _STEPS_PER_DECADE - 3), F.lit(0.0))
     counted = waited.groupBy("purgatory", "outcome", lower.alias("from")).agg(F.sum("number").alias("operations"))
     return counted.select("purgatory", "outcome", "from", "operations").orderBy("purgatory", "outcome", "from")
 
@@ -171,6 +172,11 @@ def dropped(journal: DataFrame) -> DataFrame:
         F.max(F.coalesce("finished_at", "parked_at")).alias("last_at"),
     )
     return summed.select("source", "operations", "dropped", "first_at", "last_at").orderBy("source")
+
+
+def _step(ms: Column) -> Column:
+    """The number of the step of the histogram that a wait is in; null below 1 ms."""
+    return F.when(ms >= 1, F.floor(F.log10(ms) * _STEPS_PER_DECADE))
 
 
 def _rounded(ms: Column) -> Column:

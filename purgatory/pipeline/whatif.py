@@ -1,7 +1,8 @@
 """What other timer settings would have cost: the journal replayed with each of them, and which serves best.
 
 The journal is cut into pieces of time per source and purgatory, so that a piece has the same density as the whole (a
-sample of single operations would fill each bucket with fewer).  Each piece with each setting is one task.
+sample of single operations would fill each bucket with fewer).  Two purgatories of one name are two.  Each piece with
+each setting is one task.
 """
 
 import shutil
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 from rich.console import Console
 
@@ -25,13 +26,14 @@ from .progress import progress
 from .reading import Reading, read_through
 from .replay import Measured, Trace, replay
 
-__all__ = ["WhatIf", "what_if", "write_what_if"]
+__all__ = ["WhatIf", "check_settings", "what_if", "write_what_if"]
 
 _RESULT: Final = (
     "tick_ms long, wheel_size long, piece long, operations long, changed long, examples string, expired long,"
     " cascades long, buckets long, heap_operations long, wakeups long, late_ms array<long>, late_number array<long>,"
     " cpu_s double"
 )
+_Piece = tuple[str, str, int, int, int]
 _NEAR: Final = 1.05  # CPU times that differ by less are taken as equal
 _LEAST_BUDGET_MS: Final = 1.0
 
@@ -83,12 +85,14 @@ def what_if(
     least 1.
     Errors as from :func:`~purgatory.pipeline.report.compute`; ValueError for settings that no timer takes.
     """
-    _check(ticks_ms, wheel_sizes, sample, piece_rows, budget_ms)
+    check_settings(ticks_ms, wheel_sizes, sample, piece_rows, budget_ms)
 
     def work(reading: Reading) -> tuple[list[dict[str, Any]], float, float]:
         with progress(spark, 2, console) as steps:
             with steps.step("cutting the journal into pieces"):
-                rows = reading.frame.where(F.col("outcome") != DROPPED)
+                # Files of releases that did not number purgatories have null.
+                instance = F.coalesce("instance", F.lit(0))
+                rows = reading.frame.where(F.col("outcome") != DROPPED).withColumn("instance", instance)
                 pieces = _pieces(rows, piece_rows)
                 share = _thinned(pieces, sample)
                 timeout_ms = _median_timeout_ms(rows)
@@ -171,48 +175,54 @@ def write_what_if(found: WhatIf, out: Path) -> Path:
     return out / "replay.html"
 
 
-def _check(
+def check_settings(
     ticks_ms: Sequence[int], wheel_sizes: Sequence[int], sample: float, piece_rows: int, budget_ms: float | None
 ) -> None:
+    """Check the settings of :func:`what_if`.  ValueError for the first that cannot be."""
     if not ticks_ms or min(ticks_ms) < 1:
-        raise ValueError(f"tick_ms are whole milliseconds, at least 1, not {list(ticks_ms)}")
+        raise ValueError(f"tick_ms must be whole milliseconds, at least 1, got {list(ticks_ms)}")
     if not wheel_sizes or min(wheel_sizes) < 2:
-        raise ValueError(f"wheel_size is at least 2, not {list(wheel_sizes)}")
+        raise ValueError(f"wheel_size must be at least 2, got {list(wheel_sizes)}")
     if not 0 < sample <= 1:
-        raise ValueError(f"sample is a share, more than 0 and at most 1, not {sample}")
+        raise ValueError(f"sample must be a share, more than 0 and at most 1, got {sample}")
     if piece_rows < 1:
-        raise ValueError(f"piece_rows is at least 1, not {piece_rows}")
+        raise ValueError(f"piece_rows must be at least 1, got {piece_rows}")
     if budget_ms is not None and not budget_ms >= 0:
-        raise ValueError(f"the lateness budget is at least 0 ms, not {budget_ms}")
+        raise ValueError(f"lateness_ms must be at least 0, got {budget_ms}")
 
 
-def _pieces(rows: DataFrame, piece_rows: int) -> list[tuple[str, str, int, int]]:
-    """Source, purgatory, first and last millisecond of each piece, in order."""
+def _pieces(rows: DataFrame, piece_rows: int) -> list[_Piece]:
+    """Source, purgatory, instance, first and last millisecond of each piece, in order."""
     ms = F.unix_millis("parked_at")
-    spans = rows.groupBy("source", "purgatory").agg(F.count("*").alias("number"), F.min(ms).alias("first"))
-    counted = spans.orderBy("source", "purgatory").collect()
+    spans = rows.groupBy(*_OWNER).agg(F.count("*").alias("number"), F.min(ms).alias("first"))
+    counted = spans.orderBy(*_OWNER).collect()
     most = max((-(-row["number"] // piece_rows) for row in counted), default=1)
     if most == 1:
-        return [(row["source"], row["purgatory"], row["first"], _FAR) for row in counted]
+        return [(*_owner(row), row["first"], _FAR) for row in counted]
     # One pass for the borders of all: as many as the largest needs, of which the others take every so-manieth.
     parts = F.array(*[F.lit(n / most) for n in range(1, most)])
-    borders = rows.groupBy("source", "purgatory").agg(F.percentile_approx(ms, parts, F.lit(10_000)).alias("borders"))
-    at = {(row["source"], row["purgatory"]): row["borders"] for row in borders.collect()}
-    pieces = []
+    borders = rows.groupBy(*_OWNER).agg(F.percentile_approx(ms, parts, F.lit(10_000)).alias("borders"))
+    at = {_owner(row): row["borders"] for row in borders.collect()}
+    pieces: list[_Piece] = []
     for row in counted:
         want = -(-row["number"] // piece_rows)
-        every = at[row["source"], row["purgatory"]]
+        every = at[_owner(row)]
         starts = sorted({every[round(n * most / want) - 1] for n in range(1, want)} - {row["first"]})
         starts = [row["first"], *starts]
         ends = [*starts[1:], _FAR]
-        pieces += [(row["source"], row["purgatory"], a, b) for a, b in zip(starts, ends, strict=True)]
+        pieces += [(*_owner(row), a, b) for a, b in zip(starts, ends, strict=True)]
     return pieces
 
 
+def _owner(row: Row) -> tuple[str, str, int]:
+    return row["source"], row["purgatory"], row["instance"]
+
+
+_OWNER: Final = ("source", "purgatory", "instance")
 _FAR: Final = 1 << 62
 
 
-def _thinned(pieces: list[tuple[str, str, int, int]], sample: float) -> float:
+def _thinned(pieces: list[_Piece], sample: float) -> float:
     """Leave an evenly spread share of the pieces; return the share."""
     want = max(1, round(len(pieces) * sample))
     kept = [pieces[int(n * len(pieces) / want)] for n in range(want)] if want < len(pieces) else list(pieces)
@@ -227,15 +237,15 @@ def _median_timeout_ms(rows: DataFrame) -> float:
     return 0.0 if found is None or found["median"] is None else float(found["median"])
 
 
-def _cut(spark: SparkSession, pieces: list[tuple[str, str, int, int]]) -> Any:
+def _cut(spark: SparkSession, pieces: list[_Piece]) -> Any:
     numbered = [(number, *piece) for number, piece in enumerate(pieces)]
-    schema = "piece long, source string, purgatory string, first_ms long, next_ms long"
+    schema = "piece long, source string, purgatory string, instance long, first_ms long, next_ms long"
     table = spark.createDataFrame(numbered, schema)
 
     def cut(rows: DataFrame) -> DataFrame:
         parked_ms = F.unix_millis("parked_at")
         within = (parked_ms >= F.col("first_ms")) & (parked_ms < F.col("next_ms"))
-        joined = rows.join(F.broadcast(table), ["source", "purgatory"], how="inner").where(within)
+        joined = rows.join(F.broadcast(table), list(_OWNER), how="inner").where(within)
         outcome = F.array_position(F.array(*[F.lit(name) for name in OUTCOMES]), F.col("outcome")) - 1
         clock = {name: F.unix_millis(column) - F.col("anchor_ms") for name, column in _TIMES.items()}
         return joined.select(

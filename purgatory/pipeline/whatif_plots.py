@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from .plots import STYLE, Picture, picture
+from .plots import Picture, drawing, picture
 
 if TYPE_CHECKING:
     from .whatif import WhatIf
@@ -18,7 +17,7 @@ _SHADES = ("#56B4E9", "#0072B2", "#004A77", "#009E73", "#CC79A7", "#8C8C8C")
 def replay_plots(found: "WhatIf") -> dict[str, Picture]:
     """CPU and lateness of each setting, and where the work goes."""
     rows = found.table.to_pylist()
-    with mpl.rc_context(STYLE):
+    with drawing():
         return {"settings": _settings(rows, found.recommended, found.budget_ms)}
 
 

@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 from purgatory.journal import JournalError
 from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.journal.schema import VERSION_KEY
+from purgatory.pipeline import reading
 from purgatory.pipeline.reading import open_journal
 from purgatory.pipeline.report import compute
+from purgatory.pipeline.whatif import what_if
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -48,10 +50,10 @@ def test_each_bad_file_is_named_and_can_be_left_out(spark: Any, copy: pathlib.Pa
         assert str(file) in str(caught.value), name
         for other in others:
             other.with_suffix(".aside").rename(other)
-    reading = open_journal(spark, str(copy), skip_corrupt=True)
-    assert len(reading.skipped) == 4
-    assert reading.rows == 20_004
-    assert reading.frame.count() == 20_004
+    opened = open_journal(spark, str(copy), skip_corrupt=True)
+    assert len(opened.skipped) == 4
+    assert opened.rows == 20_004
+    assert opened.frame.count() == 20_004
 
 
 def test_damage_within_a_file_is_found_while_reading(spark: Any, copy: pathlib.Path) -> None:
@@ -87,10 +89,10 @@ def test_hidden_and_unfinished_files_are_not_part_of_it(spark: Any, copy: pathli
     """Names that begin with a dot or an underscore are skipped by the check and by Spark alike."""
     for name in (".part-host-1-a-000001.tmp", "_part.parquet", ".part.parquet"):
         (copy / name).write_bytes(b"half a file")
-    reading = open_journal(spark, str(copy))
-    assert reading.files is not None
-    assert len(reading.files) == 4
-    assert reading.frame.count() == reading.rows == 20_004
+    opened = open_journal(spark, str(copy))
+    assert opened.files is not None
+    assert len(opened.files) == 4
+    assert opened.frame.count() == opened.rows == 20_004
 
 
 def test_a_single_file_and_a_url_can_be_read(spark: Any, copy: pathlib.Path) -> None:
@@ -98,3 +100,28 @@ def test_a_single_file_and_a_url_can_be_read(spark: Any, copy: pathlib.Path) -> 
     file = min(copy.glob("*.parquet"))
     assert open_journal(spark, str(file)).frame.count() == 5_001
     assert open_journal(spark, copy.as_uri()).rows == 20_004
+
+
+def test_what_spark_cannot_list_is_an_error_of_one_line(spark: Any) -> None:
+    """A scheme without a file system: the path, and Spark's reason."""
+    with pytest.raises(JournalError) as caught:
+        compute(spark, "nothing://host/journal")
+    assert str(caught.value).startswith("the journal nothing://host/journal cannot be listed: ")
+    assert 'No FileSystem for scheme "nothing"' in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_type_that_only_spark_has_seen_is_not_corruption(
+    spark: Any, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the heads of the files cannot be looked at before, the message has the file and the kind of trouble."""
+    monkeypatch.setattr(reading, "_local", lambda _: None)
+    file = min(copy.glob("*.parquet"))
+    table = pq.ParquetFile(file).read()
+    wrong = table.set_column(table.schema.get_field_index("op_id"), "op_id", table["op_id"].cast(pa.string()))
+    pq.write_table(wrong, file)
+    for skip_corrupt in (False, True):
+        with pytest.raises(JournalError, match="has a column of another type") as caught:
+            what_if(spark, str(copy), [1], [20], skip_corrupt=skip_corrupt)
+        assert str(file) in str(caught.value)
+        assert "corrupt" not in str(caught.value)

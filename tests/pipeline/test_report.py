@@ -75,9 +75,9 @@ def test_what_cannot_be_done_is_said_in_one_line(
     journal = str(made[0])
     for arguments, why in (
         (["report", str(tmp_path / "none"), "--out", str(tmp_path / "out")], "no journal at"),
-        (["report", journal, "--out", str(tmp_path / "out"), "--top", "0"], "top is a number of keys"),
-        (["replay", journal, "--wheel-size", "1"], "wheel_size is at least 2"),
-        (["replay", journal, "--sample", "0"], "sample is a share"),
+        (["report", journal, "--out", str(tmp_path / "out"), "--top", "0"], "top must be at least 1, got 0"),
+        (["replay", journal, "--wheel-size", "1"], "wheel_size must be at least 2"),
+        (["replay", journal, "--sample", "0"], "sample must be a share"),
         (["synthesize", journal, "--rows", "5"], "holds a journal already"),
         (["synthesize", str(file), "--rows", "5"], "is a file"),
     ):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ pytest.importorskip("pyspark", "4.2")
 pytest.importorskip("rich")
 
 from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.stream.cli import local_settings
+from purgatory.pipeline.stream.job import Settings, shards_of
 from purgatory.pipeline.stream.sinks import read_records
 from purgatory.pipeline.stream.traces import trace, write_trace
 
@@ -73,6 +76,46 @@ def test_backfill_decides_a_directory_in_one_batch(
     assert ends_of_records((row.record, *row[0:7]) for row in written) == in_one_go(rows)
     assert main(words) == 1
     assert "batches of another run" in capsys.readouterr().err
+
+
+def test_java_compiles_quickly_where_the_rows_are_few(tmp_path: Path) -> None:
+    """Settings of the commands: for a job on this machine that ends soon, and never above those of a cluster."""
+    quick = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+    changes = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day=1" / "rows.parquet").write_bytes(b"rows")
+    for master in (None, "local", "local[2]"):
+        assert local_settings(str(tmp_path), master) == quick | changes
+        assert local_settings(str(tmp_path), master, endless=True) == changes
+        assert local_settings("kafka", master) == changes
+    assert local_settings(str(tmp_path), "spark://host:7077") == {}
+    with (tmp_path / "day=1" / "many.parquet").open("wb") as file:
+        file.truncate((32 << 20) + 1)
+    assert local_settings(str(tmp_path), None) == changes
+
+
+def mark_as_begun(checkpoint: Path, shards: str | None) -> None:
+    (checkpoint / "offsets").mkdir(parents=True)
+    if shards is not None:
+        (checkpoint / "shards").write_text(shards)
+
+
+def test_a_checkpoint_goes_on_with_the_shards_that_it_was_begun_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another number, or a checkpoint without any, is an error before Spark starts: groups would lose what waits."""
+    plan = Settings(source=str(tmp_path), out=str(tmp_path / "out"), checkpoint=tmp_path / "checkpoint")
+    assert shards_of(plan) is None
+    assert shards_of(replace(plan, shards=7)) == 7
+    with pytest.raises(ValueError, match="shards must be at least 1, got 0"):
+        shards_of(replace(plan, shards=0))
+    mark_as_begun(plan.checkpoint, "7\n")
+    assert shards_of(plan) == shards_of(replace(plan, shards=7)) == 7
+    assert main(command(tmp_path, shards="8")) == 1
+    assert "shards must be 7" in capsys.readouterr().err
+    mark_as_begun(tmp_path / "old", None)
+    assert main(command(tmp_path, checkpoint=str(tmp_path / "old"))) == 1
+    assert "checkpoint must be one that was begun with shards" in capsys.readouterr().err
 
 
 def test_the_filter_drops_only_what_it_knows() -> None:

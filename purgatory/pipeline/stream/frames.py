@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
-from .processor import GroupProcessor
+from .processor import ShardProcessor
 from .records import DEAD, DEAD_MARK, OUTCOME, OUTPUT
 from .rows import LAST_MS
 
@@ -51,8 +51,9 @@ def prepared(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
     if max_ahead is not None:
         ahead = ts_ms > F.unix_millis(F.current_timestamp()) + F.lit(int(max_ahead * 1000))
         reason = reason.when(ahead, F.lit(f"ts_ms is more than {max_ahead:g} s ahead of the clock"))
-    # A line break in JSON stands between its tokens only, where a space does as well.
-    one_line = F.translate(F.col("text"), "\r\n", "  ")
+    # A line break in JSON stands between its tokens only, where a space does as well.  The two others separate what is
+    # kept of a group (see shard); JSON cannot have them anywhere.
+    one_line = F.translate(F.col("text"), "\r\n\x1e\x1f", "    ")
     good = F.concat(ts_ms.cast("string"), F.lit(" "), one_line)
     bad = F.concat(F.lit(DEAD_MARK), F.col("reason"), F.lit("\n"), F.coalesce(F.col("text"), F.lit("")))
     return known.withColumn("reason", reason).select(
@@ -73,17 +74,20 @@ def for_groups(rows: DataFrame) -> DataFrame:
     return rows.filter(~heartbeat | F.col("event_time").isNull()).select("group", "event_time", "line")
 
 
-def streamed(rows: DataFrame, delay: float, modules: tuple[str, ...] = ()) -> DataFrame:
+def streamed(rows: DataFrame, delay: float, modules: tuple[str, ...] = (), shards: int = 64) -> DataFrame:
     """A stream of what :func:`prepared` made -> a stream of records (:mod:`purgatory.pipeline.stream.records`).
 
-    ``delay``: how many seconds a row may come later than one that happened after it.
+    ``delay``: how many seconds a row may come later than one that happened after it.  ``shards``: into how many the
+    groups are put; a checkpoint goes on with the number that it was begun with only.
     """
+    shard = F.pmod(F.xxhash64("group"), F.lit(shards)).cast("int")
     return (
         rows.withWatermark("event_time", f"{int(delay * 1000)} milliseconds")
         .transform(for_groups)
-        .groupBy("group")
+        .withColumn("shard", shard)
+        .groupBy("shard")
         .transformWithState(
-            statefulProcessor=GroupProcessor(modules),
+            statefulProcessor=ShardProcessor(modules),
             outputStructType=OUTPUT,
             outputMode="Append",
             timeMode="EventTime",

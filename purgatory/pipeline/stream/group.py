@@ -1,4 +1,4 @@
-"""One group of a stream: the purgatory's own core decides, told the time by the rows.  Pure, no Spark.
+"""Groups of a stream: the purgatory's own core decides, told the time by the rows.  Pure, no Spark.
 
 This module is what the streaming job, its batch twin and whoever checks them agree on.  It says when things happen:
 
@@ -18,20 +18,21 @@ into portions by time in any way, give the same ends.
 import contextlib
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from purgatory.clock import Clock
 from purgatory.conditions import ConditionalOperation, signal
+from purgatory.core.base_purgatory import BasePurgatory
+from purgatory.core.hooks import Hooks
+from purgatory.core.operation.operation import FOREVER_MS, Operation
+from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.events import Event
-from purgatory.operation import FOREVER_MS, Operation
-from purgatory.room import Room
-from purgatory.timekeeper import Timekeeper
+from purgatory.testing import ManualClock
 
 from .rows import BadRow, Row, read_row
 
-__all__ = ["Dead", "Ended", "Group", "line"]
+__all__ = ["Dead", "Ended", "Group", "Groups", "line", "pending_of", "time_of"]
 
-_WHEEL_SIZE = 6  # a group lives for a moment, and small wheels are quickly made; when things happen is the same
+_WHEEL_SIZE = 20
 
 
 def line(ts_ms: int, text: str) -> str:
@@ -60,175 +61,189 @@ class Dead(NamedTuple):
     reason: str
 
 
-class _HandClock(Clock):
-    """A clock that is moved by assignment."""
-
-    __slots__ = ("time_ms",)
-
-    def __init__(self, time_ms: int) -> None:
-        self.time_ms = time_ms
-
-    def now_ms(self) -> int:
-        return self.time_ms
-
-    def ceil_ms(self) -> int:
-        return self.time_ms
-
-
 class _Operation(ConditionalOperation):
-    """An operation that knows the row it came from."""
+    """An operation that knows the row it came from.  It is parked on pairs of its group and each of its keys."""
 
-    __slots__ = ("deadline_ms", "id", "text")
+    __slots__ = ("deadline_ms", "id", "member", "text")
 
     def __init__(
-        self, op_id: str, condition: str, keys: Iterable[str], parked_ms: int, deadline_ms: int | None, seen: Any = None
+        self,
+        member: "_Member",
+        op_id: str,
+        condition: str,
+        keys: Iterable[str],
+        parked_ms: int,
+        deadline_ms: int | None,
+        seen: Any = None,
     ) -> None:
         super().__init__(condition, keys, None, seen=seen)
+        name, wanted = member.name, self.wanted
+        if isinstance(wanted, tuple):
+            self.wanted = tuple([(name, key) for key in wanted])
+        else:
+            self.wanted = {(name, key): threshold for key, threshold in wanted.items()}
+        self.member = member
         self.id = op_id
         self.text = condition
         self.deadline_ms = deadline_ms
         # Whole milliseconds, as the timer counts them: the way through seconds would round at great lengths.
         self.delay_ms = FOREVER_MS if deadline_ms is None else deadline_ms - parked_ms
 
+    def notice(self, key: Any, value: float | None) -> None:
+        super().notice(key[1], value)
+
 
 class _Ends:
     """An observer that writes down every end."""
 
     def __init__(self) -> None:
-        self.live: dict[str, _Operation] = {}
-        self.ends: list[Ended] = []
+        self.ends: list[tuple[str, Ended]] = []
 
     def ended(self, event: Event) -> None:
         operation = event.operation
-        self.live.pop(operation.id, None)
+        member = operation.member
+        member.live.pop(operation.id, None)
         assert event.finished_ms is not None
         error = None if event.error is None else f"{type(event.error).__name__}: {event.error}"
-        self.ends.append(
-            Ended(operation.id, event.outcome.value, event.parked_ms, event.finished_ms, operation.deadline_ms, error)
-        )
+        end = Ended(operation.id, event.outcome.value, event.parked_ms, event.finished_ms, operation.deadline_ms, error)
+        self.ends.append((member.name, end))
 
     completed = expired = cancelled = failed = ended
 
 
-class _Room(Room):
-    """A room in which nobody awaits anything."""
+class _NoReports(Hooks):
+    """A failed operation needs no report: its recorded end has the error."""
 
     def report(self, error: BaseException, operation: Operation) -> None:
-        """An operation failed: the end that was written down says why."""
-
-    def report_observer(self, error: BaseException, observer: object) -> None:
-        raise error
+        return
 
 
-class Group:
-    """The operations of one group that wait, its rows that have not happened yet, and its time.
+class _Member:
+    """One of the groups: what is stored of it, then the operations that wait and the rows that are kept."""
 
-    ``ops`` and ``buffer`` are what :meth:`state` has returned, or empty.  ``clock_ms``: everything up to this time has
-    happened; a row from before it comes too late.
-    """
+    __slots__ = ("clock_ms", "lines", "live", "name", "ops")
 
-    def __init__(self, name: str, clock_ms: int = 0, ops: str = "", buffer: str = "") -> None:
-        self.name = name
+    def __init__(self, name: str, clock_ms: int, ops: str, lines: list[str]) -> None:
+        self.name: str = name
         self.clock_ms: int = clock_ms
-        self.parked: int = 0  # how many have parked under this object's eyes
-        self.dead: list[Dead] = []
-        self._ops = ops  # as stored, until somebody has to look inside
-        self._lines: list[str] = buffer.split("\n") if buffer else []
-        self._clock: _HandClock | None = None
-        self._room: _Room | None = None
-        self._timer: Timekeeper | None = None
-        self._noted = _Ends()
-
-    def add(self, lines: Iterable[str]) -> None:
-        """Keep rows until their time has come; each is a line as :func:`line` makes it."""
-        self._lines.extend(lines)
-
-    def advance(self, until_ms: int) -> list[Ended]:
-        """Let everything up to and including ``until_ms`` happen; return the ends, in the order in which they came."""
-        if self._room is None:
-            self._wake_up()
-        noted = self._noted
-        noted.ends = []
-        for row, text in self._take(until_ms):
-            if row.ts_ms <= self.clock_ms:
-                self.dead.append(Dead(text, f"it comes too late: everything up to {self.clock_ms} has happened"))
-                continue
-            self._pass(row.ts_ms)
-            self._happen(row, text)
-        self._pass(until_ms)
-        self.clock_ms = max(self.clock_ms, until_ms)
-        return noted.ends
+        self.ops: str = ops
+        self.lines: list[str] = lines
+        self.live: dict[str, _Operation] = {}
 
     def state(self) -> tuple[str, str]:
-        """The operations that wait and the rows that are kept, as two texts: ``ops`` and ``buffer``."""
-        if self._room is not None:
-            live = self._noted.live
-            self._ops = _encoded([_stored(operation) for operation in live.values()]) if live else ""
-        return self._ops, "\n".join(self._lines)
-
-    def pending(self) -> list[Ended]:
-        """The operations that wait, in the order of parking."""
-        waiting = self._waiting().values()
-        return [Ended(one.id, one.outcome.value, one._parked_ms, None, one.deadline_ms) for one in waiting]
-
-    @property
-    def live(self) -> int:
-        """How many operations wait."""
-        return len(self._waiting())
+        ops = _encoded([_stored(operation) for operation in self.live.values()]) if self.live else ""
+        return ops, "\n".join(self.lines)
 
     def next_ms(self) -> int | None:
-        """When the next thing happens: the earliest deadline or row that is kept; None: nothing is to come."""
-        times = [operation.deadline_ms for operation in self._waiting().values()]
+        times = [operation.deadline_ms for operation in self.live.values()]
         known = [time_ms for time_ms in times if time_ms is not None]
-        known += [_time_of(line) for line in self._lines]
+        known += map(time_of, self.lines)
         return min(known, default=None)
+
+
+class Groups:
+    """Several groups that are decided together, in one purgatory on one timer.
+
+    What happens in a group does not depend on the others.  All must have come equally far: no deadline of one may lie
+    before the parking of an operation that another stores.  That holds where all are let go on up to the same times.
+    """
+
+    def __init__(self) -> None:
+        self.parked: int = 0  # how many operations have parked in :meth:`advance`
+        self.dead: list[tuple[str, Dead]] = []  # by group, the rows that could not be handled
+        self._members: dict[str, _Member] = {}
+        self._clock = ManualClock(0)
+        self._timer: BaseTimer | None = None
+        self._purgatory: BasePurgatory | None = None
+        self._noted = _Ends()
+
+    def put(self, name: str, clock_ms: int, ops: str, lines: list[str]) -> None:
+        """Add a group, as :class:`Group` describes it, with its rows as lines; before the first :meth:`advance`."""
+        assert self._purgatory is None, "groups are put in before the first of them goes on"
+        self._members[name] = _Member(name, clock_ms, ops, lines)
+
+    def add(self, name: str, lines: Iterable[str]) -> None:
+        """Keep rows of a group that was put in."""
+        self._members[name].lines.extend(lines)
+
+    def advance(self, until_ms: int) -> list[tuple[str, Ended]]:
+        """Let everything up to and including ``until_ms`` happen; return the ends by group, in the order of time."""
+        noted = self._noted
+        noted.ends = []
+        rows = self._take(until_ms)
+        self.wake_up(rows[0][0].ts_ms if rows else until_ms)
+        for row, text, member in rows:
+            if row.ts_ms <= member.clock_ms:
+                reason = f"it comes too late: everything up to {member.clock_ms} has happened"
+                self.dead.append((member.name, Dead(text, reason)))
+                continue
+            self._pass(row.ts_ms)
+            self._happen(member, row, text)
+        self._pass(until_ms)
+        for member in self._members.values():
+            if until_ms > member.clock_ms:
+                member.clock_ms = until_ms
+        return noted.ends
+
+    def wake_up(self, begin_ms: int) -> None:
+        """Park the stored operations again, each at its own time, so that they come to stand as they stood."""
+        if self._purgatory is not None:
+            return
+        stored = [
+            (operation[3], member, operation)
+            for member in self._members.values()
+            if member.ops
+            for operation in json.loads(member.ops)
+        ]
+        stored.sort(key=_parked)
+        clock = self._clock
+        clock.time_ms = stored[0][0] if stored else begin_ms
+        self._timer = BaseTimer(1, _WHEEL_SIZE, clock)
+        self._purgatory = BasePurgatory("stream", self._timer, observers=(self._noted,), hooks=_NoReports())
+        for parked_ms, member, (op_id, condition, keys, _, deadline_ms, seen) in stored:
+            clock.time_ms = parked_ms
+            self._park(_Operation(member, op_id, condition, keys, parked_ms, deadline_ms, seen))
+            member.ops = ""
+
+    def member(self, name: str) -> _Member:
+        """The group of that name, which was put in."""
+        return self._members[name]
+
+    def members(self) -> Iterable[_Member]:
+        """All groups, in the order in which they were put in."""
+        return self._members.values()
 
     # Inside
 
-    def _waiting(self) -> "dict[str, _Operation]":
-        if self._room is None:
-            self._wake_up()
-        return self._noted.live
-
-    def _wake_up(self) -> None:
-        """Park the stored operations again, each at its own time, so that they come to stand as they stood."""
-        stored = json.loads(self._ops) if self._ops else []
-        clock = self._clock = _HandClock(stored[0][3] if stored else self.clock_ms)
-        timer = self._timer = Timekeeper(1, _WHEEL_SIZE, clock)
-        self._room = _Room(self.name, timer, observers=(self._noted,))
-        for op_id, condition, keys, parked_ms, deadline_ms, seen in stored:
-            clock.time_ms = parked_ms
-            self._park(_Operation(op_id, condition, keys, parked_ms, deadline_ms, seen))
-        clock.time_ms = max(clock.time_ms, self.clock_ms)
-
     def _park(self, operation: _Operation) -> None:
-        room = self._room
-        assert room is not None
-        self._noted.live[operation.id] = operation
+        purgatory = self._purgatory
+        assert purgatory is not None
+        operation.member.live[operation.id] = operation
         with contextlib.suppress(Exception):  # its condition raised: it has failed, and the end says why
-            room.try_complete_else_watch(operation, operation.wanted)
+            purgatory.try_complete_else_watch(operation, operation.wanted)
 
-    def _take(self, until_ms: int) -> list[tuple[Row, str]]:
+    def _take(self, until_ms: int) -> list[tuple[Row, str, _Member]]:
         """Take the rows out whose time has come, in order; those that are none are dead letters."""
-        later: list[str] = []
-        now: list[tuple[Row, str]] = []
-        for line in self._lines:
-            if _time_of(line) > until_ms:
-                later.append(line)
-                continue
-            text = line.partition(" ")[2]
-            try:
-                now.append((read_row(text), text))
-            except BadRow as error:
-                self.dead.append(Dead(text, str(error)))
-        self._lines = later
+        now: list[tuple[Row, str, _Member]] = []
+        for member in self._members.values():
+            later: list[str] = []
+            for line in member.lines:
+                if time_of(line) > until_ms:
+                    later.append(line)
+                    continue
+                text = line.partition(" ")[2]
+                try:
+                    now.append((read_row(text), text, member))
+                except BadRow as error:
+                    self.dead.append((member.name, Dead(text, str(error))))
+            member.lines = later
         now.sort(key=_order)
         return now
 
     def _pass(self, time_ms: int) -> None:
         """Let the deadlines up to ``time_ms`` pass, each at its own time."""
         clock, timer = self._clock, self._timer
-        assert clock is not None and timer is not None
+        assert timer is not None
         while True:
             due_ms = timer.next_expiration_ms
             if due_ms is None or due_ms > time_ms:
@@ -239,34 +254,102 @@ class Group:
         if time_ms > clock.time_ms:
             clock.time_ms = time_ms
 
-    def _happen(self, row: Row, text: str) -> None:
-        room, live = self._room, self._noted.live
-        assert room is not None
+    def _happen(self, member: _Member, row: Row, text: str) -> None:
+        purgatory, live = self._purgatory, member.live
+        assert purgatory is not None
         if row.kind == "signal":
-            signal(room, row.key, row.value)
+            signal(purgatory, (member.name, row.key), row.value)
         elif row.kind == "cancel":
             if row.op_id in live:
                 live[row.op_id].cancel()
         elif row.kind == "park":
             if row.op_id in live:
-                self.dead.append(Dead(text, f"operation {row.op_id!r} waits already"))
+                self.dead.append((member.name, Dead(text, f"operation {row.op_id!r} waits already")))
                 return
-            operation = _Operation(row.op_id, row.condition, row.keys, row.ts_ms, row.deadline_ms)
+            operation = _Operation(member, row.op_id, row.condition, row.keys, row.ts_ms, row.deadline_ms)
             self.parked += 1
             self._park(operation)
+
+
+class Group:
+    """One group by itself: the operations that wait, its rows that have not happened yet, and its time.
+
+    ``ops`` and ``buffer`` are what :meth:`state` has returned, or empty.  ``clock_ms``: everything up to this time has
+    happened; a row from before it comes too late.
+    """
+
+    def __init__(self, name: str, clock_ms: int = 0, ops: str = "", buffer: str = "") -> None:
+        self.name = name
+        self._groups = Groups()
+        self._groups.put(name, clock_ms, ops, buffer.split("\n") if buffer else [])
+        self._member = self._groups.member(name)
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Keep rows until their time has come; each is a line as :func:`line` makes it."""
+        self._groups.add(self.name, lines)
+
+    def advance(self, until_ms: int) -> list[Ended]:
+        """Let everything up to and including ``until_ms`` happen; return the ends, in the order in which they came."""
+        return [end for _, end in self._groups.advance(until_ms)]
+
+    def state(self) -> tuple[str, str]:
+        """The operations that wait and the rows that are kept, as two texts: ``ops`` and ``buffer``."""
+        self._groups.wake_up(self.clock_ms)
+        return self._member.state()
+
+    def pending(self) -> list[Ended]:
+        """The operations that wait, in the order of parking."""
+        self._groups.wake_up(self.clock_ms)
+        return pending_of(self._member.live.values())
+
+    @property
+    def clock_ms(self) -> int:
+        """Everything up to this time has happened."""
+        return self._member.clock_ms
+
+    @property
+    def dead(self) -> list[Dead]:
+        """The rows that could not be handled."""
+        return [dead for _, dead in self._groups.dead]
+
+    @property
+    def parked(self) -> int:
+        """How many operations have parked since this object was made."""
+        return self._groups.parked
+
+    @property
+    def live(self) -> int:
+        """How many operations wait."""
+        self._groups.wake_up(self.clock_ms)
+        return len(self._member.live)
+
+    def next_ms(self) -> int | None:
+        """When the next thing happens: the earliest deadline or row that is kept; None: nothing is to come."""
+        self._groups.wake_up(self.clock_ms)
+        return self._member.next_ms()
+
+
+def pending_of(waiting: "Iterable[_Operation]") -> list[Ended]:
+    """The operations as ends that have not come."""
+    return [Ended(one.id, one.outcome.value, one._parked_ms, None, one.deadline_ms) for one in waiting]
 
 
 _encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _stored(operation: _Operation) -> list[Any]:
-    parked_ms = operation._parked_ms
-    return [operation.id, operation.text, list(operation.keys), parked_ms, operation.deadline_ms, operation.seen]
+    keys = [key for _, key in cast("tuple[tuple[str, str], ...]", operation.keys)]
+    return [operation.id, operation.text, keys, operation._parked_ms, operation.deadline_ms, operation.seen]
 
 
-def _order(pair: tuple[Row, str]) -> tuple[Any, ...]:
-    return pair[0].order
+def _parked(stored: tuple[int, _Member, list[Any]]) -> int:
+    return stored[0]
 
 
-def _time_of(line: str) -> int:
+def _order(taken: tuple[Row, str, _Member]) -> tuple[Any, ...]:
+    return taken[0].order
+
+
+def time_of(line: str) -> int:
+    """The time of a row as :func:`line` keeps it."""
     return int(line[: line.index(" ")])

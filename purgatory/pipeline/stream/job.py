@@ -4,7 +4,7 @@ import importlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,13 @@ __all__ = [
     "read_batch",
     "read_stream",
     "run",
+    "shards_of",
 ]
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_SHARDS_A_PARTITION = 16  # so that their sizes even out
+_SHARDS_FILE = "shards"  # in the checkpoint
 _POLL_S = 0.2  # how often to look whether a batch is done; it only delays the line
 
 
@@ -51,7 +54,9 @@ class Settings:
 
     ``source``, ``out``: a directory, or ``kafka``.  ``form``: of the files in the source, ``parquet`` or ``json`` (one
     object per line).  ``delay``, ``max_ahead``: seconds, see :func:`streamed` and :func:`prepared`.  ``trigger``:
-    seconds between two batches; None: what is there now, and then stop.  ``modules``: see :class:`GroupProcessor`.
+    seconds between two batches; None: what is there now, and then stop.  ``modules``: see :class:`ShardProcessor`.
+    ``shards``: how many states the groups are put into; None: as many as the checkpoint has, and at first sixteen for
+    each of Spark's shuffle partitions.
     """
 
     source: str
@@ -64,6 +69,7 @@ class Settings:
     files_per_batch: int | None = None
     fail_on_late: bool = False
     modules: tuple[str, ...] = ()
+    shards: int | None = None
     source_options: Mapping[str, str] = field(default_factory=dict)
     sink_options: Mapping[str, str] = field(default_factory=dict)
 
@@ -121,6 +127,27 @@ def make_sink(settings: Settings) -> Sink:
     return DirectorySink(directory)
 
 
+def shards_of(settings: Settings) -> int | None:
+    """How many shards the checkpoint has, or is to have.  ValueError if that is not what the settings ask for.
+
+    None: neither the settings nor the checkpoint say.
+
+    With another number a group would be looked for in a shard that does not have it.
+    """
+    checkpoint, asked = settings.checkpoint, settings.shards
+    if asked is not None and asked < 1:
+        raise ValueError(f"shards must be at least 1, got {asked}")
+    if not (checkpoint / "offsets").exists():
+        return asked
+    mark = checkpoint / _SHARDS_FILE
+    if not mark.is_file():
+        raise ValueError(f"checkpoint must be one that was begun with shards, got {checkpoint}: begin a new one")
+    begun = int(mark.read_text())
+    if asked not in (None, begun):
+        raise ValueError(f"shards must be {begun}, with which the checkpoint {checkpoint} was begun, got {asked}")
+    return begun
+
+
 def load_conditions(modules: Iterable[str]) -> None:
     """Import what registers conditions.  ValueError if it cannot be done: better here than on every worker."""
     for module in modules:
@@ -137,10 +164,13 @@ def run(spark: SparkSession, settings: Settings, tell: Callable[[BatchLine], Non
     """
     load_conditions(settings.modules)
     sink = make_sink(settings)
+    shards = shards_of(settings) or _SHARDS_A_PARTITION * int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    settings.checkpoint.mkdir(parents=True, exist_ok=True)
+    (settings.checkpoint / _SHARDS_FILE).write_text(f"{shards}\n")
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):
         spark = spark.newSession()  # the caller's settings stay as they are
         spark.conf.set(_PROVIDER, _ROCKSDB)
-    return _Run(spark, settings, sink, tell).go()
+    return _Run(spark, replace(settings, shards=shards), sink, tell).go()
 
 
 class _Run:
@@ -163,8 +193,9 @@ class _Run:
             rows = prepared(read_stream(self.spark, settings), settings.max_ahead)
         except AnalysisException as error:
             raise StreamFailed(f"the source cannot be read: {_first_line(error)}") from error
+        assert settings.shards is not None
         writer = (
-            streamed(rows, settings.delay, settings.modules)
+            streamed(rows, settings.delay, settings.modules, settings.shards)
             .writeStream.foreachBatch(self._write)
             .option("checkpointLocation", str(settings.checkpoint))
         )

@@ -1,16 +1,16 @@
-"""The groups of a stream as Spark keeps them: one state per group, in which :class:`Group` decides.
+"""The shards of a stream as Spark keeps them: one state per shard, in which :class:`Shard` decides.
 
-**When.**  The rows of a group come with the batch that has read them, in no order.  They are kept until the watermark
+**When.**  The rows of a shard come with the batch that has read them, in no order.  They are kept until the watermark
 has passed them: Spark drops whatever arrives behind the watermark, so nothing can come in before them any more.  Then
-the group is let go on up to the watermark, with all that is due until there, in one go.
+their groups are let go on up to the watermark, with all that is due until there, in one go.
 
-**What wakes it.**  New rows, or one timer per group: at the earliest deadline or kept row.  Spark calls
-``handleInputRows`` once per group and batch, before any timer, with all the rows that the group has in it; so where the
-watermark has passed something already, the group goes on there and then.  It must: a row between the watermark of the
+**What wakes it.**  New rows, or one timer per shard: at the earliest deadline or kept row.  Spark calls
+``handleInputRows`` once per shard and batch, before any timer, with all the rows that the shard has in it; so where the
+watermark has passed something already, its groups go on there and then.  They must: a row between the watermark of the
 last batch and that of this one is let through, and a timer for it could not be set any more.
 
-**What is kept.**  The group's time, the time of its timer, how many operations wait, those operations and the rows.  A
-group where nothing waits and nothing is kept has no state and no timer.
+**What is kept.**  The time of the timer, how many operations wait, and the groups in which anything waits or is kept.
+A shard without any has no state and no timer.
 """
 
 import importlib
@@ -25,19 +25,19 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from .group import Group
 from .records import OUTPUT_NAMES, dead_line, record_of_dead, record_of_end, record_of_live
+from .shard import Shard
 
-__all__ = ["STATE", "STATE_NAME", "GroupProcessor"]
+__all__ = ["STATE", "STATE_NAME", "ShardProcessor"]
 
-STATE_NAME: Final = "group"
-STATE: Final = "clock_ms LONG, wake_ms LONG, live INT, ops STRING, buffer STRING"
+STATE_NAME: Final = "shard"
+STATE: Final = "wake_ms LONG, live INT, groups STRING"
 
 _Output = Row(*OUTPUT_NAMES)
 
 
-class GroupProcessor(StatefulProcessor):
-    """For ``groupBy("group").transformWithState``, over what :func:`prepared` makes.
+class ShardProcessor(StatefulProcessor):
+    """For ``groupBy("shard").transformWithState``, over ``group`` and ``line`` of what :func:`prepared` makes.
 
     ``modules``: imported where it runs, for the conditions that they register.
     """
@@ -54,17 +54,16 @@ class GroupProcessor(StatefulProcessor):
         self._state = handle.getValueState(STATE_NAME, STATE)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
-        """The rows of one group in this batch."""
-        name = key[0]
-        lines = []
+        """The rows of one shard in this batch."""
+        by_group: dict[str, list[str]] = {}
         for row in rows:
             bad = dead_line(row.line)
             if bad is None:
-                lines.append(row.line)
+                by_group.setdefault(row.group, []).append(row.line)
             else:
-                yield _Output(*record_of_dead(name, bad))
-        if lines:
-            yield from self._go_on(name, lines, timerValues.getCurrentWatermarkInMs())
+                yield _Output(*record_of_dead(row.group, bad))
+        if by_group:
+            yield from self._go_on(by_group, timerValues.getCurrentWatermarkInMs(), None)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -72,41 +71,30 @@ class GroupProcessor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[Row]:
-        """The watermark has passed what the group waits for."""
-        yield from self._go_on(key[0], [], timerValues.getCurrentWatermarkInMs())
+        """The watermark has passed what the shard waits for."""
+        fired_ms = expiredTimerInfo.getExpiryTimeInMs()
+        yield from self._go_on({}, timerValues.getCurrentWatermarkInMs(), fired_ms)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _go_on(self, name: str, lines: list[str], watermark_ms: int) -> Iterator[Row]:
+    def _go_on(self, rows: dict[str, list[str]], watermark_ms: int, fired_ms: int | None) -> Iterator[Row]:
         stored = self._state.get()
-        clock_ms, wake_ms, live, ops, buffer = (0, None, 0, "", "") if stored is None else stored
-        group = Group(name, clock_ms, ops, buffer)
-        group.add(lines)
-        next_ms = _earliest(wake_ms, lines)
-        if next_ms is not None and next_ms <= watermark_ms:
-            for end in group.advance(watermark_ms):
-                yield _Output(*record_of_end(name, end))
-            for dead in group.dead:
-                yield _Output(*record_of_dead(name, dead))
-            if group.parked:
-                yield _Output(*record_of_live(name, group.parked))
-            live = group.live
-            next_ms = group.next_ms()
-        ops, buffer = group.state()
-        if live or buffer:
-            self._state.update((group.clock_ms, next_ms, live, ops, buffer))
+        wake_ms, _, text = (None, 0, "") if stored is None else stored
+        shard = Shard(text)
+        for name, end in shard.go_on(rows, watermark_ms):
+            yield _Output(*record_of_end(name, end))
+        for name, dead in shard.dead:
+            yield _Output(*record_of_dead(name, dead))
+        if shard.parked:
+            yield _Output(*record_of_live(shard.parked))
+        next_ms, text = shard.next_ms(), shard.state()
+        if text:
+            self._state.update((next_ms, shard.live, text))
         elif stored is not None:
             self._state.clear()
         if next_ms != wake_ms:
-            if wake_ms is not None:
+            if wake_ms is not None and wake_ms != fired_ms:  # Spark itself deletes the one that has fired
                 self._handle.deleteTimer(wake_ms)
             if next_ms is not None:
                 self._handle.registerTimer(next_ms)
-
-
-def _earliest(wake_ms: int | None, lines: list[str]) -> int | None:
-    times = [int(line[: line.index(" ")]) for line in lines]
-    if wake_ms is not None:
-        times.append(wake_ms)
-    return min(times, default=None)

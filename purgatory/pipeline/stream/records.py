@@ -5,7 +5,7 @@
 ======================  ===============================================================================
 ``outcome``             ``op_id outcome parked_ms finished_ms deadline_ms``, and ``error`` of a failed one
 ``dead``                ``error``: the reason; ``text``: the row as it came
-``live``                ``live``: how many operations have parked; it is counted and not written
+``live``                ``live``: how many operations have parked, in all groups; it is counted and not written
 ======================  ===============================================================================
 """
 
@@ -61,6 +61,6 @@ def record_of_dead(group: str, dead: Dead) -> tuple[Any, ...]:
     return (DEAD, group, None, None, None, None, None, dead.reason, dead.text, None)
 
 
-def record_of_live(group: str, parked: int) -> tuple[Any, ...]:
-    """The values of one record, in the order of ``OUTPUT``."""
-    return (LIVE, group, None, None, None, None, None, None, None, parked)
+def record_of_live(parked: int) -> tuple[Any, ...]:
+    """The values of one record, in the order of ``OUTPUT``; it is of no group."""
+    return (LIVE, "", None, None, None, None, None, None, None, parked)

@@ -1,19 +1,25 @@
-"""The batch twin: the same groups, decided in one go, for replays and backfills."""
+"""The batch twin: the same groups, decided in one go, for replays and backfills.
+
+Rows are sorted by their group, and each task reads them in that order, some thousands at a time: groups cost the same
+whatever their size, and no more is held than the largest of them.
+"""
 
 import importlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from .frames import for_groups
-from .group import Group
+from .group import Groups, pending_of
 from .records import OUTPUT, OUTPUT_NAMES, dead_line, record_of_dead, record_of_end
 
-__all__ = ["decide", "decided", "last_ms"]
+__all__ = ["decide", "decided", "last_ms", "whole_groups"]
 
 Record = tuple[Any, ...]
+_ROWS_AT_ONCE: Final = 4_096
 
 
 def last_ms(rows: DataFrame) -> int:
@@ -32,40 +38,68 @@ def decided(
     """
     if until_ms is None:
         until_ms = last_ms(rows)
-    return rows.transform(for_groups).groupBy("group").applyInPandas(_function(until_ms, pending, modules), OUTPUT)
+    ordered = rows.transform(for_groups).select("group", "line").repartition("group").sortWithinPartitions("group")
+    return ordered.mapInArrow(_function(until_ms, pending, modules), OUTPUT)
 
 
 def _function(until_ms: int, pending: bool, modules: tuple[str, ...]) -> Callable[..., Any]:
     # No annotations: Spark would take them for its own kind of type hints.
-    def in_pandas(key, frame):  # type: ignore[no-untyped-def]
-        import pandas as pd
-
+    def in_arrow(batches):  # type: ignore[no-untyped-def]
         for module in modules:
             importlib.import_module(module)
-        records = decide(key[0], frame["line"].tolist(), until_ms, pending)
-        return pd.DataFrame(records, columns=list(OUTPUT_NAMES)).astype(_WHOLE)
+        for groups in whole_groups(batches, _ROWS_AT_ONCE):
+            records = decide(groups, until_ms, pending)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(column, kind) for column, kind in zip(_columns(records), _TYPES, strict=True)],
+                names=list(OUTPUT_NAMES),
+            )
 
-    return in_pandas
+    return in_arrow
 
 
-# pandas would make floats of whole numbers where some are missing
-_WHOLE = {"parked_ms": "Int64", "finished_ms": "Int64", "deadline_ms": "Int64", "live": "Int32"}
+def whole_groups(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[dict[str, list[str]]]:
+    """The lines of sorted batches by group, some groups at a time: whole ones, together of ``rows`` rows or more."""
+    some: dict[str, list[str]] = {}
+    held = 0
+    for batch in batches:
+        names, lines = (batch.column(name).to_pylist() for name in ("group", "line"))
+        for name, line in zip(names, lines, strict=True):
+            own = some.get(name)
+            if own is None:
+                if held >= rows:
+                    yield some
+                    some, held = {}, 0
+                own = some[name] = []
+            own.append(line)
+            held += 1
+    if some:
+        yield some
 
 
-def decide(name: str, lines: list[str], until_ms: int, pending: bool = False) -> list[Record]:
-    """The records of one group, all of whose rows are known.  Pure."""
+def _columns(records: list[Record]) -> Iterable[Any]:
+    return zip(*records, strict=True) if records else [[] for _ in OUTPUT_NAMES]
+
+
+_ARROW: Final = {"STRING": pa.string(), "LONG": pa.int64(), "INT": pa.int32()}
+_TYPES: Final = [_ARROW[column.split()[1]] for column in OUTPUT.split(", ")]
+
+
+def decide(rows: Mapping[str, list[str]], until_ms: int, pending: bool = False) -> list[Record]:
+    """The records of groups, all of whose rows are known, as lines by group.  Pure."""
     records: list[Record] = []
-    good: list[str] = []
-    for line in lines:
-        bad = dead_line(line)
-        if bad is None:
-            good.append(line)
-        else:
-            records.append(record_of_dead(name, bad))
-    group = Group(name)
-    group.add(good)
-    records += [record_of_end(name, end) for end in group.advance(until_ms)]
-    records += [record_of_dead(name, dead) for dead in group.dead]
+    groups = Groups()
+    for name, lines in rows.items():
+        good: list[str] = []
+        for line in lines:
+            bad = dead_line(line)
+            if bad is None:
+                good.append(line)
+            else:
+                records.append(record_of_dead(name, bad))
+        groups.put(name, 0, "", good)
+    records += [record_of_end(name, end) for name, end in groups.advance(until_ms)]
+    records += [record_of_dead(name, dead) for name, dead in groups.dead]
     if pending:
-        records += [record_of_end(name, end) for end in group.pending()]
+        for member in groups.members():
+            records += [record_of_end(member.name, end) for end in pending_of(member.live.values())]
     return records
