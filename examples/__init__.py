@@ -1,1 +1,1 @@
-"""Programs that wait in a purgatory, from forty lines to a server."""
+"""Example programs, from forty lines to a server."""

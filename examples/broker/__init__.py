@@ -1,35 +1,35 @@
-"""A small Kafka broker, in memory, that unmodified Kafka clients talk to; its requests wait in purgatories.
+"""A small in-memory Kafka broker for unmodified Kafka clients.  Its requests wait in purgatories.
 
 Run it with ``python -m examples.broker --port 9092``.
 
-====================================  ===============================================================================
-``__main__``                          the command line
-``server connection``                 sockets: frames in and out, limits, the end
-``codec table api``                   the wire, the APIs by number, what their files share
-``api_00_produce`` ...                one file for each API: versions, what parks, what it leaves out
-``broker``                            topics, groups and purgatories together
-``topics partition log``              the data: topics, followers and watermarks, segments of batches
-``records producers offsets``         batches as bytes, idempotent producers, committed offsets
-``settings codes``                    what can be set, and Kafka's error codes
-``soak soak_clients soak_...``        clients of all kinds at once, for as long as one likes
-====================================  ===============================================================================
+======================  =============================================================================================
+``__main__``            the command line
+``broker``              topics, groups and purgatories together
+``settings``            the settings and their defaults
+``network/``            the server and its connections: frames in and out, limits, shutdown
+``protocol/``           the wire format: codec, limit on array elements, error codes
+``apis/``               ``api_00_produce`` ...: one file per API; ``dispatch`` finds the API of a request
+``storage/``            topics, partitions, logs, record batches, producer state, committed offsets
+``soak/``               the soak test: three kinds of clients, and hostile connections
+======================  =============================================================================================
 
-What is absent
-==============
+What is missing
+===============
 
-*   Storage: everything is gone when the process ends, and a partition's oldest segments are deleted beyond
-    ``retention_bytes``.
-*   Other brokers: followers are simulated by a delay, leaders are never elected but by a call from inside the process.
-    Followers of topics whose name starts with ``stall`` never catch up, so that acks=all can be seen to time out.
-*   Transactions, and read_committed as against read_uncommitted.
+*   Durable storage: all data is lost when the process ends.  A partition larger than ``retention_bytes`` loses its
+    oldest segments.
+*   Other brokers: a delay simulates the followers.  Only a call from inside the process elects a new leader.  Followers
+    of topics whose names start with ``stall`` never catch up, to demonstrate how acks=all times out.
+*   Transactions: read_committed and read_uncommitted read the same records.
 *   Compaction, retention by time, topic configuration, log-append time, message formats 0 and 1.
 *   Fetch sessions, quotas and throttling, authentication, authorization, encryption, the consumer protocol of KIP-848,
-    share groups, client telemetry, and every API that ``table`` does not name.
+    share groups, client telemetry, and every API that ``apis/dispatch.py`` does not list.
 """
 
 try:
+    from examples.broker.network.server import Server
+
     from .broker import Broker
-    from .server import Server
     from .settings import Settings
 except ModuleNotFoundError as missing:
     if missing.name not in {"crc32c", "kafka"}:

@@ -1,4 +1,4 @@
-"""``python -m examples.broker``: the broker on a port, until SIGTERM or SIGINT."""
+"""``python -m examples.broker``: run the broker until SIGTERM or SIGINT."""
 
 import argparse
 import asyncio
@@ -9,56 +9,111 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from examples.broker.network.server import Server
 from examples.group import GroupConfig
 from purgatory import Statistics
 
-from .server import Server
 from .settings import Settings
 
 __all__ = ["main"]
 
 _DEFAULTS = Settings()
 _GROUP = GroupConfig()
-_LOOK = 0.1  # seconds between two looks for the live page
+_UPDATE_INTERVAL = 0.1  # seconds between two updates of the live page
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="python -m examples.broker",
-        description="A small Kafka broker, in memory; its requests wait in purgatories.",
+        description="A small in-memory Kafka broker. Its requests wait in purgatories.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = made.add_argument
     add("--host", default=_DEFAULTS.host, help="address to listen on")
-    add("--port", type=int, default=_DEFAULTS.port, help="0 takes a free one")
-    add("--advertised-host", default=None, help="what clients are told to connect to; the same as --host if not given")
-    add("--no-uvloop", action="store_true", help="run on asyncio's own loop")
-    add("--stats", action="store_true", help="print the purgatories' statistics each second")
-    add("--web", action="store_true", help="serve a live page of what waits where")
-    add("--web-port", type=int, default=8000, help="of the live page, on 127.0.0.1; 0 takes a free one")
-    add("--log-level", default="warning", choices=["debug", "info", "warning", "error"], help="what is logged")
-    add("--followers", type=int, default=_DEFAULTS.followers, help="simulated followers of a partition")
-    add("--replication-delay", type=float, default=_DEFAULTS.replication_delay, help="seconds a follower takes to copy")
-    add("--partitions", type=int, default=_DEFAULTS.default_partitions, help="of a topic created without a number")
-    add("--no-auto-create", action="store_true", help="do not create topics that clients ask for")
-    add("--segment-bytes", type=int, default=_DEFAULTS.segment_bytes, help="a segment of a log is closed at this size")
-    add("--retention-bytes", type=int, default=_DEFAULTS.retention_bytes, help="kept per partition")
-    add("--max-connections", type=int, default=_DEFAULTS.max_connections, help="further ones are closed at once")
-    add("--max-frame-bytes", type=int, default=_DEFAULTS.max_frame_bytes, help="of one request")
-    add("--max-fetch-bytes", type=int, default=_DEFAULTS.max_fetch_bytes, help="of one fetch response")
-    add("--max-buffered-bytes", type=int, default=_DEFAULTS.max_buffered_bytes, help="of all connections together")
-    add("--write-buffer-bytes", type=int, default=_DEFAULTS.write_buffer_bytes, help="unsent, of one connection")
-    add("--write-timeout", type=float, default=_DEFAULTS.write_timeout, help="seconds for a response to be read")
-    add("--frame-timeout", type=float, default=_DEFAULTS.frame_timeout, help="seconds for a request to arrive")
-    add("--idle-timeout", type=float, default=_DEFAULTS.idle_timeout, help="seconds without a request")
-    add("--initial-rebalance-delay", type=float, default=_GROUP.initial_rebalance_delay, help="of an empty group")
-    add("--min-session-timeout", type=float, default=_GROUP.min_session_timeout, help="seconds, of group members")
+    add("--port", type=int, default=_DEFAULTS.port, help="port to listen on; 0 selects a free port")
+    add("--advertised-host", default=None, help="host name that clients connect to; by default the value of --host")
+    add("--no-uvloop", action="store_true", help="run on asyncio's event loop instead of uvloop")
+    add("--stats", action="store_true", help="print the statistics of the purgatories every second")
+    add("--web", action="store_true", help="serve a live page of the purgatories and their operations")
+    add("--web-port", type=int, default=8000, help="port of the live page on 127.0.0.1; 0 selects a free port")
+    add(
+        "--log-level",
+        default="warning",
+        choices=["debug", "info", "warning", "error"],
+        help="lowest level of messages to log",
+    )
+    add("--followers", type=int, default=_DEFAULTS.followers, help="simulated followers per partition")
+    add(
+        "--replication-delay",
+        type=float,
+        default=_DEFAULTS.replication_delay,
+        help="seconds that a follower takes to copy",
+    )
+    add(
+        "--partitions",
+        type=int,
+        default=_DEFAULTS.default_partitions,
+        help="partitions of a topic that is created without a number",
+    )
+    add("--no-auto-create", action="store_true", help="do not create missing topics on request")
+    add("--segment-bytes", type=int, default=_DEFAULTS.segment_bytes, help="size at which a log segment is closed")
+    add("--retention-bytes", type=int, default=_DEFAULTS.retention_bytes, help="bytes to keep per partition")
+    add(
+        "--max-connections",
+        type=int,
+        default=_DEFAULTS.max_connections,
+        help="maximum number of connections; further ones are closed",
+    )
+    add("--max-frame-bytes", type=int, default=_DEFAULTS.max_frame_bytes, help="maximum size of a request")
+    add("--max-fetch-bytes", type=int, default=_DEFAULTS.max_fetch_bytes, help="maximum size of a Fetch response")
+    add(
+        "--max-buffered-bytes",
+        type=int,
+        default=_DEFAULTS.max_buffered_bytes,
+        help="maximum bytes buffered for all connections together",
+    )
+    add(
+        "--write-buffer-bytes",
+        type=int,
+        default=_DEFAULTS.write_buffer_bytes,
+        help="unsent bytes of a connection above which its next request waits",
+    )
+    add(
+        "--write-timeout",
+        type=float,
+        default=_DEFAULTS.write_timeout,
+        help="seconds within which a client must read a response",
+    )
+    add(
+        "--frame-timeout",
+        type=float,
+        default=_DEFAULTS.frame_timeout,
+        help="seconds within which a request must arrive",
+    )
+    add(
+        "--idle-timeout",
+        type=float,
+        default=_DEFAULTS.idle_timeout,
+        help="seconds without a request before a connection is closed",
+    )
+    add(
+        "--initial-rebalance-delay",
+        type=float,
+        default=_GROUP.initial_rebalance_delay,
+        help="seconds that an empty group waits for more members",
+    )
+    add(
+        "--min-session-timeout",
+        type=float,
+        default=_GROUP.min_session_timeout,
+        help="minimum session timeout of a member in seconds",
+    )
     return made
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
-    """The settings that a command line stands for.  ValueError for what makes no sense."""
+    """Return the settings for parsed arguments.  Raise ValueError if a value is out of range."""
     return Settings(
         host=arguments.host,
         port=arguments.port,
@@ -85,49 +140,49 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 
 async def serve(settings: Settings, stats: bool, web_port: int | None = None) -> None:
-    """Serve until a signal comes; then everyone is answered."""
+    """Serve until a signal arrives, then answer every parked request."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with Server(settings) as server:
         print(f"broker ready on {server.broker.host}:{server.port}", flush=True)
-        beside = [asyncio.create_task(print_statistics(server))] if stats else []
+        tasks = [asyncio.create_task(print_statistics(server))] if stats else []
         if web_port is not None:
-            beside.append(asyncio.create_task(show(server, web_port)))
-            beside[-1].add_done_callback(lambda _: stopped.set())  # a page that cannot be served is an error
+            tasks.append(asyncio.create_task(show(server, web_port)))
+            tasks[-1].add_done_callback(lambda _: stopped.set())  # stop if the page cannot be served
         await stopped.wait()
-        for task in beside:
+        for task in tasks:
             task.cancel()
-        for ended in await asyncio.gather(*beside, return_exceptions=True):
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(ended, Exception):
                 raise ended
 
 
 async def show(server: Server, port: int) -> None:
-    """The live page, until the task is cancelled.  OSError if its port cannot be listened on."""
-    from examples.web import LoopMeter, Page, Scene  # not loaded where nobody asks for it
+    """Serve the live page until the task is cancelled.  Raise OSError if its port is not available."""
+    from examples.web import Collector, LoopLagMonitor, Page  # loaded only with --web
 
     broker = server.broker
-    rooms = (broker.produce, broker.fetch, broker.delete_records, *broker.groups.purgatories)
-    with Page(port) as page, LoopMeter() as meter:
+    purgatories = (broker.produce, broker.fetch, broker.delete_records, *broker.groups.purgatories)
+    with Page(port) as page, LoopLagMonitor() as meter:
         print(f"live page: {page.url}", flush=True)
-        scene = Scene("Broker", broker.timer, rooms, groups=broker.groups.groups, meter=meter)
+        collector = Collector("Broker", broker.timer, purgatories, groups=broker.groups.groups, meter=meter)
         while True:
             with meter.left_out():
-                page.look(scene)
-            await asyncio.sleep(_LOOK)
+                page.update(collector)
+            await asyncio.sleep(_UPDATE_INTERVAL)
 
 
 async def print_statistics(server: Server) -> None:
-    """A table each second."""
+    """Print the table of statistics every second."""
     while True:
         await asyncio.sleep(1.0)
         print(table(server), flush=True)
 
 
 def table(server: Server) -> str:
-    """The purgatories' statistics, one line each, and a line for the connections."""
+    """Return a table with one line per purgatory and one line for the connections."""
     head = f"{'purgatory':<15}{'parked':>8}{'watched':>8}{'keys':>7}{'completed':>11}{'expired':>9}{'withdrawn':>10}"
     lines = [head + f"{'wait p50 ms':>13}{'p99':>8}{'late p99':>9}"]
     lines += [_row(statistics) for statistics in server.broker.statistics()]
@@ -147,7 +202,7 @@ def _row(of: Statistics) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it; the exit code."""
+    """Run the broker and return the exit code."""
     made = parser()
     arguments = made.parse_args(argv)
     try:
@@ -165,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(serve(settings, arguments.stats, arguments.web_port if arguments.web else None))
     except OSError as error:
-        # The page words its own error, which has no number.
+        # The live page raises an OSError without a number; its message is complete.
         where = f"cannot listen on {settings.host}:{settings.port}: " if error.errno is not None else ""
         print(f"{where}{error}", file=sys.stderr)
         return 1
@@ -173,7 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _allow_many_files() -> None:
-    """A connection is a file: as many as the system allows this process."""
+    """Raise the limit on open files, which limits the connections, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

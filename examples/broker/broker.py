@@ -1,18 +1,18 @@
-"""The broker without its connections: topics, groups, and the purgatories in which their requests wait.
+"""The broker without its connections: topics, groups, and the purgatories in which requests wait.
 
 ========================  ===================================  =======================================================
 purgatory                 key -> threshold                     waits for
 ========================  ===================================  =======================================================
-``produce``               partition -> offset behind the       high watermark: all replicas have the batches
+``produce``               partition -> offset after the        high watermark: all replicas have the batches
                           batch
-``fetch``                 partition -> offset behind the       high watermark: there are ``min_bytes`` to read
-                          first record wanted
+``fetch``                 partition -> offset after the        high watermark: ``min_bytes`` are readable
+                          first requested record
 ``delete_records``        partition -> new start of the log    low watermark: all replicas have deleted
 ``join, sync,``           group, or member                     see ``examples.group``
 ``heartbeat``
 ========================  ===================================  =======================================================
 
-All six share one timer, and the followers' delays and the connections' timeouts are on it as well.
+All six purgatories share one timer.  The delays of the followers and the timeouts of the connections use it too.
 """
 
 import itertools
@@ -20,26 +20,26 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from examples.broker.storage.committed_offsets import Offsets
+from examples.broker.storage.partition import Key, Partition
+from examples.broker.storage.topics import Topics
 from examples.group import GroupCoordinator
 from purgatory import Observer, Purgatory, Statistics, SystemTimer
 from purgatory.clock import Clock
 
-from .offsets import Offsets
-from .partition import Partition
 from .settings import Settings
-from .topics import Topics
 
 __all__ = ["Broker"]
 
 
-_CROWD = 1000  # fetches that could be answered in one turn of the loop without anybody else noticing
+_MAX_IMMEDIATE_CHECKS = 1000  # operations, or partitions of fetches, to check in one turn of the event loop
 
 
 class Broker:
     """One broker, the leader of all its partitions and the coordinator of all groups.
 
-    ``node_id``, ``host``, ``port``: what it tells clients about itself; the server sets the port.  ``clock``: of its
-    timer.  ``observers``: of all purgatories.
+    ``node_id``, ``host``, ``port``: the address that Metadata returns; the server sets the port.  ``clock``: the clock
+    of the timer.  ``observers``: the observers of all purgatories.
     """
 
     node_id = 1
@@ -56,9 +56,10 @@ class Broker:
         self.fetch: Purgatory[Any] = Purgatory("fetch", timer=self.timer, observers=observers)
         self.delete_records: Purgatory[Any] = Purgatory("delete_records", timer=self.timer, observers=observers)
         self.topics = Topics(settings, self.timer, self._moved)
-        self.offsets = Offsets(settings.max_committed)
+        self.offsets = Offsets(settings.max_committed, settings.max_committed_bytes, settings.max_committed_group_bytes)
         self.groups = GroupCoordinator(self.timer, settings.group, observers=observers)
         self.producer_ids = itertools.count(1000)
+        self.fetch_partitions = 0  # the partitions of all parked fetches together
 
     async def __aenter__(self) -> Self:
         await self.timer.__aenter__()
@@ -71,27 +72,42 @@ class Broker:
         await self.timer.aclose()
 
     async def answer_all(self) -> None:
-        """Take nothing more, and give everyone who waits the answer that a timeout would give."""
+        """Accept no further requests, and answer every parked request as if it had timed out."""
         for purgatory in (self.produce, self.fetch, self.delete_records):
             await purgatory.aclose()
         await self.groups.aclose()
 
     def statistics(self) -> list[Statistics]:
-        """Of all purgatories."""
+        """Return the statistics of all purgatories."""
         own = (self.produce, self.fetch, self.delete_records)
         return [purgatory.statistics() for purgatory in (*own, *self.groups.purgatories)]
 
-    def _moved(self, partition: Partition, everyone: bool) -> None:
-        """A watermark has moved: see who waited for that.  ``everyone``: an error may end any wait, so no threshold.
+    def may_park_fetch(self, partitions: int) -> bool:
+        """Return whether a fetch of ``partitions`` partitions may wait.
 
-        Where a crowd is parked, fetches are checked in slices of a loop turn: the thresholds save less then than it
-        costs everybody else to wait until thousands are answered.
+        An append may have to check all partitions of all parked fetches, so their number is limited.  Above the limit,
+        a fetch may still wait if it stays within an equal share per connection.  One client with many partitions
+        therefore cannot prevent the fetches of other clients from waiting.
+        """
+        limit = self.settings.max_parked_partitions
+        return self.fetch_partitions + partitions <= limit or partitions * self.settings.max_connections <= limit
+
+    def _moved(self, partition: Partition, check_all: bool) -> None:
+        """Check the operations that wait for the watermarks of a partition.
+
+        ``check_all``: ignore the thresholds, because an error may complete any operation.  With many parked operations,
+        the checks run in slices on later turns of the event loop: answering thousands of requests in one turn would
+        delay all other requests by more than the thresholds save.
         """
         key = partition.key
-        high, low = (None, None) if everyone else (partition.high_watermark, partition.low_watermark)
-        self.produce.check_and_complete(key, high)
-        if len(self.fetch) < _CROWD:
-            self.fetch.check_and_complete(key, high)
-        else:
-            self.fetch.check_soon(key)
-        self.delete_records.check_and_complete(key, low)
+        high, low = (None, None) if check_all else (partition.high_watermark, partition.low_watermark)
+        _check(self.produce, len(self.produce), key, high)
+        _check(self.fetch, self.fetch_partitions, key, high)
+        _check(self.delete_records, len(self.delete_records), key, low)
+
+
+def _check(purgatory: Purgatory[Any], work: int, key: Key, watermark: int | None) -> None:
+    if work < _MAX_IMMEDIATE_CHECKS:
+        purgatory.check_and_complete(key, watermark)
+    else:
+        purgatory.check_soon(key)

@@ -1,4 +1,4 @@
-"""What can be set; durations in seconds, sizes in bytes."""
+"""The settings of the broker.  Durations are in seconds, sizes in bytes."""
 
 from dataclasses import dataclass, field
 
@@ -12,31 +12,39 @@ _LAST_PORT = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The broker's settings.  There is a limit on everything that a client can make grow.
+    """The settings of the broker.  Every resource that a client can consume has a limit.
 
-    ``host``, ``port``           where it listens; port 0 takes a free one
-    ``advertised_host``          what Metadata tells the clients; None: ``host``
-    ``followers``                simulated followers of a partition, so there are that many replicas and one more
-    ``replication_delay``        how long a follower takes to copy; 0: one turn of the loop
-    ``stall_prefix``             followers of topics with this prefix never catch up; empty: there are none such
-    ``auto_create``              whether Metadata creates the topics that it is asked for
-    ``default_partitions``       of a topic that is created without a number
-    ``max_partitions``           of all topics together
-    ``segment_bytes``            a log segment is closed at this size
-    ``retention_bytes``          a partition's oldest segments are deleted beyond it
-    ``max_message_bytes``        of one record batch
-    ``max_producers``            idempotent producers remembered per partition
-    ``max_offset_metadata``      of one committed offset
+    ``host``, ``port``           address to listen on; port 0 selects a free port
+    ``advertised_host``          host that Metadata returns; None: ``host``
+    ``followers``                simulated followers per partition; the leader is one more replica
+    ``replication_delay``        time that a follower takes to copy; 0: one turn of the event loop
+    ``stall_prefix``             followers of topics with this prefix never catch up; empty: no such topics
+    ``auto_create``              whether Metadata creates missing topics
+    ``default_partitions``       partitions of a topic that is created without a number
+    ``max_partitions``           partitions of all topics together
+    ``segment_bytes``            size at which a log segment is closed
+    ``retention_bytes``          size above which a partition deletes its oldest segments
+    ``max_log_bytes``            size of all logs together; above it the largest log loses its oldest segment
+    ``max_message_bytes``        size of one record batch
+    ``max_producers``            idempotent producers that a partition remembers
+    ``max_all_producers``        the same for all partitions together
+    ``max_offset_metadata``      characters of metadata of one committed offset
     ``max_committed``            committed offsets of all groups together
-    ``max_connections``          further ones are closed at once
-    ``max_frame_bytes``          of one request
-    ``max_fetch_bytes``          of one fetch response, but for its first batch
-    ``max_buffered_bytes``       of requests not read to their end and responses not sent, of all connections together
-    ``write_buffer_bytes``       unsent bytes above which a connection's next request waits
-    ``frame_timeout``            a request that has begun must have arrived by then
-    ``write_timeout``            a response must have been sent by then
-    ``idle_timeout``             a connection that asks nothing for so long is closed
-    ``shutdown_timeout``         how long the last responses may take
+    ``max_committed_bytes``      bytes of metadata of all committed offsets together
+    ``max_committed_group_bytes``  the same for one group
+    ``max_request_elements``     elements of all arrays of one request together
+    ``timestamp_search_records`` records that one ListOffsets request reads
+    ``max_parked_partitions``    partitions of all parked fetches together
+    ``max_connections``          further connections are closed at once
+    ``max_frame_bytes``          size of one request
+    ``max_fetch_bytes``          size of one Fetch response; its first batch may exceed it
+    ``max_buffered_bytes``       bytes of incoming, running and parked requests and of unsent responses, for all
+                                 connections together; above it the largest connection is closed
+    ``write_buffer_bytes``       unsent bytes above which the next request of a connection waits
+    ``frame_timeout``            time within which the rest of a request must arrive
+    ``write_timeout``            time within which a response must be sent
+    ``idle_timeout``             time without a request after which a connection is closed
+    ``shutdown_timeout``         time that the last responses may take
     """
 
     host: str = "127.0.0.1"
@@ -50,10 +58,17 @@ class Settings:
     max_partitions: int = 10_000
     segment_bytes: int = 4 * _MIB
     retention_bytes: int = 256 * _MIB
+    max_log_bytes: int = 4096 * _MIB
     max_message_bytes: int = _MIB + 12
     max_producers: int = 10_000
+    max_all_producers: int = 100_000
     max_offset_metadata: int = 4096
     max_committed: int = 1_000_000
+    max_committed_bytes: int = 64 * _MIB
+    max_committed_group_bytes: int = 8 * _MIB
+    max_request_elements: int = 10_000
+    timestamp_search_records: int = 10_000
+    max_parked_partitions: int = 100_000
     max_connections: int = 10_000
     max_frame_bytes: int = 8 * _MIB
     max_fetch_bytes: int = 8 * _MIB
@@ -69,9 +84,9 @@ class Settings:
         for name in self.__slots__:
             value = getattr(self, name)
             if isinstance(value, (int, float)) and not 0 <= value < float("inf"):
-                raise ValueError(f"{name} is at least 0, not {value}")
+                raise ValueError(f"{name} must be at least 0 and finite, got {value}")
         if self.port > _LAST_PORT:
-            raise ValueError(f"port is at most {_LAST_PORT}, not {self.port}")
+            raise ValueError(f"port must be at most {_LAST_PORT}, got {self.port}")
         for name in ("default_partitions", "max_partitions", "max_frame_bytes", "max_connections", "segment_bytes"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

@@ -1,0 +1,1 @@
+"""The Kafka APIs: one file per API, named by its key."""

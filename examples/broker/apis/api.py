@@ -1,0 +1,48 @@
+"""The types that the API modules share."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from examples.broker.broker import Broker
+
+__all__ = ["PARKED_BYTES", "Api", "Call", "Hangup", "Hold"]
+
+Hold = Callable[[int], object]
+PARKED_BYTES = 1024  # upper bound on the memory that one partition of a parked request takes
+
+
+class Hangup(Exception):
+    """Close the connection instead of sending a response.  The message gives the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The context of one request: the broker, the client and the API version.
+
+    ``advertised``: the pair (key, highest version) for every API.  ``hold``: call it before a request is parked, with
+    the number of bytes that the request takes while it waits.  The connection counts them, and raises :class:`Hangup`
+    if they exceed its limit.
+    """
+
+    broker: Broker
+    advertised: list[tuple[int, int]]
+    version: int
+    client_id: str
+    client_host: str
+    hold: Hold
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API.
+
+    ``key``: the API number.  ``pin``: the highest version; the broker advertises versions 0 to ``pin``.  ``request``:
+    the class of the request.  ``answer``: returns the response, or None to send no response; the broker cancels it when
+    the client disconnects.
+    """
+
+    key: int
+    pin: int
+    request: Any
+    answer: Callable[[Call, Any], Awaitable[Any]]

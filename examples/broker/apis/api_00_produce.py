@@ -1,0 +1,148 @@
+"""Produce (0), versions 0-7; effectively 3-7, because records must be in batches (message format 2).
+
+Parks: ``DelayedProduce``, for acks=-1, until the followers have the batches.
+
+A request with acks=0 gets no response; the broker reports an error by closing the connection.  With acks=1 the broker
+answers when the batch is in the log.  With acks=-1 a partition whose followers do not have the batch within the timeout
+returns REQUEST_TIMED_OUT, and the batch stays in the log.  An idempotent producer that sends the batch again gets the
+same offset and waits for the followers again.
+
+If a request lists a partition twice, the last batch counts, as in Kafka.
+
+Not supported: transactions, message formats 0 and 1, ``min.insync.replicas``, log-append time, throttling.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
+
+from examples.broker.protocol.error_codes import Code
+from examples.broker.storage.partition import Partition
+from examples.broker.storage.record_batch import Rejected, parse_batch
+from purgatory import DelayedOperation
+
+from .api import PARKED_BYTES, Api, Call, Hangup
+
+_IN_THE_LOG = (Code.NONE, Code.REQUEST_TIMED_OUT)
+_ACKS_NONE, _ACKS_LEADER, _ACKS_ALL = 0, 1, -1
+
+
+class Written:
+    """The outcome for the batch of one partition.  ``behind``: the offset that all replicas must reach with acks=-1."""
+
+    __slots__ = ("base_offset", "behind", "code", "index", "partition", "topic")
+
+    def __init__(self, topic: str, index: int, partition: Partition | None) -> None:
+        self.topic = topic
+        self.index = index
+        self.partition = partition
+        self.code = Code.NONE
+        self.base_offset = -1
+        self.behind = 0
+
+    @property
+    def replicated(self) -> bool:
+        """Whether this partition completes the operation: replicated, deleted or failed."""
+        partition = self.partition
+        return (
+            partition is None or self.code is not Code.NONE or partition.gone or partition.high_watermark >= self.behind
+        )
+
+
+class DelayedProduce(DelayedOperation[None]):
+    """Wait until the batch of every partition is on all replicas or has failed."""
+
+    __slots__ = ("_ready", "_written")
+
+    def __init__(self, written: Sequence[Written], timeout: float) -> None:
+        super().__init__(timeout)
+        self._written = written
+        self._ready = 0  # the first partitions that are replicated; this is final, so they are not checked again
+
+    def try_complete(self) -> bool:
+        while self._ready < len(self._written) and self._written[self._ready].replicated:
+            self._ready += 1
+        return self._ready == len(self._written)
+
+    def on_complete(self) -> None:
+        for written in self._written:
+            partition = written.partition
+            if partition is not None and partition.gone:
+                written.code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            elif not written.replicated:
+                written.code = Code.REQUEST_TIMED_OUT
+
+
+async def answer(call: Call, request: Any) -> ProduceResponse | None:
+    known_acks = request.acks in (_ACKS_NONE, _ACKS_LEADER, _ACKS_ALL)
+    by_topic: dict[str, dict[int, Any]] = {}
+    for topic in request.topic_data:
+        by_topic.setdefault(topic.name, {}).update((sent.index, sent) for sent in topic.partition_data)
+    topics = [
+        (name, [_write(call, name, sent, known_acks) for sent in partitions.values()])
+        for name, partitions in by_topic.items()
+    ]
+    del by_topic
+    everything = [written for _, partitions in topics for written in partitions]
+    if request.acks == _ACKS_NONE:
+        for written in everything:
+            if written.code is not Code.NONE:
+                raise Hangup(f"acks=0 to {written.topic[:249]!r}-{written.index}: {written.code.name}")
+        return None
+    if request.acks == _ACKS_ALL:
+        waits_for = {
+            written.partition.key: written.behind
+            for written in everything
+            if written.partition is not None and not written.replicated
+        }
+        if waits_for:
+            timeout = max(request.timeout_ms, 0) / 1000
+            del request  # the log has the records: do not keep a second copy while the request waits
+            call.hold(len(everything) * PARKED_BYTES)
+            await call.broker.produce.park(DelayedProduce(everything, timeout), waits_for)
+    return _response(topics)
+
+
+def _write(call: Call, topic: str, sent: Any, known_acks: bool) -> Written:
+    partition = call.broker.topics.partition(topic, sent.index)
+    written = Written(topic, sent.index, partition)
+    if not known_acks:
+        written.code = Code.INVALID_REQUIRED_ACKS
+    elif partition is None:
+        written.code = Code.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        try:
+            batch = parse_batch(sent.records, call.broker.settings.max_message_bytes)
+            written.base_offset, last_offset = partition.append(batch)
+            written.behind = last_offset + 1
+        except Rejected as rejected:
+            written.code = rejected.code
+    return written
+
+
+def _response(topics: list[tuple[str, list[Written]]]) -> ProduceResponse:
+    topic_type = ProduceResponse.TopicProduceResponse
+    partition_type = topic_type.PartitionProduceResponse
+    return ProduceResponse(
+        throttle_time_ms=0,
+        responses=[
+            topic_type(
+                name=name,
+                partition_responses=[
+                    partition_type(
+                        index=written.index,
+                        error_code=written.code,
+                        base_offset=written.base_offset if written.code in _IN_THE_LOG else -1,
+                        log_append_time_ms=-1,
+                        log_start_offset=-1 if written.partition is None else written.partition.log.start_offset,
+                    )
+                    for written in partitions
+                ],
+            )
+            for name, partitions in topics
+        ],
+    )
+
+
+API = Api(0, 7, ProduceRequest, answer)

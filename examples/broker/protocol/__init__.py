@@ -1,0 +1,1 @@
+"""The wire format: frames, messages and error codes."""

@@ -1,0 +1,22 @@
+"""Four Kafka clients behind one face, as they come: aiokafka, kafka-python, confluent-kafka (librdkafka), Java's.
+
+Everything here is synchronous.  A :class:`Member` of a group polls in a thread of its own, as an application would, and
+tells what it has been assigned.
+"""
+
+from typing import Any
+
+from tests.examples.broker.clients.aiokafka_client import Aio
+from tests.examples.broker.clients.base import PATIENCE, SESSION_MS, Member
+from tests.examples.broker.clients.confluent_client import Confluent
+from tests.examples.broker.clients.java_client import Java
+from tests.examples.broker.clients.kafka_python_client import KafkaPython
+
+__all__ = ["CLIENTS", "PATIENCE", "SESSION_MS", "Member", "client_named"]
+
+CLIENTS: tuple[Any, ...] = (Aio, KafkaPython, Confluent, Java)
+
+
+def client_named(name: str, port: int) -> Any:
+    """The client of that name, talking to the port."""
+    return next(client for client in CLIENTS if client.name == name)(port)

@@ -1,0 +1,18 @@
+"""A member of a group in a process of its own, to be killed: prints how many partitions it has, each time."""
+
+import sys
+import threading
+
+from tests.examples.broker.clients.all_clients import client_named
+
+if __name__ == "__main__":
+    name, port, topic, group = sys.argv[1:]
+    changed = threading.Condition()
+    member = client_named(name, int(port)).member(changed, topic, group, "range")
+    told = 0
+    with changed:
+        while True:
+            if len(member.assigned) not in (0, told):
+                told = len(member.assigned)
+                print(told, flush=True)
+            changed.wait()

@@ -1,0 +1,26 @@
+"""A broker for the tests of its requests; its imports wait until a test uses it, as an extra may be missing."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from purgatory.testing import VirtualClock
+
+if TYPE_CHECKING:
+    from tests.examples.broker.request_harness import Asker
+
+
+@pytest.fixture
+async def asker(clock: VirtualClock) -> "AsyncIterator[Asker]":
+    """Somebody to ask, with topics t (two partitions), solo (no followers) and stalled; nothing may be left parked."""
+    from examples.broker.broker import Broker
+    from tests.examples.broker.request_harness import SETTINGS, Asker
+
+    async with Broker(SETTINGS, clock=clock) as broker:
+        broker.topics.create("t", 2)
+        broker.topics.create("solo", 1, 1)
+        broker.topics.create("stalled")
+        yield Asker(broker)
+        for purgatory in (broker.produce, broker.fetch, broker.delete_records):
+            assert len(purgatory) == 0, f"{purgatory} at the end of the test"

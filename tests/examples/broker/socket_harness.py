@@ -1,0 +1,82 @@
+"""A broker on a free port, and clients that send bytes."""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+from kafka.protocol.metadata import ApiVersionsRequest
+
+from examples.broker import Server, Settings
+from tests.examples.broker.request_harness import frame
+
+__all__ = ["HELLO", "Client", "Rig", "serving"]
+
+HELLO = frame(ApiVersionsRequest(), 0)
+
+
+class Client:
+    """A connection that sends bytes and reads frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def response(self) -> tuple[int, bytes]:
+        """Correlation id and body of the next response."""
+        size, correlation_id = struct.unpack(">ii", await self.reader.readexactly(8))
+        return correlation_id, await self.reader.readexactly(size - 4)
+
+    async def says_hello(self) -> bool:
+        """Whether the broker serves this connection."""
+        self.writer.write(HELLO)
+        return (await self.response())[0] == 7
+
+    def stop_reading(self) -> None:
+        """Take nothing from the kernel any more."""
+        transport: Any = self.writer.transport
+        transport.pause_reading()
+
+    async def closed(self) -> bool:
+        """Wait until the broker has closed the connection; whether it did without a further byte."""
+        try:
+            return await self.reader.read() == b""
+        except ConnectionError:
+            return True
+
+
+class Rig:
+    """A server and its clients."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def client(self, **options: Any) -> Client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port, **options)
+        self.writers.append(writer)
+        return Client(reader, writer)
+
+    async def until(self, condition: Any) -> None:
+        """Let the loop turn until the condition holds; the test's time limit is the limit."""
+        while not condition():  # noqa: ASYNC110 (what is in the kernel sets no event; each turn looks again)
+            await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[Rig]:
+    """A server on a free port."""
+    async with asyncio.timeout(20):
+        async with Server(Settings(port=0, replication_delay=0.0, **settings)) as server:
+            rig = Rig(server)
+            server.broker.topics.create("t")
+            server.broker.topics.create("stalled")
+            try:
+                yield rig
+            finally:
+                for writer in rig.writers:
+                    writer.close()
+                for writer in rig.writers:
+                    with contextlib.suppress(ConnectionError, OSError):
+                        await writer.wait_closed()

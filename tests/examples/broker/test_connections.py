@@ -1,0 +1,295 @@
+"""The broker's sockets: order, the end of a client, limits, abuse, shutdown."""
+
+import asyncio
+import logging
+import resource
+import struct
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
+pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
+
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import ProduceRequest
+
+from tests.examples.broker.request_harness import fetch_request, frame, make_batch
+from tests.examples.broker.socket_harness import HELLO, serving
+
+ALL_TOPICS = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+
+
+def produce(
+    acks: int, topic: str = "t", value: bytes = b"v", correlation_id: int = 7, timeout_ms: int = 60_000
+) -> bytes:
+    topic_type = ProduceRequest.TopicProduceData
+    data = topic_type.PartitionProduceData(index=0, records=make_batch([value]))
+    request = ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[topic_type(name=topic, partition_data=[data])],
+    )
+    return frame(request, 7, correlation_id)
+
+
+def fetch(correlation_id: int = 7, topic: str = "t", **options: Any) -> bytes:
+    return frame(fetch_request((topic, 0, 0), **{"max_wait_ms": 60_000, **options}), 11, correlation_id)
+
+
+async def test_requests_of_one_connection_are_answered_in_order() -> None:
+    """A request that waits holds up those behind it on the same connection, and nobody else."""
+    async with serving() as rig:
+        one, other = await rig.client(), await rig.client()
+        one.writer.write(fetch(1) + frame(ALL_TOPICS, 5, 2) + frame(ALL_TOPICS, 5, 3))
+        await rig.until(lambda: len(rig.server.broker.fetch) == 1)
+        assert await other.says_hello()
+        other.writer.write(produce(1))
+        await other.response()
+        assert [(await one.response())[0] for _ in range(3)] == [1, 2, 3]
+
+
+async def test_bytes_may_come_one_by_one() -> None:
+    """A frame is a frame however it is cut."""
+    async with serving() as rig:
+        client = await rig.client()
+        for byte in HELLO + HELLO:
+            client.writer.write(bytes([byte]))
+            await client.writer.drain()
+            await asyncio.sleep(0)
+        assert [(await client.response())[0] for _ in range(2)] == [7, 7]
+
+
+@pytest.mark.parametrize("rude", [False, True])
+async def test_a_client_that_goes_away_while_it_waits_is_withdrawn_at_once(rude: bool) -> None:
+    """The end of the connection is seen while a request is parked, be it orderly or a reset."""
+    async with serving() as rig:
+        client = await rig.client()
+        client.writer.write(fetch())
+        fetches = rig.server.broker.fetch
+        await rig.until(lambda: len(fetches) == 1)
+        if rude:
+            client.writer.transport.abort()
+        else:
+            client.writer.close()
+        await rig.until(lambda: not rig.server.connections)
+        assert (len(fetches), fetches.statistics().cancelled) == (0, 1)
+
+
+async def test_what_was_sent_before_the_end_is_carried_out() -> None:
+    """A producer with acks=0 may send and leave."""
+    async with serving() as rig:
+        client = await rig.client()
+        for _ in range(40):
+            client.writer.write(produce(0))
+        client.writer.close()
+        partition = rig.server.broker.topics.partition("t", 0)
+        assert partition is not None
+        await rig.until(lambda: partition.log.end_offset == 40)
+
+
+async def test_acks_none_with_an_error_closes_the_connection() -> None:
+    """There is no other way to tell the client."""
+    async with serving() as rig:
+        client = await rig.client()
+        client.writer.write(produce(0, topic="nowhere"))
+        assert await client.closed()
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"\x7f\xff\xff\xff" + bytes(100), "bytes, got 2147483647"),
+        (b"\xff\xff\xff\xff" + bytes(100), "bytes, got -1"),
+        (b"\x00\x00\x00\x00", "bytes, got 0"),
+        (b"\x00\x20\x00\x00\x00\x03", "must be 8 to 1048576 bytes, got 2097152"),
+        (b"\x00\x00\x00\x0a\x00\x63\x00\x00\x00\x00\x00\x01\xff\xff", "API key 99 is not supported"),
+        (b"\x00\x00\x00\x0a\x00\x03\x00\x63\x00\x00\x00\x01\xff\xff", "must be 0 to 5, got 99"),
+        (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "bytes, got 1195725856"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "bytes, got 369295618"),
+        (frame(ALL_TOPICS, 5)[:4] + bytes(len(frame(ALL_TOPICS, 5)) - 4), "ProduceRequest v0"),
+    ],
+)
+async def test_what_is_no_request_closes_its_connection_with_a_reason_and_no_other(
+    sent: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Absurd lengths, other protocols, unknown APIs and versions."""
+    caplog.set_level(logging.INFO, "examples.broker")
+    async with serving() as rig:
+        good, bad = await rig.client(), await rig.client()
+        assert await good.says_hello()
+        bad.writer.write(sent)
+        assert await bad.closed()
+        assert await good.says_hello()
+        assert rig.server.dropped == 1
+    reasons = [record.getMessage() for record in caplog.records if "closed" in record.getMessage()]
+    assert len(reasons) == 1
+    assert why in reasons[0]
+
+
+async def test_a_request_that_does_not_arrive_in_full_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """A half-open connection is closed after its time, even if a byte comes now and then."""
+    caplog.set_level(logging.INFO, "examples.broker")
+    async with serving(frame_timeout=0.05) as rig:
+        client = await rig.client()
+        client.writer.write(HELLO[:3])
+        assert await client.closed()
+    assert "the request did not arrive in time" in caplog.text
+
+
+async def test_a_connection_that_asks_nothing_is_closed_after_its_time(caplog: pytest.LogCaptureFixture) -> None:
+    """Idle connections do not stay for ever; one whose request is parked is not idle."""
+    caplog.set_level(logging.INFO, "examples.broker")
+    async with serving(idle_timeout=0.05) as rig:
+        waiting, idle = await rig.client(), await rig.client()
+        waiting.writer.write(fetch(max_wait_ms=150))
+        assert await idle.closed()
+        assert (await waiting.response())[0] == 7
+    assert "no request within the idle timeout" in caplog.text
+
+
+async def test_a_reader_that_is_too_slow_is_given_up_and_holds_no_more_than_one_response(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It asks for much and reads nothing: its next request is not even looked at, and then it is closed."""
+    caplog.set_level(logging.INFO, "examples.broker")
+    async with serving(write_timeout=0.1, write_buffer_bytes=1024) as rig:
+        client = await rig.client(limit=1024)
+        for _ in range(8):
+            client.writer.write(produce(1, value=b"x" * 900_000))
+            await client.response()
+        client.stop_reading()
+        for _ in range(4):
+            client.writer.write(fetch(max_bytes=1 << 23, partition_max_bytes=1 << 23))
+        await rig.until(lambda: rig.server.memory.used > 0)
+        assert rig.server.memory.used < 1 << 23
+        await rig.until(lambda: not rig.server.connections)
+        assert rig.server.memory.used == 0
+        client.writer.transport.abort()
+    assert "the response was not read in time" in caplog.text
+
+
+async def test_all_connections_together_hold_a_limited_number_of_bytes(caplog: pytest.LogCaptureFixture) -> None:
+    """The one that would exceed the limit is closed; the others go on, and what it held is free again."""
+    caplog.set_level(logging.INFO, "examples.broker")
+    async with serving(max_buffered_bytes=100_000) as rig:
+        half = struct.pack(">ihh", 80_000, 0, 7) + bytes(59_996)
+        first, second = await rig.client(), await rig.client()
+        first.writer.write(half)
+        await rig.until(lambda: rig.server.memory.used >= 60_000)
+        second.writer.write(half)
+        assert await second.closed()
+        assert await (await rig.client()).says_hello()
+        first.writer.close()
+        await rig.until(lambda: rig.server.memory.used == 0)
+    assert "hold too many bytes" in caplog.text
+
+
+async def test_what_a_client_sends_ahead_is_limited() -> None:
+    """While its request is parked a client may send one more frame; then reading pauses, and goes on afterwards."""
+    async with serving(max_frame_bytes=20_000) as rig:
+        client = await rig.client()
+        client.writer.write(fetch(1, max_wait_ms=60_000))
+        await rig.until(lambda: len(rig.server.broker.fetch) == 1)
+        requests = 8000
+        client.writer.write(HELLO * requests)
+        await rig.until(lambda: rig.server.memory.used >= 20_000)
+        assert rig.server.memory.used < 20_000 + (1 << 19)
+        other = await rig.client()
+        other.writer.write(produce(1))
+        await other.response()
+        assert (await client.response())[0] == 1
+        for _ in range(requests):
+            assert (await client.response())[0] == 7
+
+
+async def test_too_many_connections_are_refused_and_a_free_place_is_taken() -> None:
+    """The limit counts who is there."""
+    async with serving(max_connections=2) as rig:
+        first, second = await rig.client(), await rig.client()
+        assert await first.says_hello()
+        assert await second.says_hello()
+        assert await (await rig.client()).closed()
+        first.writer.close()
+        await rig.until(lambda: len(rig.server.connections) == 1)
+        assert await (await rig.client()).says_hello()
+
+
+async def test_shutdown_answers_every_parked_request_and_closes_the_connections() -> None:
+    """A waiting fetch gets its empty answer and a waiting produce its timeout, then the connection ends."""
+    async with serving() as rig:
+        consumer, producer, idle = await rig.client(), await rig.client(), await rig.client()
+        consumer.writer.write(fetch(1, topic="stalled") + fetch(2, topic="stalled"))
+        producer.writer.write(produce(-1, "stalled"))
+        assert await idle.says_hello()
+        broker = rig.server.broker
+        await rig.until(lambda: len(broker.fetch) == len(broker.produce) == 1)
+        stopping = asyncio.create_task(rig.server.__aexit__(None, None, None))
+        assert (await consumer.response())[0] == 1
+        assert (await producer.response())[0] == 7
+        assert all([await client.closed() for client in (consumer, producer, idle)])
+        await stopping
+        assert not rig.server.connections
+
+
+async def test_shutdown_does_not_wait_for_ever_for_a_client_that_does_not_read() -> None:
+    """What is not read in time is dropped."""
+    async with serving(shutdown_timeout=0.05, write_buffer_bytes=1024) as rig:
+        client = await rig.client(limit=1024)
+        for _ in range(8):
+            client.writer.write(produce(1, value=b"x" * 900_000))
+            await client.response()
+        client.stop_reading()
+        client.writer.write(fetch(max_bytes=1 << 23, partition_max_bytes=1 << 23))
+        await rig.until(lambda: rig.server.memory.used > 0)
+        await rig.server.__aexit__(None, None, None)
+        assert not rig.server.connections
+
+
+async def test_five_thousand_connections_wait_at_once() -> None:
+    """All of them are parked, the broker serves another one, and one record answers them all."""
+    needed = 2 * 5000 + 200
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        pytest.skip(f"{needed} files are needed, and {hard} allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
+    loop = asyncio.get_running_loop()
+    async with serving() as rig:
+        crowd = [Member() for _ in range(5000)]
+        for some in batched(crowd, 250):
+            connects = [loop.create_connection(member.itself, "127.0.0.1", rig.server.port) for member in some]
+            await asyncio.gather(*connects)
+        await rig.until(lambda: len(rig.server.broker.fetch) == 5000)
+        other = await rig.client()
+        assert await other.says_hello()
+        other.writer.write(produce(-1))
+        await other.response()
+        for member in crowd:
+            assert (await member.answered)[4:8] == b"\x00\x00\x00\x07"
+        for member in crowd:
+            member.transport.abort()
+        await rig.until(lambda: len(rig.server.connections) == 1)
+        assert await other.says_hello()
+
+
+def batched(members: list["Member"], size: int) -> list[list["Member"]]:
+    return [members[start : start + size] for start in range(0, len(members), size)]
+
+
+class Member(asyncio.Protocol):
+    """One of many: asks once, and keeps the first bytes that come."""
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def itself(self) -> "Member":
+        return self
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.write(fetch())
+
+    def data_received(self, data: bytes) -> None:
+        if not self.answered.done():
+            self.answered.set_result(data)

@@ -1,0 +1,84 @@
+"""The broker's record batches: read, placed, refused."""
+
+import struct
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
+pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
+
+from crc32c import crc32c
+
+from examples.broker.protocol.error_codes import Code
+from examples.broker.storage.record_batch import (
+    Rejected,
+    SearchBudget,
+    parse_batch,
+    placed,
+    search_timestamp,
+    stored_batch,
+)
+from tests.examples.broker.request_harness import LIMIT, make_batch, parsed, values_in
+
+
+def rejection(data: bytes | None, limit: int = LIMIT) -> Code:
+    with pytest.raises(Rejected) as caught:
+        parse_batch(data, limit)
+    return caught.value.code
+
+
+def changed(data: bytes, at: int, new: bytes) -> bytes:
+    return data[:at] + new + data[at + len(new) :]
+
+
+def signed(data: bytes) -> bytes:
+    """The batch with the checksum of what it has become."""
+    return changed(data, 17, crc32c(data[21:]).to_bytes(4, "big"))
+
+
+def test_placing_a_batch_changes_its_offsets_and_not_its_checksum() -> None:
+    """A batch that is placed in the log can be read at its new offsets."""
+    batch = placed(parsed(b"a", b"b"), 40, 3)
+    assert (batch.base_offset, batch.last_offset) == (40, 41)
+    assert values_in(batch.data) == [b"a", b"b"]
+    assert stored_batch(batch.data).number == 2
+    assert signed(batch.data) == batch.data
+    assert struct.unpack_from(">q", batch.data)[0] == 40
+    assert struct.unpack_from(">i", batch.data, 12)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (lambda data: None, Code.INVALID_RECORD),
+        (lambda data: b"", Code.INVALID_RECORD),
+        (lambda data: data[:30], Code.INVALID_RECORD),
+        (lambda data: data[:-1], Code.INVALID_RECORD),
+        (lambda data: data + data, Code.INVALID_RECORD),
+        (lambda data: changed(data, len(data) - 1, b"\xff"), Code.CORRUPT_MESSAGE),
+        (lambda data: changed(data, 8, b"\x7f\xff\xff\xff"), Code.INVALID_RECORD),
+        (lambda data: changed(data, 8, b"\xff\xff\xff\xff"), Code.CORRUPT_MESSAGE),
+        (lambda data: changed(data, 16, b"\x01"), Code.INVALID_RECORD),
+        (lambda data: changed(data, 16, b"\x03"), Code.CORRUPT_MESSAGE),
+        (lambda data: changed(data, 0, (40).to_bytes(8, "big")), Code.INVALID_RECORD),
+        (lambda data: signed(changed(data, 21, b"\0\7")), Code.UNKNOWN_SERVER_ERROR),
+        (lambda data: signed(changed(data, 21, b"\0\x10")), Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+def test_a_damaged_batch_is_rejected_with_the_reason(damage: Any, code: Code) -> None:
+    """What is no intact batch of format 2 is not taken."""
+    assert rejection(damage(make_batch([b"a", b"b"]))) is code
+
+
+def test_a_batch_that_is_too_large_is_rejected() -> None:
+    """The limit on a batch is in its own error code."""
+    assert rejection(make_batch([b"x" * 100]), 100) is Code.MESSAGE_TOO_LARGE
+
+
+def test_a_timestamp_is_found_record_by_record_in_an_uncompressed_batch() -> None:
+    """The first record that is not older is found; in a compressed batch its first offset has to do."""
+    batch = placed(parsed(b"a", b"b", b"c", timestamp=100), 10, 0)
+    assert search_timestamp(batch, 101, SearchBudget(1000)) == (11, 101)
+    packed = placed(parsed(b"a" * 999, b"b", b"c", timestamp=100, codec=1), 10, 0)
+    assert search_timestamp(packed, 101, SearchBudget(1000)) == (10, 102)
