@@ -1,0 +1,83 @@
+"""The differences between the example broker and Kafka, with the reason for each.
+
+``tests.kafka.judge`` compares its results with this list, line by line.  An unlisted difference is a failure, and so is
+an entry without a difference.  ``docs/broker.md`` has the same list.
+"""
+
+from typing import NamedTuple
+
+__all__ = ["DIFFERENCES", "Difference", "markdown"]
+
+
+class Difference(NamedTuple):
+    """``reason``: one sentence.  ``pairs``: the lines at the real broker and at ours."""
+
+    reason: str
+    pairs: list[tuple[str, str]]
+
+
+_NO_TRANSACTIONS = "This broker has no transactions; clients treat the error as final."
+
+DIFFERENCES: dict[tuple[str, str], Difference] = {
+    ("A fetch between the high watermark and the end of the log", "wire"): Difference(
+        "Kafka returns an empty response at once, and the consumer retries; this broker waits for the followers.",
+        [
+            (f"{offset}: NONE hw 0 start 0 [] at once", f"{offset}: NONE hw 0 start 0 [] at the deadline")
+            for offset in (1, 2, 3)
+        ],
+    ),
+    ("A fetch whose records are deleted while it waits", "wire"): Difference(
+        "Kafka does not check parked fetches when records are deleted; this broker ends the wait with the error.",
+        [
+            (
+                "OFFSET_OUT_OF_RANGE hw -1 start -1 [] at the deadline",
+                "OFFSET_OUT_OF_RANGE hw -1 start -1 [] at once",
+            )
+        ],
+    ),
+    ("A fetch that requests a session", "wire"): Difference(
+        "This broker has no fetch sessions; clients then list all partitions in each fetch.",
+        [("NONE session given", "NONE session none")],
+    ),
+    ("A produce request with null records", "wire"): Difference(
+        "Kafka fails internally and never answers; this broker returns INVALID_RECORD.",
+        [("answered False", "answered True")],
+    ),
+    ("Batches with a valid header and damaged records", "wire"): Difference(
+        "This broker reads only the header of a batch and decompresses nothing; lengths must match exactly.",
+        [
+            ("an absurd length: UNKNOWN_SERVER_ERROR", "an absurd length: INVALID_RECORD"),
+            ("bytes behind it: NONE", "bytes behind it: INVALID_RECORD"),
+            ("a codec that does not fit: UNKNOWN_SERVER_ERROR", "a codec that does not fit: NONE"),
+            ("records that are rubbish: UNKNOWN_SERVER_ERROR", "records that are rubbish: NONE"),
+            ("a producer without an epoch: NONE", "a producer without an epoch: INVALID_RECORD"),
+        ],
+    ),
+    ("A producer id for a transactional id", "wire"): Difference(
+        _NO_TRANSACTIONS, [("NONE", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")]
+    ),
+    ("FindCoordinator", "wire"): Difference(
+        _NO_TRANSACTIONS,
+        [("transaction NONE port True", "transaction TRANSACTIONAL_ID_AUTHORIZATION_FAILED port False")],
+    ),
+    ("A group whose only commit was rejected", "wire"): Difference(
+        "Kafka keeps a group that a rejected commit created; this broker removes it, so that it takes no memory.",
+        [("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION")],
+    ),
+    ("Duplicate entries in a request", "wire"): Difference(
+        "This broker answers duplicate entries once, so that a small request cannot cause a large response.",
+        [
+            ("OffsetFetch NONE [(0, 2, '', 'NONE'), (0, 2, '', 'NONE')]", "OffsetFetch NONE [(0, 2, '', 'NONE')]"),
+            ("DescribeGroups ['Empty', 'Empty']", "DescribeGroups ['Empty']"),
+        ],
+    ),
+    ("A request followed by extra bytes", "wire"): Difference(
+        "Kafka ignores bytes after the request; this broker treats a frame that is too long as malformed.",
+        [("a heartbeat answered", "a heartbeat closed")],
+    ),
+}
+
+
+def markdown() -> str:
+    """Return the list as the rows of a table."""
+    return "\n".join(f"| {scenario} | {known.reason} |" for (scenario, _), known in DIFFERENCES.items())
