@@ -1,32 +1,35 @@
-"""A Kafka group coordinator (the classic protocol) whose waits are delayed operations; it knows no transport.
+"""A Kafka group coordinator for the classic protocol, without a transport.  Its waits are delayed operations.
 
-=================  ==========================================================================================
-``coordinator``    :class:`GroupCoordinator`: one call per request; this is what a broker or a simulation uses
-``messages``       requests and results, plain data; :class:`GroupConfig`
-``errors``         Kafka's error codes
-``group``          groups and members, the table of states
-``joining``        JoinGroup: who may join, under which id, and whether anybody has to rebalance for it
-``rebalance``      from one generation to the next: everything that waits
-``listener``       who wants to hear of it: :class:`GroupListener`
-``waits``          the delayed operations: join, sync, heartbeat
-=================  ==========================================================================================
+======================  =====================================================================================
+``coordinator``         :class:`GroupCoordinator`: one method per request, for a broker or a simulation
+``messages``            requests and results as plain data; :class:`GroupConfig`
+``error_codes``         Kafka's error codes
+``group``               groups and members, and the table of state transitions
+``join_handler``        JoinGroup: checks of the request, member ids, and the start of a rebalance
+``rebalance``           the steps from one generation to the next
+``delayed_operations``  the delayed operations: join, sync, heartbeat
+``memory_usage``        the limits on the memory of all groups
+``listener``            :class:`GroupListener`: callbacks for changes of groups
+======================  =====================================================================================
 
-Calls of :class:`GroupCoordinator`, durations in seconds:
+The methods of :class:`GroupCoordinator`, with durations in seconds:
 
-- ``await join(JoinRequest) -> JoinResult`` and ``await sync(SyncRequest) -> SyncResult`` wait with the group; a
-  cancelled one is withdrawn.  ``start_join``, ``start_sync``: the same with a callback.
+- ``await join(JoinRequest) -> JoinResult`` and ``await sync(SyncRequest) -> SyncResult`` wait for the group.
+  Cancelling
+  the task withdraws the request.  ``start_join`` and ``start_sync`` do the same with a callback.
 - ``heartbeat(group_id, member_id, generation, instance_id=None) -> ErrorCode``
 - ``leave(group_id, member_id, instance_id=None) -> ErrorCode``
-- ``check_commit(group_id, member_id, generation, instance_id=None) -> ErrorCode``: may it commit offsets now?
+- ``check_commit(group_id, member_id, generation, instance_id=None) -> ErrorCode``: whether the member may commit
 - ``describe(group_id) -> GroupDescription``, ``list_groups() -> list[GroupListing]``, ``delete(group_id) -> ErrorCode``
 
-What it does as Kafka 3 does, error codes included, and what it leaves out: the new consumer protocol (KIP-848), the
-storage of offsets, and moving groups between brokers.  Where it differs: a client that goes away while its request is
-parked is noticed at once, where Kafka waits for a timeout.
+The coordinator behaves like Kafka 3, including the error codes.  It does not support the new consumer protocol
+(KIP-848), the storage of offsets, or moving groups between brokers.  There is one difference: it detects a client that
+disconnects while its request is parked at once, and Kafka detects it after a timeout.
 """
 
 from .coordinator import GroupCoordinator
-from .errors import ErrorCode
+from .delayed_operations import Parked
+from .error_codes import ErrorCode
 from .group import Group, GroupState, Member
 from .listener import GroupListener, Removal
 from .messages import (
@@ -40,7 +43,6 @@ from .messages import (
     SyncRequest,
     SyncResult,
 )
-from .waits import Parked
 
 __all__ = [
     "ErrorCode",

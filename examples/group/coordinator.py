@@ -1,4 +1,4 @@
-"""The group coordinator: one call for each request that a member can make."""
+"""The group coordinator: one method for each request of a member."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, Self, TypeVar
 
 from purgatory import Observer, SystemTimer
 
-from .errors import ErrorCode
+from .delayed_operations import Parked
+from .error_codes import ErrorCode
 from .group import Group, GroupState, Member
-from .joining import Joining
+from .join_handler import JoinHandler
 from .listener import GroupListener, Removal
 from .messages import (
     Answer,
@@ -25,33 +26,34 @@ from .messages import (
     SyncResult,
 )
 from .rebalance import Rebalancer
-from .waits import Parked
 
 __all__ = ["GroupCoordinator"]
 
 T = TypeVar("T")
 
+_MEMBER_BYTES = 1024  # size of the ids and the address of a member in a description
+
 
 class GroupCoordinator:
     """Kafka's classic group protocol, without a transport.
 
-    **Usage.**  ``join`` and ``sync`` are coroutines that wait as long as the group does; cancel the task when the
-    client goes away, and the request is withdrawn.  ``start_join`` and ``start_sync`` are the same with a callback::
+    **Usage.**  ``join`` and ``sync`` are coroutines that wait for the group.  Cancel the task when the client
+    disconnects; this withdraws the request.  ``start_join`` and ``start_sync`` do the same with a callback::
 
         async with SystemTimer() as timer, GroupCoordinator(timer) as coordinator:
             joined = await coordinator.join(JoinRequest("g", "", "consumer", (("range", b""),), 45.0, 60.0))
-            ...                                                     # MEMBER_ID_REQUIRED: again with joined.member_id
+            ...                                                     # MEMBER_ID_REQUIRED: join with joined.member_id
             synced = await coordinator.sync(SyncRequest("g", joined.member_id, joined.generation, {...}))
             error = coordinator.heartbeat("g", joined.member_id, joined.generation)
             error = coordinator.leave("g", joined.member_id)
 
-    ``heartbeat``, ``leave``, ``check_commit``, ``delete``, ``describe`` and ``list_groups`` answer at once.
+    ``heartbeat``, ``leave``, ``check_commit``, ``delete``, ``describe`` and ``list_groups`` return at once.
 
-    **Cancellation safety.**  A cancelled ``join`` or ``sync`` leaves the member in the group with its session running,
-    as if its connection had been lost; see :meth:`Parked.withdraw`.
+    **Cancellation safety.**  A cancelled ``join`` or ``sync`` leaves the member in the group with a running session, as
+    if its connection had been lost; see :meth:`Parked.withdraw`.
 
-    ``timer``: shared by all its purgatories, and with anything else; close the coordinator before it.
-    ``new_id``: makes the unique part of member ids.  ``observers``: of all three purgatories.
+    ``timer``: the timer of all purgatories.  It may have other users.  Close the coordinator before the timer.
+    ``new_id``: returns the unique part of a member id.  ``observers``: the observers of all three purgatories.
     """
 
     def __init__(
@@ -65,10 +67,10 @@ class GroupCoordinator:
     ) -> None:
         self.config = GroupConfig() if config is None else config
         self._rebalancer = Rebalancer(timer, self.config, listener or GroupListener(), observers)
-        self._joining = Joining(self._rebalancer, new_id or _uuid)
+        self._join_handler = JoinHandler(self._rebalancer, new_id or _uuid)
         self._active = True
 
-    # Life
+    # Lifecycle
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,40 +81,40 @@ class GroupCoordinator:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Every parked request is answered with NOT_COORDINATOR, every later one with COORDINATOR_NOT_AVAILABLE."""
+        """Answer every parked request with NOT_COORDINATOR, and every later one with COORDINATOR_NOT_AVAILABLE."""
         self._active = False
         for group in list(self.groups.values()):
-            self._rebalancer.bury(group)
+            self._rebalancer.remove_group(group)
         self.groups.clear()
         for purgatory in self.purgatories:
             await purgatory.aclose()
 
     @property
     def groups(self) -> dict[str, Group]:
-        """All groups by id.  Look, but do not touch."""
+        """All groups by id.  Do not modify the dict."""
         return self._rebalancer.groups
 
     @property
     def purgatories(self) -> tuple[Any, Any, Any]:
-        """Where requests wait: "join", "sync" and "heartbeat"."""
+        """The purgatories "join", "sync" and "heartbeat"."""
         return self._rebalancer.joins, self._rebalancer.syncs, self._rebalancer.heartbeats
 
     # JoinGroup
 
     async def join(self, request: JoinRequest) -> JoinResult:
-        """Join, and wait until the next generation begins."""
+        """Join the group, and wait until the next generation begins."""
         future: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
         return await _answered(future, self.start_join(request, _answer_to(future)))
 
     def start_join(self, request: JoinRequest, answer: Answer[JoinResult]) -> Parked[JoinResult] | None:
-        """Join; ``answer`` is called once, now or later.  What is parked can be withdrawn; None: nothing is."""
+        """Join the group; call ``answer`` once, now or later.  Return the parked request, or None if it is answered."""
         outcome: JoinResult | Parked[JoinResult]
-        if not request.group_id:
+        if not 0 < len(request.group_id) <= self.config.max_id_length:
             outcome = JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id)
         elif not self._active:
             outcome = JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         else:
-            outcome = self._joining.decide(request, answer)
+            outcome = self._join_handler.decide(request, answer)
         if isinstance(outcome, JoinResult):
             answer(outcome)
             return None
@@ -121,12 +123,12 @@ class GroupCoordinator:
     # SyncGroup
 
     async def sync(self, request: SyncRequest) -> SyncResult:
-        """Send the assignments if it is the leader's, and wait for one's own."""
+        """Wait for the assignment of the member.  The leader also sends all assignments."""
         future: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
         return await _answered(future, self.start_sync(request, _answer_to(future)))
 
     def start_sync(self, request: SyncRequest, answer: Answer[SyncResult]) -> Parked[SyncResult] | None:
-        """Sync; ``answer`` is called once, now or later.  What is parked can be withdrawn; None: nothing is."""
+        """Sync a member; call ``answer`` once, now or later.  Return the parked request, or None if it is answered."""
         found = self._find(request.group_id, request.member_id, request.instance_id, request.generation)
         if isinstance(found, ErrorCode):
             answer(SyncResult(found))
@@ -144,16 +146,20 @@ class GroupCoordinator:
             rebalancer.synced(group, member)
             answer(rebalancer.sync_result(group, member))
             return None
+        leads = group.leader == member.member_id
+        if leads and not rebalancer.may_assign(group, request.assignments):
+            answer(SyncResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return None
         parked = rebalancer.park_sync(group, member, answer)
         rebalancer.synced(group, member)
-        if group.leader == member.member_id:
+        if leads:
             rebalancer.assign(group, request.assignments)
         return parked
 
-    # What is answered at once
+    # Requests that are answered at once
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
-        """The member is alive.  REBALANCE_IN_PROGRESS tells it to join again."""
+        """Extend the session of the member.  REBALANCE_IN_PROGRESS means that it must join again."""
         found = self._find(group_id, member_id, instance_id, generation)
         if isinstance(found, ErrorCode):
             return found
@@ -164,7 +170,7 @@ class GroupCoordinator:
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None = None) -> ErrorCode:
-        """The member goes.  By an instance id with member id "" an operator removes a static member."""
+        """Remove the member.  With member id "" and an instance id, an operator removes a static member."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         if not self._active:
@@ -184,10 +190,10 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def check_commit(self, group_id: str, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
-        """Whether the member may commit offsets now; a commit is also a sign of life.
+        """Return whether the member may commit offsets now.  A commit also extends its session.
 
-        Generation -1 and no member id: somebody who uses no group management, or an operator; allowed while the group
-        is empty, which is made if need be.
+        Generation -1 without a member id comes from a client without group management, or from an operator.  It is
+        allowed while the group is empty; a missing group is created.
         """
         if not self._active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -195,7 +201,11 @@ class GroupCoordinator:
         if group is None:
             if generation >= 0:
                 return ErrorCode.ILLEGAL_GENERATION
-            group = self.groups[group_id] = Group(group_id)
+            if len(group_id) > self.config.max_id_length:
+                return ErrorCode.INVALID_GROUP_ID
+            group = self._rebalancer.new_group(group_id)
+            if group is None:
+                return ErrorCode.GROUP_MAX_SIZE_REACHED
             group.keeps_offsets = True
         if generation < 0 and group.state is GroupState.EMPTY:
             group.keeps_offsets = True
@@ -213,7 +223,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def delete(self, group_id: str) -> ErrorCode:
-        """Remove an empty group."""
+        """Delete an empty group."""
         if not self._active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         group = self.groups.get(group_id)
@@ -222,21 +232,26 @@ class GroupCoordinator:
         if group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
         del self.groups[group_id]
-        self._rebalancer.bury(group)
+        self._rebalancer.remove_group(group)
         return ErrorCode.NONE
 
     def describe(self, group_id: str) -> GroupDescription:
-        """The group as it is; one that does not exist is "Dead", without an error."""
+        """Describe a group.  A missing group has the state "Dead" and no error."""
         if not self._active:
             return GroupDescription(ErrorCode.COORDINATOR_NOT_AVAILABLE, group_id, "")
         group = self.groups.get(group_id)
         return GroupDescription(ErrorCode.NONE, group_id, GroupState.DEAD.value) if group is None else group.describe()
 
+    def size_of(self, group_id: str) -> int:
+        """Return the size of the metadata and assignments of a group, or 0 if it does not exist."""
+        group = self.groups.get(group_id)
+        return 0 if group is None else group.bytes + _MEMBER_BYTES * len(group.members)
+
     def list_groups(self) -> list[GroupListing]:
-        """All groups."""
+        """List all groups."""
         return [GroupListing(g.group_id, g.protocol_type, g.state.value) for g in self.groups.values()]
 
-    # Inside
+    # Internals
 
     def _find(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
@@ -273,4 +288,4 @@ async def _answered(future: asyncio.Future[T], parked: Parked[T] | None) -> T:
         return await future
     finally:
         if parked is not None:
-            parked.withdraw()  # only does something if the task was cancelled
+            parked.withdraw()  # has an effect only if the task was cancelled

@@ -1,23 +1,23 @@
-"""A group and its members: what is known of them, without any waiting.
+"""The state of a group and its members, without the operations that wait.
 
-The life of a group
-===================
+The states of a group
+=====================
 
 =======================  ===============================================  ========================================
-state                    meaning                                          it is left for
+state                    meaning                                          next states
 =======================  ===============================================  ========================================
-``EMPTY``                no members                                       PREPARING_REBALANCE: somebody joins
-``PREPARING_REBALANCE``  members are collected; JoinGroup requests are    COMPLETING_REBALANCE: all are here, or
-                         parked                                           time is up; EMPTY: nobody is left
-``COMPLETING_REBALANCE`` the members know each other; SyncGroup requests  STABLE: the leader sent the assignments;
-                         are parked until the leader has sent the         PREPARING_REBALANCE: somebody comes or
-                         assignments                                      goes
-``STABLE``               everyone has an assignment                       PREPARING_REBALANCE: somebody comes or
-                                                                          goes
-``DEAD``                 removed                                          (final; reached from every other)
+``EMPTY``                no members                                       PREPARING_REBALANCE: a member joins
+``PREPARING_REBALANCE``  members join; JoinGroup requests are parked      COMPLETING_REBALANCE: all members joined,
+                                                                          or timeout; EMPTY: no members are left
+``COMPLETING_REBALANCE`` the generation has begun; SyncGroup requests     STABLE: the leader sent the assignments;
+                         are parked until the leader has sent the         PREPARING_REBALANCE: a member joins or
+                         assignments                                      leaves
+``STABLE``               every member has an assignment                   PREPARING_REBALANCE: a member joins or
+                                                                          leaves
+``DEAD``                 removed                                          none; every other state can end here
 =======================  ===============================================  ========================================
 
-The table ``FOLLOWS`` below is this one as code, and a transition that is not in it raises.
+``FOLLOWS`` below is this table as code.  Any other transition raises RuntimeError.
 """
 
 from __future__ import annotations
@@ -26,17 +26,26 @@ import enum
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from .errors import ErrorCode
-from .messages import GroupDescription, JoinedMember, JoinRequest, JoinResult, MemberDescription, SyncResult
+from .error_codes import ErrorCode
+from .memory_usage import MemoryUsage, size_of_protocols
+from .messages import (
+    GroupConfig,
+    GroupDescription,
+    JoinedMember,
+    JoinRequest,
+    JoinResult,
+    MemberDescription,
+    SyncResult,
+)
 
 if TYPE_CHECKING:
-    from .waits import DelayedHeartbeat, Parked, PendingMember
+    from .delayed_operations import DelayedHeartbeat, Parked, PendingMember
 
 __all__ = ["FOLLOWS", "Group", "GroupState", "Member"]
 
 
 class GroupState(enum.Enum):
-    """The state of a group; the value is Kafka's name for it."""
+    """The state of a group.  The value is Kafka's name."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -57,8 +66,8 @@ FOLLOWS: Final[dict[GroupState, frozenset[GroupState]]] = {
 class Member:
     """One member of a group.
 
-    ``is_new`` until it has been part of a generation.  ``knows_id``: whether its client has been told the member id,
-    or finds back by its instance id.  ``join`` and ``sync`` are its parked requests; ``heartbeat`` is its session.
+    ``is_new``: whether the member has not been part of a generation yet.  ``knows_id``: whether its client has received
+    the member id or has an instance id.  ``join``, ``sync``: the parked requests.  ``heartbeat``: the session.
     """
 
     __slots__ = (
@@ -75,6 +84,7 @@ class Member:
         "protocols",
         "rebalance_timeout",
         "session_timeout",
+        "size",
         "sync",
     )
 
@@ -88,6 +98,7 @@ class Member:
         self.protocol_type = request.protocol_type
         self.protocols = request.protocols
         self.assignment = b""
+        self.size = size_of_protocols(request.protocol_type, request.protocols)  # bytes, without the assignment
         self.is_new = True
         self.knows_id = knows_id
         self.join: Parked[JoinResult] | None = None
@@ -95,7 +106,7 @@ class Member:
         self.heartbeat: DelayedHeartbeat | None = None
 
     def metadata(self, protocol: str) -> bytes:
-        """What it said for the protocol."""
+        """Return the metadata of the member for a protocol."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
@@ -107,10 +118,11 @@ class Member:
 
 
 class Group:
-    """One group.  Changes only itself; who waits for what is decided in ``rebalance.py``."""
+    """The state of one group.  ``rebalance.py`` manages the operations that wait."""
 
     __slots__ = (
         "awaiting_join",
+        "bytes",
         "generation",
         "group_id",
         "keeps_offsets",
@@ -124,10 +136,13 @@ class Group:
         "state",
         "static",
         "supported",
+        "usage",
     )
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, usage: MemoryUsage | None = None) -> None:
         self.group_id = group_id
+        self.usage = usage or MemoryUsage(GroupConfig())
+        self.bytes = 0  # size of protocols, metadata and assignments of all members
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type = ""
@@ -135,15 +150,15 @@ class Group:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}  # instance id -> member id
-        self.pending: dict[str, PendingMember] = {}  # were given an id and have not come back with it yet
-        self.pending_sync: set[str] = set()  # have not sent SyncGroup in this generation yet
-        self.supported: Counter[str] = Counter()  # protocol -> how many members support it
-        self.awaiting_join = 0  # members whose JoinGroup is parked
-        self.new_member_added = False  # since the initial delay was last extended
-        self.keeps_offsets = False  # somebody has committed offsets
+        self.pending: dict[str, PendingMember] = {}  # member ids that clients received and have not used yet
+        self.pending_sync: set[str] = set()  # members that have not sent SyncGroup in this generation
+        self.supported: Counter[str] = Counter()  # protocol -> number of members that support it
+        self.awaiting_join = 0  # number of members whose JoinGroup is parked
+        self.new_member_added = False  # whether a member joined since the initial delay was extended
+        self.keeps_offsets = False  # whether the group has committed offsets
 
     def transition(self, state: GroupState) -> None:
-        """Move on.  RuntimeError, and nothing changes, if the state cannot follow the present one."""
+        """Change the state.  Raise RuntimeError, and change nothing, if the transition is not allowed."""
         if state not in FOLLOWS[self.state]:
             raise RuntimeError(f"group {self.group_id!r} is {self.state.value} and cannot become {state.value}")
         self.state = state
@@ -154,6 +169,7 @@ class Group:
         if not self.members:
             self.protocol_type = member.protocol_type
         self.members[member.member_id] = member
+        self._use(1, member.size)
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
         if self.leader is None:
@@ -161,8 +177,9 @@ class Group:
         self.supported.update({name for name, _ in member.protocols})
 
     def remove(self, member: Member) -> None:
-        """Take the member out; its requests must have been answered."""
+        """Remove a member.  The caller must answer its requests first."""
         del self.members[member.member_id]
+        self._use(-1, -member.size - len(member.assignment))
         self.pending_sync.discard(member.member_id)
         if member.instance_id is not None:
             self.static.pop(member.instance_id, None)
@@ -171,18 +188,46 @@ class Group:
             self.leader = next(iter(self.members), None)
 
     def update(self, member: Member, request: JoinRequest) -> None:
-        """The member joined again, perhaps with other protocols and timeouts."""
+        """Update a member that joined again, possibly with other protocols and timeouts."""
         if member.protocols != request.protocols:
             self._forget_protocols(member)
             member.protocols = request.protocols
+            before, member.size = member.size, size_of_protocols(member.protocol_type, request.protocols)
+            self._use(0, member.size - before)
             self.supported.update({name for name, _ in member.protocols})
         member.session_timeout = request.session_timeout
         member.rebalance_timeout = request.rebalance_timeout
         member.client_id = request.client_id
         member.client_host = request.client_host
 
+    def add_pending(self, member_id: str, pending: PendingMember) -> None:
+        """Add a member id that a client has received."""
+        self.pending[member_id] = pending
+        self._use(1, 0)
+
+    def pop_pending(self, member_id: str) -> PendingMember | None:
+        """Remove a pending member id.  Return its operation, or None if it is unknown."""
+        pending = self.pending.pop(member_id, None)
+        if pending is not None:
+            self._use(-1, 0)
+        return pending
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """Store the assignment of a member."""
+        self._use(0, len(assignment) - len(member.assignment))
+        member.assignment = assignment
+
+    def release(self) -> None:
+        """Subtract a removed group from the memory usage."""
+        self._use(-len(self.members), -self.bytes)
+
+    def _use(self, members: int, size: int) -> None:
+        self.bytes += size
+        self.usage.bytes += size
+        self.usage.members += members
+
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member came back under a new id: it keeps its place, its assignment and its leadership."""
+        """Give a static member a new id.  It keeps its place, its assignment and its leadership."""
         del self.members[member.member_id]
         self.members[member_id] = member
         if self.leader == member.member_id:
@@ -201,7 +246,7 @@ class Group:
                 del self.supported[name]
 
     def find(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
-        """The member, or why it is not one: fenced by a newer one of its instance id, or unknown."""
+        """Return the member, or the error: unknown, or fenced by a newer member with its instance id."""
         if instance_id is not None:
             current = self.static.get(instance_id)
             if current is None:
@@ -215,16 +260,16 @@ class Group:
 
     @property
     def rebalance_timeout(self) -> float:
-        """The longest of its members'."""
+        """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout for member in self.members.values()), default=0.0)
 
     @property
     def everyone_joined(self) -> bool:
-        """Whether each member's JoinGroup is parked, and nobody is still to come back with a new id."""
+        """Whether the JoinGroup of every member is parked, and no member id is pending."""
         return self.awaiting_join == len(self.members) and not self.pending
 
     def elect_joined_leader(self) -> bool:
-        """See to it that the leader is one who joined; False if nobody did."""
+        """Make a joined member the leader.  Return False if no member has joined."""
         leader = self.members.get(self.leader) if self.leader is not None else None
         if leader is None or leader.join is None:
             joined = next((member for member in self.members.values() if member.join is not None), None)
@@ -245,27 +290,31 @@ class Group:
             self.transition(GroupState.EMPTY)
 
     @property
+    def is_vacant(self) -> bool:
+        """Whether the group can be removed with no loss except its generation."""
+        return self.state is GroupState.EMPTY and not self.members and not self.pending and not self.keeps_offsets
+
+    @property
     def is_unused(self) -> bool:
-        """Whether it has never had a member, nor anything else that is worth keeping it for."""
-        never_lived = self.generation == 0 and self.state is GroupState.EMPTY
-        return never_lived and not self.members and not self.pending and not self.keeps_offsets
+        """Whether the group never had a member or committed offsets."""
+        return self.generation == 0 and self.is_vacant
 
     def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Whether one who offers these can be a member: it shares at least one with all the others."""
+        """Return whether at least one of the protocols is supported by all members."""
         if not self.members:
             return bool(protocol_type and protocols)
         number = len(self.members)
         return protocol_type == self.protocol_type and any(self.supported[name] == number for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes; each member votes for the first of its own that all support."""
+        """Return the protocol with the most votes.  Each member votes for its first protocol that all support."""
         number = len(self.members)
         votes: Counter[str] = Counter()
         for member in self.members.values():
             votes[next(name for name, _ in member.protocols if self.supported[name] == number)] += 1
         return votes.most_common(1)[0][0]
 
-    # What others get to see
+    # Descriptions
 
     def for_leader(self) -> tuple[JoinedMember, ...]:
         return tuple(

@@ -1,4 +1,4 @@
-"""Who wants to hear what happens to groups."""
+"""Callbacks for changes of groups."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ __all__ = ["GroupListener", "Removal"]
 
 
 class Removal(enum.Enum):
-    """Why a member is no longer one."""
+    """The reason why a member was removed."""
 
     LEFT = "left"
     SESSION = "session expired"
     REBALANCE = "did not rejoin in time"
     SYNC = "did not sync in time"
-    GONE = "went away before it knew its id"
+    GONE = "disconnected before it received its id"
     FULL = "the group is full"
 
 
 class GroupListener:
-    """Told of what happens to groups; override what is wanted.  It must not raise, nor call the coordinator."""
+    """Receive changes of groups.  Override the methods you need; they must not raise or call the coordinator."""
 
     def state_changed(self, group: Group, before: GroupState) -> None:
-        """The group is in another state."""
+        """Called after the group has changed its state."""
 
     def member_added(self, group: Group, member: Member) -> None:
-        """Somebody has become a member."""
+        """Called after a member was added."""
 
     def member_replaced(self, group: Group, member: Member, before: str) -> None:
-        """A static member, ``before`` its former member id, has come back under a new one."""
+        """Called after a static member has received a new id.  ``before``: its former member id."""
 
     def member_removed(self, group: Group, member: Member, why: Removal) -> None:
-        """Somebody is no longer a member."""
+        """Called after a member was removed."""

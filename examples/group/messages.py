@@ -1,11 +1,11 @@
-"""What members ask, and what they are answered: plain data.  Durations in seconds, assignments as raw bytes."""
+"""Requests and results as plain data.  Durations are in seconds, assignments are raw bytes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from .errors import ErrorCode
+from .error_codes import ErrorCode
 
 __all__ = [
     "Answer",
@@ -23,18 +23,26 @@ __all__ = [
 T = TypeVar("T")
 
 Answer = Callable[[T], object]
-"""Called exactly once with the result, at once or when the wait is over.  It must not raise."""
+"""A callback for the result, called exactly once, at once or later.  It must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """The coordinator's settings, in seconds; Kafka's names and defaults.
+    """The settings of the coordinator, with Kafka's names and defaults.  Durations are in seconds.
 
-    ``initial_rebalance_delay``  ``group.initial.rebalance.delay.ms``: how long an empty group waits for more members
+    ``initial_rebalance_delay``  ``group.initial.rebalance.delay.ms``: time that an empty group waits for members
     ``min_session_timeout``      ``group.min.session.timeout.ms``
     ``max_session_timeout``      ``group.max.session.timeout.ms``
-    ``new_member_timeout``       how long a new member may be parked before it is told to ask again
-    ``max_size``                 ``group.max.size``: members per group; None: no limit
+    ``new_member_timeout``       time that a new member may be parked before it must retry
+    ``max_size``                 ``group.max.size``: members of a group; None: no limit
+    ``max_groups``               groups in all states; groups without members and offsets make room
+    ``max_members``              members and pending member ids of all groups together
+    ``max_id_length``            characters of a group id
+    ``max_member_bytes``         size of the protocols and their metadata for one member
+    ``max_group_bytes``          the same for all members of a group, plus their assignments
+    ``max_total_bytes``          the same for all groups together
+
+    A request that would exceed a limit gets GROUP_MAX_SIZE_REACHED.  A longer group id gets INVALID_GROUP_ID.
     """
 
     initial_rebalance_delay: float = 3.0
@@ -42,26 +50,36 @@ class GroupConfig:
     max_session_timeout: float = 1800.0
     new_member_timeout: float = 300.0
     max_size: int | None = None
+    max_groups: int = 10_000
+    max_members: int = 100_000
+    max_id_length: int = 249
+    max_member_bytes: int = 64 * 1024
+    max_group_bytes: int = 4 * 1024 * 1024
+    max_total_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
         for name in ("initial_rebalance_delay", "min_session_timeout", "max_session_timeout", "new_member_timeout"):
             value = getattr(self, name)
             if not 0.0 <= value < float("inf"):
-                raise ValueError(f"{name} is a number of seconds, at least 0, not {value!r}")
+                raise ValueError(f"{name} must be a finite number of seconds, at least 0, got {value!r}")
         if self.min_session_timeout > self.max_session_timeout:
             raise ValueError(
-                f"min_session_timeout={self.min_session_timeout} is above"
-                f" max_session_timeout={self.max_session_timeout}"
+                f"min_session_timeout must be at most max_session_timeout={self.max_session_timeout},"
+                f" got {self.min_session_timeout}"
             )
         if self.max_size is not None and self.max_size < 1:
-            raise ValueError(f"max_size is at least 1, or None for no limit, not {self.max_size}")
+            raise ValueError(f"max_size must be at least 1, or None for no limit, got {self.max_size}")
+        limits = ("groups", "members", "id_length", "member_bytes", "group_bytes", "total_bytes")
+        for name in [f"max_{limit}" for limit in limits]:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 class JoinRequest(NamedTuple):
-    """JoinGroup.
+    """A JoinGroup request.
 
-    ``protocols`` are (name, metadata) pairs, the preferred one first.  ``require_known_member_id``: version 4 and
-    above; a dynamic member without an id then gets MEMBER_ID_REQUIRED and an id to come again with.
+    ``protocols``: pairs of (name, metadata) in order of preference.  ``require_known_member_id``: true from version 4
+    on; a dynamic member without an id then gets MEMBER_ID_REQUIRED and an id, and must join again with it.
     """
 
     group_id: str
@@ -77,7 +95,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader gets to see it."""
+    """A member in the response to the leader."""
 
     member_id: str
     instance_id: str | None
@@ -85,7 +103,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """The answer to JoinGroup.  ``members`` is for the leader alone; ``protocol`` is "" on errors, never None."""
+    """The result of JoinGroup.  Only the leader gets ``members``.  ``protocol`` is "" on errors, never None."""
 
     error: ErrorCode
     member_id: str
@@ -97,7 +115,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """SyncGroup.  ``assignments`` is what the leader sends; ``protocol_type`` and ``protocol`` are checked if given."""
+    """A SyncGroup request.  Only the leader sends ``assignments``.  ``protocol_type``, ``protocol``: checked if set."""
 
     group_id: str
     member_id: str
@@ -109,7 +127,7 @@ class SyncRequest(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to SyncGroup."""
+    """The result of SyncGroup."""
 
     error: ErrorCode
     assignment: bytes = b""
@@ -118,7 +136,7 @@ class SyncResult(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
-    """A member in DescribeGroups; metadata and assignment are empty unless the group is stable."""
+    """A member in DescribeGroups.  Metadata and assignment are empty unless the group is stable."""
 
     member_id: str
     instance_id: str | None
@@ -130,7 +148,7 @@ class MemberDescription(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group in DescribeGroups.  ``state`` is Kafka's name for it; one that does not exist is "Dead"."""
+    """A group in DescribeGroups.  ``state`` is Kafka's name; a missing group is "Dead"."""
 
     error: ErrorCode
     group_id: str

@@ -1,8 +1,8 @@
-"""How a group moves from one generation to the next: everything that waits.
+"""The steps of a group from one generation to the next, and the operations that wait.
 
-One :class:`Rebalancer` serves all groups of a coordinator.  Its purgatories share a timer.  There is no await in here:
-each call leaves the group whole, and whoever is to be answered is answered last, when everything else is in order, so
-an answer may at once lead to the next request.
+One :class:`Rebalancer` serves all groups of a coordinator.  Its purgatories share a timer.  The module contains no
+await: every call leaves the group in a consistent state.  Answers are sent last, so an answer may lead to the next
+request at once.
 """
 
 from __future__ import annotations
@@ -12,11 +12,7 @@ from typing import Any
 
 from purgatory import Observer, Purgatory, SystemTimer
 
-from .errors import ErrorCode
-from .group import FOLLOWS, Group, GroupState, Member
-from .listener import GroupListener, Removal
-from .messages import Answer, GroupConfig, JoinRequest, JoinResult, SyncResult
-from .waits import (
+from .delayed_operations import (
     DelayedHeartbeat,
     DelayedJoin,
     DelayedSync,
@@ -24,17 +20,23 @@ from .waits import (
     Parked,
     PendingMember,
 )
+from .error_codes import ErrorCode
+from .group import FOLLOWS, Group, GroupState, Member
+from .listener import GroupListener, Removal
+from .memory_usage import MemoryUsage
+from .messages import Answer, GroupConfig, JoinRequest, JoinResult, SyncResult
 
 __all__ = ["Rebalancer"]
 
 
 class Rebalancer:
-    """The waiting half of a coordinator."""
+    """The rebalancing part of a coordinator."""
 
     def __init__(
         self, timer: SystemTimer, config: GroupConfig, listener: GroupListener, observers: Sequence[Observer]
     ) -> None:
         self.groups: dict[str, Group] = {}
+        self.usage = MemoryUsage(config)
         self.config = config
         self.listener = listener
         self.joins: Purgatory[DelayedJoin] = Purgatory("join", timer=timer, observers=observers)
@@ -43,7 +45,20 @@ class Rebalancer:
             "heartbeat", timer=timer, observers=observers
         )
 
-    # Members come
+    # New groups
+
+    def new_group(self, group_id: str) -> Group | None:
+        """Create a group.  Return None at the limit.  Groups without members and offsets are removed first."""
+        if len(self.groups) >= self.config.max_groups:
+            for vacant in [group for group in self.groups.values() if group.is_vacant]:
+                del self.groups[vacant.group_id]
+                self.remove_group(vacant)
+        if len(self.groups) >= self.config.max_groups:
+            return None
+        group = self.groups[group_id] = Group(group_id, self.usage)
+        return group
+
+    # New and returning members
 
     def add_member(
         self, group: Group, member_id: str, request: JoinRequest, knows_id: bool, answer: Answer[JoinResult]
@@ -53,7 +68,7 @@ class Rebalancer:
             group.new_member_added = True
         group.add(member)
         parked = self._park_join(group, member, answer)
-        pending = group.pending.pop(member_id, None)
+        pending = group.pop_pending(member_id)
         if pending is not None:
             pending.force_complete()
         self.listener.member_added(group, member)
@@ -67,7 +82,8 @@ class Rebalancer:
         return self._park_join(group, member, answer)
 
     def add_pending(self, group: Group, member_id: str, timeout: float) -> None:
-        pending = group.pending[member_id] = PendingMember(self, group, member_id, timeout)
+        pending = PendingMember(self, group, member_id, timeout)
+        group.add_pending(member_id, pending)
         self.heartbeats.try_complete_else_watch(pending, [(group.group_id, member_id)])
 
     def _park_join(self, group: Group, member: Member, answer: Answer[JoinResult]) -> Parked[JoinResult]:
@@ -89,7 +105,7 @@ class Rebalancer:
         return parked
 
     def replace_static(self, group: Group, member: Member, member_id: str) -> None:
-        """A static member came back and does not know its id: it gets a new one, and the old one is fenced."""
+        """Give a new id to a static member that returned without its id.  The old id is fenced."""
         before, join, sync = member.member_id, member.join, member.sync
         member.sync = None
         if join is not None:
@@ -104,10 +120,10 @@ class Rebalancer:
         if sync is not None:
             sync.reply(SyncResult(ErrorCode.FENCED_INSTANCE_ID))
 
-    # Members go
+    # Members that leave
 
     def remove_member(self, group: Group, member: Member, why: Removal) -> None:
-        """Take the member out, and rebalance or go on without it."""
+        """Remove a member.  Then continue or start a rebalance."""
         self._take_out(group, member, why)
         if group.state is GroupState.PREPARING_REBALANCE:
             self.joins.check_and_complete(group.group_id)
@@ -115,12 +131,14 @@ class Rebalancer:
             self.rebalance_if_possible(group)
 
     def remove_pending(self, group: Group, member_id: str) -> None:
-        group.pending.pop(member_id).force_complete()
+        pending = group.pop_pending(member_id)
+        if pending is not None:
+            pending.force_complete()
         if group.state is GroupState.PREPARING_REBALANCE:
             self.joins.check_and_complete(group.group_id)
         elif group.is_unused:
             del self.groups[group.group_id]
-            self.bury(group)
+            self.remove_group(group)
 
     def _take_out(self, group: Group, member: Member, why: Removal) -> None:
         code = ErrorCode.GROUP_MAX_SIZE_REACHED if why is Removal.FULL else ErrorCode.UNKNOWN_MEMBER_ID
@@ -138,7 +156,7 @@ class Rebalancer:
             sync.reply(SyncResult(code))
 
     def withdrawn(self, parked: Parked[Any]) -> None:
-        """The client of a parked request has gone away."""
+        """Handle a parked request whose client has disconnected."""
         group, member = parked.group, parked.member
         if member.join is parked:
             member.join = None
@@ -155,7 +173,7 @@ class Rebalancer:
     # Sessions
 
     def start_session(self, group: Group, member: Member, timeout: float | None = None) -> None:
-        """The member has been heard of: its session begins anew."""
+        """Restart the session of a member."""
         if timeout is None:
             timeout = member.session_timeout
         if member.heartbeat is None or not member.heartbeat.extend(timeout):
@@ -163,10 +181,10 @@ class Rebalancer:
             self.heartbeats.try_complete_else_watch(member.heartbeat, [(group.group_id, member.member_id)])
 
     def _pause_session(self, group: Group, member: Member) -> None:
-        """A parked member counts as alive.
+        """Pause the session of a parked member, which counts as alive.
 
-        One that has never been in a generation does so for a limited time: its client may have forgotten it, and
-        nothing else would end its wait.
+        The time of a member that was never part of a generation is limited.  Its client may have forgotten the request,
+        and no other event would end the wait.
         """
         if member.is_new:
             self.start_session(group, member, self.config.new_member_timeout)
@@ -193,7 +211,7 @@ class Rebalancer:
             self.prepare_rebalance(group)
 
     def prepare_rebalance(self, group: Group) -> None:
-        """Begin to collect the members."""
+        """Begin a rebalance, and wait for the members to join."""
         before = group.state
         synced = self._reset_syncs(group) if before is GroupState.COMPLETING_REBALANCE else []
         self.change_state(group, GroupState.PREPARING_REBALANCE)
@@ -212,13 +230,13 @@ class Rebalancer:
         self.joins.try_complete_else_watch(operation, [operation.group.group_id])
 
     def complete_join(self, group: Group) -> None:
-        """Everyone is here, or time is up: the next generation begins with those who are."""
+        """Begin the next generation with the members that have joined."""
         if group.state is GroupState.DEAD:
             return
         for member in [m for m in group.members.values() if m.join is None and m.instance_id is None]:
             self._take_out(group, member, Removal.REBALANCE)
         if not group.elect_joined_leader() and group.members:
-            # Static members, none of whom came back: their sessions decide.
+            # Only static members are left, and none has joined: wait for them until their sessions end.
             self.wait_for_joins(DelayedJoin(self, group, group.rebalance_timeout))
             return
         before = group.state
@@ -241,7 +259,7 @@ class Rebalancer:
             parked.reply(result)
 
     def join_result(self, group: Group, member: Member) -> JoinResult:
-        """How the present generation looks to the member."""
+        """Return the current generation as a result for the member."""
         leads = group.leader == member.member_id
         return JoinResult(
             ErrorCode.NONE,
@@ -254,16 +272,23 @@ class Rebalancer:
         )
 
     def synced(self, group: Group, member: Member) -> None:
-        """The member has sent SyncGroup in this generation."""
+        """Record that the member has sent SyncGroup in this generation."""
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
             self.syncs.check_and_complete(group.group_id)
 
+    def may_assign(self, group: Group, assignments: Mapping[str, bytes]) -> bool:
+        """Return whether the assignments are within the limits of the group and of all groups."""
+        more = sum(
+            len(assignments.get(member.member_id, b"")) - len(member.assignment) for member in group.members.values()
+        )
+        return self.usage.allows_bytes(group.bytes, more)
+
     def assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
-        """The leader has sent the assignments: whoever waits for one gets it; missing ones are empty."""
+        """Store the assignments of the leader, and answer the waiting members.  A missing assignment is empty."""
         synced = []
         for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
+            group.assign(member, assignments.get(member.member_id, b""))
             if member.sync is not None:
                 synced.append((member.sync, self.sync_result(group, member)))
                 member.sync = None
@@ -287,7 +312,7 @@ class Rebalancer:
     def _reset_syncs(self, group: Group) -> list[Parked[SyncResult]]:
         synced = []
         for member in group.members.values():
-            member.assignment = b""
+            group.assign(member, b"")
             if member.sync is not None:
                 synced.append(member.sync)
                 member.sync = None
@@ -299,10 +324,10 @@ class Rebalancer:
         group.transition(state)
         self.listener.state_changed(group, before)
 
-    # The end of a group
+    # Removed groups
 
-    def bury(self, group: Group) -> None:
-        """The group is removed: whoever is parked is sent to look for its coordinator."""
+    def remove_group(self, group: Group) -> None:
+        """Mark the group as dead, and answer its parked requests with NOT_COORDINATOR."""
         answers: list[tuple[Parked[Any], JoinResult | SyncResult]] = []
         for member in group.members.values():
             if member.join is not None:
@@ -314,7 +339,10 @@ class Rebalancer:
         group.awaiting_join = 0
         self.change_state(group, GroupState.DEAD)
         for member_id in list(group.pending):
-            group.pending.pop(member_id).force_complete()
+            pending = group.pop_pending(member_id)
+            if pending is not None:
+                pending.force_complete()
+        group.release()
         self.joins.check_and_complete(group.group_id)
         self.syncs.check_and_complete(group.group_id)
         for parked, result in answers:

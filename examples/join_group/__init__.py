@@ -1,14 +1,16 @@
-"""A simulator of Kafka's join-group barrier: groups of members that come, crash, leave and return.
+"""A simulator of Kafka's join-group barrier, with members that join, crash, leave and return.
 
-==============  ================================================================================
-``scenario``    the settings, and from them every member's plan: all chance is spent here
-``arrivals``    recorded arrival times from a CSV file
-``member``      one coroutine per member, doing what a client of the group protocol does
-``simulation``  one coordinator, all members, a virtual or a real clock
-``record``      what happened: counts, the timeline, a fingerprint
-``turns``       how long the event loop's turns are
-``show``        the live view and the tables
-``picture``     the timeline as SVG or PNG
-``drive cli``   runs what a command line asks for
-==============  ================================================================================
+================  ==============================================================================
+``cli``           the command line
+``runner``        runs the simulation for the options of the command line
+``scenario``      the settings, and the random plan of every member
+``arrivals``      recorded arrival times from a CSV file
+``simulation``    one coordinator, all members, a virtual or a real clock
+``member``        one coroutine per member, which acts like a client of the group protocol
+``recorder``      counts, the timeline and the fingerprint of a run
+``loop_monitor``  the longest turn of the event loop
+``terminal``      the live view and the tables
+``timeline``      the timeline as a picture
+``canvas``        output of pictures as SVG or PNG
+================  ==============================================================================
 """

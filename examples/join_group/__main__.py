@@ -1,4 +1,4 @@
-"""``python -m examples.join_group``: consumer groups rebalance, and everything that waits does so in purgatories."""
+"""``python -m examples.join_group``: simulate consumer groups that rebalance."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from collections.abc import Sequence
 from purgatory import PurgatoryError
 
 from .cli import parse
-from .turns import TurnMeter
+from .loop_monitor import LoopMonitor
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for; the exit status."""
-    order = parse(arguments)
+    """Run the simulation and return the exit code."""
+    options = parse(arguments)
     try:
-        from .drive import drive
-        from .picture import new_canvas, write_picture
-        from .show import console
+        from .runner import run_options
+        from .terminal import console
+        from .timeline import new_canvas, write_picture
     except ImportError as error:
         print(f"the simulator needs {error.name!r}: pip install 'aiopurgatory[examples]'", file=sys.stderr)
         return 1
-    meter = TurnMeter()
-    screen = console(order.plain)
+    meter = LoopMonitor()
+    screen = console(options.plain)
     try:
-        if order.picture is not None:
-            new_canvas(order.picture, 1, 1, "")  # better told now than after the run
-        with asyncio.Runner(loop_factory=lambda: meter.new_loop(order.loop)) as runner:
-            simulation = runner.run(drive(order, meter, screen))
-        if order.picture is not None:
-            write_picture(order.picture, simulation)
-            screen.print(f"picture: {order.picture}")
+        if options.picture is not None:
+            new_canvas(options.picture, 1, 1, "")  # report a missing package before the run
+        with asyncio.Runner(loop_factory=lambda: meter.new_loop(options.loop)) as runner:
+            simulation = runner.run(run_options(options, meter, screen))
+        if options.picture is not None:
+            write_picture(options.picture, simulation)
+            screen.print(f"picture: {options.picture}")
     except KeyboardInterrupt:
-        print("stopped before its end", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
     except (ImportError, OSError, PurgatoryError) as error:
         print(error, file=sys.stderr)

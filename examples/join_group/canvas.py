@@ -1,4 +1,4 @@
-"""Where pictures are drawn: the same few shapes as SVG, or as PNG through matplotlib."""
+"""Canvases for pictures: SVG, or PNG with matplotlib."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["GENERATIONS", "INKS", "Canvas", "PngCanvas", "SvgCanvas"]
 
 INKS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
-        # what is drawn: its colour on a light ground, and on a dark one
+        # name: color on a light background, color on a dark background
         "ground": ("#ffffff", "#14181d"),
         "strong": ("#1f2328", "#e6e9ed"),
         "faint": ("#656d76", "#9aa4af"),
@@ -24,14 +24,14 @@ INKS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "gone": ("#c4cad1", "#434b55"),
     }
 )
-"""Colours that have a meaning."""
+"""Colors by meaning."""
 
 GENERATIONS: Final = ("#4c78a8", "#3fa796", "#7d6fc2", "#5aa9d6", "#2f7f86", "#9a86d8", "#5b83c7", "#63bfa9")
-"""Colours of generations, in turn: cool ones, so that waiting and failing stand out on either ground."""
+"""Colors of consecutive generations.  They are cool, so that waiting and failed members stand out."""
 
 
 class Canvas(Protocol):
-    """Takes shapes; units are pixels, y grows downwards.  ``ink`` is a name in INKS or a colour."""
+    """A drawing surface in pixels; y increases downwards.  ``ink``: a name in INKS or a color."""
 
     def rect(self, x: float, y: float, width: float, height: float, ink: str) -> None: ...
 
@@ -43,7 +43,7 @@ class Canvas(Protocol):
 
 
 class SvgCanvas:
-    """Writes SVG, which takes the reader's light or dark preference."""
+    """A canvas for SVG files, which follow the light or dark mode of the viewer."""
 
     def __init__(self, width: float, height: float, title: str) -> None:
         self._width = width
@@ -85,10 +85,10 @@ def _svg_ink(what: str, ink: str) -> str:
 
 
 class PngCanvas:
-    """Draws with matplotlib, on a light ground, at twice the size."""
+    """A canvas for PNG files: it uses matplotlib, a light background and twice the resolution."""
 
     def __init__(self, width: float, height: float, title: str) -> None:
-        from matplotlib.figure import Figure  # only needed for PNG, and not part of the extra
+        from matplotlib.figure import Figure  # needed only for PNG, and not part of the extra
 
         self._title = title
         self._shapes = 0
@@ -104,7 +104,7 @@ class PngCanvas:
         self._axes.add_patch(patch)
 
     def line(self, x: float, y: float, to_x: float, to_y: float, ink: str, width: float = 1.0) -> None:
-        # matplotlib counts points, 72 to the inch, of which a pixel here is a hundredth
+        # matplotlib uses points of 1/72 inch; a pixel is 1/100 inch here
         style = {"color": _light(ink), "linewidth": width * 0.72, "solid_capstyle": "butt"}
         self._axes.plot((x, to_x), (y, to_y), **style, zorder=self._next())
 
@@ -114,7 +114,7 @@ class PngCanvas:
         self._axes.text(x, y, what, **style, zorder=self._next())
 
     def _next(self) -> int:
-        # matplotlib draws by kind unless told otherwise: what comes later lies above
+        # By default matplotlib orders shapes by type; draw later shapes on top.
         self._shapes += 1
         return self._shapes
 

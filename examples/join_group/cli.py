@@ -12,7 +12,7 @@ from pathlib import Path
 from .arrivals import read_arrivals
 from .scenario import Scenario
 
-__all__ = ["Order", "parse"]
+__all__ = ["Options", "parse"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 _DEFAULT_SPEED = 40.0
@@ -23,11 +23,11 @@ _DEFAULTS = Scenario()
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be done.
+class Options:
+    """The options of a run.
 
-    ``speed``: how many times faster than real time the virtual clock runs at most; None: as fast as it can.
-    ``real_time``: no virtual clock at all.  ``web_port``: where the live page is served; None: nowhere.
+    ``speed``: maximum speed of the virtual clock as a multiple of real time; None: no limit.  ``real_time``: use a real
+    clock.  ``web_port``: port of the live page, or None for no page.
     """
 
     scenario: Scenario
@@ -40,18 +40,18 @@ class Order:
     web_port: int | None = None
 
 
-def parse(arguments: Sequence[str] | None = None) -> Order:
-    """What a command line asks for; a bad one ends the program with status 2 and says what was meant."""
+def parse(arguments: Sequence[str] | None = None) -> Options:
+    """Parse the command line.  On an error, print the reason and exit with code 2."""
     parser = _parser()
     given = parser.parse_args(arguments)
     if given.picture is not None and given.picture.suffix not in (".svg", ".png"):
-        parser.error(f"--picture writes .svg or .png, not {given.picture.name!r}")
+        parser.error(f"--picture must end with .svg or .png, got {given.picture.name!r}")
     if given.picture is not None and not given.picture.absolute().parent.is_dir():
-        parser.error(f"--picture: there is no directory {given.picture.parent}")
+        parser.error(f"--picture: directory {given.picture.parent} does not exist")
     if given.real_time and given.speed is not None:
-        parser.error("--speed is for virtual time; --real-time has only one speed")
+        parser.error("--speed and --real-time cannot be combined")
     if given.port is not None and not given.web:
-        parser.error("--port is the live page's: give --web, too")
+        parser.error("--port requires --web")
     if given.duration is None:
         given.duration = _WEB_DURATION if given.web else _DEFAULTS.duration
     if given.speed is None:
@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str] | None = None) -> Order:
         scenario = Scenario(**settings)
     except ValueError as error:
         parser.error(str(error))
-    return Order(
+    return Options(
         scenario=scenario,
         real_time=given.real_time,
         speed=None if given.speed == "max" else given.speed,
@@ -78,41 +78,46 @@ def parse(arguments: Sequence[str] | None = None) -> Order:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m examples.join_group",
-        description="Simulates consumer groups that join, rebalance, crash and come back, against a group coordinator"
-        " whose requests wait in purgatories. Durations are seconds, or as 500ms, 10m, 2h.",
-        epilog="The same settings give the same run: same seed, same fingerprint at the end.",
+        description="Simulate consumer groups that join, rebalance, crash and return. The requests to their group"
+        " coordinator wait in purgatories. Durations are seconds, or have a unit: 500ms, 10m, 2h.",
+        epilog="Runs with the same settings and seed end with the same fingerprint.",
     )
-    add = parser.add_argument_group("what is simulated").add_argument
+    add = parser.add_argument_group("scenario").add_argument
     add("--groups", type=int, default=_DEFAULTS.groups, help="number of groups (%(default)s)")
-    add("--members", type=int, default=_DEFAULTS.members, help="members of each group (%(default)s)")
-    add("--duration", type=_duration, help="how long, in simulated time (10m; 24h with --web)")
-    add("--seed", type=int, default=_DEFAULTS.seed, help="of everything that is left to chance (%(default)s)")
-    add("--arrivals", type=Path, metavar="FILE.csv", help="recorded arrivals: columns arrived_at and, perhaps, group")
-    add("--arrival-median", type=_duration, default=_DEFAULTS.arrival_median, help="of the log-normal arrivals (4s)")
-    add("--arrival-sigma", type=float, default=_DEFAULTS.arrival_sigma, help="their spread (%(default)s)")
-    add("--spread", type=_duration, default=_DEFAULTS.spread, help="within which the groups start (30s)")
-    add("--late", type=float, default=_DEFAULTS.late, help="share of members that come much later (%(default)s)")
+    add("--members", type=int, default=_DEFAULTS.members, help="members per group (%(default)s)")
+    add("--duration", type=_duration, help="duration in simulated time (10m; 24h with --web)")
+    add("--seed", type=int, default=_DEFAULTS.seed, help="seed of all random numbers (%(default)s)")
+    add("--arrivals", type=Path, metavar="FILE.csv", help="recorded arrivals: columns arrived_at and optionally group")
+    add(
+        "--arrival-median",
+        type=_duration,
+        default=_DEFAULTS.arrival_median,
+        help="median of the log-normal arrivals (4s)",
+    )
+    add("--arrival-sigma", type=float, default=_DEFAULTS.arrival_sigma, help="sigma of the arrivals (%(default)s)")
+    add("--spread", type=_duration, default=_DEFAULTS.spread, help="time within which the groups start (30s)")
+    add("--late", type=float, default=_DEFAULTS.late, help="share of members that arrive much later (%(default)s)")
     add("--static", type=float, default=_DEFAULTS.static, help="share of static members (%(default)s)")
-    for name, what in (("crash", "crashes"), ("leave", "proper goodbyes"), ("slow", "times of not joining again")):
+    for name, what in (("crash", "crashes"), ("leave", "clean exits"), ("slow", "delayed rejoins")):
         default = getattr(_DEFAULTS, f"{name}_rate")
         add(f"--{name}-rate", type=float, default=default, help=f"{what} per member and hour (%(default)s)")
-    add("--downtime", type=_duration, default=_DEFAULTS.downtime, help="mean time away, or slow (40s)")
-    add("--stay-away", type=float, default=_DEFAULTS.stay_away, help="share of those who never return (%(default)s)")
+    add("--downtime", type=_duration, default=_DEFAULTS.downtime, help="mean duration of an absence or a delay (40s)")
+    add("--stay-away", type=float, default=_DEFAULTS.stay_away, help="share of members that never return (%(default)s)")
 
-    add = parser.add_argument_group("the group protocol").add_argument
+    add = parser.add_argument_group("group protocol").add_argument
     add("--session-timeout", type=_duration, default=_DEFAULTS.session_timeout, help="(45s)")
     add("--heartbeat-interval", type=_duration, default=_DEFAULTS.heartbeat_interval, help="(15s)")
     add("--rebalance-timeout", type=_duration, default=_DEFAULTS.rebalance_timeout, help="(60s)")
     add("--initial-rebalance-delay", type=_duration, default=_DEFAULTS.initial_rebalance_delay, help="(3s)")
 
-    add = parser.add_argument_group("how it runs, and what it leaves").add_argument
-    add("--speed", type=_speed, help="times real time, or 'max': only the pace (40; 10 with --web)")
-    add("--real-time", action="store_true", help="no virtual clock: a minute takes a minute")
-    add("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop (%(default)s)")
-    add("--plain", action="store_true", help="lines instead of a live table, as when the output is no terminal")
-    add("--picture", type=Path, metavar="FILE", help="write the timeline of the first groups, .svg or .png")
-    add("--web", action="store_true", help="serve a live page of what waits where")
-    add("--port", type=_port, help=f"of the live page, on 127.0.0.1; 0: a free one ({_WEB_PORT})")
+    add = parser.add_argument_group("run and output").add_argument
+    add("--speed", type=_speed, help="multiple of real time, or 'max' (40; 10 with --web)")
+    add("--real-time", action="store_true", help="use a real clock instead of the virtual one")
+    add("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="event loop (%(default)s)")
+    add("--plain", action="store_true", help="print lines instead of a live table, as without a terminal")
+    add("--picture", type=Path, metavar="FILE", help="write the timeline of the first groups as .svg or .png")
+    add("--web", action="store_true", help="serve a live page of the groups and purgatories")
+    add("--port", type=_port, help=f"port of the live page on 127.0.0.1; 0 selects a free port ({_WEB_PORT})")
     add("--journal", type=Path, metavar="DIR", help="write the journal of every operation as Parquet files")
     return parser
 
@@ -120,13 +125,13 @@ def _parser() -> argparse.ArgumentParser:
 def _duration(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"a duration is seconds, or as 500ms, 10m, 2h, not {text!r}")
+        raise argparse.ArgumentTypeError(f"duration must be seconds or like 500ms, 10m, 2h, got {text!r}")
     return float(match[1]) * _UNITS[match[2]]
 
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < 65536):
-        raise argparse.ArgumentTypeError(f"a port is a whole number from 0 to 65535, not {text!r}")
+        raise argparse.ArgumentTypeError(f"port must be an integer from 0 to 65535, got {text!r}")
     return int(text)
 
 
@@ -138,5 +143,5 @@ def _speed(text: str) -> float | str:
     except ValueError:
         speed = 0.0
     if not 0.0 < speed < float("inf"):
-        raise argparse.ArgumentTypeError(f"a speed is a number above 0, or 'max', not {text!r}")
+        raise argparse.ArgumentTypeError(f"speed must be a number above 0 or 'max', got {text!r}")
     return speed

@@ -1,4 +1,4 @@
-"""A simulated member: one coroutine that does what a client of the group protocol does."""
+"""A simulated member: a coroutine that acts like a client of the group protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from examples.group import ErrorCode, GroupCoordinator, JoinRequest, JoinResult, SyncRequest
 from purgatory import SystemTimer, TimerTask
 
-from .record import Record, Status
+from .recorder import Recorder, Status
 from .scenario import Fate, MemberPlan, Scenario, Strike
 
 __all__ = ["SimulatedMember"]
@@ -19,11 +19,11 @@ _PROTOCOLS = (("range", b""), ("roundrobin", b""))
 
 
 class _CoordinatorGone(Exception):
-    """The simulation is being ended."""
+    """The coordinator is closed, because the simulation ends."""
 
 
 class SimulatedMember:
-    """One member of one group, from its arrival to the end of the run."""
+    """One member of a group, from its arrival to the end of the run."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class SimulatedMember:
         coordinator: GroupCoordinator,
         timer: SystemTimer,
         sleep: Callable[[float], Awaitable[None]],
-        record: Record,
+        record: Recorder,
     ) -> None:
         self._plan = plan
         self._group_id = group_id
@@ -53,7 +53,7 @@ class SimulatedMember:
         self.assignment = b""
 
     async def run(self) -> None:
-        """Arrive, and live until it is gone for good or the coordinator is."""
+        """Arrive, and take part until the member leaves for good or the coordinator is closed."""
         self._task = asyncio.current_task()
         await self._sleep(self._plan.arrival)
         while True:
@@ -63,7 +63,7 @@ class SimulatedMember:
             await self._sleep(strike.pause)
 
     async def _live(self) -> Strike | None:
-        """One life, from joining until something befalls it; None: the coordinator is gone."""
+        """Join and work until the next planned event.  Return the event, or None if the coordinator is closed."""
         self._member_id = ""
         self._await_fate()
         try:
@@ -81,7 +81,7 @@ class SimulatedMember:
             if self._fate is not None:
                 self._fate.cancel()
         if strike.fate is Fate.LEAVE and self._plan.instance_id is None and self._member_id:
-            # A static member does not say goodbye: it means to come back.
+            # A static member does not send LeaveGroup, because it will return.
             self._coordinator.leave(self._group_id, self._member_id)
         group = self._coordinator.groups.get(self._group_id)
         noticed = group is None or self._member_id not in group.members
@@ -101,7 +101,7 @@ class SimulatedMember:
             self._task.cancel()
 
     async def _join(self) -> None:
-        """Ask until it is part of a generation and has its assignment."""
+        """Join until the member is part of a generation and has an assignment."""
         began_ms = self._record.now_ms()
         self._say(Status.WAITING)
         while True:
@@ -134,7 +134,7 @@ class SimulatedMember:
         )
 
     async def _sync(self, joined: JoinResult) -> bool:
-        """Send the assignments, if it leads, and get its own.  False: it has to join again."""
+        """Send the assignments if the member is the leader, and get its own.  Return False if it must join again."""
         self._member_id, self._generation = joined.member_id, joined.generation
         await self._sleep(self._plan.latency)
         assignments = {member.member_id: b"%d" % number for number, member in enumerate(joined.members)}
@@ -149,7 +149,7 @@ class SimulatedMember:
         return False
 
     async def _work(self) -> None:
-        """Send heartbeats until the answer says that it has to join again."""
+        """Send heartbeats until a response requires the member to join again."""
         while True:
             await self._sleep(self._scenario.heartbeat_interval)
             error = self._coordinator.heartbeat(

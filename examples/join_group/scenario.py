@@ -1,7 +1,7 @@
-"""What is simulated: the settings, and from them the plan of every member's life.
+"""The scenario: the settings, and the plan of every member that follows from them.
 
-All chance is spent here, before anything runs: a plan says when its member arrives and what befalls it, so the order in
-which an event loop runs its tasks cannot change what happens.
+All random numbers are drawn before the run starts: a plan defines when a member arrives and which events affect it.
+The order in which an event loop runs its tasks therefore cannot change the result.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _HOUR = 3600.0
 
 
 class Fate(enum.Enum):
-    """What can befall a member."""
+    """The kind of a planned event."""
 
-    CRASH = "crash"  # it stops without a word, and perhaps comes back
-    LEAVE = "leave"  # it says goodbye, and perhaps comes back
-    SLOW = "slow"  # it still sends heartbeats, but does not join again when it should
+    CRASH = "crash"  # the member stops without LeaveGroup, and may return
+    LEAVE = "leave"  # the member sends LeaveGroup, and may return
+    SLOW = "slow"  # the member sends heartbeats, but does not join again when it must
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One blow of fate, ``after`` seconds of a life; ``pause``: how long it is away or slow; None: for good."""
+    """A planned event, ``after`` seconds of membership.  ``pause``: duration of the absence; None: permanent."""
 
     after: float
     fate: Fate
@@ -37,7 +37,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class MemberPlan:
-    """A member's life: it arrives, and is struck by ``strikes`` in turn.  ``latency``: of its answers, in seconds."""
+    """The plan of a member: its arrival and its events in order.  ``latency``: response time in seconds."""
 
     name: str
     arrival: float
@@ -48,9 +48,9 @@ class MemberPlan:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The settings; durations in seconds, rates per member and hour, shares between 0 and 1.
+    """The settings.  Durations are in seconds, rates per member and hour, shares between 0 and 1.
 
-    ``arrivals``: recorded arrival times by group instead of drawn ones.
+    ``arrivals``: recorded arrival times by group, instead of random ones.
     """
 
     groups: int = 50
@@ -76,28 +76,28 @@ class Scenario:
     def __post_init__(self) -> None:
         for name in ("groups", "members"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is a number of {name}, at least 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("duration", "arrival_median", "downtime", "heartbeat_interval", "rebalance_timeout"):
             if not 0.0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} is a number of seconds above 0, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be a number of seconds above 0, got {getattr(self, name)}")
         for name in ("spread", "initial_rebalance_delay", "arrival_sigma"):
             if not 0.0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} is a number, at least 0, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be a finite number, at least 0, got {getattr(self, name)}")
         for name in ("crash_rate", "leave_rate", "slow_rate"):
             if not 0.0 <= getattr(self, name) <= _HOUR:
-                raise ValueError(f"{name} is a number per member and hour from 0 to 3600, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be 0 to 3600 per member and hour, got {getattr(self, name)}")
         for name in ("late", "static", "stay_away"):
             if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} is a share between 0 and 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
         if not self.heartbeat_interval < self.session_timeout < float("inf"):
             raise ValueError(
-                f"session_timeout={self.session_timeout} is not above heartbeat_interval={self.heartbeat_interval}:"
-                " every session would expire"
+                f"session_timeout must be finite and above heartbeat_interval={self.heartbeat_interval},"
+                f" got {self.session_timeout}"
             )
 
     @property
     def config(self) -> GroupConfig:
-        """The coordinator's settings for it."""
+        """The settings of the coordinator for this scenario."""
         return GroupConfig(
             initial_rebalance_delay=self.initial_rebalance_delay,
             min_session_timeout=min(6.0, self.session_timeout),
@@ -106,7 +106,7 @@ class Scenario:
 
 
 def plan_groups(scenario: Scenario) -> dict[str, list[MemberPlan]]:
-    """The plans of all members by group.  The same scenario, the same plans."""
+    """Return the plans of all members by group.  The same scenario gives the same plans."""
     if scenario.arrivals is not None:
         return {
             group_id: [
@@ -128,7 +128,7 @@ def plan_groups(scenario: Scenario) -> dict[str, list[MemberPlan]]:
 
 
 def _draw_arrival(scenario: Scenario, chance: Random) -> float:
-    """Log-normal, as starts of processes are: most soon, a few much later; late ones come at some time of the run."""
+    """Return a log-normal arrival, typical of starting processes.  Late members arrive at any time of the run."""
     arrival = scenario.arrival_median * chance.lognormvariate(0.0, scenario.arrival_sigma)
     if chance.random() < scenario.late:
         arrival += chance.uniform(0.0, 0.6 * scenario.duration)

@@ -1,4 +1,4 @@
-"""Runs a scenario: one coordinator, one coroutine for each member."""
+"""The simulation of a scenario: one coordinator, and one coroutine per member."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from purgatory.clock import Clock, MonotonicClock
 from purgatory.testing import VirtualClock
 
 from .member import SimulatedMember
-from .record import Record
+from .recorder import Recorder
 from .scenario import MemberPlan, Scenario, plan_groups
 
 __all__ = ["Simulation", "View"]
@@ -25,7 +25,7 @@ _PICTURE_ROWS = 60
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The simulation at a moment."""
+    """A snapshot of the simulation."""
 
     now: float
     states: Counter[GroupState]
@@ -35,28 +35,28 @@ class View:
 
 
 class Simulation:
-    """A run of a scenario.
+    """One run of a scenario.
 
     ::
 
         async with Simulation(scenario).running() as simulation:
             await simulation.advance_to(scenario.duration)
 
-    ``clock``: virtual unless given.  ``observers``: of all purgatories.
+    ``clock``: by default a virtual clock.  ``observers``: the observers of all purgatories.
     """
 
     def __init__(self, scenario: Scenario, *, clock: Clock | None = None, observers: Sequence[Observer] = ()) -> None:
         self.scenario = scenario
         self.clock: Clock = VirtualClock() if clock is None else clock
         self.plans = plan_groups(scenario)
-        self.record = Record(self.clock.now_ms, _rows_of_picture(self.plans))
+        self.record = Recorder(self.clock.now_ms, _rows_of_picture(self.plans))
         self.members: list[SimulatedMember] = []
         self._observers = observers
         self._numbers = 0
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Simulation]:
-        """From the start of all members to the end of all of them."""
+        """Start all members on entry, and stop all of them on exit."""
         async with SystemTimer(clock=self.clock) as timer:
             self.timer = timer
             self.coordinator = GroupCoordinator(
@@ -89,17 +89,17 @@ class Simulation:
         return self.members
 
     def _new_id(self) -> str:
-        # Counted, not random: the same run gives the same ids.
+        # Use a counter, so that every run gives the same ids.
         self._numbers += 1
         return f"{self._numbers:06x}"
 
     @property
     def now(self) -> float:
-        """Seconds since the beginning."""
+        """The seconds since the start of the run."""
         return self.record.now_ms() / 1000
 
     async def advance_to(self, time: float) -> None:
-        """Let the run go on until ``time`` seconds after its beginning."""
+        """Continue the run until ``time`` seconds after its start."""
         clock = self.clock
         if isinstance(clock, VirtualClock):
             await clock.advance(max(0.0, time - self.now))
@@ -107,7 +107,7 @@ class Simulation:
             await asyncio.sleep(max(0.0, time - self.now))
 
     def view(self) -> View:
-        """How it stands."""
+        """Return a snapshot of the current state."""
         groups = self.coordinator.groups.values()
         return View(
             now=self.now,
@@ -119,7 +119,7 @@ class Simulation:
 
 
 def _rows_of_picture(plans: dict[str, list[MemberPlan]]) -> dict[str, Any]:
-    """The first groups, as many as fit into the picture, with their members in the order of arrival."""
+    """Return the first groups that fit into the picture, with their members in order of arrival."""
     rows: dict[str, Any] = {}
     left = _PICTURE_ROWS
     for group_id, members in plans.items():
@@ -136,5 +136,5 @@ def _arrival(plan: MemberPlan) -> float:
 
 
 def real_clock() -> Clock:
-    """The clock of a run in real time."""
+    """Return the clock for a run in real time."""
     return MonotonicClock()

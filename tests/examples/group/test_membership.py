@@ -7,7 +7,7 @@ import pytest
 from examples.group import ErrorCode, GroupConfig, GroupState, Removal
 from examples.group.group import FOLLOWS, Group
 from purgatory.testing import VirtualClock
-from tests.examples.group_tools import Asked, coordinating, join_request
+from tests.examples.group.harness import Asked, coordinating, join_request
 
 
 @pytest.mark.parametrize("before", GroupState)

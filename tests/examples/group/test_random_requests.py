@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory.testing import VirtualClock
-from tests.examples.group_tools import Asked, World, coordinating
+from tests.examples.group.harness import Asked, World, coordinating
 
 _STEPS = st.lists(
     st.tuples(

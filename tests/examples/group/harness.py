@@ -18,6 +18,7 @@ from examples.group import (
     SyncRequest,
     SyncResult,
 )
+from examples.group.memory_usage import size_of_protocols
 from purgatory import SystemTimer
 from purgatory.testing import VirtualClock
 
@@ -138,6 +139,16 @@ class World:
         """Assert what must hold between two calls."""
         for purgatory in self.coordinator.purgatories:
             purgatory._check()
+        groups = self.coordinator.groups.values()
+        usage = self.coordinator._rebalancer.usage
+        assert usage.members == sum(len(group.members) + len(group.pending) for group in groups)
+        assert usage.bytes == sum(group.bytes for group in groups)
+        for group in groups:
+            sizes = [
+                size_of_protocols(member.protocol_type, member.protocols) + len(member.assignment)
+                for member in group.members.values()
+            ]
+            assert group.bytes == sum(sizes)
         for group in self.coordinator.groups.values():
             waiting = [member for member in group.members.values() if member.join is not None]
             assert group.awaiting_join == len(waiting)

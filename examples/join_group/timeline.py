@@ -1,4 +1,4 @@
-"""The timeline of the first groups as a picture: members are rows, time runs to the right."""
+"""The timeline of the first groups as a picture, with one row per member and time to the right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from examples.group import GroupState
 
 from .canvas import GENERATIONS, Canvas, PngCanvas, SvgCanvas
-from .record import GroupTrack, Moment, Status
+from .recorder import GroupTrack, Moment, Status
 from .simulation import Simulation
 
 __all__ = ["draw", "new_canvas", "write_picture"]
@@ -26,16 +26,16 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400,
 
 _LEGEND = (
     ("waiting", "waiting: its request is parked"),
-    (GENERATIONS[0], "member; each generation has a colour"),
-    ("ghost", "crashed, not noticed yet"),
-    ("removed", "removed, does not know yet"),
+    (GENERATIONS[0], "member; each generation has a color"),
+    ("ghost", "crashed, not detected yet"),
+    ("removed", "removed, not aware of it yet"),
     ("gone", "not a member"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From time to place."""
+    """The conversion from time to x coordinate."""
 
     end_ms: int
 
@@ -44,28 +44,28 @@ class _Scale:
 
 
 def new_canvas(path: Path, width: float, height: float, title: str) -> Canvas:
-    """A canvas for the kind of file.  ImportError, saying what helps, if a PNG is wanted without matplotlib."""
+    """Return a canvas for the type of the file.  Raise ImportError if a PNG file needs matplotlib."""
     if path.suffix == ".svg":
         return SvgCanvas(width, height, title)
     try:
         return PngCanvas(width, height, title)
     except ImportError as error:
-        raise ImportError("a .png needs matplotlib: pip install matplotlib (a .svg needs nothing)") from error
+        raise ImportError("a .png file needs matplotlib: pip install matplotlib (a .svg file does not)") from error
 
 
 def write_picture(path: Path, simulation: Simulation) -> None:
-    """Draw what happened to the first groups, and save it."""
+    """Draw the timeline of the first groups and save it."""
     record = simulation.record
     height = _TOP + sum(_STRIP + _ROW * len(track.slots) + _GAP for track in record.tracks.values()) + _BOTTOM
     shown, total = len(record.tracks), len(simulation.plans)
     title = f"{shown} of {total} groups" if shown < total else f"{total} group{'s' if total > 1 else ''}"
-    canvas = new_canvas(path, _WIDTH, height, f"{title}: who waits, who is a member, who is gone")
+    canvas = new_canvas(path, _WIDTH, height, f"{title}: waiting, active and removed members")
     draw(canvas, height, title, simulation)
     canvas.save(path)
 
 
 def draw(canvas: Canvas, height: float, title: str, simulation: Simulation) -> None:
-    """Draw the whole picture."""
+    """Draw the complete picture."""
     record = simulation.record
     scale = _Scale(max(1, round(simulation.scenario.duration * 1000)))
     canvas.rect(0, 0, _WIDTH, height, "ground")
@@ -73,7 +73,7 @@ def draw(canvas: Canvas, height: float, title: str, simulation: Simulation) -> N
     canvas.text(
         _LEFT + 9 * len(title) + 24,
         34,
-        f"seed {simulation.scenario.seed}; each row is a member, each line across the rows a rebalance",
+        f"seed {simulation.scenario.seed}; each row is a member, each line across the rows is a rebalance",
         "faint",
         13,
     )
@@ -127,7 +127,7 @@ def _draw_group(canvas: Canvas, scale: _Scale, top: float, label: str, track: Gr
 
 def _draw_row(canvas: Canvas, scale: _Scale, y: float, moments: list[Moment]) -> None:
     ends = [*(moment.at_ms for moment in moments[1:]), scale.end_ms]
-    for moment, until_ms in zip(moments, ends, strict=False):  # one who never came has no moments
+    for moment, until_ms in zip(moments, ends, strict=False):  # a member that never arrived has no moments
         x, to_x = scale.x(moment.at_ms), scale.x(until_ms)
         if to_x - x < 0.05:
             continue
@@ -148,7 +148,7 @@ def _generation_ink(generation: int) -> str:
 
 
 def _draw_states(canvas: Canvas, scale: _Scale, top: float, bottom: float, track: GroupTrack) -> None:
-    """The strip above the rows: the group's own state, and its generations by number."""
+    """Draw the strip above the rows: the state of the group and the numbers of its generations."""
     ends = [*(at_ms for at_ms, _, _ in track.states[1:]), scale.end_ms]
     for (at_ms, state, generation), until_ms in zip(track.states, ends, strict=False):
         x, to_x = scale.x(at_ms), scale.x(until_ms)

@@ -6,7 +6,7 @@ import pytest
 
 from examples.group import ErrorCode, GroupListing, JoinResult
 from purgatory.testing import VirtualClock
-from tests.examples.group_tools import World, coordinating
+from tests.examples.group.harness import World, coordinating
 
 _NOBODY = JoinResult(ErrorCode.NONE, "nobody", 1)
 

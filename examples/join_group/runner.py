@@ -1,4 +1,4 @@
-"""Runs an order: moves the clock, paints, and writes what is asked for."""
+"""Run a simulation: advance the clock, show the progress, and write the requested files."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ from rich.live import Live
 from purgatory.clock import MonotonicClock
 from purgatory.testing import VirtualClock
 
-from .cli import Order
-from .show import final, live, plain_line
+from .cli import Options
+from .loop_monitor import LoopMonitor
 from .simulation import Simulation
-from .turns import TurnMeter
+from .terminal import final, live, plain_line
 
 if TYPE_CHECKING:
     from examples.web import Page
     from purgatory.journal import Journal
 
-__all__ = ["drive", "open_journal", "open_page"]
+__all__ = ["open_journal", "open_page", "run_options"]
 
 _Look = Callable[[], None]
 
-_FRAME = 0.1  # real seconds between two looks at it
+_FRAME = 0.1  # real seconds between two updates of the view
 _PLAIN_FRAME = 2.0
-_STEPS = 200  # of a run at full speed
+_STEPS = 200  # number of steps of a run at full speed
 
 
-def open_journal(order: Order, clock: MonotonicClock | VirtualClock) -> Journal | None:
-    """The journal that is asked for.  ImportError, with the command that helps, if its extra is not installed."""
-    if order.journal is None:
+def open_journal(options: Options, clock: MonotonicClock | VirtualClock) -> Journal | None:
+    """Return the journal, or None.  Raise ImportError with the install command if the extra is missing."""
+    if options.journal is None:
         return None
     from purgatory.journal import Journal  # an extra
 
-    return Journal(order.journal, clock=clock, key_text=_key_text)
+    return Journal(options.journal, clock=clock, key_text=_key_text)
 
 
-def open_page(order: Order) -> Page | None:
-    """The live page that is asked for, not yet served."""
-    if order.web_port is None:
+def open_page(options: Options) -> Page | None:
+    """Return the live page, not yet served, or None."""
+    if options.web_port is None:
         return None
-    from examples.web import Page  # not loaded where nobody asks for it
+    from examples.web import Page  # loaded only with --web
 
-    return Page(order.web_port)
+    return Page(options.web_port)
 
 
 def _key_text(key: Hashable) -> str:
     return "/".join(key) if isinstance(key, tuple) else str(key)
 
 
-async def drive(order: Order, meter: TurnMeter, console: Console) -> Simulation:
-    """Run it to its end, or until the task is cancelled; show the tables."""
-    clock = MonotonicClock() if order.real_time else VirtualClock()
-    journal = open_journal(order, clock)
+async def run_options(options: Options, meter: LoopMonitor, console: Console) -> Simulation:
+    """Run the simulation to its end, or until the task is cancelled.  Then print the tables."""
+    clock = MonotonicClock() if options.real_time else VirtualClock()
+    journal = open_journal(options, clock)
     observers: Sequence[Any] = () if journal is None else (journal,)
-    simulation = Simulation(order.scenario, clock=clock, observers=observers)
-    page = open_page(order)
+    simulation = Simulation(options.scenario, clock=clock, observers=observers)
+    page = open_page(options)
     async with contextlib.AsyncExitStack() as stack:
         if page is not None:
             stack.enter_context(page)
@@ -70,19 +70,19 @@ async def drive(order: Order, meter: TurnMeter, console: Console) -> Simulation:
             await stack.enter_async_context(journal)
         await stack.enter_async_context(simulation.running())
         await simulation.advance_to(0.001)
-        # The members live as long as the run: there is no use in looking through them for garbage, again and again.
+        # The members exist for the whole run, so repeated garbage collections would be wasted.
         thresholds = gc.get_threshold()
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, *thresholds[1:])
         meter.begin()
-        watch = stack.enter_context(_watched(page, order, simulation, meter))
+        watch = stack.enter_context(_watched(page, options, simulation, meter))
         began, began_busy = time.perf_counter(), time.process_time()
         try:
             if console.is_terminal:
-                await _paint(order, simulation, meter, console, watch)
+                await _paint(options, simulation, meter, console, watch)
             else:
-                await _print(order, simulation, meter, console, watch)
+                await _print(options, simulation, meter, console, watch)
         finally:
             gc.set_threshold(*thresholds)
             gc.unfreeze()
@@ -92,47 +92,47 @@ async def drive(order: Order, meter: TurnMeter, console: Console) -> Simulation:
     if journal is not None:
         kept = journal.statistics()
         console.print(
-            f"journal: {kept.written:,} rows in {kept.files} files in {order.journal}, {kept.dropped} dropped"
+            f"journal: {kept.written:,} rows in {kept.files} files in {options.journal}, {kept.dropped} dropped"
         )
     return simulation
 
 
 @contextlib.contextmanager
-def _watched(page: Page | None, order: Order, simulation: Simulation, meter: TurnMeter) -> Iterator[_Look]:
-    """What to call now and then for the live page, if there is one; it is shown the end, too."""
+def _watched(page: Page | None, options: Options, simulation: Simulation, meter: LoopMonitor) -> Iterator[_Look]:
+    """Yield a function that updates the live page, if there is one.  Show the final state at the end."""
     if page is None:
         yield lambda: None
         return
-    from examples.web import Scene
+    from examples.web import Collector
 
-    scene = Scene(
+    collector = Collector(
         "Join-group simulation",
         simulation.timer,
         simulation.coordinator.purgatories,
         groups=simulation.coordinator.groups,
         meter=meter,
-        until=order.scenario.duration,
-        speed=1.0 if order.real_time else order.speed,
+        until=options.scenario.duration,
+        speed=1.0 if options.real_time else options.speed,
     )
     try:
-        yield lambda: page.look(scene)
+        yield lambda: page.update(collector)
     finally:
-        page.last_look(scene)
+        page.update_at_end(collector)
 
 
-async def _paint(order: Order, simulation: Simulation, meter: TurnMeter, console: Console, watch: _Look) -> None:
-    """Run, with a live view on the terminal."""
+async def _paint(options: Options, simulation: Simulation, meter: LoopMonitor, console: Console, watch: _Look) -> None:
+    """Run with a live view on the terminal."""
     with Live(live(simulation, simulation.view()), console=console, auto_refresh=False, transient=True) as screen:
 
         def look() -> None:
             screen.update(live(simulation, simulation.view()), refresh=True)
             watch()
 
-        await _run(order, simulation, meter, look)
+        await _run(options, simulation, meter, look)
 
 
-async def _print(order: Order, simulation: Simulation, meter: TurnMeter, console: Console, watch: _Look) -> None:
-    """Run, with a line now and then."""
+async def _print(options: Options, simulation: Simulation, meter: LoopMonitor, console: Console, watch: _Look) -> None:
+    """Run and print a line every two seconds."""
     shown = time.perf_counter()
 
     def look() -> None:
@@ -142,13 +142,13 @@ async def _print(order: Order, simulation: Simulation, meter: TurnMeter, console
             console.print(plain_line(simulation.view()), soft_wrap=True)
         watch()
 
-    await _run(order, simulation, meter, look)
+    await _run(options, simulation, meter, look)
 
 
-async def _run(order: Order, simulation: Simulation, meter: TurnMeter, look: _Look) -> None:
-    """Move the clock in steps to the end, looking after each, and no faster than is asked for."""
-    duration = order.scenario.duration
-    speed = 1.0 if order.real_time else order.speed
+async def _run(options: Options, simulation: Simulation, meter: LoopMonitor, look: _Look) -> None:
+    """Advance the clock in steps, and call ``look`` after each step.  Limit the speed as requested."""
+    duration = options.scenario.duration
+    speed = 1.0 if options.real_time else options.speed
     step = duration / _STEPS if speed is None else _FRAME * speed
     began, began_at = time.perf_counter(), simulation.now
     while simulation.now < duration:

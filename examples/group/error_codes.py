@@ -1,4 +1,4 @@
-"""Kafka's error codes, as far as a group coordinator answers with them."""
+"""The Kafka error codes that the group coordinator returns."""
 
 import enum
 
@@ -6,7 +6,7 @@ __all__ = ["ErrorCode"]
 
 
 class ErrorCode(enum.IntEnum):
-    """What a response says in its ``error_code``; the numbers are Kafka's."""
+    """The values of ``error_code`` in a response, with Kafka's numbers."""
 
     NONE = 0
     COORDINATOR_NOT_AVAILABLE = 15

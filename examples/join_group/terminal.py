@@ -1,4 +1,4 @@
-"""What people see: a live view while it runs, and tables at the end."""
+"""The output on the terminal: a live view during the run, and tables at the end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.text import Text
 
 from examples.group import GroupState, Removal
 
+from .loop_monitor import LoopMonitor
 from .simulation import Simulation, View
-from .turns import TurnMeter
 
 __all__ = ["clock_text", "final", "live", "plain_line"]
 
@@ -27,20 +27,20 @@ _REMOVALS = {
     Removal.REBALANCE: "it did not rejoin in time",
     Removal.SYNC: "it did not sync in time",
     Removal.LEFT: "it left",
-    Removal.GONE: "it went before it knew its id",
+    Removal.GONE: "it disconnected before it received its id",
     Removal.FULL: "the group was full",
 }
 _BAR_WIDTH = 30
 
 
 def clock_text(seconds: float) -> str:
-    """A time as h:mm:ss."""
+    """Format a time as h:mm:ss."""
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 def live(simulation: Simulation, view: View) -> RenderableType:
-    """The view while it runs."""
+    """Return the live view of a running simulation."""
     duration = simulation.scenario.duration
     head = Table.grid(padding=(0, 2))
     head.add_row(
@@ -50,7 +50,7 @@ def live(simulation: Simulation, view: View) -> RenderableType:
         Text(f"{view.members:,} members"),
     )
     tables = Table.grid(padding=(0, 3))
-    tables.add_row(_states(view), _rooms(view))
+    tables.add_row(_states(view), _purgatories(view))
     news = Table.grid(padding=(0, 2))
     for at_ms, what in simulation.record.news:
         news.add_row(Text(clock_text(at_ms / 1000), style="bright_black"), Text(what, no_wrap=True))
@@ -70,18 +70,19 @@ def _states(view: View) -> Table:
     return table
 
 
-def _rooms(view: View) -> Table:
-    table = Table(box=None, pad_edge=False, title="waiting rooms", title_style="bold", title_justify="left")
+def _purgatories(view: View) -> Table:
+    table = Table(box=None, pad_edge=False, title="purgatories", title_style="bold", title_justify="left")
     table.add_column("", style="bright_black")
     for name in ("parked", "completed", "expired"):
         table.add_column(name, justify="right")
-    for room in view.purgatories:
-        table.add_row(room.name, f"{room.parked:,}", f"{room.completed:,}", f"{room.expired:,}")
+    for purgatory in view.purgatories:
+        counts = (purgatory.parked, purgatory.completed, purgatory.expired)
+        table.add_row(purgatory.name, *(f"{count:,}" for count in counts))
     return table
 
 
 def plain_line(view: View) -> str:
-    """One line of progress, where there is no terminal."""
+    """Return one line of progress, for output without a terminal."""
     join, _, heartbeat = view.purgatories
     states = ", ".join(f"{view.states[state]} {state.value}" for state in _COLOURS if view.states[state])
     return (
@@ -91,13 +92,13 @@ def plain_line(view: View) -> str:
     )
 
 
-def final(simulation: Simulation, view: View, meter: TurnMeter, took: float, busy: float) -> RenderableType:
-    """The tables at the end; ``took`` and ``busy``: real seconds, and seconds of processor time."""
+def final(simulation: Simulation, view: View, meter: LoopMonitor, took: float, busy: float) -> RenderableType:
+    """Return the final tables.  ``took``, ``busy``: elapsed seconds and CPU seconds."""
     scenario = simulation.scenario
     number = sum(len(plans) for plans in simulation.plans.values())
     head = Text(
         f"groups {len(simulation.plans):,}, members {number:,}: {clock_text(view.now)} simulated in {took:.1f} s,"
-        f" {busy:.1f} s of them busy (seed {scenario.seed})",
+        f" with {busy:.1f} s of CPU time (seed {scenario.seed})",
         style="bold",
     )
     return Group(Text(), head, Text(), _happened(simulation), Text(), _waited(view), Text(), _loop(simulation, meter))
@@ -109,14 +110,14 @@ def _happened(simulation: Simulation) -> Table:
         ("rebalances", f"{record.rebalances:,}"),
         ("members that joined", f"{record.joined_first:,}"),
         ("members kept through a rebalance", f"{record.kept:,}"),
-        ("static members back without one", f"{record.replaced:,}"),
+        ("static members that returned without a rebalance", f"{record.replaced:,}"),
         ("members removed", f"{sum(record.removed.values()):,}"),
     ]
     rows += [(f"  {_REMOVALS[why]}", f"{record.removed[why]:,}") for why in Removal if record.removed[why]]
     if record.latencies_ms:
         joins = quantiles(record.latencies_ms, (0.5, 0.9, 0.99, 1.0))
         rows += [
-            ("seconds from asking to an assignment", ""),
+            ("seconds from the first JoinGroup to an assignment", ""),
             *((f"  {name}", f"{value / 1000:.3f}") for name, value in zip(_QUANTILES, joins, strict=True)),
         ]
     table = Table.grid(padding=(0, 3))
@@ -127,39 +128,39 @@ def _happened(simulation: Simulation) -> Table:
     return table
 
 
-_QUANTILES = ("half of them within", "nine in ten", "99 in 100", "the longest")
+_QUANTILES = ("p50", "p90", "p99", "max")
 
 
 def _waited(view: View) -> Table:
-    table = Table(title="waiting rooms", title_style="bold", title_justify="left", header_style="", box=None)
+    table = Table(title="purgatories", title_style="bold", title_justify="left", header_style="", box=None)
     table.pad_edge = False
     table.add_column("", style="bright_black")
-    for name in ("handed over", "completed", "expired", "withdrawn", "parked", "wait p50", "p99", "max"):
+    for name in ("submitted", "completed", "expired", "withdrawn", "parked", "wait p50", "p99", "max"):
         table.add_column(name, justify="right")
-    for room in view.purgatories:
-        counts: Iterable[int] = (room.submitted, room.completed, room.expired, room.cancelled, room.parked)
-        waits = (room.wait.p50, room.wait.p99, room.wait.max)
-        table.add_row(room.name, *(f"{count:,}" for count in counts), *(f"{wait:.3f}" for wait in waits))
+    for of in view.purgatories:
+        counts: Iterable[int] = (of.submitted, of.completed, of.expired, of.cancelled, of.parked)
+        waits = (of.wait.p50, of.wait.p99, of.wait.max)
+        table.add_row(of.name, *(f"{count:,}" for count in counts), *(f"{wait:.3f}" for wait in waits))
     return table
 
 
-def _loop(simulation: Simulation, meter: TurnMeter) -> Table:
+def _loop(simulation: Simulation, meter: LoopMonitor) -> Table:
     table = Table.grid(padding=(0, 3))
     table.add_column(style="bright_black")
     table.add_column(justify="right")
-    table.add_row("longest turn of the event loop", f"{meter.longest * 1000:.1f} ms")
+    table.add_row("longest turn of the event loop", f"{meter.longest * 1000:.1f} ms of CPU time")
     table.add_row("fingerprint of the run", simulation.record.fingerprint)
     return table
 
 
 def quantiles(values: Iterable[int], fractions: Sequence[float]) -> list[int]:
-    """The smallest values that at least these fractions of all do not exceed."""
+    """Return the given quantiles of the values."""
     ordered = sorted(values)
     return [ordered[max(0, -(-int(fraction * 1_000_000) * len(ordered) // 1_000_000) - 1)] for fraction in fractions]
 
 
 def console(plain: bool) -> Console:
-    """Where it is shown; without a terminal a line may be as long as it is."""
+    """Return the console for the output.  Without a terminal, lines are not wrapped."""
     made = Console(highlight=False, no_color=True if plain else None)
     if plain or not made.is_terminal:
         made = Console(highlight=False, no_color=True, width=max(100, made.width), force_terminal=False)

@@ -1,23 +1,23 @@
-"""JoinGroup: who may join, under which id, and whether anybody has to rebalance for it."""
+"""JoinGroup: check the request, choose the member id, and start a rebalance if it is necessary."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .errors import ErrorCode
+from .delayed_operations import Parked
+from .error_codes import ErrorCode
 from .group import Group, GroupState, Member
 from .listener import Removal
 from .messages import Answer, JoinRequest, JoinResult
 from .rebalance import Rebalancer
-from .waits import Parked
 
-__all__ = ["Joining"]
+__all__ = ["JoinHandler"]
 
 
-class Joining:
-    """Decides about requests to join; what it parks is answered when the next generation begins.
+class JoinHandler:
+    """Handle JoinGroup requests.  A parked request is answered when the next generation begins.
 
-    ``new_id``: makes the unique part of member ids.
+    ``new_id``: returns the unique part of a member id.
     """
 
     def __init__(self, rebalancer: Rebalancer, new_id: Callable[[], str]) -> None:
@@ -25,7 +25,7 @@ class Joining:
         self._new_id = new_id
 
     def decide(self, request: JoinRequest, answer: Answer[JoinResult]) -> JoinResult | Parked[JoinResult]:
-        """The answer, or the parked request if there is to be one later."""
+        """Return the result, or the parked request if the answer comes later."""
         member_id = request.member_id
         config = self._rebalancer.config
         if not config.min_session_timeout <= request.session_timeout <= config.max_session_timeout:
@@ -36,7 +36,13 @@ class Joining:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
             if not request.protocol_type or not request.protocols:
                 return JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
-            group = self._rebalancer.groups[request.group_id] = Group(request.group_id)
+            if not self._rebalancer.usage.allows(request, 0, None):
+                return JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+            group = self._rebalancer.new_group(request.group_id)
+            if group is None:
+                return JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+        elif not self._is_small_enough(group, request):
+            return JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         if not self._has_room(group, member_id):
             member = group.members.get(member_id)
             if member is not None:
@@ -48,6 +54,17 @@ class Joining:
         if group.state is GroupState.PREPARING_REBALANCE:
             self._rebalancer.joins.check_and_complete(group.group_id)
         return outcome
+
+    def _is_small_enough(self, group: Group, request: JoinRequest) -> bool:
+        """Return whether all groups stay within their limits with this request."""
+        member_id = request.member_id
+        if not member_id and request.instance_id is not None:
+            member_id = group.static.get(request.instance_id, "")
+        member = group.members.get(member_id)
+        size = None if member is None else member.size
+        if size is None and member_id in group.pending:
+            size = 0  # a pending member id already counts as a member
+        return self._rebalancer.usage.allows(request, group.bytes, size)
 
     def _has_room(self, group: Group, member_id: str) -> bool:
         limit = self._rebalancer.config.max_size
@@ -75,7 +92,7 @@ class Joining:
     def _join_returned(
         self, group: Group, member: Member, member_id: str, request: JoinRequest, answer: Answer[JoinResult]
     ) -> JoinResult | Parked[JoinResult]:
-        """A static member that has restarted: nothing changes for a stable group but its id."""
+        """Join a restarted static member.  In a stable group only its id changes."""
         rebalancer = self._rebalancer
         leader = group.leader or ""
         rebalancer.replace_static(group, member, member_id)
@@ -83,8 +100,8 @@ class Joining:
             group.update(member, request)
             rebalancer.start_session(group, member)
             if group.select_protocol() == group.protocol:
-                # With the former leader's id: a leader who has just come back must not think that it is to assign
-                # anything, for nobody would wait for it.
+                # Return the id of the former leader: a restarted leader must not send assignments, because no member
+                # waits for them.
                 return JoinResult(
                     ErrorCode.NONE, member_id, group.generation, group.protocol_type, group.protocol, leader
                 )
@@ -103,7 +120,7 @@ class Joining:
             return JoinResult(member, member_id)
         same = member.protocols == request.protocols
         if group.state is GroupState.COMPLETING_REBALANCE and same:
-            # Its answer was lost, perhaps: here it is again.
+            # The client may have lost the response: send it again.
             return rebalancer.join_result(group, member)
         if group.state is GroupState.STABLE and same and group.leader != member_id:
             return rebalancer.join_result(group, member)

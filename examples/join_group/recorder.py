@@ -1,4 +1,4 @@
-"""What happened: counts for the table, a timeline for the picture, and a fingerprint of the whole run."""
+"""The recorder of a run: counts for the tables, a timeline for the picture, and a fingerprint."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 
 from examples.group import Group, GroupListener, GroupState, Member, Removal
 
-__all__ = ["GroupTrack", "Moment", "Record", "Slot", "Status"]
+__all__ = ["GroupTrack", "Moment", "Recorder", "Slot", "Status"]
 
 
 class Status(enum.Enum):
-    """How a member stands, as the picture shows it."""
+    """The status of a member in the picture."""
 
     WAITING = "waiting"  # its JoinGroup or SyncGroup is parked
     MEMBER = "member"  # part of a generation
-    GHOST = "ghost"  # its client is gone, and the coordinator does not know yet
-    REMOVED = "removed"  # the coordinator has removed it, and its client does not know yet
-    GONE = "gone"  # neither there nor a member
+    GHOST = "ghost"  # its client has crashed, and the coordinator has not detected it
+    REMOVED = "removed"  # the coordinator has removed it, and its client has not detected it
+    GONE = "gone"  # neither connected nor a member
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """From ``at_ms`` on a member stood like this."""
+    """The status of a member from ``at_ms`` on."""
 
     at_ms: int
     status: Status
@@ -35,7 +35,7 @@ class Moment:
 
 @dataclass(slots=True)
 class Slot:
-    """One member's row in the picture."""
+    """The row of one member in the picture."""
 
     moments: list[Moment] = field(default_factory=list)
     member_id: str = ""
@@ -43,17 +43,17 @@ class Slot:
 
 @dataclass(slots=True)
 class GroupTrack:
-    """One group in the picture: its states as (time, state, generation), and its members' rows."""
+    """One group in the picture: its states as (time, state, generation), and the rows of its members."""
 
     states: list[tuple[int, GroupState, int]] = field(default_factory=list)
     slots: dict[str, Slot] = field(default_factory=dict)
 
 
-class Record(GroupListener):
-    """Listens to the coordinator and to the members.
+class Recorder(GroupListener):
+    """Record events of the coordinator and of the members.
 
-    ``read_ms``: the clock; times are counted from the first call of :meth:`begin`.  ``tracked``: the groups that are
-    kept for the picture, with the names of their members.
+    ``read_ms``: the clock.  Times start at the last call of :meth:`begin`.  ``tracked``: the groups in the picture,
+    with the names of their members.
     """
 
     def __init__(self, read_ms: Callable[[], int], tracked: dict[str, Iterable[str]]) -> None:
@@ -74,19 +74,19 @@ class Record(GroupListener):
         self.news: deque[tuple[int, str]] = deque(maxlen=8)
 
     def begin(self) -> None:
-        """Time is counted from now."""
+        """Start the time of the run now."""
         self._start_ms = self._read_ms()
 
     def now_ms(self) -> int:
-        """Milliseconds since the beginning."""
+        """Return the milliseconds since the start of the run."""
         return self._read_ms() - self._start_ms
 
     @property
     def fingerprint(self) -> str:
-        """A digest of everything that happened to groups and members, and when."""
+        """A digest of all events of groups and members, with their times."""
         return self._hash.hexdigest()[:16]
 
-    # From the coordinator
+    # Events of the coordinator
 
     def state_changed(self, group: Group, before: GroupState) -> None:
         now_ms = self.now_ms()
@@ -119,14 +119,14 @@ class Record(GroupListener):
 
     def member_replaced(self, group: Group, member: Member, before: str) -> None:
         self.replaced += 1
-        self.news.append((self.now_ms(), f"{member.client_id} is back under its instance id: nobody rebalances"))
+        self.news.append((self.now_ms(), f"{member.client_id} returned with its instance id: no rebalance"))
         self._note(f"{self.now_ms()} {group.group_id} {before}>{member.member_id}")
 
     def member_removed(self, group: Group, member: Member, why: Removal) -> None:
         now_ms = self.now_ms()
         self.removed[why] += 1
         if why is not Removal.LEFT:
-            self.news.append((now_ms, f"{member.client_id} is removed: {why.value}"))
+            self.news.append((now_ms, f"{member.client_id} was removed: {why.value}"))
         self._note(f"{now_ms} {group.group_id} -{member.member_id} {why.name}")
         slot = self._slot(group.group_id, member.client_id)
         if slot is not None and slot.member_id == member.member_id and slot.moments:
@@ -136,20 +136,20 @@ class Record(GroupListener):
             elif last is Status.MEMBER:
                 slot.moments.append(Moment(now_ms, Status.REMOVED, -1))
 
-    # From the members
+    # Events of the members
 
     def joined(self, latency_ms: int) -> None:
-        """A member has its assignment, ``latency_ms`` after it asked to join."""
+        """Record that a member got its assignment ``latency_ms`` after it began to join."""
         self.latencies_ms.append(latency_ms)
 
     def client(self, group_id: str, name: str, status: Status, member_id: str, generation: int) -> None:
-        """How a member sees itself."""
+        """Record the status of a member from its own point of view."""
         slot = self._slot(group_id, name)
         if slot is not None:
             slot.member_id = member_id
             slot.moments.append(Moment(self.now_ms(), status, generation if status is Status.MEMBER else -1))
 
-    # Inside
+    # Internals
 
     def _slot(self, group_id: str, name: str) -> Slot | None:
         track = self.tracks.get(group_id)

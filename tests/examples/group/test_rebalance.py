@@ -6,7 +6,7 @@ import pytest
 
 from examples.group import ErrorCode, JoinResult, Removal, SyncRequest
 from purgatory.testing import VirtualClock
-from tests.examples.group_tools import Asked, World, coordinating, join_request
+from tests.examples.group.harness import Asked, World, coordinating, join_request
 
 
 async def test_a_rebalance_ends_when_the_last_member_has_joined(clock: VirtualClock) -> None:

@@ -1,21 +1,20 @@
-"""What a group waits for, as delayed operations; the names are Kafka's.
+"""The delayed operations of a group, with Kafka's names.
 
 =====================  ===============  ==========================================  =================================
 operation              key              completes                                   expires
 =====================  ===============  ==========================================  =================================
-``InitialDelayedJoin`` group            never by itself                             after the initial delay: goes on,
-                                                                                    or waits once more
-``DelayedJoin``        group            everyone's JoinGroup is parked              the rebalance timeout: goes on with
-                                                                                    those who are here
-``DelayedSync``        group            everyone sent SyncGroup, or it is over      the rebalance timeout: those who
-                                                                                    did not are removed
-``DelayedHeartbeat``   group, member    the member is gone                          the session timeout: it is removed
-``PendingMember``      group, member    the member came back with its id            the session timeout: the id is
-                                                                                    forgotten
+``InitialDelayedJoin`` group            only when the group is removed              initial delay: begins generation,
+                                                                                    or waits again
+``DelayedJoin``        group            the JoinGroup of all members is parked      rebalance timeout: begins the
+                                                                                    generation with the joined members
+``DelayedSync``        group            all members sent SyncGroup, or the          rebalance timeout: removes the other
+                                        generation has ended                        members
+``DelayedHeartbeat``   group, member    the member has left                         session timeout: removes the member
+``PendingMember``      group, member    the member has joined with its id           session timeout: removes the id
 =====================  ===============  ==========================================  =================================
 
-Kafka makes a new DelayedHeartbeat for every heartbeat; here the one that a member has is extended, which is O(1) and
-leaves it where it is on its watch list.
+Kafka creates a new DelayedHeartbeat for every heartbeat.  This coordinator extends the existing operation, which is
+O(1) and keeps its position in the watch list.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ T = TypeVar("T")
 
 
 class Parked(Generic[T]):
-    """A member's request that is parked.
+    """A parked request of a member.
 
-    It ends in one of two ways, whichever comes first: it is answered, or its client goes away and it is withdrawn.
+    It ends when the coordinator answers it, or when the client disconnects and the caller withdraws it.
     """
 
     __slots__ = ("_answer", "_rebalancer", "group", "member")
@@ -51,16 +50,16 @@ class Parked(Generic[T]):
         self.member = member
 
     def reply(self, result: T) -> None:
-        """Answer it; a second answer, or one after a withdrawal, goes nowhere."""
+        """Answer the request.  A second answer, or an answer after a withdrawal, has no effect."""
         answer, self._answer = self._answer, None
         if answer is not None:
             answer(result)
 
     def withdraw(self) -> bool:
-        """The client has gone away.  True iff it was still waiting.
+        """Withdraw the request, because its client has disconnected.  Return whether it was still waiting.
 
-        Its member no longer counts as one who joined, and its session begins to run: if it comes back in time, nothing
-        has happened.  A member whose client was never told its id cannot come back and is removed at once.
+        The member no longer counts as joined, and its session starts to run.  A member that joins again before the
+        session ends keeps its place.  A member whose client never received its id cannot return; it is removed at once.
         """
         if self._answer is None:
             return False
@@ -70,7 +69,7 @@ class Parked(Generic[T]):
 
 
 class DelayedJoin(DelayedOperation[None]):
-    """Waits until every member has joined."""
+    """Wait until every member has joined."""
 
     __slots__ = ("group", "rebalancer")
 
@@ -87,9 +86,9 @@ class DelayedJoin(DelayedOperation[None]):
 
 
 class InitialDelayedJoin(DelayedJoin):
-    """Waits a while for more members before an empty group has its first generation.
+    """Wait for more members before the first generation of an empty group.
 
-    When its time is up and somebody has come in the meantime, it waits once more, until ``remaining`` is used up.
+    If members have joined when the delay ends, the operation waits again, until ``remaining`` seconds have passed.
     """
 
     __slots__ = ("configured_delay", "delay", "remaining")
@@ -119,7 +118,7 @@ class InitialDelayedJoin(DelayedJoin):
 
 
 class DelayedSync(DelayedOperation[None]):
-    """Waits until every member of a generation has sent SyncGroup."""
+    """Wait until every member of a generation has sent SyncGroup."""
 
     __slots__ = ("generation", "group", "rebalancer")
 
@@ -140,7 +139,7 @@ class DelayedSync(DelayedOperation[None]):
 
 
 class DelayedHeartbeat(DelayedOperation[None]):
-    """A member's session: expires if nothing is heard of it in time."""
+    """The session of a member.  It expires when no request of the member arrives in time."""
 
     __slots__ = ("group", "member", "rebalancer")
 
@@ -158,7 +157,7 @@ class DelayedHeartbeat(DelayedOperation[None]):
 
 
 class PendingMember(DelayedOperation[None]):
-    """Somebody who was given a member id and has not come back with it yet."""
+    """A member id that a client received and has not used yet."""
 
     __slots__ = ("group", "member_id", "rebalancer")
 

@@ -43,12 +43,12 @@ def test_who_stays_away_is_struck_once() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"groups": 0}, "groups is a number of groups, at least 1, not 0"),
-        ({"duration": 0.0}, "duration is a number of seconds above 0"),
-        ({"spread": -1.0}, "spread is a number, at least 0"),
-        ({"crash_rate": 4000.0}, "crash_rate is a number per member and hour"),
-        ({"static": 1.5}, "static is a share between 0 and 1"),
-        ({"heartbeat_interval": 45.0}, "every session would expire"),
+        ({"groups": 0}, "groups must be at least 1, got 0"),
+        ({"duration": 0.0}, "duration must be a number of seconds above 0, got 0.0"),
+        ({"spread": -1.0}, "spread must be a finite number, at least 0, got -1.0"),
+        ({"crash_rate": 4000.0}, "crash_rate must be 0 to 3600 per member and hour, got 4000.0"),
+        ({"static": 1.5}, "static must be between 0 and 1, got 1.5"),
+        ({"heartbeat_interval": 45.0}, "session_timeout must be finite and above heartbeat_interval=45.0, got 45.0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
@@ -74,14 +74,14 @@ def test_recorded_arrivals_as_dates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no column 'arrived_at'"),
-        ("group,time\na,1\n", "no column 'arrived_at'"),
-        ("arrived_at\n", "holds no arrival"),
+        ("", "must contain the column 'arrived_at'"),
+        ("group,time\na,1\n", "must contain the column 'arrived_at'"),
+        ("arrived_at\n", "contains no arrivals"),
         ("group,arrived_at\na,1\n,2\n", "line 3: the group is missing"),
         ("group,arrived_at\na\n", "line 2: arrived_at is missing"),
-        ("arrived_at\nsoon\n", "line 2: arrived_at is seconds, or a date .* not 'soon'"),
-        ("arrived_at\nnan\n", "line 2: arrived_at is a finite number"),
-        ("arrived_at\n1\n2025-01-31\n", "line 3: some arrivals are seconds and others dates"),
+        ("arrived_at\nsoon\n", "line 2: arrived_at must be seconds or a date .* got 'soon'"),
+        ("arrived_at\nnan\n", "line 2: arrived_at must be a finite number"),
+        ("arrived_at\n1\n2025-01-31\n", "line 3: arrived_at must be seconds in all lines or dates in all lines"),
         ("arrived_at\n\x00\n", "a.csv"),
         ("arrived_at\n\udcff\n", "is not a CSV file"),
     ],
@@ -104,10 +104,11 @@ def test_the_command_line_says_it_all(tmp_path: Path) -> None:
     """Durations with units, the seed, the speed, the arrivals."""
     path = tmp_path / "a.csv"
     path.write_text("arrived_at\n1\n2\n")
-    order = parse(["--duration", "2h", "--downtime", "500ms", "--seed", "7", "--speed", "max", "--arrivals", str(path)])
-    assert (order.scenario.duration, order.scenario.downtime, order.scenario.seed) == (7200.0, 0.5, 7)
-    assert order.speed is None
-    assert order.scenario.arrivals == {"a": (0.0, 1.0)}
+    arguments = ["--duration", "2h", "--downtime", "500ms", "--seed", "7", "--speed", "max"]
+    options = parse([*arguments, "--arrivals", str(path)])
+    assert (options.scenario.duration, options.scenario.downtime, options.scenario.seed) == (7200.0, 0.5, 7)
+    assert options.speed is None
+    assert options.scenario.arrivals == {"a": (0.0, 1.0)}
     assert parse([]).speed == 40.0
     assert parse(["--speed", "2.5"]).speed == 2.5
 
@@ -115,13 +116,13 @@ def test_the_command_line_says_it_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--groups", "0"], "groups is a number of groups"),
-        (["--duration", "10x"], "a duration is seconds, or as 500ms, 10m, 2h"),
-        (["--speed", "0"], "a speed is a number above 0"),
-        (["--speed", "fast"], "a speed is a number above 0"),
-        (["--speed", "2", "--real-time"], "--real-time has only one speed"),
-        (["--picture", "p.gif"], "writes .svg or .png"),
-        (["--picture", "/not/there/p.svg"], "there is no directory"),
+        (["--groups", "0"], "groups must be at least 1, got 0"),
+        (["--duration", "10x"], "duration must be seconds or like 500ms, 10m, 2h, got '10x'"),
+        (["--speed", "0"], "speed must be a number above 0"),
+        (["--speed", "fast"], "speed must be a number above 0"),
+        (["--speed", "2", "--real-time"], "--speed and --real-time cannot be combined"),
+        (["--picture", "p.gif"], "must end with .svg or .png"),
+        (["--picture", "/not/there/p.svg"], "directory /not/there does not exist"),
         (["--arrivals", "/not/there.csv"], "cannot be read"),
     ],
 )
