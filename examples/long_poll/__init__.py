@@ -1,15 +1,15 @@
-"""Topics of messages over HTTP, with a long poll: a reader's request waits in a purgatory until there is something.
+"""A long poll over HTTP: requests for messages of a topic wait in a purgatory until messages arrive.
 
-==============  =======================================================================================
-``topics``      the messages, in memory; knows neither HTTP nor time
-``fetch``       the delayed operation: a reader who waits for ``min_bytes`` beyond an offset
-``parameters``  what a request may ask for, and the reason when it may not
-``app``         the HTTP side (Starlette): routes, errors, readers who hang up
-``server``      a process of its own (uvicorn): sockets, signals, and the order in which it stops
-``process``     that process, started and stopped by another program
-``client``      what the next two share
-``load``        ``python -m examples.long_poll.load``: ten thousand readers at once
-``ledger``      what the readers of a soak were told, checked against the server's books
-``soak``        ``python -m examples.long_poll.soak``: random load, readers who hang up, restarts
-==============  =======================================================================================
+==================  ===================================================================================
+``topics``          the messages in memory, independent of HTTP and time
+``fetch``           the delayed operation: wait for ``min_bytes`` after an offset
+``parameters``      query parameters, their limits and their errors
+``app``             the Starlette application: routes, errors, disconnects
+``http_protocol``   limits of a connection: slow requests, unread responses
+``server``          the uvicorn server: sockets, signals, and the shutdown sequence
+``server_process``  the server as a child process of another program
+``load_tools``      helpers for the next two
+``load``            ``python -m examples.long_poll.load``: ten thousand readers at the same time
+``soak/``           ``python -m examples.long_poll.soak``: random load, disconnects, restarts
+==================  ===================================================================================
 """

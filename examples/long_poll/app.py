@@ -1,20 +1,26 @@
-"""The HTTP side: three kinds of request, and what happens when one cannot be taken.
+"""The HTTP application: routes and error responses.
 
 ==========================  ========================================================================================
-``POST /topics/{topic}``    appends the body as one message, JSON if the content type says so, and wakes its readers
-``GET /topics/{topic}``     waits until there are ``min_bytes`` beyond ``offset``, or ``max_wait`` seconds have passed
-``GET /stats``              the books of the waiting room
-``GET /debug/parked``       who waits on what, since when and until when; the topics with the most readers
+``POST /topics/{topic}``    appends the body as one message, as JSON or text, and completes waiting readers
+``GET /topics/{topic}``     waits for ``min_bytes`` after ``offset``, for at most ``max_wait`` seconds
+``GET /stats``              the statistics of the purgatory
+``GET /debug/parked``       the parked operations, with keys and times; the topics with the most readers
 ==========================  ========================================================================================
 
-Errors are JSON, ``{"error": "..."}``: 422 for what cannot be meant, 410 for messages that are no longer kept, 413 and
-507 for what is too much, 429 where one topic has too many readers, 503 where the server has, or is stopping.
+Errors are JSON, ``{"error": "..."}``:
+
+*   422: invalid parameter or message
+*   410: the topic no longer keeps the messages
+*   408: the message did not arrive in time
+*   413: the message is too large
+*   507: too many topics or too much memory
+*   429: the topic has too many waiting readers
+*   503: the server has too many waiting readers, or is stopping
 """
 
-import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from starlette.applications import Starlette
@@ -22,9 +28,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive
 
 from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull
+from purgatory.asgi import Wait, purgatory_lifespan
 
 from .fetch import Fetch
 from .parameters import BadParameter, Limits, OffsetGone, check_topic_name, fetch_request
@@ -32,13 +38,13 @@ from .topics import BadMessage, Messages, Topics, TopicsFull, render
 
 __all__ = ["LongPoll", "make_app"]
 
-_CLIENT_HAS_LEFT = 499  # nobody reads it; other servers log the same number
+_CLIENT_DISCONNECTED = 499  # no client receives it; nginx logs the same status
 
 
 class LongPoll:
-    """The topics and the room in which their readers wait.
+    """The topics, and the purgatory in which readers wait.
 
-    ``retry_after``: whole seconds after which who was turned away may come back.
+    ``retry_after``: the value of the header Retry-After, in whole seconds.
     """
 
     def __init__(
@@ -48,46 +54,44 @@ class LongPoll:
         self.topics = topics
         self.limits = limits or Limits()
         self.retry_after = retry_after
-        self.stopping = False
 
     def publish(self, name: str, body: bytes, *, is_json: bool) -> int:
-        """Append a message and answer the readers whose bytes are there now; return its offset."""
+        """Append a message, complete the readers that now have enough bytes, and return its offset."""
         topic, offset = self.topics.append(name, render(body, is_json=is_json), len(body))
-        # Nothing else runs between these three: no reader sees a topic that was trimmed under him.
+        # No await between these steps: no reader sees a topic before its operation is checked.
         self.purgatory.check_and_complete(name, topic.end_position)
-        topic.trim()
+        if topic.prepare_trim():
+            self.purgatory.check_and_complete(name)  # completes the readers of messages that will be deleted
+            self.topics.trim(topic)
         return offset
 
-    async def fetch(self, fetch: Fetch, receive: Receive) -> Messages:
-        """What the reader waits for.  OperationCancelled if he hangs up meanwhile: he is withdrawn at once."""
-        if self.purgatory.try_complete_else_watch(fetch, {fetch.request.topic: fetch.ready_at}):
-            return fetch.result()
-        listener = asyncio.create_task(_withdraw_when_gone(fetch, receive))
-        try:
-            return await fetch
-        finally:
-            listener.cancel()
-            fetch.cancel()  # only does something if this task was cancelled
+    async def fetch(self, fetch: Fetch, request: Request) -> Messages:
+        """Wait for the messages.  Raise ClientDisconnected, and withdraw the operation, if the client disconnects."""
+        return await Wait(self.purgatory, request).park(fetch, {fetch.request.topic: fetch.ready_at})
 
-    async def aclose(self) -> None:
-        """Take nothing new, and answer everyone who waits with what there is."""
-        self.stopping = True
-        await self.purgatory.aclose()
+    @property
+    def stopping(self) -> bool:
+        """Whether the server is stopping and rejects new messages."""
+        return self.purgatory.closed
 
 
-async def _withdraw_when_gone(fetch: Fetch, receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    fetch.cancel()
+def make_app(
+    room: LongPoll, lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None
+) -> Starlette:
+    """Return the ASGI application.  Its lifespan opens the purgatory, and closes it on SIGTERM or SIGINT.
 
-
-def make_app(room: LongPoll) -> Starlette:
-    """The ASGI application.  Its lifespan opens the waiting room and closes it."""
+    ``lifespan``: an optional further lifespan, nested inside.
+    """
 
     async def append(request: Request) -> Response:
         name = check_topic_name(request.path_params["topic"])
         is_json = _says_json(request.headers.get("content-type", ""))
-        body = await _body(request, room.limits.max_message_bytes)
+        try:
+            async with room.purgatory.timer.timeout(room.limits.body_timeout):
+                body = await _body(request, room.limits.max_message_bytes)
+        except TimeoutError:
+            reason = f"message must arrive within {room.limits.body_timeout:g} seconds"
+            raise HTTPException(408, reason, headers={"Connection": "close"}) from None
         if room.stopping:
             raise PurgatoryClosed("the server is stopping")
         return JSONResponse({"topic": name, "offset": room.publish(name, body, is_json=is_json)}, 201)
@@ -95,9 +99,9 @@ def make_app(room: LongPoll) -> Starlette:
     async def read(request: Request) -> Response:
         name = check_topic_name(request.path_params["topic"])
         wanted = fetch_request(name, room.topics.get(name), request.query_params.multi_items(), room.limits)
-        messages = await room.fetch(Fetch(room.topics, wanted), request.receive)
-        last_words = {"Connection": "close"} if room.stopping else None
-        return Response(messages.to_json(name), media_type="application/json", headers=last_words)
+        messages = await room.fetch(Fetch(room.topics, wanted), request)
+        headers = {"Connection": "close"} if room.stopping else None
+        return Response(messages.to_json(name), media_type="application/json", headers=headers)
 
     async def topic(request: Request) -> Response:
         return await (append if request.method == "POST" else read)(request)
@@ -114,18 +118,13 @@ def make_app(room: LongPoll) -> Starlette:
             return PlainTextResponse(f"{seen}\ntopics with the most readers\n{ranking}")
         return JSONResponse({**seen, "hot_topics": dict(hottest)})
 
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with room.purgatory:
-            yield
-
     return Starlette(
         routes=[
             Route("/topics/{topic}", topic, methods=["GET", "POST"]),
             Route("/stats", stats, methods=["GET"]),
             Route("/debug/parked", parked, methods=["GET"]),
         ],
-        lifespan=lifespan,
+        lifespan=purgatory_lifespan(room.purgatory, lifespan=lifespan),
         exception_handlers=_errors(room.retry_after),
     )
 
@@ -136,23 +135,23 @@ def _says_json(content_type: str) -> bool:
 
 
 def _view(request: Request) -> tuple[int, bool]:
-    """How many rows, and whether as text for people."""
+    """Return the number of rows, and whether the format is text."""
     rows = request.query_params.get("rows", "20")
     if not (rows.isascii() and rows.isdigit() and len(rows) < 7):
-        raise BadParameter(f"rows is a whole number below a million, not {rows[:40]!r}")
+        raise BadParameter(f"rows must be an integer from 0 to 999999, got {rows[:40]!r}")
     kind = request.query_params.get("format", "json")
     if kind not in ("json", "text"):
-        raise BadParameter(f"format is json or text, not {kind[:40]!r}")
+        raise BadParameter(f"format must be json or text, got {kind[:40]!r}")
     return int(rows), kind == "text"
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """The whole body; 413 as soon as it is longer than ``most`` bytes."""
+    """Return the body.  Raise 413 as soon as it is longer than ``most`` bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > most:
-            reason = f"a message is at most {most} bytes"
+            reason = f"message must have at most {most} bytes"
             raise HTTPException(413, reason, headers={"Connection": "close"})
     return bytes(body)
 
@@ -182,10 +181,10 @@ def _errors(retry_after: int) -> Mapping[Any, Any]:
         return answer(507, error)
 
     async def left(_: Request, __: Exception) -> Response:
-        return Response(status_code=_CLIENT_HAS_LEFT)
+        return Response(status_code=_CLIENT_DISCONNECTED)
 
     async def defect(_: Request, __: Exception) -> Response:
-        return answer(500, "internal server error")  # the server logs what it was
+        return answer(500, "internal server error")  # the server logs the exception
 
     return {
         HTTPException: refused,

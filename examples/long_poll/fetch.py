@@ -1,4 +1,4 @@
-"""The operation that waits: a reader at an offset, until enough has been appended or time is up."""
+"""The delayed operation of a reader: wait for enough bytes after an offset."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ __all__ = ["Fetch", "FetchRequest"]
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """What a reader asks for; ``max_wait`` in seconds."""
+    """The request of a reader.  ``max_wait`` is in seconds."""
 
     topic: str
     offset: int
@@ -21,9 +21,11 @@ class FetchRequest:
 
 
 class Fetch(DelayedOperation[Messages]):
-    """Done when there are ``min_bytes`` beyond the offset; its result is what there is, whichever way it ends.
+    """Wait for ``min_bytes`` after the offset.  Complete early if the message at the offset will be deleted.
 
-    ``ready_at``: the position that the end of the topic has to reach: the threshold under which it is parked.
+    The result is the available messages, also on expiry.
+
+    ``ready_at``: the position that the end of the topic must reach.  It is the threshold of the operation.
     """
 
     __slots__ = ("_topics", "ready_at", "request")
@@ -35,9 +37,10 @@ class Fetch(DelayedOperation[Messages]):
         self.ready_at = topics.get(request.topic).position(request.offset) + request.min_bytes
 
     def try_complete(self) -> bool:
-        return self._topics.get(self.request.topic).end_position >= self.ready_at
+        topic = self._topics.get(self.request.topic)
+        return topic.end_position >= self.ready_at or self.request.offset < topic.next_start
 
     def on_complete(self) -> Messages:
-        # The offset is still there: a topic is trimmed only after its readers were checked, and keeps at least as
-        # many bytes as any reader may wait for.
+        # The message at the offset still exists: a topic is trimmed only after the check that completes the readers of
+        # the deleted messages.
         return self._topics.get(self.request.topic).read(self.request.offset, self.request.max_bytes)

@@ -1,10 +1,11 @@
-"""Ten thousand readers at once: ``python -m examples.long_poll.load``.
+"""Ten thousand readers at the same time: ``python -m examples.long_poll.load``.
 
-Starts a server (or takes the one at ``--url``), lets ``--readers`` connections wait on ``--topics`` topics, lets some
-of them hang up (``--hang-up 0.5``), publishes one message to every topic, and looks at what became of each reader.
-With ``--stop`` it sends the server SIGTERM instead of publishing: then everyone is answered with an empty list.
+The program starts a server (or uses the one at ``--url``).  ``--readers`` connections wait on ``--topics`` topics, and
+some of them disconnect (``--hang-up 0.5``).  Then it publishes one message to every topic and checks the response of
+each reader.  With ``--stop`` it sends SIGTERM instead of messages, and every reader gets an empty list.
 
-Exit code 0 if every reader was answered once and with the right message, nobody is left waiting, and the books balance.
+The exit code is 0 if every reader got one response with the right message, no operation is parked, and the counters of
+the server add up.
 """
 
 import argparse
@@ -22,21 +23,21 @@ from typing import Any
 
 import aiohttp
 
-from .client import loop_factory, quantiles
-from .process import ServerProcess
+from .load_tools import loop_factory, quantiles
 from .server import raise_file_limit
+from .server_process import ServerProcess
 
 __all__ = ["main"]
 
-_BATCH = 1000  # so many connect at a time: the queue of a listening socket is finite
-_PER_ADDRESS = 20_000  # connections from one loopback address; there are fewer than 30 000 ports to come from
+_BATCH = 1000  # connections per batch, because the backlog of a listening socket is finite
+_PER_ADDRESS = 20_000  # connections per loopback address, which has fewer than 30 000 ephemeral ports
 _LONGEST = 300.0
 _MIB = 1 << 20
 
 
 @dataclass(slots=True)
 class Reader:
-    """One connection: what it was told, and when."""
+    """One connection with its response and the time of the response."""
 
     topic: str
     task: "asyncio.Task[None] | None" = None
@@ -49,7 +50,7 @@ class Reader:
 
 @dataclass(slots=True)
 class Run:
-    """What a run is about, and what went wrong in it."""
+    """The state and the failures of a run."""
 
     url: str
     readers: list[Reader]
@@ -60,17 +61,17 @@ class Run:
     wrong: list[str] = field(default_factory=list)
 
     def expect(self, holds: bool, otherwise: str) -> None:
-        """Note what is wrong."""
+        """Record a failure unless ``holds``."""
         if not holds:
             self.wrong.append(otherwise)
 
     async def stats(self) -> dict[str, Any]:
-        """The server's books."""
+        """Return the statistics of the server."""
         async with self.control.get(f"{self.url}/stats") as response:
             return await response.json()  # type: ignore[no-any-return]
 
     async def until_parked(self, enough: Callable[[int], bool]) -> int:
-        """Wait until the number of parked readers is right, or patience is at its end; return it."""
+        """Wait until ``enough`` accepts the number of parked readers, or until a timeout.  Return the number."""
         end = time.perf_counter() + self.patience
         while True:
             parked: int = (await self.stats())["parked"]
@@ -80,31 +81,33 @@ class Run:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the load; the exit code."""
+    """Run the load and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples.long_poll.load", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--readers", type=int, default=10_000, help="connections that wait (%(default)s)")
-    parser.add_argument("--topics", type=int, default=100, help="topics they wait on (%(default)s)")
+    parser.add_argument("--readers", type=int, default=10_000, help="waiting connections (%(default)s)")
+    parser.add_argument("--topics", type=int, default=100, help="number of topics (%(default)s)")
     parser.add_argument("--rate", type=float, default=20.0, help="messages published per second (%(default)s)")
-    parser.add_argument("--hang-up", type=float, default=0.0, metavar="SHARE", help="share that hangs up (%(default)s)")
-    parser.add_argument("--stop", action="store_true", help="SIGTERM instead of publishing")
-    parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait for what must come (%(default)s)")
-    parser.add_argument("--url", help="a server that runs already")
-    parser.add_argument("--no-uvloop", action="store_true", help="server and client on asyncio's own loop")
-    parser.add_argument("--seed", type=int, default=1, help="who hangs up (%(default)s)")
+    parser.add_argument(
+        "--hang-up", type=float, default=0.0, metavar="SHARE", help="share that disconnects (%(default)s)"
+    )
+    parser.add_argument("--stop", action="store_true", help="send SIGTERM instead of messages")
+    parser.add_argument("--patience", type=float, default=60.0, help="timeout of every wait in seconds (%(default)s)")
+    parser.add_argument("--url", help="URL of a running server")
+    parser.add_argument("--no-uvloop", action="store_true", help="run server and client on asyncio's event loop")
+    parser.add_argument("--seed", type=int, default=1, help="seed that selects the disconnecting readers (%(default)s)")
     given = parser.parse_args(arguments)
     if given.readers < 1 or given.topics < 1 or not given.rate > 0 or not 0.0 <= given.hang_up <= 1.0:
-        parser.error("--readers and --topics are at least 1, --rate is above 0, --hang-up is 0 to 1")
+        parser.error("--readers and --topics must be at least 1, --rate above 0, --hang-up 0 to 1")
     if given.stop and given.url:
-        parser.error("--stop is for a server that this command has started itself: leave out --url")
+        parser.error("--stop and --url cannot be combined")
     files = raise_file_limit()
     if files < given.readers + 100:
-        parser.error(f"{given.readers} connections need more open files than the {files} allowed (ulimit -Hn)")
+        parser.error(f"{given.readers} connections need more open files than the limit of {files} (ulimit -Hn)")
     with asyncio.Runner(loop_factory=loop_factory(uvloop=not given.no_uvloop)) as runner:
         try:
             wrong = runner.run(_load(given))
         except (aiohttp.ClientError, OSError, RuntimeError) as error:
-            wrong = [f"the run broke off: {error!r}"]
+            wrong = [f"the run was aborted: {error!r}"]
     for line in wrong:
         print("WRONG     ", line)
     return 1 if wrong else 0
@@ -120,7 +123,7 @@ async def _load(given: argparse.Namespace) -> list[str]:
         run = Run(
             given.url or server.url,  # type: ignore[union-attr]
             _readers(given),
-            # A connection for each request: none is reused in the moment in which the server closes it.
+            # One connection per request, so that no request uses a connection that the server is closing.
             await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))),
             [await stack.enter_async_context(_session(number)) for number in range(1 + given.readers // _PER_ADDRESS)],
             given.patience,
@@ -133,17 +136,19 @@ async def _load(given: argparse.Namespace) -> list[str]:
             await _stop(run, server)
         else:
             published = await _publish(run, given.rate)
-            _judge(run, published)
-            await _look_at_the_books(run)
+            _check_answers(run, published)
+            await _check_statistics(run)
             if server is not None:
-                farewell = await server.stop()
-                print(f"stopped     exit code {farewell.exit_code} in {farewell.seconds:.2f} s")
-                run.expect(farewell.exit_code == 0, f"the server ended with {farewell.exit_code}: {server.output}")
+                exit_report = await server.stop()
+                print(f"stopped     exit code {exit_report.exit_code} in {exit_report.seconds:.2f} s")
+                run.expect(
+                    exit_report.exit_code == 0, f"the server ended with {exit_report.exit_code}: {server.output}"
+                )
         return run.wrong
 
 
 def _readers(given: argparse.Namespace) -> list[Reader]:
-    mark = secrets.token_hex(4)  # topics of its own: the server may know others
+    mark = secrets.token_hex(4)  # unique topics: a running server may have others
     readers = [Reader(f"load-{mark}-{number % given.topics}") for number in range(given.readers)]
     for reader in random.Random(given.seed).sample(readers, round(given.hang_up * given.readers)):
         reader.hangs_up = True
@@ -168,11 +173,11 @@ async def _connect(run: Run, server: ServerProcess | None) -> None:
         wanted = run.before["parked"] + min(start + _BATCH, len(run.readers))
         parked = await run.until_parked(lambda parked, wanted=wanted: parked >= wanted)  # type: ignore[misc]
     parked -= run.before["parked"]
-    memory = "" if server is None else f", the server holds {server.rss() / _MIB:.0f} MiB"
+    memory = "" if server is None else f", the server uses {server.rss() / _MIB:.0f} MiB"
     topics = len({reader.topic for reader in run.readers})
     print(f"parked      {parked} readers on {topics} topics within {time.perf_counter() - began:.1f} s{memory}")
     run.expect(parked == len(run.readers), f"{len(run.readers)} readers connected, {parked} are parked")
-    gc.freeze()  # the pauses of this program are not the server's
+    gc.freeze()  # avoid pauses of this program in the latencies
 
 
 async def _read(session: aiohttp.ClientSession, url: str, reader: Reader) -> None:
@@ -206,7 +211,7 @@ async def _hang_up(run: Run) -> None:
 
 
 async def _publish(run: Run, rate: float) -> dict[str, float]:
-    """One message to every topic, ``rate`` per second; when each was sent.  Returns when everyone has an answer."""
+    """Publish one message to every topic, wait for all responses, and return the time of each message."""
     published: dict[str, float] = {}
     began = time.perf_counter()
     for number, topic in enumerate(dict.fromkeys(reader.topic for reader in run.readers)):
@@ -224,10 +229,10 @@ async def _wait_for_answers(run: Run) -> None:
     staying = [reader.task for reader in run.readers if reader.task is not None and not reader.hangs_up]
     if staying:
         _, late = await asyncio.wait(staying, timeout=run.patience)
-        run.expect(not late, f"{len(late)} readers have no answer after {run.patience:g} s")
+        run.expect(not late, f"{len(late)} readers got no response within {run.patience:g} s")
 
 
-def _judge(run: Run, published: dict[str, float]) -> None:
+def _check_answers(run: Run, published: dict[str, float]) -> None:
     staying = [reader for reader in run.readers if not reader.hangs_up]
     right = [
         reader
@@ -252,11 +257,11 @@ def _expect_all(run: Run, staying: list[Reader], right: list[Reader]) -> None:
     )
 
 
-async def _look_at_the_books(run: Run) -> None:
+async def _check_statistics(run: Run) -> None:
     after = await run.stats()
     left = {name: after[name] - run.before[name] for name in ("parked", "watched", "keys", "num_delayed")}
     print("left        " + ", ".join(f"{number} {name}" for name, number in left.items()))
-    run.expect(not any(left.values()), f"something is left: {left}")
+    run.expect(not any(left.values()), f"operations are left: {left}")
     _balance(run, after)
 
 
@@ -265,25 +270,25 @@ def _balance(run: Run, after: dict[str, Any]) -> None:
         name: after[name] - run.before[name] for name in ("submitted", "completed", "expired", "cancelled", "failed")
     }
     submitted = moved.pop("submitted")
-    print(f"books       {submitted} handed over = " + " + ".join(f"{number} {name}" for name, number in moved.items()))
-    run.expect(submitted == sum(moved.values()) == len(run.readers), f"the books do not balance: {submitted} {moved}")
+    print(f"counters    {submitted} submitted = " + " + ".join(f"{number} {name}" for name, number in moved.items()))
+    run.expect(submitted == sum(moved.values()) == len(run.readers), f"the counters do not add up: {submitted} {moved}")
 
 
 async def _stop(run: Run, server: ServerProcess) -> None:
     began = time.perf_counter()
-    farewell = await server.stop()
+    exit_report = await server.stop()
     await _wait_for_answers(run)
     staying = [reader for reader in run.readers if not reader.hangs_up]
     right = [reader for reader in staying if reader.status == 200 and reader.messages == []]
-    print(f"SIGTERM     exit code {farewell.exit_code} after {farewell.seconds:.2f} s")
+    print(f"SIGTERM     exit code {exit_report.exit_code} after {exit_report.seconds:.2f} s")
     print(f"answered    {len(right)} of {len(staying)} with an empty list")
-    run.expect(farewell.exit_code == 0, f"the server ended with {farewell.exit_code}: {''.join(server.output)}")
+    run.expect(exit_report.exit_code == 0, f"the server ended with {exit_report.exit_code}: {''.join(server.output)}")
     _expect_all(run, staying, right)
     if right:
         print(f"latency     {quantiles([reader.answered_at - began for reader in right])}, from SIGTERM to the answer")
-    if farewell.statistics:
-        _balance(run, farewell.statistics)
-    run.expect(farewell.statistics.get("parked") == 0, f"the server's last words: {farewell.statistics}")
+    if exit_report.statistics:
+        _balance(run, exit_report.statistics)
+    run.expect(exit_report.statistics.get("parked") == 0, f"final statistics of the server: {exit_report.statistics}")
 
 
 if __name__ == "__main__":

@@ -1,130 +1,176 @@
-"""Topics: messages in memory, counted by offset and by bytes.  Knows neither HTTP nor time.
+"""Topics: messages in memory, with offsets and byte positions, independent of HTTP and time.
 
-A message has an *offset* (0, 1, 2, ... in its topic) and lies at a *position*: the number of bytes that came before it.
-"There are ``min_bytes`` beyond offset 7" is the same as "the topic's end has reached a certain position", a single
-number that only grows.  That is what a waiting reader gives the purgatory as its threshold.
+A message has an *offset* (0, 1, 2, ... in its topic) and a *position*, the number of bytes before it.  The condition
+"``min_bytes`` are available after offset 7" is equivalent to "the end of the topic has reached a certain position".
+The end position only increases, so a waiting reader uses it as the threshold in the purgatory.
 """
 
 import base64
 import json
+import sys
+from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
 
-__all__ = ["BadMessage", "Messages", "Topic", "Topics", "TopicsFull", "render"]
+__all__ = ["BadMessage", "Messages", "Topic", "Topics", "TopicsFull", "memory_of", "render"]
+
+_INDEX_BYTES = 24  # size of a message's index entries: a reference and two numbers
 
 
 class BadMessage(ValueError):
-    """The body of a message cannot be taken; says why."""
+    """The body of a message is invalid.  The error message gives the reason."""
 
 
 class TopicsFull(Exception):
-    """There are as many topics as there may be."""
+    """The limit on topics, or on the bytes of all topics, is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Some messages in a row, rendered as JSON.  ``next_offset``: where to go on reading."""
+    """Consecutive messages, rendered as JSON.  ``next_offset``: the offset after the last one."""
 
     offset: int
     next_offset: int
     rendered: tuple[str, ...]
 
     def to_json(self, topic: str) -> str:
-        """The answer to a reader."""
+        """Return the response to a reader."""
         rows = ",".join(f'{{"offset":{self.offset + index},{message}}}' for index, message in enumerate(self.rendered))
         return f'{{"topic":{json.dumps(topic)},"messages":[{rows}],"next_offset":{self.next_offset}}}'
 
 
 def render(body: bytes, *, is_json: bool) -> str:
-    """A message as it stands in an answer: ``"value":`` and JSON, or text, or base64 for bytes that are no text.
+    """Render a message for the response: ``"value":`` with JSON or text, or ``"base64":`` for other bytes.
 
-    BadMessage if it is empty, or if it should be JSON and is not.
+    Raise BadMessage if the body is empty, or if it is not valid JSON although the content type is JSON.
     """
     if not body:
-        raise BadMessage("the body is the message, and it is empty")
+        raise BadMessage("message body must not be empty")
     if not is_json:
         try:
             return f'"value":{json.dumps(body.decode())}'
         except UnicodeDecodeError:
             return f'"base64":"{base64.b64encode(body).decode()}"'
     try:
-        # Read and written again: what readers get is strict JSON, whatever spelling came in.
+        # Decode and encode again, so that readers get strict JSON.
         return f'"value":{json.dumps(json.loads(body), allow_nan=False)}'
     except (ValueError, RecursionError) as error:
-        raise BadMessage(f"the content type says JSON and the body is none: {error}") from error
+        raise BadMessage(f"message body must be JSON like its content type: {error}") from error
 
 
 class Topic:
-    """A row of messages.  The last ``retain_bytes`` of them stay, and always the newest."""
+    """The messages of a topic.  The latest messages that fit in ``retain_bytes`` of memory are kept.
 
-    __slots__ = ("_ends", "_rendered", "_start", "_start_position", "retain_bytes")
+    A message takes more memory than its body, because it is stored in rendered form, with the overhead of a Python
+    object and its index entries.
+    """
+
+    __slots__ = (
+        "_ends",
+        "_kept_ends",
+        "_rendered",
+        "_start",
+        "_start_kept",
+        "_start_position",
+        "next_start",
+        "retain_bytes",
+    )
 
     def __init__(self, retain_bytes: int) -> None:
         self.retain_bytes = retain_bytes
         self._rendered: list[str] = []
-        self._ends: list[int] = []  # the position behind each message
-        self._start = 0  # the offset of the first message in the lists
-        self._start_position = 0  # the position at which it begins
+        self._ends = array("q")  # the position after each message
+        self._kept_ends = array("q")  # the total memory of all messages up to each one
+        self._start = 0  # the offset of the first stored message
+        self._start_position = 0  # its position
+        self._start_kept = 0  # the total memory of all messages before it
+        self.next_start = 0  # the first offset after the next trim
 
     @property
     def start(self) -> int:
-        """The offset of the oldest message that is still there."""
+        """The offset of the oldest stored message."""
         return self._start
 
     @property
     def end(self) -> int:
-        """The offset that the next message will have."""
+        """The offset of the next message."""
         return self._start + len(self._ends)
 
     @property
     def end_position(self) -> int:
-        """How many bytes have ever been appended."""
+        """The number of bytes appended since the start."""
         return self._ends[-1] if self._ends else self._start_position
 
     def position(self, offset: int) -> int:
-        """Where the message of that offset begins, or will begin.  IndexError unless ``start <= offset <= end``."""
+        """Return the position of the offset.  Raise IndexError unless ``start <= offset <= end``."""
         if not self._start <= offset <= self.end:
-            raise IndexError(f"offset {offset} is not within {self._start} to {self.end}")
+            raise IndexError(f"offset must be {self._start} to {self.end}, got {offset}")
         index = offset - self._start
         return self._ends[index - 1] if index else self._start_position
 
+    @property
+    def kept_bytes(self) -> int:
+        """The memory of the stored messages."""
+        return self._kept_end - self._start_kept
+
+    @property
+    def _kept_end(self) -> int:
+        return self._kept_ends[-1] if self._kept_ends else self._start_kept
+
     def append(self, rendered: str, size: int) -> int:
-        """Add a message of ``size`` bytes; return its offset."""
+        """Append a message of ``size`` bytes.  Return its offset."""
+        self._kept_ends.append(self._kept_end + memory_of(rendered))
         self._ends.append(self.end_position + size)
         self._rendered.append(rendered)
         return self.end - 1
 
     def read(self, offset: int, max_bytes: int) -> Messages:
-        """The messages from ``offset`` on, at most ``max_bytes`` of them, but at least one if there is one."""
+        """Return the messages from ``offset`` on, up to ``max_bytes``, but at least one if available."""
         first = offset - self._start
         last = bisect_right(self._ends, self.position(offset) + max_bytes)
         if last == first and first < len(self._ends):
             last += 1
         return Messages(offset, self._start + last, tuple(self._rendered[first:last]))
 
-    def trim(self) -> int:
-        """Let go of the oldest messages that are not needed for the last ``retain_bytes``; return how many went.
+    def prepare_trim(self) -> bool:
+        """Set ``next_start``.  Return whether messages must be deleted, because they exceed ``retain_bytes``.
 
-        They go in batches, when there is a quarter more than that, so that letting go costs little per message.
+        Deletion starts when they exceed it by a quarter.  It therefore runs in batches, with a low cost per message.
         """
-        surplus = self.end_position - self.retain_bytes
-        if (surplus - self._start_position) * 4 <= self.retain_bytes:
-            return 0
-        number = bisect_right(self._ends, surplus)
-        if number:
+        surplus = self._kept_end - self.retain_bytes
+        if (surplus - self._start_kept) * 4 > self.retain_bytes:
+            self.next_start = self._start + min(bisect_right(self._kept_ends, surplus), len(self._ends) - 1)
+        return self.next_start > self._start
+
+    def trim(self) -> int:
+        """Delete the messages before ``next_start``.  Return their number."""
+        number = self.next_start - self._start
+        if number > 0:
             self._start_position = self._ends[number - 1]
-            self._start += number
+            self._start_kept = self._kept_ends[number - 1]
+            self._start = self.next_start
             del self._ends[:number]
+            del self._kept_ends[:number]
             del self._rendered[:number]
-        return number
+        return max(0, number)
+
+
+def memory_of(rendered: str) -> int:
+    """Return the memory of a rendered message in bytes."""
+    return sys.getsizeof(rendered) + _INDEX_BYTES
 
 
 class Topics:
-    """All topics by name.  One that was never written to exists for readers, empty, and takes no room."""
+    """All topics by name.  A topic without messages exists for readers and takes no memory.
 
-    def __init__(self, *, retain_bytes: int, max_topics: int) -> None:
+    ``max_total_bytes``: the limit on the memory of all messages.
+    """
+
+    def __init__(self, *, retain_bytes: int, max_topics: int, max_total_bytes: int = 4 << 30) -> None:
         self.retain_bytes = retain_bytes
         self.max_topics = max_topics
+        self.max_total_bytes = max_total_bytes
+        self.total_bytes = 0
         self._topics: dict[str, Topic] = {}
         self._nothing = Topic(retain_bytes)
 
@@ -132,14 +178,23 @@ class Topics:
         return len(self._topics)
 
     def get(self, name: str) -> Topic:
-        """The topic, for reading."""
+        """Return the topic for reading."""
         return self._topics.get(name, self._nothing)
 
     def append(self, name: str, rendered: str, size: int) -> tuple[Topic, int]:
-        """Add a message to the topic, which is made if need be; TopicsFull if there are too many."""
+        """Append a message, and create the topic if necessary.  Raise TopicsFull at a limit."""
         topic = self._topics.get(name)
+        if self.total_bytes + memory_of(rendered) > self.max_total_bytes:
+            raise TopicsFull(f"all topics together must take at most {self.max_total_bytes} bytes")
         if topic is None:
             if len(self._topics) >= self.max_topics:
-                raise TopicsFull(f"there are {self.max_topics} topics already, and no more are made")
+                raise TopicsFull(f"number of topics must be at most {self.max_topics}")
             topic = self._topics[name] = Topic(self.retain_bytes)
+        self.total_bytes += memory_of(rendered)
         return topic, topic.append(rendered, size)
+
+    def trim(self, topic: Topic) -> None:
+        """Delete the messages that ``prepare_trim`` selected."""
+        before = topic.kept_bytes
+        topic.trim()
+        self.total_bytes -= before - topic.kept_bytes

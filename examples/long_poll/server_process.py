@@ -1,4 +1,4 @@
-"""The server as a child process: started, asked, stopped, and never left behind."""
+"""The server as a child process."""
 
 import asyncio
 import json
@@ -13,14 +13,14 @@ from typing import Any, Self
 
 from .server import READY, STOPPED
 
-__all__ = ["Farewell", "ServerProcess"]
+__all__ = ["ExitReport", "ServerProcess"]
 
 _HERE = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell:
-    """How it went: the exit code, the last state of the books, and how many seconds the end took."""
+class ExitReport:
+    """The exit code, the final statistics, and the seconds that the shutdown took."""
 
     exit_code: int
     statistics: dict[str, Any]
@@ -28,9 +28,9 @@ class Farewell:
 
 
 class ServerProcess:
-    """``python -m examples.long_poll`` with the given arguments; ``async with`` starts it and makes sure that it ends.
+    """``python -m examples.long_poll`` with the given arguments; ``async with`` starts and ends the process.
 
-    ``url`` is where it listens.  ``output`` collects what it prints, both streams.
+    ``url``: the address of the server.  ``output``: the lines of its stdout and stderr.
     """
 
     def __init__(self, *arguments: str) -> None:
@@ -57,11 +57,11 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._running().pid
 
     async def start(self, *, patience: float = 30.0) -> None:
-        """Start it and wait until it is ready.  RuntimeError with its output if it ends instead."""
+        """Start the server and wait until it is ready.  Raise RuntimeError with its output if it exits."""
         command = [sys.executable, "-m", "examples.long_poll", *self.arguments]
         process = await asyncio.create_subprocess_exec(
             *command, cwd=_HERE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -73,7 +73,7 @@ class ServerProcess:
         line = await asyncio.wait_for(ready, patience)
         if not line:
             code = await process.wait()
-            raise RuntimeError(f"the server ended with code {code} before it was ready: {''.join(self.output)}")
+            raise RuntimeError(f"the server exited with code {code} before it was ready: {''.join(self.output)}")
         _, self.url, _, self.loop = line.split()
 
     async def _read(self, process: asyncio.subprocess.Process, ready: "asyncio.Future[str]") -> None:
@@ -87,8 +87,8 @@ class ServerProcess:
         if not ready.done():
             ready.set_result("")
 
-    async def stop(self, *, patience: float = 60.0) -> Farewell:
-        """Send SIGTERM and wait for the end.  TimeoutError if it does not come; it is killed on the way out."""
+    async def stop(self, *, patience: float = 60.0) -> ExitReport:
+        """Send SIGTERM and wait for the exit.  Raise TimeoutError if it takes too long."""
         process = self._running()
         began = time.perf_counter()
         process.terminate()
@@ -96,19 +96,19 @@ class ServerProcess:
         seconds = time.perf_counter() - began
         if self._reading is not None:
             await self._reading
-        books: dict[str, Any] = {}
+        statistics: dict[str, Any] = {}
         for line in self.output:
             if line.startswith(STOPPED):
-                books = json.loads(line.removeprefix(STOPPED))
-        return Farewell(code, books, seconds)
+                statistics = json.loads(line.removeprefix(STOPPED))
+        return ExitReport(code, statistics, seconds)
 
     def rss(self) -> int:
-        """The bytes of memory it holds now."""
+        """Return the resident memory in bytes."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         except FileNotFoundError:
             command = ["ps", "-o", "rss=", "-p", str(self.pid)]
-            return int(subprocess.check_output(command)) * 1024  # noqa: S603 - fixed words and a number
+            return int(subprocess.check_output(command)) * 1024  # noqa: S603 - fixed arguments and a number
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def _running(self) -> asyncio.subprocess.Process:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from examples.long_poll.fetch import Fetch
-from tests.examples.long_poll_tools import Call, House
+from tests.examples.long_poll.harness import Call, House
 
 # Waiting
 
@@ -157,7 +157,7 @@ async def test_everyone_is_answered_when_it_closes(house: House) -> None:
     """Those who wait get what there is; whoever comes later is refused, and nothing is appended any more."""
     readers = [await house.get(f"/topics/{topic}?min_bytes=9&max_wait=300") for topic in "aab"]
     await house.post("b", b"little")
-    await house.room.aclose()
+    await house.purgatory.aclose()
     await house.clock.settle()
     assert [reader.status for reader in readers] == [200] * 3
     assert [len(reader.answer["messages"]) for reader in readers] == [0, 0, 1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import examples
-from examples.long_poll.process import ServerProcess
+from examples.long_poll.server_process import ServerProcess
 
 _ROOT = Path(examples.__file__).resolve().parents[1]
 

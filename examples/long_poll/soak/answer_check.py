@@ -1,8 +1,8 @@
-"""What the readers and writers of a soak were told by one server, and whether all of it can be true.
+"""The responses of one server to the clients of the soak test, and the check that they are consistent.
 
-A reader's request has one of these ends: an answer (with enough, or timed out with less), a refusal (429, 503), or the
-reader hangs up.  A connection that ends without an answer is an error, unless the server is being stopped; then the
-server's own books have to show that it never took the request.
+A request of a reader ends with a response (with enough bytes, or timed out with fewer), with a rejection (429, 503), or
+when the reader disconnects.  A connection that ends without a response is an error, unless the server is stopping; then
+the statistics of the server must show that it never accepted the request.
 """
 
 from collections import defaultdict
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Asked", "Counts", "Ledger"]
+__all__ = ["AnswerCheck", "Asked", "Counts"]
 
 _MOST_COMPLAINTS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A reader's request, and when it was sent (seconds of the client's clock)."""
+    """A request of a reader.  ``sent_at``: seconds on the clock of the client."""
 
     topic: str
     offset: int
@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Counts:
-    """How the requests of readers ended."""
+    """The numbers of requests by outcome."""
 
     filled: int = 0
     timed_out: int = 0
@@ -39,19 +39,19 @@ class Counts:
 
     @property
     def requests(self) -> int:
-        """All that were sent by readers."""
+        """The number of all requests of readers."""
         return self.filled + self.timed_out + self.hung_up + self.turned_away + self.cut_off
 
 
 @dataclass(slots=True)
 class _Topic:
-    bodies: dict[int, str] = field(default_factory=dict)  # as first seen, by offset
-    acknowledged: list[tuple[float, int]] = field(default_factory=list)  # when the writer knew, and the offset
+    bodies: dict[int, str] = field(default_factory=dict)  # the first body seen for each offset
+    acknowledged: list[tuple[float, int]] = field(default_factory=list)  # time of the acknowledgement, and offset
     end: int = 0
 
 
-class Ledger:
-    """The books of the clients of one server, from its start to its end."""
+class AnswerCheck:
+    """The responses that the clients of one server received, from its start to its end."""
 
     def __init__(self) -> None:
         self.counts = Counts()
@@ -61,29 +61,29 @@ class Ledger:
         self._topics: defaultdict[str, _Topic] = defaultdict(_Topic)
 
     def complain(self, what: str) -> None:
-        """Note something that must not be."""
+        """Record a failure."""
         if len(self.wrong) < _MOST_COMPLAINTS:
             self.wrong.append(what)
 
     def end_of(self, topic: str) -> int:
-        """The highest offset from which on one may read, as far as the clients know."""
+        """Return the end offset of a topic that the clients know."""
         return self._topics[topic].end
 
-    # What the clients are told
+    # Responses
 
     def posted(self, topic: str, offset: int, body: str, now: float) -> None:
-        """A writer was told the offset of its message."""
+        """Record the offset that a writer received for its message."""
         self.counts.posted += 1
         self._saw(topic, offset, body)
         self._topics[topic].acknowledged.append((now, offset))
 
     def answered(self, asked: Asked, answer: Mapping[str, Any], now: float) -> None:
-        """A reader got an answer."""
+        """Record and check the response to a reader."""
         offset = asked.offset
         size = 0
         for message in answer["messages"]:
             if message["offset"] != offset:
-                self.complain(f"{asked}: message {message['offset']} came where {offset} belongs")
+                self.complain(f"{asked}: offset must be {offset}, got {message['offset']}")
             self._saw(asked.topic, message["offset"], message["value"])
             size += len(message["value"])
             offset += 1
@@ -96,26 +96,26 @@ class Ledger:
             self._check_time_out(asked, size, now)
 
     def turned_away(self, asked: Asked, status: int, retry_after: str | None) -> None:
-        """A reader was refused."""
+        """Record the rejection of a reader."""
         self.counts.turned_away += 1
         if status in (429, 503) and retry_after is None:
-            self.complain(f"{asked}: status {status} does not say when to come again")
+            self.complain(f"{asked}: status {status} without Retry-After")
         if status not in (429, 503):
             self.complain(f"{asked}: status {status}")
 
     def cut_off(self, asked: Asked | None, error: object) -> None:
-        """A connection ended without an answer, a reader's (``asked``) or a writer's."""
+        """Record a connection of a reader (``asked``) or a writer that ended without a response."""
         if asked is not None:
             self.counts.cut_off += 1
         if self.stopping_since is None:
-            self.complain(f"{asked or 'a writer'}: no answer, but {error!r}")
+            self.complain(f"{asked or 'a writer'}: no response, but {error!r}")
 
-    # What must be true
+    # Checks
 
     def _saw(self, topic: str, offset: int, body: str) -> None:
         known = self._topics[topic]
         if known.bodies.setdefault(offset, body) != body:
-            self.complain(f"message {offset} of {topic} is {body[:40]!r} and {known.bodies[offset][:40]!r}")
+            self.complain(f"message {offset} of {topic} was {known.bodies[offset][:40]!r}, and is {body[:40]!r}")
         known.end = max(known.end, offset + 1)
 
     def _check_time_out(self, asked: Asked, size: int, now: float) -> None:
@@ -125,36 +125,37 @@ class Ledger:
                 self.complain(f"{asked}: timed out {deadline - now:.4f} s early with {size} bytes")
             return
         self.lateness.append(now - deadline)
-        # What a writer knew of before the deadline was there when the server gave up waiting.
+        # Messages that were acknowledged before the deadline were available when the request timed out.
         topic = self._topics[asked.topic]
         there = max((offset for at, offset in topic.acknowledged if at < deadline), default=-1)
         bytes_there = sum(len(topic.bodies.get(offset, "")) for offset in range(asked.offset, there + 1))
         if bytes_there >= asked.min_bytes:
-            self.complain(f"{asked}: timed out with {size} bytes when {bytes_there} were there")
+            self.complain(f"{asked}: timed out with {size} bytes although {bytes_there} were available")
 
-    def check_at_rest(self, books: Mapping[str, Any]) -> None:
-        """No request is under way: the server's books against these.
+    def check_at_rest(self, statistics: Mapping[str, Any]) -> None:
+        """Compare the statistics of the server with the counts, while no request is in progress.
 
-        One who hangs up may have crossed his answer; so he counts for any of the server's ends.
+        A disconnect may overlap with the response, so such a request may have any outcome at the server.
         """
         for gauge in ("parked", "watched", "keys", "num_delayed"):
-            if books[gauge]:
-                self.complain(f"nobody waits, and {gauge} is {books[gauge]}")
-        if books["submitted"] != sum(books[end] for end in ("completed", "expired", "cancelled")) or books["failed"]:
-            self.complain(f"the server's books do not balance: {dict(books)}")
+            if statistics[gauge]:
+                self.complain(f"{gauge} must be 0 while no request waits, got {statistics[gauge]}")
+        ended = sum(statistics[end] for end in ("completed", "expired", "cancelled"))
+        if statistics["submitted"] != ended or statistics["failed"]:
+            self.complain(f"the counters of the server do not add up: {dict(statistics)}")
         counts = self.counts
         for end, came in (("completed", counts.filled), ("expired", counts.timed_out), ("cancelled", 0)):
-            if not came <= books[end] <= came + counts.hung_up:
-                self.complain(f"{end} is {books[end]} where {came} came in and {counts.hung_up} hung up")
+            if not came <= statistics[end] <= came + counts.hung_up:
+                self.complain(f"{end} must be {came} to {came + counts.hung_up}, got {statistics[end]}")
 
     def check_exactly(self, before: Mapping[str, Any], after: Mapping[str, Any], counts: Counts) -> None:
-        """Between two looks at the server's books nobody hung up; ``counts`` are those at the first look.
+        """Compare the change of the statistics with the responses, for a phase without disconnects.
 
-        Every request that the server took has come in as an answer, of the kind that the server says: one that timed
-        out with enough in it would be a wake-up that was lost.
+        ``counts``: the counts at ``before``.  Every accepted request must have a response of the same kind: a request
+        that timed out with enough bytes would be a lost wakeup.
         """
         filled, timed_out = self.counts.filled - counts.filled, self.counts.timed_out - counts.timed_out
         expected = {"submitted": filled + timed_out, "completed": filled, "expired": timed_out, "cancelled": 0}
         for end, number in expected.items():
             if after[end] - before[end] != number:
-                self.complain(f"nobody hung up, {end} went up by {after[end] - before[end]}, and {number} is expected")
+                self.complain(f"{end} must increase by {number}, got {after[end] - before[end]}")

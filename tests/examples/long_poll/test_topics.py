@@ -2,12 +2,13 @@
 
 import itertools
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.long_poll.topics import BadMessage, Topic, Topics, TopicsFull, render
+from examples.long_poll.topics import BadMessage, Topic, Topics, TopicsFull, memory_of, render
 
 
 def test_offsets_count_messages_and_positions_count_bytes() -> None:
@@ -24,7 +25,7 @@ def test_a_position_is_asked_for_within_the_topic_only(offset: int) -> None:
     """What lies outside has no position, and the error says what lies inside."""
     topic = Topic(1000)
     topic.append("a", 5)
-    with pytest.raises(IndexError, match=r"not within 0 to 1"):
+    with pytest.raises(IndexError, match=r"must be 0 to 1, got "):
         topic.position(offset)
 
 
@@ -47,23 +48,60 @@ def test_a_read_gives_one_message_even_if_it_is_too_long() -> None:
     assert topic.read(0, 1).rendered == ("long",)
 
 
-@given(st.lists(st.integers(1, 60), max_size=80), st.integers(1, 200))
-def test_what_is_kept_is_enough_for_every_reader(sizes: list[int], retain_bytes: int) -> None:
-    """Positions never change, the last ``retain_bytes`` are always there, and not much more than that."""
+@given(st.lists(st.integers(1, 60), max_size=80), st.integers(1, 5000))
+def test_what_is_kept_is_counted_in_memory(sizes: list[int], retain_bytes: int) -> None:
+    """Positions never change, messages of ``retain_bytes`` of memory are there, and not much more than that."""
     topic = Topic(retain_bytes)
     positions = [0, *itertools.accumulate(sizes)]
+    memory = [memory_of(str(number)) for number in range(len(sizes))]
     for number, size in enumerate(sizes):
         assert topic.append(str(number), size) == number
+        assert topic.prepare_trim() == (topic.next_start > topic.start)
         topic.trim()
         assert topic.end == number + 1
         assert topic.start <= number
         for offset in range(topic.start, topic.end + 1):
             assert topic.position(offset) == positions[offset]
+        assert topic.kept_bytes == sum(memory[topic.start : topic.end])
         if topic.start:
-            assert positions[topic.end] - positions[topic.start] >= retain_bytes
-        assert positions[topic.end] - positions[topic.start] <= retain_bytes * 1.25 + sizes[topic.start]
+            assert sum(memory[topic.start - 1 : topic.end]) >= retain_bytes
+        assert topic.kept_bytes <= retain_bytes * 1.25 + memory[topic.start] + 1
         read = topic.read(topic.start, 1 << 30)
         assert read.rendered == tuple(str(kept) for kept in range(topic.start, topic.end))
+
+
+@pytest.mark.parametrize("body", [b"x", "\u20ac".encode() * 300, b"\xff" * 300])
+def test_a_topic_takes_no_more_memory_than_it_keeps(body: bytes) -> None:
+    """Of one-byte messages, of text that grows sixfold when it is escaped, and of bytes that are no text."""
+    topic = Topic(200_000)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(20_000):
+            topic.append(render(body, is_json=False), len(body))
+            if topic.prepare_trim():
+                topic.trim()
+        assert tracemalloc.get_traced_memory()[0] - before < 1.5 * 200_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_all_topics_together_keep_a_limited_number_of_bytes() -> None:
+    """A message too many is refused; when a topic is trimmed there is room again."""
+    topics = Topics(retain_bytes=1000, max_topics=10, max_total_bytes=2000)
+    number = 0
+    while topics.total_bytes + memory_of("x" * 50) <= 2000:
+        topics.append(f"t{number % 2}", "x" * 50, 50)
+        number += 1
+    with pytest.raises(TopicsFull, match="must take at most 2000 bytes"):
+        topics.append("t0", "x" * 50, 50)
+    assert topics.total_bytes == sum(topics.get(name).kept_bytes for name in ("t0", "t1")) <= 2000
+    topic = topics.get("t0")
+    topic.retain_bytes = 100
+    assert topic.prepare_trim()
+    topics.trim(topic)
+    assert topics.total_bytes == sum(topics.get(name).kept_bytes for name in ("t0", "t1"))
+    topics.append("t1", "x" * 50, 50)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +143,7 @@ def test_there_are_not_more_topics_than_allowed() -> None:
     """A topic too many is refused, and those that are there still take messages."""
     topics = Topics(retain_bytes=100, max_topics=1)
     topics.append("one", "x", 1)
-    with pytest.raises(TopicsFull, match="1 topics already"):
+    with pytest.raises(TopicsFull, match="must be at most 1"):
         topics.append("two", "x", 1)
     assert topics.append("one", "x", 1)[1] == 1
     assert len(topics) == 1

@@ -20,6 +20,7 @@ class Call:
         self.sent: list[Message] = []
         self.read = 0
         self._chunks = chunks
+        self.stops_after = len(chunks)
         self._left = asyncio.Event()
         scope = {
             "type": "http",
@@ -37,7 +38,7 @@ class Call:
         self.task: asyncio.Task[None] = asyncio.ensure_future(app(scope, self._receive, self._send))
 
     async def _receive(self) -> Message:
-        if self.read < len(self._chunks) and not self._left.is_set():
+        if self.read < self.stops_after and not self._left.is_set():
             self.read += 1
             body = self._chunks[self.read - 1]
             return {"type": "http.request", "body": body, "more_body": body != b"" and self.read < len(self._chunks)}
@@ -79,6 +80,13 @@ class House:
     async def call(self, method: str, target: str, *chunks: bytes, content_type: str = "text/plain") -> Call:
         """Make a request, and return when nothing more happens at this moment."""
         call = Call(self.app, method, target, chunks or (b"",), content_type)
+        await self.clock.settle()
+        return call
+
+    async def call_without_end(self, target: str, chunk: bytes) -> Call:
+        """A POST the body of which begins and does not end."""
+        call = Call(self.app, "POST", target, (chunk, b"more", b"never"), "text/plain")
+        call.stops_after = 1
         await self.clock.settle()
         return call
 

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 import examples
-from examples.long_poll.process import ServerProcess
+from examples.long_poll.server_process import ServerProcess
 
 _ROOT = Path(examples.__file__).resolve().parents[1]
 
@@ -81,14 +81,14 @@ async def test_sigterm_answers_everyone_and_exits_with_0(server: ServerProcess, 
         asyncio.create_task(get(session, f"{server.url}/topics/t{number % 7}?max_wait=60")) for number in range(50)
     ]
     await until(session, server, lambda stats: stats["parked"] == 50)
-    farewell = await server.stop()
+    exit_report = await server.stop()
     answers = await asyncio.gather(*readers)
     assert [status for status, _ in answers] == [200] * 50
     assert all(answer["messages"] == [] for _, answer in answers)
-    assert farewell.exit_code == 0
-    assert farewell.seconds < 10
-    assert (farewell.statistics["submitted"], farewell.statistics["expired"]) == (50, 50)
-    assert farewell.statistics["parked"] == 0
+    assert exit_report.exit_code == 0
+    assert exit_report.seconds < 10
+    assert (exit_report.statistics["submitted"], exit_report.statistics["expired"]) == (50, 50)
+    assert exit_report.statistics["parked"] == 0
     assert len(server.output) == 2
 
 
@@ -123,9 +123,9 @@ async def test_a_client_who_dawdles_is_cut_off(server: ServerProcess) -> None:
     unfinished = b"POST /topics/a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n"
     async with connection(server, unfinished) as (reader, _):
         assert (await reader.readline()).startswith(b"HTTP/1.1 100")
-        farewell = await server.stop()
-    assert farewell.exit_code == 0
-    assert farewell.seconds < 5
+        exit_report = await server.stop()
+    assert exit_report.exit_code == 0
+    assert exit_report.seconds < 5
 
 
 async def test_a_second_server_takes_the_port_over(server: ServerProcess, session: aiohttp.ClientSession) -> None:
@@ -157,10 +157,10 @@ def test_an_address_in_use_is_an_error_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--max-parked", "0"], "--max-parked is 1 to "),
-        (["--port", "99999"], "--port is 0 to 65535, not 99999"),
-        (["--longest-wait", "nan"], "--longest-wait is 0 to 86400, not nan"),
-        (["--drain=-1"], "--drain is 0 to 86400, not -1.0"),
+        (["--max-parked", "0"], "--max-parked must be 1 to "),
+        (["--port", "99999"], "--port must be 0 to 65535, got 99999"),
+        (["--longest-wait", "nan"], "--longest-wait must be 0 to 86400, got nan"),
+        (["--drain=-1"], "--drain must be 0 to 86400, got -1.0"),
     ],
 )
 def test_a_bad_option_is_told(words: list[str], reason: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.examples.long_poll_tools import House
+from tests.examples.long_poll.harness import House
 
 
 async def test_the_books_can_be_read(house: House) -> None:
@@ -40,11 +40,11 @@ async def test_who_waits_on_what_can_be_seen(house: House) -> None:
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("rows=x", "rows is a whole number"),
-        ("rows=-1", "rows is a whole number"),
-        ("rows=1000000", "rows is a whole number"),
-        ("rows=%C2%B2", "rows is a whole number"),
-        ("format=xml", "format is json or text, not 'xml'"),
+        ("rows=x", "rows must be an integer"),
+        ("rows=-1", "rows must be an integer"),
+        ("rows=1000000", "rows must be an integer"),
+        ("rows=%C2%B2", "rows must be an integer"),
+        ("format=xml", "format must be json or text, got 'xml'"),
     ],
 )
 async def test_a_bad_view_of_the_debug_page_gets_422(house: House, query: str, reason: str) -> None:

@@ -1,0 +1,1 @@
+"""The soak test of the long poll: random load, and checks of every answer."""

@@ -1,0 +1,48 @@
+"""The long poll's application for its tests; its imports wait until a test uses it, as an extra may be missing."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from purgatory import Purgatory
+from purgatory.testing import VirtualClock
+
+if TYPE_CHECKING:
+    from examples.long_poll.parameters import Limits
+    from tests.examples.long_poll.harness import House
+
+
+@pytest.fixture
+async def make_house(clock: VirtualClock) -> "AsyncIterator[Callable[..., House]]":
+    """Makes houses with limits of one's choice; closes them."""
+    from examples.long_poll.app import LongPoll
+    from examples.long_poll.fetch import Fetch
+    from examples.long_poll.topics import Topics
+    from tests.examples.long_poll.harness import House
+
+    houses: list[House] = []
+
+    def make(
+        *,
+        retain_bytes: int = 10_000,
+        max_topics: int = 10,
+        limits: "Limits | None" = None,
+        max_parked: int | None = None,
+        max_parked_per_key: int | None = None,
+    ) -> "House":
+        purgatory = Purgatory[Fetch]("test", clock=clock, max_parked=max_parked, max_parked_per_key=max_parked_per_key)
+        topics = Topics(retain_bytes=retain_bytes, max_topics=max_topics)
+        houses.append(House(clock, LongPoll(purgatory, topics, limits=limits, retry_after=7)))
+        return houses[-1]
+
+    yield make
+    for house in houses:
+        house.purgatory._check()
+        await house.purgatory.aclose()
+
+
+@pytest.fixture
+def house(make_house: "Callable[..., House]") -> "House":
+    """One without limits."""
+    return make_house()

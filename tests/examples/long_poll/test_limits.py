@@ -1,0 +1,193 @@
+"""What one client can make the long poll's server hold: heads, bodies, answers, messages, connections."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from examples.long_poll.http_protocol import limited_protocol
+from examples.long_poll.server_process import ServerProcess
+from tests.examples.long_poll.harness import House
+
+
+@contextlib.asynccontextmanager
+async def serving(*words: str) -> AsyncIterator[ServerProcess]:
+    """A server on a free port, on the loop that the test runs on."""
+    on_uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+    async with ServerProcess("--port", "0", *words, *([] if on_uvloop else ["--no-uvloop"])) as server:
+        yield server
+
+
+class Client:
+    """A connection that sends bytes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def ask(self, target: str = "/stats") -> int:
+        """The status of a GET."""
+        self.writer.write(f"GET {target} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        await self.reader.readexactly(length)
+        return int(head.split()[1])
+
+    async def rest(self) -> bytes:
+        """What comes until the connection is closed."""
+        with contextlib.suppress(ConnectionError):
+            return await self.reader.read()
+        return b""
+
+
+@contextlib.asynccontextmanager
+async def connected(server: ServerProcess, number: int = 1) -> AsyncIterator[list[Client]]:
+    """Clients of the server."""
+    host, port = server.url.removeprefix("http://").split(":")
+    clients = [Client(*await asyncio.open_connection(host, int(port))) for _ in range(number)]
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.writer.close()
+        for client in clients:
+            with contextlib.suppress(ConnectionError):
+                await client.writer.wait_closed()
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET /stats HTTP/1.1\r\nhost: x\r\nx-a: ", b"GET /stats HTTP/1.1\r\n\r"])
+async def test_half_open_requests_are_closed_and_another_client_is_served(sent: bytes) -> None:
+    """Two hundred connections that send a part of a head, or nothing at all."""
+    async with serving("--head-timeout", "0.3") as server, connected(server, 200) as attackers:
+        for attacker in attackers:
+            attacker.writer.write(sent)
+        async with connected(server) as (other,):
+            assert await other.ask() == 200
+        assert await asyncio.gather(*[attacker.rest() for attacker in attackers]) == [b""] * 200
+        async with connected(server) as (other,):
+            assert await other.ask() == 200
+
+
+async def test_a_half_open_request_behind_an_answered_one_is_closed() -> None:
+    """The limit holds for each request of a connection, not only for the first."""
+    async with serving("--head-timeout", "0.3") as server, connected(server) as (client,):
+        assert await client.ask() == 200
+        client.writer.write(b"GET /st")
+        assert await client.rest() == b""
+
+
+async def test_a_reader_that_waits_longer_than_the_limits_of_a_connection_has_its_answer() -> None:
+    """The limits are about what a client sends and reads, not about how long it waits."""
+    words = ("--head-timeout", "0.1", "--body-timeout", "0.1", "--write-timeout", "0.1")
+    async with serving(*words) as server, connected(server) as (client,):
+        assert await client.ask("/topics/a?max_wait=0.5") == 200
+        assert await client.ask() == 200
+
+
+@pytest.mark.parametrize("pieces", [1, 40])
+async def test_a_head_that_is_too_long_is_refused_and_another_client_is_served(pieces: int) -> None:
+    """Two megabytes of headers get 431, in one piece or in many, and the server keeps none of them."""
+    async with serving("--max-head-bytes", "8192") as server, connected(server, 2) as (attacker, other):
+        assert await other.ask() == 200
+        before = server.rss()
+        attacker.writer.write(b"GET /stats HTTP/1.1\r\nhost: x\r\n")
+        with contextlib.suppress(ConnectionError):
+            for number in range(pieces):
+                attacker.writer.write(b"x-%d: " % number + b"a" * (2_000_000 // pieces) + b"\r\n")
+                await attacker.writer.drain()
+        answer = await attacker.rest()
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 431")
+        assert await other.ask() == 200
+        assert server.rss() - before < 1_000_000
+
+
+async def test_a_head_just_within_the_limit_is_taken_with_a_body_that_is_longer() -> None:
+    """Only the head counts, also where its end comes in two pieces."""
+    async with serving("--max-head-bytes", "1024") as server, connected(server) as (client,):
+        head = b"POST /topics/a HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\nx-a: "
+        head += b"a" * (1024 - len(head) - 4) + b"\r\n\r\n"
+        assert len(head) == 1024
+        client.writer.write(head[:-2])
+        await client.writer.drain()
+        client.writer.write(head[-2:] + b"b" * 100_000)
+        assert (await client.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 201")
+    async with serving("--max-head-bytes", "1023") as server, connected(server) as (client,):
+        client.writer.write(head)
+        assert (await client.rest()).startswith(b"HTTP/1.1 431")
+
+
+class Unread(asyncio.Transport):
+    """A transport of a client that reads nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = asyncio.Event()
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    close = abort
+
+    def is_closing(self) -> bool:
+        return self.aborted.is_set()
+
+
+async def test_an_answer_that_is_not_read_is_given_up() -> None:
+    """The connection is closed when its buffer stays full for so long, and not if the client goes on reading."""
+    make = limited_protocol(head_timeout=60.0, max_head_bytes=1000, write_timeout=0.01, max_connections=2)
+    protocols: list[Any] = [make(uvicorn.Config(_no_app), ServerState(), {}) for _ in range(2)]  # type: ignore[call-arg]
+    transports = [Unread(), Unread()]
+    for protocol, transport in zip(protocols, transports, strict=True):
+        protocol.connection_made(transport)
+        protocol.pause_writing()
+    protocols[1].resume_writing()
+    await transports[0].aborted.wait()
+    assert not transports[1].aborted.is_set()
+    for protocol in protocols:
+        protocol.connection_lost(None)
+    assert [protocol._head_limit or protocol._write_limit for protocol in protocols] == [None, None]
+
+
+async def _no_app(scope: object, receive: object, send: object) -> None:
+    """Never called."""
+
+
+async def test_connections_have_a_limit() -> None:
+    """One too many is closed, and those that are there are served."""
+    async with serving("--max-connections", "2") as server, connected(server, 2) as clients:
+        assert [await client.ask() for client in clients] == [200, 200]
+        async with connected(server) as (more,):
+            assert await more.rest() == b""
+        assert [await client.ask() for client in clients] == [200, 200]
+
+
+async def test_a_body_that_does_not_come_is_given_up(house: House) -> None:
+    """With 408 after its time, and nothing is appended."""
+    call = await house.call("POST", "/topics/a", b"half", b"")
+    assert call.status is not None
+    stuck = await house.call_without_end("/topics/a", b"half")
+    await house.clock.advance(29.0)
+    assert stuck.status is None
+    await house.clock.advance(1.1)
+    assert (stuck.status, stuck.headers["connection"]) == (408, "close")
+    assert json.loads(stuck.text)["error"] == "message must arrive within 30 seconds"
+    assert house.room.topics.get("a").end == 1
+
+
+async def test_a_reader_whose_messages_are_about_to_go_is_answered(house: House) -> None:
+    """It waits for more bytes than are kept in memory, and gets what there is before the first of them goes."""
+    reader, patient = await house.get("/topics/a?min_bytes=9000"), await house.get("/topics/a?offset=0&min_bytes=9999")
+    for _ in range(400):
+        await house.post("a", b"x")
+        if reader.sent:
+            break
+    assert [call.status for call in (reader, patient)] == [200, 200]
+    offsets = [message["offset"] for message in reader.answer["messages"]]
+    assert offsets == list(range(len(offsets)))
+    assert 50 < len(offsets) < 400
+    assert house.room.topics.get("a").start > 0
