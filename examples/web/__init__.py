@@ -1,25 +1,25 @@
-"""A live page: what waits where, now, in a process that uses purgatories.
+"""A live page of a process that uses purgatories: a timer, its purgatories and their operations.
 
-==========  =========================================================================================================
-``scene``   :class:`Scene` looks at a timer, its purgatories and groups, and makes a frame of what it sees
-``feed``    :class:`Feed` hands the newest frame from the thread that is looked at to everyone who watches
-``app``     the ASGI application: the page, the frames as server-sent events, the newest one as JSON
-``server``  :class:`Page` runs it on a thread of its own, so that the page takes no turns of the loop that it measures
-``meter``   :class:`LoopMeter` measures the turns of a loop that was not made for it
-``page/``   the page itself: one HTML file, one style sheet, one script, as they are
-==========  =========================================================================================================
+=============  ======================================================================================
+``collector``  :class:`Collector` takes snapshots of a timer, its purgatories and consumer groups
+``broadcast``  :class:`Broadcast` passes the latest frame to the thread of the page and to its viewers
+``app``        the ASGI application: the page, frames as server-sent events, the next frame as JSON
+``server``     :class:`Page` runs the application in its own thread, outside the measured event loop
+``loop_lag``   :class:`LoopLagMonitor` measures the turns of a running event loop
+``page/``      the page: one HTML file, one style sheet, one script
+=============  ======================================================================================
 
 ::
 
     with Page(port=8000) as page:
-        scene = Scene("my server", timer, [purgatory])
+        collector = Collector("my server", timer, [purgatory])
         ...
-        page.look(scene)    # now and then, on the loop that is looked at
+        page.update(collector)    # from time to time, in the event loop of the timer
 """
 
-from .feed import Feed
-from .meter import LoopMeter
-from .scene import Scene
+from .broadcast import Broadcast
+from .collector import Collector
+from .loop_lag import LoopLagMonitor
 from .server import Page
 
-__all__ = ["Feed", "LoopMeter", "Page", "Scene"]
+__all__ = ["Broadcast", "Collector", "LoopLagMonitor", "Page"]

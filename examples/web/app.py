@@ -2,8 +2,8 @@
 
 ===============  ====================================================================================
 ``GET /``        the page, with ``/page.css`` and ``/page.js``
-``GET /events``  frames as server-sent events; 503 where too many watch already
-``GET /state``   the next frame as JSON; 503 if there is none within some seconds
+``GET /events``  frames as server-sent events; 503 with too many viewers
+``GET /state``   the next frame as JSON; 503 if none arrives in time
 ===============  ====================================================================================
 """
 
@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from .feed import Feed
+from purgatory.asgi import EventSourceResponse, purgatory_lifespan
+
+from .broadcast import Broadcast
 
 __all__ = ["make_app"]
 
@@ -34,31 +37,31 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_RETRY_MS = 1000  # after which a browser tries again
+_RETRY = 1.0  # seconds after which a browser reconnects
 _PATIENCE = 5.0
 
 
-def make_app(feed: Feed) -> Starlette:
-    """Its lifespan opens the feed's purgatory and closes it."""
+def make_app(broadcast: Broadcast, started: Callable[[], object]) -> Starlette:
+    """Return the application.  Its lifespan opens the purgatory, calls ``started()``, and closes the purgatory."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        started()
+        yield
 
     async def file(request: Request) -> Response:
         return FileResponse(_FOLDER / _FILES[request.url.path], headers=_HEADERS)
 
-    async def events(_: Request) -> Response:
-        if feed.closed or feed.watchers >= feed.max_watchers:
-            return PlainTextResponse("too many watch already, or the page is being closed", 503, _HEADERS)
-        return StreamingResponse(_lines(feed), media_type="text/event-stream", headers=_HEADERS)
+    async def events(_: Request) -> Any:
+        if broadcast.closed or broadcast.watchers >= broadcast.max_watchers:
+            return PlainTextResponse("too many viewers, or the page is closing", 503, _HEADERS)
+        return EventSourceResponse(broadcast.frames(), headers=_HEADERS, retry=_RETRY)
 
     async def state(_: Request) -> Response:
         with contextlib.suppress(TimeoutError, StopAsyncIteration):
-            async with asyncio.timeout(_PATIENCE), contextlib.aclosing(feed.frames()) as frames:
+            async with asyncio.timeout(_PATIENCE), contextlib.aclosing(broadcast.frames()) as frames:
                 return Response(await anext(frames), media_type="application/json", headers=_HEADERS)
-        return PlainTextResponse("nothing was seen for some seconds: the loop is busy, or has ended", 503, _HEADERS)
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with feed.purgatory:
-            yield
+        return PlainTextResponse("no frame for some seconds: the event loop is busy or has ended", 503, _HEADERS)
 
     return Starlette(
         routes=[
@@ -66,14 +69,7 @@ def make_app(feed: Feed) -> Starlette:
             Route("/events", events),
             Route("/state", state),
         ],
-        # A page elsewhere must not read this one under a name of its own that it lets point here.
+        # Protect against DNS rebinding: other host names that resolve to this address are rejected.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
-        lifespan=lifespan,
+        lifespan=purgatory_lifespan(broadcast.purgatory, lifespan=lifespan),
     )
-
-
-async def _lines(feed: Feed) -> AsyncIterator[bytes]:
-    yield b"retry: %d\n\n" % _RETRY_MS
-    async with contextlib.aclosing(feed.frames()) as frames:
-        async for frame in frames:
-            yield b": still here\n\n" if frame is None else b"data: " + frame + b"\n\n"

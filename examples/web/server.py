@@ -1,8 +1,9 @@
-"""The page on a thread of its own."""
+"""The server of the page, in its own thread."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import socket
@@ -14,49 +15,30 @@ from typing import Self
 import uvicorn
 
 from .app import make_app
-from .feed import Feed
-from .scene import Scene
+from .broadcast import Broadcast
+from .collector import Collector
 
 __all__ = ["Page"]
 
 _INTERVAL = 0.2  # seconds between two frames
-_SHARE = 0.05  # of the time, at most, that is spent on looking
+_SHARE = 0.05  # maximum share of the time for snapshots
 _PATIENCE = 10.0
 
 
-class _Server(uvicorn.Server):
-    """uvicorn, with the watchers let go before their connections are waited for."""
-
-    def __init__(self, config: uvicorn.Config, feed: Feed, ready: threading.Event) -> None:
-        super().__init__(config)
-        self._feed = feed
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready.set()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        closing = asyncio.create_task(self._feed.aclose())
-        try:
-            await super().shutdown(sockets)
-        finally:
-            await closing
-
-
 class Page:
-    """Serves the page on 127.0.0.1, from ``with`` to its end.
+    """A server for the page on 127.0.0.1, which runs inside a ``with`` block.
 
-    ``port`` 0 takes a free one, see :attr:`url`.  OSError if it cannot be listened on.
+    ``port`` 0 selects a free port, see :attr:`url`.  Entering raises OSError if the port is not available.
     """
 
     def __init__(self, port: int = 0) -> None:
-        self.feed = Feed()
+        self.broadcast = Broadcast()
         self._port = port
-        self._run = secrets.token_hex(4)  # by this a browser knows that it is another process now
+        self._run = secrets.token_hex(4)  # lets a browser detect a restart of the process
         self._number = 0
         self._next = 0.0
         self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -64,17 +46,17 @@ class Page:
         except OSError as error:
             raise OSError(f"the live page cannot listen on 127.0.0.1:{self._port}: {error.strerror}") from error
         config = uvicorn.Config(
-            make_app(self.feed),
+            make_app(self.broadcast, self._started),
             lifespan="on",
             log_level="warning",
             access_log=False,
             ws="none",
             timeout_graceful_shutdown=2,
         )
-        self._server = _Server(config, self.feed, self._ready)
+        self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="live page", daemon=True)
         self._thread.start()
-        if not self._ready.wait(_PATIENCE) or not self._server.started:
+        if not self._ready.wait(_PATIENCE) or self._loop is None:
             self._listener.close()
             raise RuntimeError("the live page did not start")
         return self
@@ -82,6 +64,10 @@ class Page:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        # Threads get no signals: complete the viewers here, before the server waits for their connections.
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, because the server failed
+                self._loop.call_soon_threadsafe(self._close_feed)
         self._server.should_exit = True
         self._thread.join(_PATIENCE)
         self._listener.close()
@@ -90,30 +76,37 @@ class Page:
         try:
             asyncio.run(self._server.serve(sockets=[self._listener]))
         finally:
-            self._ready.set()  # so that nobody waits for one that failed
+            self._ready.set()  # do not wait for a failed server
+
+    def _started(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready.set()
+
+    def _close_feed(self) -> None:
+        self._closing = asyncio.ensure_future(self.broadcast.purgatory.aclose())
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the page."""
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
 
-    def look(self, scene: Scene) -> None:
-        """Show the scene as it is now, if anybody watches and it is time for a frame; call it as often as you like.
+    def update(self, collector: Collector) -> None:
+        """Publish a new frame if there are viewers and the last frame is old enough.
 
-        To be called on the loop that is looked at.  The more a look costs the rarer the frames.
+        Call it in the observed event loop, as often as you want.  Expensive snapshots make frames less frequent.
         """
         began = time.perf_counter()
-        if began < self._next or not self.feed.wanted:
+        if began < self._next or not self.broadcast.wanted:
             return
-        self._publish(scene, ended=False)
+        self._publish(collector, ended=False)
         over = time.perf_counter()
         self._next = began + max(_INTERVAL, (over - began) / _SHARE)
 
-    def last_look(self, scene: Scene) -> None:
-        """Show how it ended."""
-        self._publish(scene, ended=True)
+    def update_at_end(self, collector: Collector) -> None:
+        """Publish the final frame."""
+        self._publish(collector, ended=True)
 
-    def _publish(self, scene: Scene, *, ended: bool) -> None:
+    def _publish(self, collector: Collector, *, ended: bool) -> None:
         self._number += 1
-        frame = {"run": self._run, "number": self._number, "ended": ended, **scene.frame()}
-        self.feed.publish(json.dumps(frame, separators=(",", ":")).encode())
+        frame = {"run": self._run, "number": self._number, "ended": ended, **collector.collect()}
+        self.broadcast.publish(json.dumps(frame, separators=(",", ":")).encode())

@@ -37,7 +37,7 @@ function connect() {
 }
 
 function since() {
-  return cameAt ? `What you see is from ${new Date(cameAt).toLocaleTimeString("en-GB")}.` : "Nothing was seen yet.";
+  return cameAt ? `What you see is from ${new Date(cameAt).toLocaleTimeString("en-GB")}.` : "No data yet.";
 }
 
 function say(state, word, trouble) {
@@ -50,7 +50,7 @@ function say(state, word, trouble) {
 
 setInterval(() => {
   if ($("status").dataset.state === "live" && Date.now() - cameAt > SILENT_MS) {
-    say("silent", "No news", `The server is there, but its loop has not shown itself. ${since()}`);
+    say("silent", "No news", `The server is running, but its event loop sends no data. ${since()}`);
   }
 }, 500);
 
@@ -121,7 +121,7 @@ const sum = (items, what) => items.reduce((total, item) => total + what(item), 0
 function draw() {
   if (frame === null) return;
   put($("title"), frame.title);
-  document.title = `${frame.title}: what waits where`;
+  document.title = `${frame.title}: live page`;
   const pace = frame.speed === null ? "as fast as it can" : frame.speed === 1 ? "real time" : `${frame.speed} times real time`;
   put($("clock"), `${clockText(frame.now)}${frame.until === null ? "" : ` of ${clockText(frame.until)}`}, ${pace}`);
   drawNumbers();
@@ -141,8 +141,8 @@ function drawNumbers() {
     ["expired", rateText(sum(rooms, (room) => room.expired_rate)), "/ s"],
   ];
   if (frame.turn) {
-    numbers.push(["longest turn just now", frame.turn.recent_ms.toFixed(1), "ms"]);
-    numbers.push(["longest turn of all", frame.turn.longest_ms.toFixed(1), "ms"]);
+    numbers.push(["longest recent turn", frame.turn.recent_ms.toFixed(1), "ms"]);
+    numbers.push(["longest turn", frame.turn.longest_ms.toFixed(1), "ms"]);
   }
   each($("numbers"), numbers,
     () => element("div", "", element("dt"), element("dd", "", element("span"), " ", element("small"))),
@@ -272,7 +272,7 @@ function drawHot() {
           put(row.firstChild, key);
           put(row.lastChild, COUNT.format(number));
         });
-      put(box.lastChild, hot.length ? "" : room.keys ? `one on each of ${plural(room.keys, "key")}` : "nobody waits");
+      put(box.lastChild, hot.length ? "" : room.keys ? `one on each of ${plural(room.keys, "key")}` : "no operation waits");
     });
 }
 

@@ -1,4 +1,4 @@
-"""How long the turns of a running loop are."""
+"""Measurement of the longest turn of a running event loop."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-__all__ = ["LoopMeter"]
+__all__ = ["LoopLagMonitor"]
 
 _PROBE_INTERVAL = 0.005
 
 
-class LoopMeter:
-    """Asks to be woken every 5 ms and sees how late it is: the longest turn, less at most that.
+class LoopLagMonitor:
+    """Measure the longest turn of a running event loop, in seconds.
 
-    Use it as a context manager on the loop that is to be measured.  Seconds.
+    A timer runs every 5 ms, and its lateness is the length of a turn, less at most 5 ms.  Use the monitor as a context
+    manager in the event loop.
     """
 
     def __init__(self) -> None:
@@ -37,13 +38,13 @@ class LoopMeter:
             self._probe.cancel()
 
     def lap(self) -> float:
-        """The longest turn since this was last asked."""
+        """Return the longest turn since the last call."""
         lap, self._lap = self._lap, 0.0
         return lap
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        """What is done in here is not part of the turn."""
+        """Exclude the work in this context from the turn."""
         began = time.perf_counter()
         try:
             yield
@@ -54,7 +55,7 @@ class LoopMeter:
         self._probe = loop.call_later(_PROBE_INTERVAL, self._woken, loop, time.perf_counter() + _PROBE_INTERVAL)
 
     def _woken(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        # Not the time of the loop, which uvloop reads once a turn.
+        # Do not use loop.time(), which uvloop updates once per turn.
         late = max(0.0, time.perf_counter() - due - self._left_out)
         self._left_out = 0.0
         self.longest = max(self.longest, late)

@@ -1,4 +1,4 @@
-"""What is seen on one look, as plain data."""
+"""Snapshots of a timer, its purgatories and consumer groups as plain data."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any, Protocol
 from examples.group import Group, GroupState
 from purgatory import Purgatory, Statistics, SystemTimer, TimingWheel
 
-__all__ = ["Meter", "Scene"]
+__all__ = ["Collector", "Meter"]
 
-_WINDOW = 9  # looks over which a rate is taken
+_WINDOW = 9  # number of snapshots to compute a rate
 _HOT = 5
 _TILES = 120
 _LONGEST_KEY = 60
 
 
 class Meter(Protocol):
-    """Measures the turns of the loop that is looked at; seconds."""
+    """A monitor of the turns of the observed event loop, in seconds."""
 
     longest: float
 
     def lap(self) -> float:
-        """The longest turn since this was last asked."""
+        """Return the longest turn since the last call."""
 
 
-class Scene:
-    """A timer, the purgatories on it and, where there are any, consumer groups.
+class Collector:
+    """Take snapshots of a timer, its purgatories and, optionally, consumer groups.
 
-    ``until``: when it will end, in seconds of the timer's clock from now, where that is known.  ``speed``: how many
-    times faster than real time the clock runs, None where it runs as fast as it can.
+    ``until``: the end of the run in seconds of the timer's clock from now, or None.  ``speed``: the speed of the clock
+    as a multiple of real time, or None without a limit.
 
-    Frames are dicts ready for JSON.  ``now`` is seconds of the timer's clock since the scene was made, and rates are
+    Frames are dicts ready for JSON.  ``now`` is seconds of the timer's clock since the collector was made; rates are
     per second of that clock.  A look costs O(tasks on the timer + keys).
     """
 
@@ -55,17 +55,17 @@ class Scene:
         self._fixed = {"title": title, "until": until, "speed": speed}
         self._looks: deque[tuple[float, list[Statistics]]] = deque(maxlen=_WINDOW)
 
-    def frame(self) -> dict[str, Any]:
-        """Look now."""
+    def collect(self) -> dict[str, Any]:
+        """Take a snapshot."""
         now = self._timer.time() - self._start
-        books = [purgatory.statistics() for purgatory in self._purgatories]
-        self._looks.append((now, books))
+        statistics = [purgatory.statistics() for purgatory in self._purgatories]
+        self._looks.append((now, statistics))
         seen = {
             **self._fixed,
             "now": round(now, 3),
             "timer": self._look_at_timer(),
             "purgatories": [
-                self._look_at(index, purgatory, books[index]) for index, purgatory in enumerate(self._purgatories)
+                self._look_at(index, purgatory, statistics[index]) for index, purgatory in enumerate(self._purgatories)
             ],
         }
         if self._groups is not None:
@@ -108,7 +108,7 @@ class Scene:
 
 
 def _look_at_wheel(wheel: TimingWheel, now_ms: int) -> dict[str, Any]:
-    """One level.  ``buckets`` are those that hold anything: slot, milliseconds from now until it falls due, tasks."""
+    """Return one level.  ``buckets``: the non-empty ones as (slot, milliseconds until due, tasks)."""
     tick_ms = wheel.tick_ms
     buckets = [
         [expiration_ms // tick_ms % wheel.wheel_size, expiration_ms - now_ms, tasks]
@@ -127,17 +127,17 @@ def _look_at_groups(groups: Collection[Group]) -> dict[str, Any]:
     states = Counter(group.state for group in groups)
     members: Counter[str] = Counter()
     for group in groups:
-        members["told an id, not back yet"] += len(group.pending)
+        members["id pending"] += len(group.pending)
         for member in group.members.values():
             if member.join is not None:
                 members["JoinGroup parked"] += 1
             elif member.sync is not None:
                 members["SyncGroup parked"] += 1
             elif group.state is GroupState.STABLE:
-                members["at work"] += 1
+                members["working"] += 1
             else:
-                members["yet to ask"] += 1
-    order = ("at work", "JoinGroup parked", "SyncGroup parked", "yet to ask", "told an id, not back yet")
+                members["not joined yet"] += 1
+    order = ("working", "JoinGroup parked", "SyncGroup parked", "not joined yet", "id pending")
     shown = sorted(groups, key=_group_id)[:_TILES]
     return {
         "number": len(groups),

@@ -15,7 +15,7 @@ import pytest
 
 from examples.join_group.__main__ import main
 from examples.join_group.cli import parse
-from examples.web import LoopMeter, Page, Scene
+from examples.web import Collector, LoopLagMonitor, Page
 from purgatory import DelayedOperation, Purgatory, SystemTimer
 from purgatory.testing import VirtualClock
 
@@ -29,12 +29,12 @@ class _Never(DelayedOperation[None]):
 
 
 class _Counting:
-    """A scene that counts the looks."""
+    """A collector that counts the looks."""
 
     def __init__(self) -> None:
         self.looks = 0
 
-    def frame(self) -> dict[str, Any]:
+    def collect(self) -> dict[str, Any]:
         self.looks += 1
         return {"looks": self.looks}
 
@@ -51,13 +51,13 @@ def _get(page: Page, path: str, host: str | None = None) -> tuple[int, http.clie
 
 
 @contextlib.contextmanager
-def _looking(page: Page, scene: Any) -> Iterator[None]:
-    """Another thread looks at the scene all the time."""
+def _looking(page: Page, collector: Any) -> Iterator[None]:
+    """Another thread looks at the collector all the time."""
     done = threading.Event()
 
     def look() -> None:
         while not done.wait(0.001):
-            page.look(scene)
+            page.update(collector)
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -89,17 +89,17 @@ def test_another_name_for_it_is_refused() -> None:
 
 def test_without_a_watcher_nobody_looks() -> None:
     """A look costs nothing while no browser is there."""
-    scene: Any = _Counting()
+    collector: Any = _Counting()
     with Page() as page:
         for _ in range(100):
-            page.look(scene)
-    assert scene.looks == 0
+            page.update(collector)
+    assert collector.looks == 0
 
 
 def test_the_next_frame_is_to_be_had_as_json() -> None:
     """/state answers with a frame that was made after the question."""
-    scene = _Counting()
-    with Page() as page, _looking(page, scene):
+    collector = _Counting()
+    with Page() as page, _looking(page, collector):
         status, _, body = _get(page, "/state")
     frame = json.loads(body)
     assert status == 200
@@ -109,34 +109,34 @@ def test_the_next_frame_is_to_be_had_as_json() -> None:
 
 def test_too_many_watchers_are_refused_and_the_others_let_go_at_the_end() -> None:
     """Beyond the limit the answer is 503; when the page is closed the open streams end by themselves."""
-    scene: Any = _Counting()
+    collector: Any = _Counting()
     with contextlib.ExitStack() as stack:
         with Page() as page:
-            page.feed.max_watchers = 1
+            page.broadcast.max_watchers = 1
             connection = stack.enter_context(contextlib.closing(_connect(page)))
             connection.request("GET", "/events")
             stream = connection.getresponse()
             assert (stream.status, stream.readline(), stream.readline()) == (200, b"retry: 1000\n", b"\n")
-            with _looking(page, scene):
+            with _looking(page, collector):
                 assert b'"ended":false' in stream.readline()
             assert _get(page, "/events")[0] == 503
-            page.last_look(scene)
+            page.update_at_end(collector)
         assert b'"ended":true' in stream.read()
 
 
 async def test_a_frame_shows_what_waits(clock: VirtualClock) -> None:
     """Buckets, books, hot keys and rates of a frame are those of the timer and its purgatories."""
     async with SystemTimer(clock=clock) as timer, Purgatory[_Never]("room", timer=timer) as room:
-        scene = Scene("test", timer, [room])
-        assert scene.frame()["timer"]["next_ms"] is None
+        collector = Collector("test", timer, [room])
+        assert collector.collect()["timer"]["next_ms"] is None
         for seconds in (0.005, 0.45, 30.0, 30.0):
             room.try_complete_else_watch(_Never(seconds), ["a", ("b", 1)])
-        frame = scene.frame()
+        frame = collector.collect()
         assert [sum(bucket[2] for bucket in level["buckets"]) for level in frame["timer"]["levels"]] == [1, 0, 1, 2]
         assert frame["timer"]["next_ms"] == 5
         assert sorted(frame["purgatories"][0]["hot"]) == [["a", 4], ["b / 1", 4]]
         await clock.advance(1.0)
-        after = scene.frame()
+        after = collector.collect()
         assert (after["now"], after["timer"]["size"]) == (1.0, 2)
         assert after["purgatories"][0]["expired_rate"] == 2.0
         json.dumps(after)
@@ -164,8 +164,8 @@ def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--port", "8000"], "give --web, too"),
-        (["--web", "--port", "65536"], "a port is a whole number from 0 to 65535"),
+        (["--port", "8000"], "--port requires --web"),
+        (["--web", "--port", "65536"], "port must be an integer from 0 to 65535"),
     ],
 )
 def test_a_bad_port_is_explained(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +200,7 @@ async def test_the_meter_sees_a_long_turn() -> None:
     """A turn that holds the loop is measured, and what is left out is not."""
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
-    with LoopMeter() as meter:
+    with LoopLagMonitor() as meter:
         meter._woken(loop, due=-1.0)  # as if the loop had been held since long
         assert meter.longest > 1.0
         assert meter.lap() == meter.longest
