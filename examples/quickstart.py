@@ -8,7 +8,7 @@ orders: list[str] = []
 
 
 class FetchOrders(DelayedOperation[list[str]]):
-    """Wait until there are ``count`` orders; when time is up, take what there is."""
+    """Wait until there are ``count`` orders; on expiry, return the available ones."""
 
     def __init__(self, count: int, timeout: float) -> None:
         super().__init__(timeout)

@@ -1,13 +1,13 @@
-"""The single-level timing wheel with rounds, for teaching: ``python -m examples.simple_wheel``.
+"""A single-level timing wheel with rounds, to compare: ``python -m examples.simple_wheel``.
 
-A ring of slots and a hand that moves one slot per tick.  A task that lies further ahead than one turn of the hand waits
-in its slot with a count of *rounds*: how many turns are still to pass.  This is scheme 6 of Varghese and Lauck (1987),
-and the wheel that one finds in Netty and in many message brokers.
+The wheel is a ring of slots, and its hand moves one slot per tick.  A task that is due after more than one revolution
+waits in its slot with a number of *rounds*, the revolutions that are left.  This is scheme 6 of Varghese and Lauck
+(1987); Netty and many message brokers use it.
 
-What it can: adding and cancelling are O(1).  What it cannot: the hand has to move at every tick even if nothing is due,
-and at every tick it meets tasks whose round has not come.  With a ring of 20 slots of 1 ms, a task of one hour is met
-180 000 times before it runs.  The hierarchy of wheels in ``purgatory.timer`` touches it once per level: run this file
-to see both counted.
+Adding and cancelling a task are O(1).  The wheel has two costs: the hand must move at every tick even if no task is
+due, and at every tick it visits tasks that are due in later rounds.  In a ring of 20 slots of 1 ms, it visits a task
+with a delay of one hour 180 000 times.  The hierarchy of wheels in ``purgatory.timer`` moves the task once per level.
+Run this file to compare the counts.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from purgatory.testing import VirtualClock
 class SimpleWheel:
     """One ring of ``slots`` slots of ``tick_ms`` each, driven by :meth:`tick`.
 
-    ``visits`` counts how often a waiting task was looked at, ``ticks`` how often the hand moved.
+    ``visits`` counts the visits of waiting tasks, ``ticks`` the moves of the hand.
     """
 
     def __init__(self, tick_ms: int = 1, slots: int = 20) -> None:
         if tick_ms < 1 or slots < 2:
-            raise ValueError(f"a wheel has a tick of at least 1 ms and at least 2 slots, not {tick_ms} and {slots}")
+            raise ValueError(f"tick_ms must be at least 1 and slots at least 2, got {tick_ms} and {slots}")
         self.tick_ms = tick_ms
         self._slots: list[dict[int, tuple[int, Callable[[], object]]]] = [{} for _ in range(slots)]
         self._where: dict[int, int] = {}  # task -> slot
@@ -38,12 +38,12 @@ class SimpleWheel:
         self.ticks = 0
 
     def add(self, delay_ms: int, callback: Callable[[], object]) -> int:
-        """Call ``callback`` in ``delay_ms``, rounded up to a tick, at least one; return a number to cancel it by.
+        """Call ``callback`` in ``delay_ms``, rounded up to at least one tick.  Return a number for :meth:`cancel`.
 
-        RuntimeError after :meth:`stop` or :meth:`drain`.
+        Raise RuntimeError after :meth:`stop` or :meth:`drain`.
         """
         if self._state != "running":
-            raise RuntimeError("the wheel takes no new tasks: it was stopped")
+            raise RuntimeError("the wheel is stopped and accepts no new tasks")
         ticks = max(1, -(-delay_ms // self.tick_ms))
         slot = (self._hand + ticks) % len(self._slots)
         rounds = (ticks - 1) // len(self._slots)
@@ -53,7 +53,7 @@ class SimpleWheel:
         return self._next_id
 
     def cancel(self, task: int) -> bool:
-        """Forget the task.  True iff it was still waiting."""
+        """Cancel the task.  Return whether it was still waiting."""
         slot = self._where.pop(task, None)
         if slot is None:
             return False
@@ -61,7 +61,7 @@ class SimpleWheel:
         return True
 
     def tick(self) -> int:
-        """Move the hand by one slot and run what is due there; return how many ran."""
+        """Move the hand by one slot and run the tasks that are due.  Return their number."""
         if self._state == "stopped":
             return 0
         self.ticks += 1
@@ -76,7 +76,7 @@ class SimpleWheel:
                 due.append(task)
         ran = 0
         for task in due:
-            entry = slot.pop(task, None)  # None: a callback before it has cancelled it
+            entry = slot.pop(task, None)  # None: an earlier callback has cancelled it
             if entry is not None:
                 del self._where[task]
                 entry[1]()
@@ -86,7 +86,7 @@ class SimpleWheel:
         return ran
 
     def stop(self) -> int:
-        """The first way to stop, at once: what waits is dropped; return how many that were."""
+        """Stop at once.  Drop the waiting tasks and return their number."""
         dropped = len(self._where)
         self._where.clear()
         for slot in self._slots:
@@ -95,12 +95,12 @@ class SimpleWheel:
         return dropped
 
     def drain(self) -> None:
-        """The second way, when all have run: nothing new is taken, and the hand moves on until the ring is empty."""
+        """Accept no new tasks, and stop when all waiting tasks have run."""
         self._state = "draining" if self._where else "stopped"
 
     @property
     def stopped(self) -> bool:
-        """Whether the hand stands still."""
+        """Whether the hand has stopped."""
         return self._state == "stopped"
 
     def __len__(self) -> int:
@@ -108,11 +108,11 @@ class SimpleWheel:
 
 
 class _Task(TimerTask):
-    """A task of the real timer that does nothing."""
+    """A task without an effect for the real timer."""
 
 
 def compare(tasks: int, longest_ms: int, seed: int) -> list[tuple[str, int, int, float]]:
-    """Run the same delays through both: name, times somebody had to come, tasks touched, seconds."""
+    """Run the same delays through both designs.  Return name, turns, touched tasks and seconds of each."""
     rng = random.Random(seed)
     delays = [rng.randrange(1, longest_ms) for _ in range(tasks)]
 
@@ -138,10 +138,10 @@ def compare(tasks: int, longest_ms: int, seed: int) -> list[tuple[str, int, int,
 
 
 def main() -> None:
-    """Print the comparison for a few spans of time."""
-    parser = argparse.ArgumentParser(description="One ring with rounds against the hierarchy of wheels.")
-    parser.add_argument("--tasks", type=int, default=1_000, help="how many tasks (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the random delays (default: %(default)s)")
+    """Print the comparison for several ranges of delays."""
+    parser = argparse.ArgumentParser(description="Compare a ring with rounds to the hierarchy of wheels.")
+    parser.add_argument("--tasks", type=int, default=1_000, help="number of tasks (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random delays (default: %(default)s)")
     options = parser.parse_args()
     print(f"{options.tasks} tasks, a tick of 1 ms, 20 slots\n")
     print(f"{'delays up to':>14}  {'design':<22} {'turns':>9} {'touched':>12} {'seconds':>9}")

@@ -61,7 +61,7 @@ def test_stop_drops_what_waits() -> None:
     assert wheel.stop() == 1
     assert wheel.stopped
     assert run(wheel, 20) == 0
-    with pytest.raises(RuntimeError, match="takes no new tasks"):
+    with pytest.raises(RuntimeError, match="accepts no new tasks"):
         wheel.add(1, lambda: None)
 
 
@@ -72,7 +72,7 @@ def test_drain_runs_what_waits() -> None:
     for delay_ms in (5, 500):
         wheel.add(delay_ms, lambda at=delay_ms: fired.append(at))  # type: ignore[misc]
     wheel.drain()
-    with pytest.raises(RuntimeError, match="takes no new tasks"):
+    with pytest.raises(RuntimeError, match="accepts no new tasks"):
         wheel.add(1, lambda: None)
     run(wheel, 10_000)
     assert fired == [5, 500]

@@ -1,0 +1,25 @@
+"""``python -m examples``: the long poll, and then the join-group simulation, within half a minute."""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run both demonstrations; return the exit status of the first that fails."""
+    try:
+        from .join_group.__main__ import main as join_group
+        from .long_poll.demo import main as long_poll
+    except ImportError as error:
+        print(f"the examples need {error.name!r}: pip install 'aiopurgatory[examples]'", file=sys.stderr)
+        return 1
+    print("A long poll: python -m examples.long_poll.demo\n", flush=True)
+    status = long_poll()
+    if status:
+        return status
+    print("\nA consumer group of Kafka that rebalances: python -m examples.join_group\n", flush=True)
+    return join_group([])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""What the database holds: orders with a version, and what each worker last said of itself."""
+
+from typing import Any, NamedTuple
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+
+from purgatory.relay import RelayStatistics
+
+__all__ = ["Order", "Pool", "create", "load_orders", "load_workers", "report", "write"]
+
+Pool = AsyncConnectionPool[AsyncConnection[TupleRow]]
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS orders (id text PRIMARY KEY, version int NOT NULL, status text NOT NULL);
+CREATE UNLOGGED TABLE IF NOT EXISTS workers (
+    pid int PRIMARY KEY, seen timestamptz NOT NULL, waiting int NOT NULL, answered bigint NOT NULL,
+    connected bool NOT NULL, lag_ms float, resyncs int NOT NULL, losses int NOT NULL, sent int NOT NULL,
+    received int NOT NULL
+);
+"""
+_WRITE = """
+INSERT INTO orders (id, version, status) VALUES (%s, 1, %s)
+ON CONFLICT (id) DO UPDATE SET version = orders.version + 1, status = excluded.status RETURNING version
+"""
+_REPORT = """
+INSERT INTO workers VALUES (%s, now(), %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (pid) DO UPDATE SET
+    seen = excluded.seen, waiting = excluded.waiting, answered = excluded.answered, connected = excluded.connected,
+    lag_ms = excluded.lag_ms, resyncs = excluded.resyncs, losses = excluded.losses, sent = excluded.sent,
+    received = excluded.received
+"""
+_WORKERS = """
+SELECT pid, waiting, answered, connected, lag_ms, resyncs, losses, sent, received FROM workers
+WHERE seen > now() - interval '5 seconds' ORDER BY pid
+"""
+
+
+class Order(NamedTuple):
+    """An order as it was read."""
+
+    version: int
+    status: str
+
+
+async def create(connection: AsyncConnection[Any]) -> None:
+    """Make the tables, unless they are there."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(7)")  # workers start together
+        for statement in _TABLES.split(";")[:-1]:
+            await connection.execute(statement)
+
+
+async def write(connection: AsyncConnection[Any], order: str, status: str) -> int:
+    """Change an order; returns its new version."""
+    row = await (await connection.execute(_WRITE, (order, status))).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def load_orders(pool: Pool, keys: list[str]) -> dict[str, Order]:
+    """Read orders in one query."""
+    async with pool.connection() as connection:
+        rows = await connection.execute("SELECT id, version, status FROM orders WHERE id = ANY(%s)", (keys,))
+        return {order: Order(version, status) async for order, version, status in rows}
+
+
+async def report(pool: Pool, pid: int, waiting: int, answered: int, relay: RelayStatistics) -> None:
+    """Note how a worker stands, for the page that any other worker may serve."""
+    lag_ms = None if relay.lag is None else relay.lag * 1000
+    figures = (relay.connected, lag_ms, relay.resyncs, relay.losses, relay.sent, relay.received)
+    async with pool.connection() as connection:
+        await connection.execute(_REPORT, (pid, waiting, answered, *figures))
+
+
+async def load_workers(pool: Pool) -> list[dict[str, Any]]:
+    """The workers that reported in the last five seconds."""
+    async with pool.connection() as connection:
+        rows = await connection.execute(_WORKERS)
+        names = [column.name for column in rows.description or ()]
+        return [dict(zip(names, row, strict=True)) async for row in rows]

