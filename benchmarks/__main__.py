@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from .machine import compiled, describe
-from .model import Row, Scale
+from .model import Row, Scale, Unavailable
 from .table import print_machine, print_rows, print_verdicts
 
 SECTIONS = {
     "timers": "add, cancel and churn timers, at 1 000 to 1 000 000 outstanding",
     "waiting": "park, await and complete, above the floor of a bare future",
     "watching": "park and check_and_complete, callbacks only",
+    "jvm": "the same beside Kafka's own purgatory on a JVM; needs Maven and a JDK",
     "features": "thresholds, observers, extend, timeouts, and what a subclass without __slots__ costs",
     "stall": "the longest turn of the loop while a million end at once",
     "lateness": "how late 50 000 expiries a second are",
     "memory": "resident memory per parked operation; import time",
     "collector": "what the garbage collector costs with a million parked",
+    "broker": "the example broker beside a real Kafka; needs Maven, a JDK, and the extra 'broker'",
     "designs": "the first purgatory's design and this one, in Kafka's experiment",
 }
 
@@ -52,6 +54,11 @@ def main(arguments: list[str] | None = None) -> int:
     print_machine(machine)
     measured: list[Row] = []
     for name in options.sections or SECTIONS:
+        try:
+            _prepare(name)
+        except Unavailable as error:
+            print(f"{name}: not measured: {error}\n")
+            continue
         source = _here(name, quick=options.quick) if options.here else _apart(name, quick=options.quick)
         section = [row for row in source if options.only in row.what or options.only in row.peer]
         print_rows(name, section, compiled=compiled())
@@ -85,6 +92,16 @@ class _Saved:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             all_rows = [row for name in SECTIONS for row in self._rows.get(name, [])]
             self._file.write_text(json.dumps({**self._head, "rows": all_rows}, indent=1) + "\n")
+
+
+def _prepare(section: str) -> None:
+    """Make ready what the section needs beyond Python.  Unavailable if this machine has not got it."""
+    try:
+        prepare = getattr(importlib.import_module(f"{__package__}.{section}"), "prepare", None)
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"{error.name} is not installed") from error
+    if prepare is not None:
+        prepare()
 
 
 def _here(section: str, *, quick: bool) -> Iterator[Row]:

@@ -1,10 +1,10 @@
-"""The example broker under load: ``python benchmarks/broker.py``.
+"""The example broker under load: ``python benchmarks/broker.py``; ``python -m benchmarks broker`` is in ``brokers``.
 
 Two figures:
 
 *   *Parked at once.*  Fetches (and JoinGroup requests) that wait in one process, each on a connection of its own and
     sent as the bytes a client would send.  The connections' other ends are in memory, because no machine gives a
-    process that many sockets without being asked; everything from the bytes on is the broker as it runs.  Then one
+    process that many sockets by default; everything from the bytes on is the broker as it runs.  Then one
     record is produced, and every fetch is answered.
 *   *Round trips.*  acks=all over a real socket to a broker in a process of its own, by one client that keeps a number
     of requests in flight.  The broker takes one request of a connection at a time, as Kafka does, so what is measured
@@ -27,9 +27,12 @@ from kafka.protocol.consumer import FetchRequest, JoinGroupRequest
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from benchmarks.brokers import prepare, rows
 from examples.broker import Server, Settings
-from examples.broker.connection import Connection
+from examples.broker.network.connection import Connection
 from examples.group import GroupConfig
+
+__all__ = ["main", "prepare", "rows"]
 
 _WAIT_MS = 600_000
 
@@ -263,7 +266,7 @@ async def round_trips(port: int, number: int, window: int, acks: int, delay: flo
 
 
 def with_broker(delay: float, options: list[str], number: int, windows: list[tuple[int, int]]) -> None:
-    """Start a broker, ask it, stop it."""
+    """Start a broker, send it requests, stop it."""
     command = [sys.executable, "-m", "examples.broker", "--port", "0", "--replication-delay", str(delay), *options]
     root = Path(__file__).resolve().parent.parent
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:

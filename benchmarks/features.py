@@ -291,5 +291,9 @@ async def _whole_key(scale: Scale) -> Row:
         await purgatory.aclose()
     what = f"cancel_for_key of a key with {grouped(number)} watchers, one call"
     return Row(
-        SECTION, what, "ms", statistics.median(costs), note="cancel_for_key is one synchronous call: it is not sliced"
+        SECTION,
+        what,
+        "ms",
+        statistics.median(costs),
+        note="one synchronous call: acancel_for_key is sliced",
     )

@@ -1,7 +1,7 @@
-"""The design of Kafka's first purgatory, for comparison: what a wheel and tidy watch lists were invented against.
+"""The design of Kafka's first purgatory, for comparison: one heap of deadlines, and watch lists with a purge pass.
 
 One heap holds all operations by deadline.  A completed operation is only marked: it stays in the heap until its time
-comes, and on the lists of its other keys until somebody walks them.  Every ``purge_interval`` new requests a purge pass
+comes, and on the lists of its other keys until a check walks them.  Every ``purge_interval`` new requests a purge pass
 rebuilds the heap and all lists without what is marked.  A coroutine sleeps until the top of the heap falls due.
 
 It has the interface of :class:`purgatory.Purgatory` as far as the experiment needs it, takes the same operations, and
@@ -59,7 +59,7 @@ class FirstPurgatory:
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Try everyone on the key; those who have ended leave this list, and stay on their others."""
+        """Try every operation on the key; ended ones leave this list, and stay on their others."""
         watching = self._watchers.get(key)
         if watching is None:
             return 0

@@ -95,7 +95,7 @@ def _spread(lengths: list[float]) -> str:
 
 @contextmanager
 def _waited_for_a_core() -> "Iterator[Callable[[], int] | None]":
-    """A function that tells how long this thread has been ready and had no core, in nanoseconds; None if unknown."""
+    """A function that returns how long this thread has been ready without a core, in nanoseconds; None if unknown."""
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
     except OSError:

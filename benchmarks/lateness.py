@@ -1,14 +1,13 @@
 """How late an expiry is, under a steady load of 50 000 a second.
 
-Operations are parked ahead of time with deadlines spread evenly, 50 for each millisecond, and each notes when it is
-answered: lateness is that moment less the moment asked for (parked + timeout, on the monotonic clock).  Timeouts are
-whole milliseconds, as those of most people are.  Peers: as many
-``call_later`` on the same loop, in a run of their own.  None of ours may be early; a loop may be.  Nobody else uses the
-loop meanwhile, but whatever else the machine does is in the numbers: they are times on the wall.
+Operations are parked ahead of time with deadlines spread evenly, 50 for each millisecond, and each records when it
+is answered: lateness is that moment less its deadline (parked + timeout, on the monotonic clock).  Timeouts are whole
+milliseconds.  Peers: as many ``call_later`` on the same loop, in a run of their own.  An operation must not be early; a
+``call_later`` may be.  The loop does nothing else meanwhile, but the numbers are wall-clock times, so other programs on
+the machine affect them.
 
-The collector is off while they are parked, as long as nothing falls due yet: where it stopped the program between the
-reading of the clock and the parking, one would be parked that much later, and be called late.  It is on when they fall
-due.
+The collector is off while they are parked, as long as nothing falls due yet: a collection between the reading
+of the clock and the parking would count as lateness.  It is on when they fall due.
 """
 
 import asyncio

@@ -5,10 +5,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, TypeVar
 
-__all__ = ["Budget", "Row", "Scale", "Unit", "grouped", "number", "number_of", "quantile"]
+__all__ = ["Budget", "Row", "Scale", "Unavailable", "Unit", "grouped", "number", "number_of", "quantile"]
 
 T = TypeVar("T")
 Unit = Literal["ns", "us", "ms", "s", "bytes", "ratio", "count", "1/s"]
+
+
+class Unavailable(Exception):
+    """A section cannot be measured here: something it needs is missing; the text says what."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The report at scale: ``python -m benchmarks.pipeline [--rows 1000000,10000000,50000000]``.
 
 Makes up a journal of each size, runs the report on it with two cores and a driver of 1 GB, and computes the same tables
-with DuckDB, which someone with one machine would take: two threads and 1 GB, and more if it says that this is not
-enough.  Each runs in a process of its own; memory is the most that process and all below it held at once, CPU time is
+with DuckDB, the usual choice on one machine: two threads and 1 GB, and more if it runs out of memory.
+Each runs in a process of its own; memory is the most that process and all below it held at once, CPU time is
 that of all of them.  The tables of both are compared.  What is made is thrown away.  Spark's report has pictures and a
 page besides.  Needs ``pip install 'aiopurgatory[spark]' duckdb``.
 """
@@ -38,7 +38,7 @@ db.execute("SET preserve_insertion_order = false")
 db.execute("SET TimeZone = 'UTC'")
 db.execute(f"CREATE VIEW journal AS SELECT * FROM read_parquet('{journal}/*.parquet')")
 db.execute('''CREATE VIEW operations AS SELECT purgatory, kind, keys, outcome, len(keys) = 0 AS immediate,
-    epoch_ms(parked_at) AS parked_ms, epoch_ms(finished_at) AS finished_ms, finished_ms - parked_ms AS wait_ms,
+    epoch_ms(parked_at) AS parked_ms, epoch_ms(finished_at) AS finished_ms, finished_ms - parked_ms AS wait_ms, source,
     CASE WHEN outcome = 'expired' AND finished_at >= deadline THEN finished_ms - epoch_ms(deadline) END AS late_ms
     FROM journal WHERE outcome <> 'dropped' ''')
 quantiles = "[0.5, 0.9, 0.99, 0.999]"
@@ -53,11 +53,14 @@ tables = {
         GROUP BY GROUPING SETS ((purgatory), (purgatory, kind)) ORDER BY purgatory, kind NULLS FIRST''',
     "lateness": f'''SELECT purgatory, count(late_ms) AS expired, quantile_cont(late_ms, {quantiles}) AS quantiles
         FROM operations WHERE outcome = 'expired' GROUP BY ALL ORDER BY ALL''',
-    "occupancy": '''WITH changes AS (
+    "occupancy": '''WITH ends AS (SELECT source, epoch_ms(max(coalesce(finished_at, parked_at))) + 1 AS gone_ms
+            FROM journal GROUP BY ALL),
+        changes AS (
             SELECT purgatory, at_ms, sum(change) AS change FROM (
                 SELECT purgatory, parked_ms AS at_ms, 1 AS change FROM operations WHERE NOT immediate
                 UNION ALL
-                SELECT purgatory, finished_ms, -1 FROM operations WHERE NOT immediate AND finished_ms IS NOT NULL
+                SELECT purgatory, coalesce(finished_ms, gone_ms), -1 FROM operations JOIN ends USING (source)
+                    WHERE NOT immediate
             ) GROUP BY ALL),
         levels AS (SELECT *, sum(change) OVER (PARTITION BY purgatory ORDER BY at_ms) AS level FROM changes)
         SELECT purgatory, at_ms // BUCKET AS bucket, max(level) AS peak FROM levels GROUP BY ALL ORDER BY ALL''',
@@ -86,15 +89,15 @@ def main() -> int:
     parser.add_argument("--rows-per-file", type=int, default=250_000)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="make the journals here, and use what is here already")
     parser.add_argument("--json", type=Path, help="also write the figures here")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     figures = []
     with tempfile.TemporaryDirectory(prefix="purgatory-scale-") as folder:
-        for rows in (int(part) for part in asked.rows.split(",")):
-            figures.append(measure(Path(folder), rows, asked.rows_per_file, asked.keep))
+        for rows in (int(part) for part in options.rows.split(",")):
+            figures.append(measure(Path(folder), rows, options.rows_per_file, options.keep))
             print(json.dumps(figures[-1]), file=sys.stderr, flush=True)
     show(figures)
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(figures, indent=2) + "\n")
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
     return 0 if all(figure["same"] for figure in figures) else 1
 
 

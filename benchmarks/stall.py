@@ -1,16 +1,18 @@
 """The longest turn of the loop while very many operations end at once.
 
-A callback that asks to be called again sees every turn of the loop, and keeps the longest, in CPU time of the thread
+A callback that schedules itself again sees every turn of the loop, and keeps the longest, in CPU time of the thread
 and on the wall.  The budget is for the CPU time, which is what the turn took of its own doing; on a machine with
 neighbours the time on the wall holds theirs as well (``an idle loop`` is the same with nothing to do).  Three ways to
 end:
 
 ``expire``    all deadlines lie in one instant.  Peers: as many ``call_at`` of asyncio and of uvloop for one instant.
-``close``     ``aclose()`` while all are parked, so that everyone is answered at once.  The loops offer no such thing.
+``close``     ``aclose()`` while all are parked, so all operations are answered at once.  The loops have no such call.
+``abandon``   ``aclose()`` of a shared timer on which all still wait, plain tasks with deadlines spread over an hour.
+``for key``   ``acancel_for_key`` of one key on which a tenth as many wait.
 ``withdraw``  they are cancelled, 1 000 in each turn of the loop, as by as many clients that go away.  Peers: as many
               timer handles, cancelled in the same portions; asyncio rebuilds its heap when half of it is cancelled.
 
-The operations live in a purgatory that runs on the loop; nobody awaits them (the callback is the answer).  The
+The operations live in a purgatory that runs on the loop; no task awaits them (the callback is the answer).  The
 collector does not look at what was there before the end begins (``gc.freeze``): ``collector`` has the price of that.
 """
 
@@ -24,7 +26,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from purgatory import Purgatory
+from purgatory import Purgatory, SystemTimer, TimerTask
 
 from .measure import cpu, frozen, loops, new_loop
 from .model import Budget, Row, Scale, grouped, quantile
@@ -77,15 +79,15 @@ class Heartbeat:
 @asynccontextmanager
 async def watched() -> AsyncIterator[Heartbeat]:
     """A heartbeat round the block, which covers the turn in which the block ends."""
-    heart = Heartbeat()
+    core = Heartbeat()
     await asyncio.sleep(0)
-    heart.start()
+    core.start()
     try:
-        yield heart
+        yield core
     finally:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        heart.stop()
+        core.stop()
         await asyncio.sleep(0)
 
 
@@ -103,7 +105,7 @@ class _Count:
 
 
 class _Counted(Request):
-    """A request that tells a counter when it is answered."""
+    """A request that increments a counter when it is answered."""
 
     __slots__ = ("count",)
 
@@ -120,11 +122,11 @@ Scenario = Callable[[int], Awaitable[Turn]]
 
 
 async def _idle(number: int) -> Turn:
-    async with watched() as heart:
+    async with watched() as core:
         end = time.perf_counter() + number / 400_000
         while time.perf_counter() < end:
             await asyncio.sleep(0)
-    return heart.longest
+    return core.longest
 
 
 async def _filled(purgatory: Purgatory[Any], number: int, count: _Count, instant: float | None) -> list[Request]:
@@ -148,10 +150,10 @@ async def _expire(number: int) -> Turn:
             if time.monotonic() >= instant:
                 continue  # the machine was busy, and the deadline came before all were parked
             gc.freeze()
-            async with watched() as heart:
+            async with watched() as core:
                 await count.done
                 assert len(purgatory) == 0
-            return heart.longest
+            return core.longest
     raise RuntimeError("the machine is too busy to park them all before the deadline")
 
 
@@ -170,10 +172,33 @@ async def _close(number: int) -> Turn:
     purgatory: Purgatory[Any] = Purgatory("close")
     await _filled(purgatory, number, count, None)
     gc.freeze()
-    async with watched() as heart:
+    async with watched() as core:
         await purgatory.aclose()
         assert count.left == 0, f"{count.left} were not answered"
-    return heart.longest
+    return core.longest
+
+
+async def _abandon(number: int) -> Turn:
+    timer = SystemTimer()
+    timer.start()
+    for index in range(number):
+        timer.add(TimerTask(1_800_000 + index * 37 % 1_800_000))
+    gc.freeze()
+    async with watched() as core:
+        await timer.aclose()
+        assert timer.size == 0, f"{timer.size} are still on the timer"
+    return core.longest
+
+
+async def _for_key(number: int) -> Turn:
+    async with Purgatory[Any]("for key") as purgatory:
+        for _ in range(number // 10):
+            purgatory.try_complete_else_watch(Request(3600.0, 0), ("key",))
+        gc.freeze()
+        async with watched() as core:
+            withdrawn = await purgatory.acancel_for_key("key")
+        assert len(withdrawn) == number // 10
+        return core.longest
 
 
 async def _withdraw(number: int) -> Turn:
@@ -185,12 +210,12 @@ async def _withdraw(number: int) -> Turn:
 async def _cancelled(handles: list[Any]) -> Turn:
     random.Random(3).shuffle(handles)  # clients go away in no order
     gc.freeze()
-    async with watched() as heart:
+    async with watched() as core:
         for start in range(0, len(handles), PORTION):
             for handle in handles[start : start + PORTION]:
                 handle.cancel()
             await asyncio.sleep(0)
-    return heart.longest
+    return core.longest
 
 
 async def _loop_expire(number: int) -> Turn:
@@ -209,9 +234,9 @@ async def _loop_expire(number: int) -> Turn:
             continue
         del handles
         gc.freeze()
-        async with watched() as heart:
+        async with watched() as core:
             await count.done
-        return heart.longest
+        return core.longest
     raise RuntimeError("the machine is too busy to set all timers before the deadline")
 
 
@@ -228,6 +253,7 @@ def rows(scale: Scale) -> Iterator[Row]:
     scenarios: list[tuple[str, Scenario, Scenario | None]] = [
         ("expire in one instant", _expire, _loop_expire),
         ("answered by aclose()", _close, None),
+        ("abandoned by SystemTimer.aclose()", _abandon, None),
         ("cancelled, 1 000 a turn", _withdraw, _loop_withdraw),
     ]
     for kind in loops():
@@ -235,6 +261,8 @@ def rows(scale: Scale) -> Iterator[Row]:
         yield Row(SECTION, f"an idle loop, on the wall, {kind}", "ms", statistics.median(idle))
         for words, ours, theirs in scenarios:
             yield from _compared(f"{grouped(number)} {words}, {kind}", kind, number, repeats, ours, theirs)
+        what = f"{grouped(number // 10)} on one key, acancel_for_key, {kind}"
+        yield from _compared(what, kind, number, repeats, _for_key, None)
 
 
 def _compared(

@@ -5,7 +5,8 @@
     python -m benchmarks.stream            # all of it: some minutes
     python -m benchmarks.stream core       # the decisions alone, without Spark
     python -m benchmarks.stream spark      # the whole job on this machine, and the sizing from its figures
-    python -m benchmarks.stream sizing --row-us 304 --wake-us 1429 --operation-us 13 --disk-bytes 99  # from these
+    python -m benchmarks.stream twin       # the same rows in one batch
+    python -m benchmarks.stream sizing --row-us 478 --shard-us 2870 --waiting-us 1.6 --disk-bytes 47  # from these
 
 Other programs on the machine make wall-clock figures worse than they are, so the CPU time of the JVM and its Python
 workers is shown beside them, and the sizing is made from that.
@@ -13,6 +14,7 @@ workers is shown beside them, and the sizing is made from that.
 
 import argparse
 import json
+import math
 import os
 import random
 import statistics
@@ -24,11 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from purgatory.pipeline.stream.group import Group, line
+from purgatory.pipeline.stream.shard import Shard
 from purgatory.pipeline.stream.traces import BEGIN_MS, write_trace
 
 Rows = list[dict[str, Any]]
 
 _KEPT_MS = 3_600_000
+_FEW, _MANY = 32, 1_024  # shards
+_MOST_WAITING = 50_000  # in a shard: more make a state of several megabytes, which one task holds at a time
 _DAY_S = 86_400
 _PEAK = 3  # the busiest time of a day against its mean
 _TRIGGER_S = 10
@@ -78,7 +83,7 @@ def core(operations: int) -> None:
         assert ended == operations, f"{operations} operations parked, {ended} ended"
         per_row, per_wake, each = took / rows * 1e6, took / wakes * 1e6, statistics.median(sizes)
         say(f"{per_group:>20} {rows / took:>10,.0f} {per_row:>8.0f} {per_wake:>11.0f} {each:>16.0f}")
-    say("\na hot group: everyone waits in one, and a batch brings one signal")
+    say("\na hot group: all operations wait in one, and a batch brings one signal")
     say(f"{'operations':>20} {'s/batch':>10} {'us/operation':>13} {'state, MB':>10}")
     for waiting in (1_000, 10_000, 50_000):
         took, size = _hot_group(waiting)
@@ -127,12 +132,12 @@ def _hot_group(waiting: int) -> tuple[float, int]:
 
 @dataclass
 class Measured:
-    """What the sizing needs: CPU microseconds a row, and in addition each time that a group is woken and for each
+    """What the sizing needs: CPU microseconds a row, and in addition each time that a shard is woken and for each
     operation that waits in it then; bytes in the checkpoint per waiting operation."""
 
     row_us: float
-    wake_us: float
-    operation_us: float
+    shard_us: float
+    waiting_us: float
     disk_bytes: float
 
 
@@ -141,74 +146,130 @@ def whole_job(operations: int, batches: int) -> Measured:
     from purgatory.pipeline.session import spark_session
     from purgatory.pipeline.stream.quiet import without_chatter
 
-    settings = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    }
-    with tempfile.TemporaryDirectory() as name, without_chatter(), spark_session("local[2]", settings) as spark:
+    with tempfile.TemporaryDirectory() as name, without_chatter(), spark_session("local[2]", _settings(name)) as spark:
         place = Path(name)
         _run(spark, place / "warm-up", make_rows(1000, 20), 4)
         say("the job on Spark, two task slots")
         say(
-            f"{'operations a group':>20} {'rows':>9} {'s':>7} {'rows/s':>8} {'CPU s':>7} {'CPU us/row':>11}"
-            f" {'rows/s a core':>14} {'s/batch':>8} {'most waiting':>13}"
+            f"{'operations a group':>20} {'shards':>7} {'rows':>9} {'s':>7} {'rows/s':>8} {'CPU s':>7}"
+            f" {'CPU us/row':>11} {'rows/s a core':>14} {'s/batch':>8} {'most waiting':>13}"
         )
         costs: list[float] = []
-        for per_group in (1, 20, 200):
+        for per_group, shards in ((1, _FEW), (20, _FEW), (200, _FEW), (1, _MANY)):
             rows = make_rows(operations, per_group)
             before, began = cpu_s(), time.perf_counter()
-            lines = _run(spark, place / f"of-{per_group}", rows, batches)
+            lines = _run(spark, place / f"of-{per_group}-in-{shards}", rows, batches, shards=shards)
             took, used = time.perf_counter() - began, cpu_s() - before
             ended = sum(one.outcomes for one in lines)
             assert ended == operations, f"{operations} operations parked, {ended} ended"
             typical, row_us = statistics.median(one.seconds for one in lines), used / len(rows) * 1e6
             say(
-                f"{per_group:>20} {len(rows):>9,} {took:>7.1f} {len(rows) / took:>8,.0f} {used:>7.1f} {row_us:>11.0f}"
-                f" {1e6 / row_us:>14,.0f} {typical:>8.2f} {max(one.live for one in lines):>13,}"
+                f"{per_group:>20} {shards:>7} {len(rows):>9,} {took:>7.1f} {len(rows) / took:>8,.0f} {used:>7.1f}"
+                f" {row_us:>11.0f} {1e6 / row_us:>14,.0f} {typical:>8.2f} {max(one.live for one in lines):>13,}"
             )
             costs.append(row_us)
-        # Of single operations nearly every row wakes a group of its own; of the largest groups hardly any does.
-        return Measured(
-            costs[-1], costs[0] - costs[-1], _hot_group(10_000)[0] * 100, _state_size(spark, place, operations)
-        )
+        # In every batch something happens in each shard: what more shards cost is their being woken.
+        shard_us = (costs[-1] - costs[0]) * len(rows) / ((_MANY - _FEW) * len(lines))
+        return Measured(costs[0], shard_us, _waiting_us(10_000), _state_size(spark, place, operations))
 
 
-def _run(spark: Any, place: Path, rows: Rows, files: int, *, to_the_end: bool = True) -> list[Any]:
+def _settings(source: str) -> dict[str, str]:
+    """Those of the commands, for two task slots."""
+    from purgatory.pipeline.stream.cli import local_settings
+
+    return {**local_settings(source, "local[2]"), "spark.sql.shuffle.partitions": "2"}
+
+
+def _waiting_us(waiting: int) -> float:
+    """CPU microseconds for each operation that waits in a shard while something happens in another of its groups."""
+    shard = Shard()
+    shard.go_on(
+        {f"group-{n}": [_line(_park(n, f"group-{n}", "key", BEGIN_MS, _KEPT_MS))] for n in range(waiting)}, BEGIN_MS
+    )
+    text = shard.state()
+    began = time.process_time()
+    for second in range(1, 11):
+        shard = Shard(text)
+        row = {"kind": "signal", "ts_ms": BEGIN_MS + second, "key": "other"}
+        shard.go_on({"group-7": [_line(row)]}, BEGIN_MS + second)
+        text = shard.state()
+    assert shard.live == waiting
+    return (time.process_time() - began) / 10 / waiting * 1e6
+
+
+def _line(row: dict[str, Any]) -> str:
+    return line(row["ts_ms"], json.dumps(row))
+
+
+def _run(
+    spark: Any, place: Path, rows: Rows, files: int, *, to_the_end: bool = True, shards: int | None = None
+) -> list[Any]:
     from purgatory.pipeline.stream.job import BatchLine, Settings, run
 
     last_ms = BEGIN_MS + (_KEPT_MS * 30 if to_the_end else 120_000)
     heartbeat = {"kind": "heartbeat", "ts_ms": last_ms, "seq": 0, "group": "-"}
     write_trace([*rows, heartbeat], place / "rows", files)
     lines: list[BatchLine] = []
-    plan = Settings(str(place / "rows"), str(place / "out"), place / "checkpoint", delay=1.0, files_per_batch=1)
+    plan = Settings(
+        str(place / "rows"), str(place / "out"), place / "checkpoint", delay=1.0, files_per_batch=1, shards=shards
+    )
     run(spark, plan, lines.append)
     return lines
 
 
 def _state_size(spark: Any, place: Path, operations: int) -> float:
-    """Everyone waits: what the state holds, and what the checkpoint takes on disk."""
+    """All operations wait: the contents of the state, and the size of the checkpoint on disk."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    say("\nstate, with everyone waiting")
-    say(f"{'operations a group':>20} {'waiting':>9} {'groups':>9} {'bytes held/operation':>21} {'bytes on disk':>14}")
+    say("\nstate, with all operations waiting")
+    say(f"{'operations a group':>20} {'waiting':>9} {'shards':>9} {'bytes held/operation':>21} {'bytes on disk':>14}")
     disk = 0.0
     for per_group in (1, 20):
         spot = place / f"kept-{per_group}"
         rows = [row for row in make_rows(operations, per_group, timeout_ms=_KEPT_MS) if row["kind"] == "park"]
         _run(spark, spot, rows, 1, to_the_end=False)
-        state = spark.read.format("statestore").option("stateVarName", "group").load(str(spot / "checkpoint"))
-        length = F.sum(F.length("value.ops") + F.length("value.buffer") + F.length("key.group") + 24)
-        row = state.agg(F.sum("value.live").alias("live"), F.count("*").alias("groups"), length.alias("held")).first()
+        state = spark.read.format("statestore").option("stateVarName", "shard").load(str(spot / "checkpoint"))
+        length = F.sum(F.length("value.groups") + 24)
+        row = state.agg(F.sum("value.live").alias("live"), F.count("*").alias("shards"), length.alias("held")).first()
         assert row.live == operations, f"{row.live} wait of {operations}"
         newest = _newest_version(spot / "checkpoint" / "state")
         held, each = row.held / row.live, newest / row.live
-        say(f"{per_group:>20} {row.live:>9,} {row.groups:>9,} {held:>21.0f} {each:>14.0f}")
+        say(f"{per_group:>20} {row.live:>9,} {row.shards:>9,} {held:>21.0f} {each:>14.0f}")
         disk = max(disk, each)
     return disk
 
 
+def twin(operations: int) -> None:
+    """The batch twin on a Spark of this machine, with two task slots, from files to files."""
+    from purgatory.pipeline.session import spark_session
+    from purgatory.pipeline.stream.frames import prepared
+    from purgatory.pipeline.stream.job import read_batch
+    from purgatory.pipeline.stream.twin import decided
+
+    with tempfile.TemporaryDirectory() as name, spark_session("local[2]", _settings(name)) as spark:
+
+        def decide(place: Path, rows: Rows) -> float:
+            """The CPU seconds that it takes."""
+            write_trace([*rows, {"kind": "heartbeat", "ts_ms": BEGIN_MS + _KEPT_MS, "group": "-"}], place / "rows", 4)
+            before = cpu_s()
+            decided(prepared(read_batch(spark, str(place / "rows")))).write.parquet(str(place / "out"))
+            used = cpu_s() - before
+            ended = spark.read.parquet(str(place / "out")).count()
+            parked = sum(row["kind"] == "park" for row in rows)
+            assert ended == parked, f"{parked} operations parked, {ended} ended"
+            return used
+
+        decide(Path(name) / "warm-up", make_rows(1000, 20))
+        say("the batch twin on Spark, two task slots")
+        say(f"{'operations a group':>20} {'rows':>9} {'CPU s':>7} {'CPU us/row':>11}")
+        for per_group in (1, 20, 200):
+            rows = make_rows(operations, per_group)
+            used = decide(Path(name) / f"of-{per_group}", rows)
+            say(f"{per_group:>20} {len(rows):>9,} {used:>7.1f} {used / len(rows) * 1e6:>11.0f}")
+
+
 def _newest_version(state: Path) -> int:
-    """The bytes of the last change log of each partition: the batch in which everyone came to wait."""
+    """The bytes of the last change log of each partition: the batch in which all operations were parked."""
     total = 0
     for partition in (path.parent for path in state.rglob("1.changelog")):
         total += max(path.stat().st_size for path in partition.glob("*.changelog"))
@@ -244,31 +305,36 @@ def cpu_s() -> float:
 def sizing(measured: Measured) -> None:
     """What the figures mean for a day of 10^6, 10^8 and 10^9 operations, of two rows each."""
     say(
-        f"\nat scale, from {measured.row_us:.0f} us of CPU a row, {measured.wake_us:.0f} us a wake-up of a group,"
-        f" {measured.operation_us:.0f} us for each that waits in it,\n{measured.disk_bytes:.0f} bytes an operation:"
+        f"\nat scale, from {measured.row_us:.0f} us of CPU a row, {measured.shard_us:.0f} us a wake-up of a shard,"
+        f" {measured.waiting_us:.1f} us for each that waits in it,\n{measured.disk_bytes:.0f} bytes an operation:"
         f" a batch every {_TRIGGER_S} s, two rows an operation,\n"
         f"the busiest time {_PEAK} x the mean, cores {_BUSY:.0%} busy"
     )
     say(
-        f"{'operations a day':>17} {'wait':>6} {'rows/s peak':>12} {'waiting':>14} {'a group of':>11} {'us/row':>7}"
+        f"{'operations a day':>17} {'wait':>6} {'rows/s peak':>12} {'waiting':>14} {'shards':>11} {'us/row':>7}"
         f" {'cores':>7} {'executors of 4':>15} {'state':>8}"
     )
     for operations in (10**6, 10**8, 10**9):
         for label, wait_s in (("30 s", 30), ("1 h", 3_600), ("1 day", _DAY_S)):
             rate = 2 * operations * _PEAK / _DAY_S
             waiting = min(operations * _PEAK / _DAY_S * wait_s, float(operations))
-            row_us, of = min((_row_us(measured, rate, waiting, size), size) for size in (1, 10, 50, 200))
+            row_us, shards = min(
+                (_row_us(measured, rate, waiting, 2**power), 2**power)
+                for power in range(5, 26)
+                if waiting / 2**power <= _MOST_WAITING
+            )
             cores = max(1, -(-rate * row_us / 1e6 // _BUSY))
             say(
-                f"{operations:>17,} {label:>6} {rate:>12,.0f} {waiting:>14,.0f} {of:>11} {row_us:>7,.0f} {cores:>7,.0f}"
-                f" {-(-cores // 4):>15,.0f} {_bytes(waiting * measured.disk_bytes):>8}"
+                f"{operations:>17,} {label:>6} {rate:>12,.0f} {waiting:>14,.0f} {shards:>11,} {row_us:>7,.0f}"
+                f" {cores:>7,.0f} {-(-cores // 4):>15,.0f} {_bytes(waiting * measured.disk_bytes):>8}"
             )
 
 
-def _row_us(measured: Measured, rate: float, waiting: float, per_group: int) -> float:
-    """CPU a row where so many wait in a group: the more rows come for a group in one batch, the cheaper its waking."""
-    rows_a_wake = max(1.0, rate * _TRIGGER_S * per_group / waiting)
-    return measured.row_us + (measured.wake_us + measured.operation_us * per_group) / rows_a_wake
+def _row_us(measured: Measured, rate: float, waiting: float, shards: int) -> float:
+    """CPU a row with so many shards: few are woken less often, and hold more that has to be passed on."""
+    rows = rate * _TRIGGER_S
+    woken = shards * -math.expm1(-rows / shards)  # those in which one of the rows of a batch falls
+    return measured.row_us + woken * (measured.shard_us + measured.waiting_us * waiting / shards) / rows
 
 
 def _bytes(size: float) -> str:
@@ -287,13 +353,13 @@ def say(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stream", description="What the streaming job costs.")
-    parser.add_argument("part", nargs="?", choices=("all", "core", "spark", "sizing"), default="all")
+    parser.add_argument("part", nargs="?", choices=("all", "core", "spark", "twin", "sizing"), default="all")
     parser.add_argument("--operations", type=int, default=40_000, help="parked per measurement (default 40 000)")
     parser.add_argument("--batches", type=int, default=8, help="in which their rows come (default 8)")
     for name, meaning in (
         ("row-us", "CPU microseconds a row"),
-        ("wake-us", "and each time a group is woken"),
-        ("operation-us", "and for each operation that waits in it then"),
+        ("shard-us", "and each time a shard is woken"),
+        ("waiting-us", "and for each operation that waits in it then"),
         ("disk-bytes", "state of an operation"),
     ):
         parser.add_argument(f"--{name}", type=float, help=f"sizing: {meaning}")
@@ -303,8 +369,11 @@ def main() -> None:
     if arguments.part in ("all", "spark"):
         say("")
         sizing(whole_job(arguments.operations, arguments.batches))
+    if arguments.part in ("all", "twin"):
+        say("")
+        twin(arguments.operations)
     if arguments.part == "sizing":
-        given = (arguments.row_us, arguments.wake_us, arguments.operation_us, arguments.disk_bytes)
+        given = (arguments.row_us, arguments.shard_us, arguments.waiting_us, arguments.disk_bytes)
         if None in given:
             parser.error("sizing needs all four figures: the part 'spark' measures them")
         sizing(Measured(*given))

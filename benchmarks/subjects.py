@@ -1,4 +1,4 @@
-"""What is parked and timed: written as a user would write it, in plain interpreted Python with ``__slots__``."""
+"""The operations and tasks that benchmarks park and time: plain interpreted Python with ``__slots__``."""
 
 from collections.abc import Hashable
 
@@ -8,7 +8,7 @@ __all__ = ["Nothing", "Request", "RequestWithDict", "nothing"]
 
 
 class Request(DelayedOperation[bool]):
-    """A request that is answered when somebody has set ``ready``."""
+    """A request that completes once ``ready`` is set."""
 
     __slots__ = ("key", "ready")
 

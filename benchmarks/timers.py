@@ -5,8 +5,8 @@ entry stays until it comes to the top (the recipe in the heapq documentation).  
 makes an object, reads the clock and is called twice, in plain Python; that is left where a timer costs nothing.
 
 Every contender draws the same delays, uniform over five to fifteen minutes in whole milliseconds, so that none falls
-due.  The loop goes round once every 1 000 operations, because that is when asyncio and uvloop pay for a part of what
-was asked of them.
+due.  The loop goes round once every 1 000 operations, because asyncio and uvloop do part of the work
+of a timer there.
 
 ``add`` and ``cancel`` alone leave a debt: a cancelled timer stays in asyncio's heap until half of it is cancelled.
 ``add + cancel`` adds one and cancels the oldest, at a constant number outstanding, until all have been replaced at
@@ -106,7 +106,7 @@ class _Contender:
 
 
 class _CallLater(_Contender):
-    """``call_later`` of whoever offers it: the loop, or our timer."""
+    """``call_later`` of the loop or of our timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call_later: Callable[..., _Cancellable]) -> None:
         super().__init__(loop)
@@ -177,7 +177,7 @@ class _Ours(_Contender):
 
 
 class _Handle:
-    """What any timer has to make, and can be asked to cancel."""
+    """The handle of the smallest possible timer, which can be cancelled."""
 
     __slots__ = ("delay_ms",)
 
@@ -189,7 +189,7 @@ class _Handle:
 
 
 class _Least(_Contender):
-    """Keeps no timers: makes an object, reads the clock, is called twice.  No timer that Python asks does less."""
+    """Keeps no timers: makes an object, reads the clock, is called twice.  No timer called from Python does less."""
 
     def add(self, delay: float) -> Any:
         return _Handle(delay)

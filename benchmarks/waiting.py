@@ -1,8 +1,8 @@
-"""Waiting: a coroutine parks, somebody completes it, it goes on.
+"""Waiting: a coroutine parks, another task completes its operation, and the coroutine resumes.
 
-The floor is a bare future, with no deadline and no condition: what the loop and the tasks cost in any case.  Everyone
-else gives a deadline of 30 s on top.  The same tasks do the same rounds for each contender: all park, all are
-completed, all have gone on and parked again.  What counts is the cost per wait above the floor of the same round.
+The floor is a bare future, with no deadline and no condition: the cost of the loop and the tasks themselves.
+Every other contender adds a deadline of 30 s.  The same tasks do the same turns for each contender: all park, all are
+completed, all resume and park again.  The result is the cost per wait above the floor of the same turn.
 """
 
 import asyncio
@@ -52,17 +52,17 @@ class _Contender:
         """Seconds of CPU time per wait."""
         self.waiting = 0
         tasks = [asyncio.create_task(self.worker(index, turns + 1)) for index in range(self.number)]
-        await self._everyone(self.number)
+        await self._all_waiting(self.number)
         start = cpu()
         for turn in range(turns):
             await self.complete_all()
-            await self._everyone(self.number * (turn + 2))
+            await self._all_waiting(self.number * (turn + 2))
         cost = cpu() - start
         await self.complete_all()
         await asyncio.gather(*tasks)
         return cost / (turns * self.number)
 
-    async def _everyone(self, wanted: int) -> None:
+    async def _all_waiting(self, wanted: int) -> None:
         while self.waiting < wanted:
             await asyncio.sleep(0)
 
@@ -114,7 +114,7 @@ class _Anyio(_Event):
 
 
 class _Condition(_Contender):
-    """A condition for each waiter; a shared one would wake everyone for each."""
+    """A condition for each waiter; a shared one would wake every waiter for each."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -161,7 +161,7 @@ class _Park(_Contender):
 
 
 class _Signal(DelayedOperation[None]):
-    """Complete when it is told so, as an event is: it has no condition of its own."""
+    """An operation without a condition: it completes when forced, like an event when set."""
 
     __slots__ = ()
 
@@ -170,7 +170,7 @@ class _Signal(DelayedOperation[None]):
 
 
 class _ParkSignal(_Park):
-    """Ours, told as an event is: ``force_complete()`` of the operation itself, no key is checked."""
+    """Ours, used like an event: ``force_complete()`` of the operation itself, no key is checked."""
 
     async def worker(self, index: int, turns: int) -> None:
         park = self.purgatory.park
@@ -243,7 +243,7 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
     signal = above.pop(SIGNAL)
     yield from compare(SECTION, f"park + await above the floor, {kind}", "ns", above, budgets=_BUDGETS)
     events = {name: budget for name, budget in _BUDGETS.items() if name.endswith("Event")}
-    told = {OURS: signal, **{name: above[name] for name in events}}
-    for row in compare(SECTION, f"park + force_complete above the floor, {kind}", "ns", told, budgets=events):
+    forced = {OURS: signal, **{name: above[name] for name in events}}
+    for row in compare(SECTION, f"park + force_complete above the floor, {kind}", "ns", forced, budgets=events):
         row.note = "told as an event is told: without a condition that is tried"
         yield row

@@ -1,13 +1,11 @@
-"""Watching: park and ``check_and_complete``, with callbacks only: no task waits, no loop goes round.
+"""Watching: park and ``check_and_complete``, with callbacks only: no task waits, and the loop makes no turn.
 
-The form in which these figures can be set beside those of Kafka's purgatory on the JVM: FIFO, park a new operation and
-complete the oldest through its first key, at a constant number outstanding; operation number ``i`` waits on the keys
-``(7 i + j) % 100 000``, ``j`` below the number of keys.  Each has a deadline of 30 s.  The lists of keys are made
-beforehand; the operations are made in the loop.
+FIFO: park a new operation and complete the oldest through its first key, at a constant number outstanding; operation
+number ``i`` waits on the keys ``(7 i + j) % 100 000``, ``j`` below the number of keys.  Each has a deadline of 30 s.
+The lists of keys are made beforehand; the operations are made in the loop.  ``jvm`` does the same to Kafka's purgatory.
 """
 
 import asyncio
-import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +14,7 @@ from typing import Any
 from purgatory import DelayedOperation, Purgatory
 
 from .measure import cpu, frozen, rounds
-from .model import Budget, Row, Scale, grouped, quantile
+from .model import Row, Scale, grouped
 from .subjects import Request
 
 __all__ = ["Fifo", "rows"]
@@ -24,8 +22,6 @@ __all__ = ["Fifo", "rows"]
 SECTION = "watching"
 KEY_SPACE = 100_000
 TIMEOUT = 30.0
-JVM = "Kafka on the JVM, as stated"
-JVM_NS = {(1_000, 1): 430.0, (1_000, 3): 2500.0, (100_000, 1): 2500.0, (100_000, 3): 4300.0}
 
 
 class Fifo:
@@ -112,10 +108,10 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 async def _rows(scale: Scale) -> list[Row]:
     # A loop runs, as in a server, so that the purgatories' reapers are there; it does not go round meanwhile.
-    return list(_beside_the_jvm(scale))
+    return list(_shapes(scale))
 
 
-def _beside_the_jvm(scale: Scale) -> Iterator[Row]:
+def _shapes(scale: Scale) -> Iterator[Row]:
     shapes = [(outstanding, keys) for outstanding in (1_000, 100_000) for keys in (1, 3, 16)]
     with frozen():
         lines = {shape: Fifo(*shape) for shape in shapes}
@@ -132,17 +128,4 @@ def _beside_the_jvm(scale: Scale) -> Iterator[Row]:
         outstanding, keys = shape
         costs = samples[str(shape)]
         what = f"park + check, {grouped(outstanding)} outstanding, {keys} key{'s' * (keys > 1)}"
-        row = Row(SECTION, what, "ns", statistics.median(costs))
-        if shape in JVM_NS:
-            ratios = [JVM_NS[shape] / cost for cost in costs]
-            row.peer, row.theirs, row.ratio = JVM, JVM_NS[shape], statistics.median(ratios)
-            row.low, row.high = quantile(ratios, 0.25), quantile(ratios, 0.75)
-        yield row
-    by_round = zip(*(samples[str(shape)] for shape in JVM_NS), strict=True)
-    means = [math.exp(statistics.fmean(math.log(cost) for cost in costs)) for costs in by_round]
-    theirs = math.exp(statistics.fmean(math.log(cost) for cost in JVM_NS.values()))
-    ratios = [theirs / mean for mean in means]
-    row = Row(SECTION, "geometric mean of the four with 1 and 3 keys", "ns", statistics.median(means), JVM, theirs)
-    row.ratio, row.low, row.high = statistics.median(ratios), quantile(ratios, 0.25), quantile(ratios, 0.75)
-    row.budget = Budget.ratio_at_least(1.5)
-    yield row
+        yield Row(SECTION, what, "ns", statistics.median(costs))

@@ -1,0 +1,119 @@
+"""The application that :mod:`benchmarks.shutdown` serves: a long poll with everything of :mod:`purgatory.asgi`.
+
+It writes a line to its standard output for every operation that is parked or withdrawn, and its statistics at the end.
+"""
+
+import dataclasses
+import json
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Response, WebSocket
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+
+from purgatory import Event, Observer, Purgatory
+from purgatory.asgi import EventSourceResponse, Wait, health, install_errors, purgatory_lifespan, waiting
+
+__all__ = ["app"]
+
+
+def say(*words: object) -> None:
+    """Write one line, in one piece: several workers share the pipe."""
+    os.write(1, f"{' '.join(map(str, words))}\n".encode())
+
+
+class Reporter(Observer):
+    """Writes a line when an operation is parked, and one when it is withdrawn."""
+
+    def parked(self, event: Event) -> None:
+        """An operation waits."""
+        say("parked", os.getpid())
+
+    def cancelled(self, event: Event) -> None:
+        """An operation was withdrawn."""
+        say("withdrawn", os.getpid())
+
+
+def limit(name: str) -> int | None:
+    """A limit from the environment."""
+    return int(os.environ[name]) if name in os.environ else None
+
+
+room = Purgatory[Any](
+    "served",
+    max_parked=limit("MAX_PARKED"),
+    max_parked_per_key=limit("MAX_PARKED_PER_KEY"),
+    observers=[Reporter()],
+)
+events: list[str] = []
+
+
+@asynccontextmanager
+async def own(_: FastAPI) -> AsyncIterator[None]:
+    """Write the statistics when every operation has been answered."""
+    say("ready", os.getpid(), threading.current_thread() is threading.main_thread())
+    yield
+    say("statistics", json.dumps(dataclasses.asdict(room.statistics())))
+
+
+app = FastAPI(lifespan=purgatory_lifespan(room, grace=float(os.environ.get("GRACE", "0")), lifespan=own))
+install_errors(app, retry_after=2)
+app.mount("/healthz", health(room))
+
+
+@app.get("/poll/{key}")
+async def poll(key: str, wait: Annotated[Wait, Depends(waiting(room))], timeout: float = 30.0) -> Response:
+    """Wait until there is an event: 200 and how many there are; 204 if there is none in time."""
+    if await wait.until(lambda: key in events, keys=[key], timeout=timeout):
+        return Response(content=str(events.count(key)))
+    return Response(status_code=204)
+
+
+@app.post("/poll/{key}")
+async def poll_with_body(key: str, request: Request, wait: Annotated[Wait, Depends(waiting(room))]) -> Response:
+    """Read the body, then wait as :func:`poll` does."""
+    await request.body()
+    return await poll(key, wait)
+
+
+@app.post("/events/{key}")
+async def post(key: str, request: Request) -> int:
+    """Read the body and append an event; answer how many requests this completed."""
+    await request.body()
+    events.append(key)
+    return room.check_and_complete(key)
+
+
+@app.post("/echo/{key}")
+async def echo(key: str, request: Request, wait: Annotated[Wait, Depends(waiting(room))]) -> Response:
+    """Wait for an event before reading the body."""
+    await wait.until(lambda: key in events, keys=[key], timeout=30.0)
+    return Response(content=await request.body())
+
+
+@app.get("/events/{key}")
+async def follow(key: str) -> Any:
+    """Send every check of the key as a server-sent event."""
+    return EventSourceResponse(room.changes([key], heartbeat=3600))
+
+
+@app.websocket("/events/{key}")
+async def stream(websocket: WebSocket, key: str, wait: Annotated[Wait, Depends(waiting(room))]) -> None:
+    """Send a message for the first event."""
+    await websocket.accept()
+    await wait.until(lambda: key in events, keys=[key], timeout=30.0)
+    await websocket.send_text(key)
+    await websocket.close()
+
+
+if "BASE_HTTP_MIDDLEWARE" in os.environ:
+
+    async def dispatch(request: Request, call_next: RequestResponseEndpoint) -> Any:
+        """Pass the request on, as middlewares with ``@app.middleware("http")`` do."""
+        return await call_next(request)
+
+    app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
