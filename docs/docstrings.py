@@ -1,7 +1,7 @@
-"""Docstrings are reStructuredText, pages are Markdown: an extension of Griffe that brings the first into the second.
+"""A Griffe extension that converts docstrings from reStructuredText to Markdown.
 
-It knows what this project uses: roles (``:meth:`park```), literal blocks (``::``), simple tables and underlined titles.
-A method that only tells type checkers more than the one it inherits gets the docstring of that one.
+It supports the markup that this project uses: roles (``:meth:`park```), literal blocks (``::``), simple tables and
+underlined titles.  A method that overrides another one only to refine its types inherits that method's docstring.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ _RULE = re.compile(r"^=+(?: +=+)+$")
 
 
 class InMarkdown(griffe.Extension):
-    """Rewrites each docstring once the package has been read."""
+    """Convert each docstring after Griffe has loaded the package."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """The package is there: look at everything in it."""
+        """Convert all docstrings of the package."""
         self._visit(pkg, pkg)
 
     def _visit(self, thing: griffe.Object, package: griffe.Module) -> None:
@@ -31,7 +31,7 @@ class InMarkdown(griffe.Extension):
             if member.docstring is None and isinstance(thing, griffe.Class):
                 member.docstring = _inherited(thing, member.name)
                 if member.docstring is not None:
-                    continue  # it is rewritten where it comes from
+                    continue  # it is converted in the class that defines it
             self._visit(member, package)
 
 
@@ -44,7 +44,7 @@ def _inherited(owner: griffe.Class, name: str) -> griffe.Docstring | None:
 
 
 def in_markdown(text: str, thing: griffe.Object, package: griffe.Module) -> str:
-    """The docstring of that thing as Markdown."""
+    """Return the object's docstring as Markdown."""
     lines = textwrap.dedent(text).splitlines()
     return "\n".join(_blocks(_ROLE.sub(lambda role: _link(role, thing, package), line) for line in _tables(lines)))
 
@@ -62,7 +62,7 @@ def _link(role: "re.Match[str]", thing: griffe.Object, package: griffe.Module) -
 
 
 def _blocks(lines: Any) -> list[str]:
-    """Literal blocks become fenced ones."""
+    """Convert literal blocks to fenced blocks."""
     made: list[str] = []
     inside: list[str] | None = None
     for line in lines:
@@ -87,7 +87,7 @@ def _fenced(lines: list[str]) -> list[str]:
 
 
 def _tables(lines: list[str]) -> list[str]:
-    """Simple tables become Markdown's, and underlined titles bold lines."""
+    """Convert simple tables to Markdown tables, and underlined titles to bold lines."""
     made: list[str] = []
     spans: list[tuple[int, int]] = []
     rules = 0

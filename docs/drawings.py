@@ -1,7 +1,8 @@
 """Draw the pictures of the documentation: ``python docs/drawings.py``.
 
-They are drawn from the library: the life of an operation from its table of endings, the wheels from a real timer that
-is driven step by step.  A test draws them again and compares.
+The script draws them from the library: the life of an operation from the table of endings, and the wheels from a real
+timer that it advances step by step.  A test draws them again and compares; another compares the layers with the
+folders of the package.
 """
 
 import sys
@@ -12,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from purgatory import SystemTimer, TimerTask
-from purgatory.endings import ENDINGS
+from purgatory.core.operation.lifecycle import ENDINGS
 from purgatory.testing import VirtualClock
 
 INK, FAINT, PAPER = "#1f2933", "#5f6b78", "#fbfbf9"
@@ -23,7 +24,7 @@ COLOURS = {
     "CANCELLED": "#6b5aa8",
     "FAILED": "#b2343f",
 }
-DARK = {  # on a dark ground: what is drawn in the first colour is drawn in the second
+DARK = {  # in dark mode the second colour replaces the first
     INK: "#e6e9ed",
     FAINT: "#9aa4af",
     PAPER: "#181d23",
@@ -32,7 +33,7 @@ DARK = {  # on a dark ground: what is drawn in the first colour is drawn in the 
     "#e9ecef": "#2d343d",
     "#47535f": "#b4bdc7",
 }
-DARK_TEXT = {COLOURS["COMPLETED"]: "#4cc38a"}  # of words that stand on the panel
+DARK_TEXT = {COLOURS["COMPLETED"]: "#4cc38a"}  # for text on the panel
 FONT = "font-family='Inter, Helvetica, Arial, sans-serif'"
 
 
@@ -43,7 +44,7 @@ def _at_night() -> str:
 
 
 class Drawing:
-    """An SVG picture on a panel of its own, which goes with the light or dark of the page."""
+    """An SVG picture on its own panel, in the light or dark colours of the page."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self.parts = [
@@ -57,37 +58,39 @@ class Drawing:
         self.box(0.5, 0.5, width - 1, height - 1, PAPER, "#d9dde2")
 
     def text(self, x: float, y: float, words: str, size: int = 13, colour: str = INK, **options: str) -> None:
-        """Write at a point; options are SVG attributes with ``_`` for ``-``."""
+        """Write text at a point.  Options are SVG attributes with ``_`` in place of ``-``."""
         more = "".join(f" {name.replace('_', '-')}='{value}'" for name, value in options.items())
         self.parts.append(f"<text x='{x:g}' y='{y:g}' font-size='{size}' fill='{colour}'{more}>{escape(words)}</text>")
 
     def box(self, x: float, y: float, width: float, height: float, fill: str, stroke: str = "none") -> None:
-        """A rounded rectangle."""
+        """Draw a rounded rectangle."""
         self.parts.append(
             f"<rect x='{x:g}' y='{y:g}' width='{width:g}' height='{height:g}' rx='5' fill='{fill}' stroke='{stroke}'/>"
         )
 
     def arrow(self, x1: float, y1: float, x2: float, y2: float, colour: str = INK) -> None:
-        """A line with a tip; it turns halfway if it is not level."""
+        """Draw an arrow; it is curved unless it is horizontal."""
         middle = (x1 + x2) / 2
         path = f"M{x1:g} {y1:g} C{middle:g} {y1:g} {middle:g} {y2:g} {x2:g} {y2:g}"
         self.parts.append(f"<path d='{path}' fill='none' stroke='{colour}' stroke-width='1.5' marker-end='url(#tip)'/>")
 
     def line(self, x1: float, y1: float, x2: float, y2: float, colour: str = FAINT, dash: str = "") -> None:
-        """A thin line."""
+        """Draw a thin line."""
         dashes = f" stroke-dasharray='{dash}'" if dash else ""
         self.parts.append(f"<line x1='{x1:g}' y1='{y1:g}' x2='{x2:g}' y2='{y2:g}' stroke='{colour}'{dashes}/>")
 
     def finish(self) -> str:
-        """The whole file."""
+        """Return the content of the SVG file."""
         return "\n".join([*self.parts, "</svg>", ""])
 
 
 def life() -> str:
-    """How an operation ends: the table in ``purgatory.operation``."""
+    """Draw how an operation ends, from the table in ``purgatory.core.operation.lifecycle``."""
     drawing = Drawing(870, 92 + 82 * len(ENDINGS), "The life of an operation")
     drawing.text(24, 36, "The life of an operation", 18, font_weight="600")
-    drawing.text(24, 58, "PENDING is left once; whoever comes second gets False.", 13, FAINT)
+    drawing.text(
+        24, 58, "An operation leaves PENDING exactly once. A second attempt to end it returns False.", 13, FAINT
+    )
     middle = 74 + 41 * len(ENDINGS)
     drawing.box(24, middle - 26, 120, 52, COLOURS["PENDING"])
     drawing.text(84, middle - 2, "PENDING", 15, "#fff", text_anchor="middle", font_weight="600")
@@ -108,7 +111,7 @@ def life() -> str:
 
 
 def wheels() -> str:
-    """A task of 450 ms on its way through the wheels of a real timer."""
+    """Draw the path of a 450 ms task through the wheels of a real timer."""
     timer = SystemTimer(clock=VirtualClock())
     timer.add(TimerTask(450))
     moments = []
@@ -121,14 +124,14 @@ def wheels() -> str:
         at_ms = start_ms
         timer.expire_due(at_ms)
     slots, left, width = 20, 150, 620
-    drawing = Drawing(860, 126 + 128 * len(moments), "A task that is due at 450 ms cascades twice")
-    drawing.text(24, 36, "A task of 450 ms, in wheels of 20 slots", 18, font_weight="600")
-    drawing.text(24, 58, "The clock jumps from bucket to bucket. Two cascades, three turns, and it runs.", 13, FAINT)
+    drawing = Drawing(860, 126 + 128 * len(moments), "A task with a delay of 450 ms cascades twice")
+    drawing.text(24, 36, "A task with a delay of 450 ms, on wheels of 20 buckets", 18, font_weight="600")
+    drawing.text(24, 58, "The timer wakes three times: the task cascades twice and then runs.", 13, FAINT)
     for number, (now_ms, level, start_ms, end_ms, tick_ms) in enumerate(moments):
         y = 92 + 128 * number
         drawing.text(24, y + 22, f"at {now_ms} ms", 15, font_weight="600")
         drawing.text(24, y + 42, f"level {level}", 12, FAINT)
-        drawing.text(24, y + 58, f"slots of {tick_ms} ms", 12, FAINT)
+        drawing.text(24, y + 58, f"buckets of {tick_ms} ms", 12, FAINT)
         slot = start_ms // tick_ms % slots
         for index in range(slots):
             x = left + index * width / slots
@@ -137,9 +140,9 @@ def wheels() -> str:
         span = f"{start_ms} ms" if tick_ms == 1 else f"{start_ms} .. {end_ms - 1} ms"
         drawing.text(x + width / slots / 2 - 1, y + 62, span, 12, text_anchor="middle")
         following = (
-            f"due at {start_ms}: it runs"
+            f"bucket expires at {start_ms} ms: the task runs"
             if number + 1 == len(moments)
-            else f"due at {start_ms}: it cascades to a finer wheel"
+            else f"bucket expires at {start_ms} ms: the task moves to a finer wheel"
         )
         drawing.text(left + width + 10, y + 26, "", 12)
         drawing.text(left, y + 88, following, 13, COLOURS["COMPLETED"] if "runs" in following else INK)
@@ -151,32 +154,32 @@ def wheels() -> str:
 
 CANCELLING = (
     (
-        "cancelled, then the condition holds",
+        "The task is cancelled, then the condition holds",
         (
-            ("task.cancel()", "its future is cancelled; the task has not run yet"),
-            ("check_and_complete(key)", "finds that, and withdraws the operation"),
-            ("the task runs", "CancelledError"),
+            ("task.cancel()", "cancels its future; the task has not run yet"),
+            ("check_and_complete(key)", "withdraws the operation of the cancelled task"),
+            ("the task runs", "park() raises CancelledError"),
         ),
         "CANCELLED",
-        "on_complete() never ran: nothing was handed to a caller who has left",
+        "on_complete() does not run, so there is no result to lose",
     ),
     (
-        "the condition holds, then cancelled",
+        "The condition holds, then the task is cancelled",
         (
-            ("check_and_complete(key)", "on_complete() runs, the future has its result"),
-            ("task.cancel()", "comes too late for the future, not for the task"),
-            ("the task runs", "CancelledError, as asyncio wants it"),
+            ("check_and_complete(key)", "runs on_complete() and sets the future's result"),
+            ("task.cancel()", "the future is done; the task is still cancelled"),
+            ("the task runs", "park() raises CancelledError"),
         ),
         "COMPLETED",
-        "the outcome stands: result() has the answer for whoever cleans up",
+        "the outcome stands; on_abandoned(result) receives the result",
     ),
 )
 
 
 def cancelling() -> str:
-    """What happens when a task is cancelled and its operation ends, in one turn of the loop."""
-    drawing = Drawing(860, 400, "Cancelled and completed in one turn of the loop")
-    drawing.text(24, 36, "Cancelled and completed in one turn of the loop", 18, font_weight="600")
+    """Draw what happens when a task is cancelled and its operation ends in one iteration of the event loop."""
+    drawing = Drawing(860, 400, "Cancellation and completion in the same iteration of the event loop")
+    drawing.text(24, 36, "Cancellation and completion in the same iteration of the event loop", 18, font_weight="600")
     for number, (title, steps, outcome, meaning) in enumerate(CANCELLING):
         y = 76 + 164 * number
         drawing.text(24, y, title, 14, font_weight="600")
@@ -193,7 +196,49 @@ def cancelling() -> str:
     return drawing.finish()
 
 
-PICTURES = {"life.svg": life, "wheels.svg": wheels, "cancelling.svg": cancelling}
+LAYERS = (  # as in tests/project/test_layout.py, from the lowest layer to the highest
+    ("core/timer", "The timer", "TimerTask, TimerTaskList, DelayQueue, TimingWheel, TimerCore, BaseTimer"),
+    ("core/operation", "Operations and how they end", "Operation, DelayedOperation, lifecycle, stack guard"),
+    ("core/watch", "Watchers of keys", "WatcherLists, WatchList, WatchCursor, thresholds, validation"),
+    ("core/stats", "Statistics and observers", "Counters, Histogram, ObserverNotifier, RecordBuffer"),
+    ("core", "The purgatory without an event loop", "PurgatoryCore, Hooks, BasePurgatory"),
+    ("aio", "The event loop", "Purgatory, SystemTimer, Timeout, DelayedFuture, ThresholdPurgatory"),
+)
+OPTIONAL = ("asgi", "relay", "journal", "pipeline", "otel", "testing")
+
+
+def layers() -> str:
+    """Draw the layers of the package, from the optional parts down to the timer."""
+    drawing = Drawing(860, 108 + 62 * (len(LAYERS) + 1), "The layers of the package")
+    drawing.text(24, 36, "The layers of the package", 18, font_weight="600")
+    drawing.text(24, 58, "A module imports only from its own layer and from the layers below.", 13, FAINT)
+    y = 78
+    for number, name in enumerate(OPTIONAL):
+        x = 160 + number * 113
+        drawing.box(x, y, 107, 50, "#e9ecef")
+        drawing.text(x + 53.5, y + 30, name, 13, text_anchor="middle", font_weight="600")
+    drawing.text(24, y + 22, "optional parts", 13, font_weight="600")
+    drawing.text(24, y + 40, "imported by no layer", 11, FAINT)
+    for folder, subject, names in reversed(LAYERS):
+        y += 62
+        is_core = folder.startswith("core")
+        if folder == "core":  # the top of the layers that are compiled
+            y += 12
+            drawing.line(24, y - 12, 836, y - 12, FAINT, "4 4")
+            drawing.text(24, y + 10, "synchronous", 12, font_weight="600")
+            for line, words in enumerate(("time is an argument", "no asyncio", "compiled by mypyc")):
+                drawing.text(24, y + 28 + 16 * line, words, 11, FAINT)
+        elif folder == "aio":
+            drawing.text(24, y + 22, "asynchronous", 12, font_weight="600")
+            drawing.text(24, y + 40, "awaits, reads the time", 11, FAINT)
+        drawing.box(160, y, 672, 50, COLOURS["PENDING"] if is_core else COLOURS["COMPLETED"])
+        drawing.text(176, y + 21, folder + "/", 14, "#fff", font_weight="600")
+        drawing.text(326, y + 21, subject, 13, "#fff")
+        drawing.text(176, y + 40, names, 12, "#e7ebef")
+    return drawing.finish()
+
+
+PICTURES = {"layers.svg": layers, "life.svg": life, "wheels.svg": wheels, "cancelling.svg": cancelling}
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""Takes the pictures of the live page: ``python docs/screenshots.py``.
+"""Take the screenshots of the live page: ``python docs/screenshots.py``.
 
-It needs what the browser tests need: playwright, Chromium, and Pillow to make the files small.
+The script needs playwright and Chromium, like the browser tests, and Pillow to reduce the size of the files.
 """
 
 import io
@@ -20,7 +20,7 @@ LATER = "() => frame !== null && frame.now > 180 && lines.get('join').length > 6
 
 
 def main() -> None:
-    """Start a simulation, look at it from a desk and from a phone, and keep what was seen."""
+    """Start a simulation, and take screenshots of its page on a desktop and on a phone."""
     with (
         subprocess.Popen(COMMAND, cwd=IMAGES.parent.parent, stdout=subprocess.PIPE, text=True) as simulation,
         sync_playwright() as playwright,
