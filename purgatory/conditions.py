@@ -36,14 +36,13 @@ from typing import Any
 
 from .core.base_purgatory import BasePurgatory
 from .core.operation.delayed_operation import DelayedOperation
+from .core.watch.cursor import NO_ID, WatchCursor
 from .core.watch.watch import WatchList
-from .core.watch.watcher_lists import WatchCursor
 from .texts import safe_repr
 
 __all__ = ["AllKeys", "AtLeast", "Condition", "ConditionalOperation", "Count", "parse", "register", "signal"]
 
 _LONGEST_TEXT = 200  # a declaration is short; this also bounds the input of the parser
-_NO_ID = 1 << 60  # later than every operation
 
 
 class Condition:
@@ -304,7 +303,7 @@ def signal(room: BasePurgatory, key: Hashable, value: float | None = None) -> in
     entry = room._core.watcher_lists.entry(key)
     if entry is None:
         return 0
-    cursor = WatchCursor(entry, _NO_ID)
+    cursor = WatchCursor(entry, NO_ID)
     if value is not None and isinstance(entry, WatchList) and entry.thresholds is not None:
         cursor.skip_thresholds()
         for operation in entry.thresholds.reached(value):

@@ -18,8 +18,9 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 from purgatory.core.purgatory import PurgatoryCore
+from purgatory.core.watch.cursor import WatchCursor
 from purgatory.core.watch.thresholds import wider
-from purgatory.core.watch.watcher_lists import SHARDS, WatchCursor
+from purgatory.core.watch.watcher_lists import SHARDS
 
 __all__ = ["CoalescedChecks"]
 

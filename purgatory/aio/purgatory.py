@@ -190,7 +190,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
                     "timer must not be combined with clock, tick_ms or wheel_size: a shared timer has its own"
                 )
             self._own_timer = None
-        self._reaping = timer
+        self._timer = timer
         self._reaper = timer._reaper
         contained = (Exception, asyncio.CancelledError)
         hooks = _LoopHooks(self)
@@ -225,7 +225,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     @property
     def timer(self) -> SystemTimer:
         """The timer that holds its deadlines."""
-        return self._reaping
+        return self._timer
 
     # Life
 
@@ -257,7 +257,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._core.closed = True
         answered = self._all_answered = loop.create_future()  # also where a loop was closed in the midst of it
         try:
-            slices = TurnBudget(self._core.timer.clock, self._reaping.turn_budget_ms)
+            slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
             while self._subscriptions:
                 for subscription in list(islice(self._subscriptions.values(), slices.portion())):
                     Context().run(subscription.end)
@@ -265,7 +265,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
                     await slices.next_turn()
             if grace_ms and len(self):
                 await self._wait_until_empty(grace_ms)
-            slices = TurnBudget(self._core.timer.clock, self._reaping.turn_budget_ms)
+            slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
             while Context().run(self._core.expire_some, slices.portion()):
                 if slices.over():
                     await slices.next_turn()
@@ -293,7 +293,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
             raise interrupt
 
     async def _wait_until_empty(self, grace_ms: int) -> None:
-        if not self._reaping.running and self._own_timer is not None:
+        if not self._timer.running and self._own_timer is not None:
             self._own_timer.start()
         self._empty = asyncio.get_running_loop().create_future()
         alarm = self._core.timer.clock.call_at(self._core.timer.clock.ceil_ms() + grace_ms, self._emptied)
@@ -320,7 +320,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         """
         reaper_task = self._reaper.task
         if reaper_task is None or reaper_task.done():
-            self._settle_in()
+            self._start_reaper()
         waiter = self._core.submit_and_wait(operation, keys)
         if waiter is None:
             return operation.result()
@@ -375,10 +375,10 @@ class Purgatory(BasePurgatory, Generic[Op]):
         if operation._state == COMPLETED or operation._state == EXPIRED:
             self._give_back(operation, waiter)
 
-    def _settle_in(self) -> None:
+    def _start_reaper(self) -> None:
         """Start the reaper in this loop: before the first wait, or if it is gone."""
         self._core.validate_open()
-        self._reaping.start()
+        self._timer.start()
 
     @overload
     async def wait_until(
@@ -427,7 +427,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         operation = DelayedFuture(futures, timeout, callback)
         wait_for_all(self, self._done_callbacks, operation)
         if self._reaper.task is None and operation.scheduled:
-            self._reaping.start()
+            self._timer.start()
         return operation
 
     # Following what is checked
@@ -479,7 +479,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         cursor = self._core.cursor(key, None)
         if cursor is None:
             return ended
-        slices = TurnBudget(self._core.timer.clock, self._reaping.turn_budget_ms)
+        slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
         while True:
             self._core.ensure_stack()
             for _ in range(slices.portion()):
@@ -533,7 +533,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def _check_in_slices(self) -> None:
         slices = self._soon_slices
         if slices is None:
-            slices = self._soon_slices = TurnBudget(self._core.timer.clock, self._reaping.turn_budget_ms)
+            slices = self._soon_slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
         else:
             slices.resume()
         try:

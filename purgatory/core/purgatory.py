@@ -61,10 +61,11 @@ from .timer.base_timer import BaseTimer, ceil_now, now
 from .timer.task import NOT_QUEUED, unlink
 from .timer.timer_core import TimerCore
 from .timer.units import validated_fraction
+from .watch.cursor import ReachedCursor, WatchCursor
 from .watch.thresholds import ThresholdWatch, validated_value
 from .watch.validation import UNLIMITED, validate_keys, validated_limit, validated_thresholds
 from .watch.watch import Watch, WatchList
-from .watch.watcher_lists import ReachedCursor, WatchCursor, WatcherLists
+from .watch.watcher_lists import WatcherLists
 
 __all__ = ["PurgatoryCore"]
 

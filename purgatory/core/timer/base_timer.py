@@ -44,7 +44,7 @@ class BaseTimer:
     """The synchronous part of :class:`SystemTimer`.
 
     ``core``: the timer without a clock.  ``next_wake_ms``: when the subclass wakes up next; FAR_MS: never.
-     ``contained``: the exceptions of a task that are reported; all others propagate.
+    ``contained``: the exceptions of a task that are reported; all others propagate.
     """
 
     __slots__ = ("_read", "clock", "closed", "core", "loop", "next_wake_ms")

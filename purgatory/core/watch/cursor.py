@@ -1,0 +1,141 @@
+"""The loop over the watchers of one key, in the order of arrival, that may pause at any point.
+
+A check that tries every watcher at once follows the links of the list itself; see :mod:`purgatory.core.purgatory`.  A
+check with a limit, one with a value, and one that works in slices use a cursor.
+
+A cursor holds a watch, not an index.  A watch that leaves its list keeps its ``after``, so a cursor at that watch still
+reaches the watches behind it.  Lists only grow at the end, so no watch is skipped or returned twice.
+"""
+
+from typing import Any, Final
+
+from mypy_extensions import i64
+
+from purgatory.core.operation.operation import Operation
+
+from .thresholds import HeapEntry, ThresholdWatch
+from .watch import Watch, WatchList
+
+__all__ = ["NO_ID", "ReachedCursor", "WatchCursor"]
+
+NO_ID: Final = 1 << 60  # above every arrival number: a cursor without an upper bound
+
+
+class WatchCursor:
+    """An iteration over the watchers of one key, in the order of arrival, that may pause at any point.
+
+    Operations may end and arrive between two steps.  Ended operations are left out, and so are those that arrived after
+    ``newest``.  ``skips``: whether the operation that :meth:`next` returned must not be tried.
+    """
+
+    __slots__ = ("_newest", "_plain", "_with_threshold", "skips")
+
+    def __init__(self, entry: Watch, newest: i64) -> None:
+        self._newest: i64 = newest
+        self._plain: Watch | None = entry
+        self._with_threshold: Watch | None = None
+        self.skips: bool = False
+        if isinstance(entry, WatchList):
+            self._plain = entry.after
+            if entry.thresholds is not None:
+                self._with_threshold = entry.thresholds.members.after
+
+    def next(self) -> Operation | None:
+        """Return the next operation that is still parked, or None at the end."""
+        plain = self._plain = self._waiting(self._plain)
+        with_threshold = self._with_threshold = self._waiting(self._with_threshold)
+        if plain is None and with_threshold is None:
+            return None
+        if with_threshold is None or (plain is not None and _op_id(plain) < _op_id(with_threshold)):
+            assert plain is not None
+            self._plain = plain.after
+            return plain.operation
+        self._with_threshold = with_threshold.after
+        return with_threshold.operation
+
+    def at_end(self) -> bool:
+        """Whether :meth:`next` is known to return None.  May be False although all further operations have ended."""
+        return _is_end(self._plain) and _is_end(self._with_threshold)
+
+    def skip_thresholds(self) -> None:
+        """Leave out the watchers with a threshold."""
+        self._with_threshold = None
+
+    def _waiting(self, watch: Watch | None) -> Watch | None:
+        """Return the first watch from here on that is still linked; None at the end of the list."""
+        while watch is not None and not isinstance(watch, WatchList):
+            operation = watch.operation
+            if operation is not None and operation._watch is not None:
+                return watch if operation._op_id <= self._newest else None
+            watch = watch.after
+        return None
+
+
+class ReachedCursor(WatchCursor):
+    """An iteration over the watchers of one key without a threshold, or with one that the value reaches.
+
+    If the value reaches at most ``most`` thresholds, these come from the heap, and the other watchers are not visited.
+    Otherwise the cursor visits every watcher in the order of arrival and sets ``skips`` for those not to be tried, so
+    that a caller that works in slices can count them.  Either way creating a cursor costs O(``most``).
+    """
+
+    __slots__ = ("_place", "_reached", "_value")
+
+    def __init__(self, root: WatchList, newest: i64, value: Any, most: i64) -> None:
+        super().__init__(root, newest)
+        assert root.thresholds is not None
+        self._value: Any = value
+        self._place: i64 = 0
+        self._reached: list[tuple[int, HeapEntry]] | None = root.thresholds.reached_entries(value, most)
+        if self._reached is not None:
+            self.skip_thresholds()
+
+    def next(self) -> Operation | None:
+        """Return the next operation that is still parked, or None at the end."""
+        plain = self._plain = self._waiting(self._plain)
+        if self._reached is not None:
+            reached = self._next_reached()
+            if reached is not None and (plain is None or reached._op_id < _op_id(plain)):
+                self._place += 1
+                return reached
+            if plain is None:
+                return None
+            self._plain = plain.after
+            return plain.operation
+        with_threshold = self._with_threshold = self._waiting(self._with_threshold)
+        cursor: WatchCursor = self  # the class that declares ``skips``
+        if with_threshold is None or (plain is not None and _op_id(plain) < _op_id(with_threshold)):
+            cursor.skips = False
+            if plain is None:
+                return None
+            self._plain = plain.after
+            return plain.operation
+        assert isinstance(with_threshold, ThresholdWatch)
+        cursor.skips = not with_threshold.threshold <= self._value
+        self._with_threshold = with_threshold.after
+        return with_threshold.operation
+
+    def at_end(self) -> bool:
+        """See :meth:`WatchCursor.at_end`."""
+        reached = self._reached
+        return (reached is None or self._place >= len(reached)) and super().at_end()
+
+    def _next_reached(self) -> Operation | None:
+        reached = self._reached
+        assert reached is not None
+        while self._place < len(reached):
+            operation = reached[self._place][1].operation
+            if operation is not None and operation._op_id <= self._newest:
+                return operation
+            self._place += 1
+        return None
+
+
+def _is_end(watch: Watch | None) -> bool:
+    return watch is None or isinstance(watch, WatchList)
+
+
+def _op_id(watch: Watch) -> i64:
+    operation = watch.operation
+    assert operation is not None
+    return operation._op_id
