@@ -1,9 +1,10 @@
-"""What the waiting room costs, beside everything that a user would pick instead.
+"""What parking an operation costs, beside the alternatives that a user would choose instead.
 
-``python -m benchmarks``              one table, every row of it measured now
-``python -m benchmarks.experiment``   Kafka's purgatory experiment, on the first design and on this one
-``python -m benchmarks.report``       the figures of saved runs, written into ``docs/performance.md``
-``python -m benchmarks.pictures``     the pictures of saved runs
+``python -m benchmarks``              one table; every row is measured now
+``python -m benchmarks.experiment``   Kafka's purgatory experiment, with the first design and with this one
+``python -m benchmarks.report``       writes the figures of saved runs into ``docs/performance.md``
+``python -m benchmarks.pictures``     draws the plots of saved runs
 
-One module per section of the table; ``measure`` says how a number is made, ``model`` what a row is.
+Each section of the table has a module of that name.  ``measure`` explains how a number is measured, and ``row`` defines
+a row of the table.  ``operations`` has the operations that most sections park.
 """

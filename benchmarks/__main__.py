@@ -11,33 +11,35 @@ from pathlib import Path
 from typing import Any
 
 from .machine import compiled, describe
-from .model import Row, Scale, Unavailable
+from .row import Row, Scale, Unavailable
 from .table import print_machine, print_rows, print_verdicts
 
 SECTIONS = {
     "timers": "add, cancel and churn timers, at 1 000 to 1 000 000 outstanding",
     "waiting": "park, await and complete, above the floor of a bare future",
     "watching": "park and check_and_complete, callbacks only",
-    "jvm": "the same beside Kafka's own purgatory on a JVM; needs Maven and a JDK",
-    "features": "thresholds, observers, extend, timeouts, and what a subclass without __slots__ costs",
-    "stall": "the longest turn of the loop while a million end at once",
+    "jvm": "the same load on Kafka's own purgatory on a JVM; needs Maven and a JDK",
+    "features": "thresholds, observers, extend, timeouts, and the cost of a subclass without __slots__",
+    "stall": "the longest turn of the loop while a million operations end at once",
     "lateness": "how late 50 000 expiries a second are",
     "memory": "resident memory per parked operation; import time",
-    "collector": "what the garbage collector costs with a million parked",
+    "collector": "what the garbage collector costs with a million operations parked",
     "broker": "the example broker beside a real Kafka; needs Maven, a JDK, and the extra 'broker'",
     "designs": "the first purgatory's design and this one, in Kafka's experiment",
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status is 0, whatever the budgets say (2 for a bad argument)."""
+    """Run the command.  The exit status is 0 even if a budget is missed, and 2 for a bad argument."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure, and print one table.")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"some of: {', '.join(SECTIONS)} (all)")
     parser.add_argument("--only", default="", metavar="TEXT", help="print only rows that contain the text")
     parser.add_argument("--quick", action="store_true", help="fewer repeats, and not the largest sizes")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the rows in a file; other sections in it stay")
-    parser.add_argument("--list", action="store_true", help="say what the sections are")
-    parser.add_argument("--here", action="store_true", help="in this process, not in one for each section")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="save the rows in a file, which keeps its other sections"
+    )
+    parser.add_argument("--list", action="store_true", help="list the sections")
+    parser.add_argument("--here", action="store_true", help="measure in this process instead of one for each section")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.sections if name not in SECTIONS]
     if unknown:
@@ -69,9 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class _Saved:
-    """The file of ``--json``; what is measured replaces the rows of its section, as soon as they are there.
+    """The file of ``--json``.  The rows of a section replace the saved ones as soon as they are measured.
 
-    ValueError if the file holds figures of another machine, another kind of core, or of quick runs beside full ones.
+    ValueError if the file has figures of another machine or another kind of core, or differs in ``--quick``.
     """
 
     def __init__(self, file: Path | None, machine: dict[str, str], *, quick: bool) -> None:
@@ -95,7 +97,7 @@ class _Saved:
 
 
 def _prepare(section: str) -> None:
-    """Make ready what the section needs beyond Python.  Unavailable if this machine has not got it."""
+    """Fetch what the section needs beyond Python packages.  Unavailable if this machine lacks it."""
     try:
         prepare = getattr(importlib.import_module(f"{__package__}.{section}"), "prepare", None)
     except ModuleNotFoundError as error:
@@ -110,7 +112,7 @@ def _here(section: str, *, quick: bool) -> Iterator[Row]:
 
 
 def _apart(section: str, *, quick: bool) -> list[Row]:
-    """The section in a process of its own: a heap full of another section's rubble would be measured as well."""
+    """Measure the section in a process of its own, so that garbage of another section does not affect it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         command = [sys.executable, "-m", __package__, section, "--here", "--json", str(file)]

@@ -1,55 +1,168 @@
-"""The example broker under load: ``python benchmarks/broker.py``; ``python -m benchmarks broker`` is in ``brokers``.
+"""The example broker beside a real Kafka of one node, both on loopback and asked by the same clients in turn.
 
-Two figures:
+*   *Wake-up.*  A fetch is parked; a produce with acks=1 goes out on another connection; the time until the fetch is
+    answered, on the wall.
+*   *Join barrier.*  All members of a stable group but the last have joined again; the time from the last JoinGroup
+    until the last response, on the wall.
+*   *CPU of a parked fetch.*  Fetches on connections that are open, parked and answered by one record: CPU time of the
+    broker's process per fetch.
+*   *Memory of a parked fetch.*  Connection and request together.  Of ours it is resident memory; of the JVM it is the
+    live heap after a full collection, because its resident memory is what its options say.
 
-*   *Parked at once.*  Fetches (and JoinGroup requests) that wait in one process, each on a connection of its own and
-    sent as the bytes a client would send.  The connections' other ends are in memory, because no machine gives a
-    process that many sockets by default; everything from the bytes on is the broker as it runs.  Then one
-    record is produced, and every fetch is answered.
-*   *Round trips.*  acks=all over a real socket to a broker in a process of its own, by one client that keeps a number
-    of requests in flight.  The broker takes one request of a connection at a time, as Kafka does, so what is measured
-    is: frame in, decode, append, park, two followers' copies, wake, encode, frame out.
+Kafka keeps its log in files and ours in memory, and ours is Python: the figures are of the waiting, which both do for
+every request, and not of the storage.
 """
 
-import argparse
-import asyncio
+import os
+import resource
+import statistics
 import struct
 import subprocess
 import sys
 import time
-from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from kafka.protocol.consumer import FetchRequest, JoinGroupRequest
+from kafka.protocol.admin import CreateTopicsRequest, DescribeGroupsRequest
+from kafka.protocol.consumer import FetchRequest, JoinGroupRequest, OffsetFetchRequest, SyncGroupRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from benchmarks.brokers import prepare, rows
-from examples.broker import Server, Settings
-from examples.broker.network.connection import Connection
-from examples.group import GroupConfig
+from .kafka_wire import Wire, make
+from .maven import program
+from .real_kafka import VERSION, RealKafka, class_path
+from .row import Row, Scale, Unavailable, grouped, quantile
 
-__all__ = ["main", "prepare", "rows"]
+__all__ = ["prepare", "rows"]
 
-_WAIT_MS = 600_000
+SECTION = "broker"
+PEER = f"Kafka {VERSION}"
+JVM = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC")  # the heap and the collector of Kafka's own start script
+_WAIT_MS = 60_000
+# ConsumerProtocolSubscription of version 0, without topics: Kafka's coordinator reads what consumers subscribe to.
+_SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
+_GROUP_DELAY_MS = 2_000  # all members of a group come within this time; each one that comes prolongs it
+_PATIENCE_S = 60.0
 
 
-def frame(request: Any, version: int, correlation_id: int = 1) -> bytes:
-    """A request as a client sends it."""
-    body = struct.pack(">hhih", request.API_KEY, version, correlation_id, -1) + bytes(request.encode(version=version))
-    return struct.pack(">i", len(body)) + body
+def prepare() -> None:
+    """Fetch the jars.  Unavailable if that cannot be done here."""
+    if sys.platform != "linux":
+        raise Unavailable("the CPU time and the memory of other processes are read on Linux only")
+    program("jcmd")
+    class_path()
 
 
-def fetch_frame(topic: str) -> bytes:
-    """A fetch of one partition that waits for a byte."""
-    topic_type = FetchRequest.FetchTopic
-    partition = topic_type.FetchPartition(
-        partition=0, current_leader_epoch=-1, fetch_offset=0, log_start_offset=-1, partition_max_bytes=1 << 20
-    )
-    request = FetchRequest(
+@dataclass
+class Side:
+    """A broker: where it listens, its process, and how its memory is read."""
+
+    port: int
+    pid: int
+    used: Callable[[], float]
+    topics: int = 0
+
+    def cpu(self) -> float:
+        """Return the seconds of CPU time that the process has had."""
+        return time.clock_gettime((~self.pid << 3) | 2)  # as clock_getcpuclockid(3) makes it on Linux
+
+    def topic(self) -> str:
+        """Create a topic with one partition, and wait until its leader serves."""
+        self.topics += 1
+        name = f"t{self.topics}"
+        topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        ask = make(MetadataRequest, topics=[{"name": name}], allow_auto_topic_creation=False)
+        with Wire(self.port) as wire:
+            made = wire.ask(make(CreateTopicsRequest, topics=[topic], timeout_ms=30_000, validate_only=False))
+            assert made.topics[0].error_code == 0, made
+            _until(lambda: wire.ask(ask).topics[0].error_code == 0)
+            _until(lambda: _produced(wire.ask(_produce(name))))
+        return name
+
+
+@contextmanager
+def _ours() -> Iterator[Side]:
+    limits = [
+        "--initial-rebalance-delay",
+        str(_GROUP_DELAY_MS / 1000),
+        "--max-connections",
+        "20000",
+        "--idle-timeout",
+        "3600",
+    ]
+    command = [sys.executable, "-m", "examples.broker", "--port", "0", *limits]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline().rpartition(":")[2])
+            yield Side(port, process.pid, lambda: _resident(process.pid))
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def _real() -> Iterator[Side]:
+    properties = {"group_initial_rebalance_delay_ms": _GROUP_DELAY_MS, "num_network_threads": 3, "num_io_threads": 8}
+    with RealKafka(options=JVM, **properties) as broker:
+        pid = broker.nodes[0].process.pid
+        ask = make(OffsetFetchRequest, group_id="none", topics=None)
+        with Wire(broker.port) as wire:
+            _until(lambda: wire.ask(make(FindCoordinatorRequest, key="none", key_type=0)).error_code == 0)
+            _until(lambda: wire.ask(ask).error_code == 0)
+        yield Side(broker.port, pid, lambda: _live_heap(pid))
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the broker is not ready after {_PATIENCE_S:g} s")
+        time.sleep(0.02)
+
+
+def _resident(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * float(os.sysconf("SC_PAGE_SIZE"))
+
+
+def _live_heap(pid: int) -> float:
+    """Bytes of live objects, which the histogram counts after a full collection."""
+    command = [program("jcmd"), str(pid), "GC.class_histogram"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    total = next(line for line in reversed(printed) if line.startswith("Total"))
+    return float(total.split()[2])
+
+
+def _batch() -> bytes:
+    builder = MemoryRecordsBuilder(2, 0, 1 << 20)
+    builder.append(1, None, b"x" * 100)
+    builder.close()
+    return bytes(builder.buffer())
+
+
+def _produce(topic: str) -> Any:
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": _batch()}]}]
+    return make(ProduceRequest, transactional_id=None, acks=1, timeout_ms=30_000, topic_data=data)
+
+
+def _produced(answer: Any) -> bool:
+    return bool(answer.responses[0].partition_responses[0].error_code == 0)
+
+
+def _fetch(topic: str, offset: int) -> Any:
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": offset,
+        "log_start_offset": -1,
+        "partition_max_bytes": 1 << 20,
+    }
+    return make(
+        FetchRequest,
         replica_id=-1,
         max_wait_ms=_WAIT_MS,
         min_bytes=1,
@@ -57,264 +170,189 @@ def fetch_frame(topic: str) -> bytes:
         isolation_level=0,
         session_id=0,
         session_epoch=-1,
-        topics=[topic_type(topic=topic, partitions=[partition])],
+        topics=[{"topic": topic, "partitions": [partition]}],
         forgotten_topics_data=[],
         rack_id="",
     )
-    return frame(request, 11)
 
 
-def join_frame(group: str) -> bytes:
-    """A JoinGroup of a version whose members need no id beforehand."""
-    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"topics")
-    request = JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=_WAIT_MS,
-        rebalance_timeout_ms=_WAIT_MS,
-        member_id="",
-        protocol_type="consumer",
-        protocols=[protocol],
-    )
-    return frame(request, 3)
+class WakeUp:
+    """One fetch that is parked again and again."""
 
+    def __init__(self, side: Side, stack: ExitStack) -> None:
+        self.topic = side.topic()
+        self.fetching, self.producing = (stack.enter_context(Wire(side.port)) for _ in range(2))
+        self.offset = 1
 
-def produce_frame(topic: str, acks: int, size: int) -> bytes:
-    """A produce of one record."""
-    builder = MemoryRecordsBuilder(2, 0, 1 << 20)
-    builder.append(1, None, b"x" * size)
-    builder.close()
-    topic_type = ProduceRequest.TopicProduceData
-    data = topic_type.PartitionProduceData(index=0, records=bytes(builder.buffer()))
-    request = ProduceRequest(
-        transactional_id=None,
-        acks=acks,
-        timeout_ms=60_000,
-        topic_data=[topic_type(name=topic, partition_data=[data])],
-    )
-    return frame(request, 7)
-
-
-class Memory:
-    """The other end of a connection: counts what is answered."""
-
-    __slots__ = ("answered",)
-
-    def __init__(self, answered: list[int]) -> None:
-        self.answered = answered
-
-    def get_extra_info(self, name: str) -> Any:
-        return ("127.0.0.1", 0) if name == "peername" else None
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        """Nothing is ever left unsent."""
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def write(self, data: bytes) -> None:
-        self.answered[0] += 1
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-    abort = close
-
-
-def resident_bytes() -> int:
-    """The memory of this process that is in use."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * 4096
-
-
-class LongestTurn:
-    """The longest time that the event loop did not come round."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-        self._stopped = False
-
-    async def watch(self) -> None:
-        last = time.perf_counter()
-        while not self._stopped:
-            await asyncio.sleep(0)
-            now = time.perf_counter()
-            self.longest = max(self.longest, now - last)
-            last = now
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self.watch())
-        await asyncio.sleep(0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._stopped = True
-        await self._task
-
-
-def connect(server: Server, count: list[int], sent: bytes) -> Connection:
-    """A connection on which a request has arrived."""
-    connection = Connection(server)
-    connection.connection_made(Memory(count))
-    connection.data_received(sent)
-    return connection
-
-
-async def parked_at_once(fetches: int, joins: int, group_size: int) -> None:
-    """Park them, answer them, print what that took."""
-    group = GroupConfig(initial_rebalance_delay=_WAIT_MS / 1000)
-    settings = Settings(port=0, max_connections=fetches + joins + 10, replication_delay=0.0, group=group)
-    async with Server(settings) as server:
-        broker = server.broker
-        broker.topics.create("t")
-        answered, joined = [0], [0]
-        before, began = resident_bytes(), time.perf_counter()
-        sent = fetch_frame("t")
-        connections = []
-        for number in range(fetches):
-            connections.append(connect(server, answered, sent))
-            if number % 500 == 499:
-                await asyncio.sleep(0)
-        await until(lambda: len(broker.fetch) == fetches)
+    def sample(self) -> float:
+        """Return milliseconds from the produce to the answer of the fetch."""
+        fetch, produce = _fetch(self.topic, self.offset), _produce(self.topic)
+        self.fetching.send(fetch)
+        time.sleep(0.003)  # the fetch is parked; nothing reports that it is
+        began = time.perf_counter()
+        self.producing.send(produce)
+        answer = self.fetching.receive(fetch)
         passed = time.perf_counter() - began
-        each = (resident_bytes() - before) / fetches
-        print(f"{fetches} fetches parked at once in {passed:.2f} s: {fetches / passed:,.0f}/s, {each:,.0f} bytes each")
-        before, began = resident_bytes(), time.perf_counter()
-        for number in range(joins):
-            connections.append(connect(server, joined, join_frame(f"group-{number // group_size}")))
-            if number % 500 == 499:
-                await asyncio.sleep(0)
-        await until(lambda: sum(g.awaiting_join for g in broker.groups.groups.values()) == joins)
-        passed = time.perf_counter() - began
-        each = (resident_bytes() - before) / joins
-        print(f"{joins} joins parked beside them in {passed:.2f} s: {joins / passed:,.0f}/s, {each:,.0f} bytes each")
-        async with LongestTurn() as turns:
-            began = time.perf_counter()
-            producer = connect(server, [0], produce_frame("t", -1, 100))
-            await until(lambda: answered[0] == fetches)
-            passed = time.perf_counter() - began
-        print(f"one record answers all {fetches} in {passed:.2f} s, the longest loop turn being {turns.longest:.2f} s")
-        for connection in [*connections, producer]:
-            connection.connection_lost(None)
-        await until(lambda: not server.connections)
+        assert answer.responses[0].partitions[0].records, "the fetch is answered without the record"
+        self.producing.receive(produce)
+        self.offset += 1
+        return passed * 1e3
 
 
-async def until(condition: Any) -> None:
-    """Let the loop turn until the condition holds."""
-    while not condition():
-        await asyncio.sleep(0)
+class Barrier:
+    """A stable group whose members all join again."""
+
+    def __init__(self, side: Side, stack: ExitStack, members: int) -> None:
+        self.wires = [stack.enter_context(Wire(side.port)) for _ in range(members)]
+        self.beside = stack.enter_context(Wire(side.port))
+        first = self._request("")  # is answered with a member id, and with nothing else
+        self.ids = [wire.ask(first).member_id for wire in self.wires]
+        self._sync(self._join())
+
+    def _request(self, member: str) -> Any:
+        return make(
+            JoinGroupRequest,
+            group_id="barrier",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id=member,
+            group_instance_id=None,
+            protocol_type="consumer",
+            protocols=[{"name": "range", "metadata": _SUBSCRIPTION}],
+        )
+
+    def _prepares(self) -> bool:
+        ask = make(DescribeGroupsRequest, groups=["barrier"], include_authorized_operations=False)
+        return bool(self.beside.ask(ask).groups[0].group_state == "PreparingRebalance")
+
+    def _join(self) -> list[Any]:
+        """Have all members join; the first is the leader once there is one."""
+        requests = [self._request(member) for member in self.ids]
+        self.wires[0].send(requests[0])
+        _until(self._prepares)  # in a stable group only the leader begins the next generation
+        for wire, request in zip(self.wires[1:], requests[1:], strict=True):
+            wire.send(request)
+        last_sent = time.perf_counter()
+        answers = [wire.receive(request) for wire, request in zip(self.wires, requests, strict=True)]
+        self.passed = time.perf_counter() - last_sent
+        generations = {answer.generation_id for answer in answers}
+        assert len(generations) == 1, f"the members are in generations {generations}"
+        self.ids = [answer.member_id for answer in answers]
+        leader = next(index for index, answer in enumerate(answers) if answer.leader == answer.member_id)
+        for column in (self.wires, self.ids, answers):
+            column[0], column[leader] = column[leader], column[0]
+        return answers
+
+    def _sync(self, joined: list[Any]) -> None:
+        requests = [
+            make(
+                SyncGroupRequest,
+                group_id="barrier",
+                generation_id=answer.generation_id,
+                member_id=answer.member_id,
+                group_instance_id=None,
+                assignments=[{"member_id": each.member_id, "assignment": b"all"} for each in answer.members],
+            )
+            for answer in joined
+        ]
+        for wire, request in zip(self.wires, requests, strict=True):
+            wire.send(request)
+        for wire, request in zip(self.wires, requests, strict=True):
+            wire.receive(request)
+
+    def sample(self) -> float:
+        """Return milliseconds from the last request to the last response."""
+        self._sync(self._join())
+        return self.passed * 1e3
 
 
-class Pipeline(asyncio.Protocol):
-    """A client that keeps ``window`` requests in flight until ``number`` are answered."""
+class Parked:
+    """Fetches on connections of their own, which one record answers."""
 
-    def __init__(self, request: bytes, number: int, window: int) -> None:
-        self.request, self.number, self.window = request, number, window
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waits: list[float] = []
-        self.errors = 0
-        self._sent: deque[float] = deque()
-        self._buffer = bytearray()
-        self._left = number
+    def __init__(self, side: Side, stack: ExitStack, number: int) -> None:
+        self.side, self.topic = side, side.topic()
+        before = side.used()
+        self.wires = [stack.enter_context(Wire(side.port)) for _ in range(number)]
+        self.producing = stack.enter_context(Wire(side.port))
+        ask = make(MetadataRequest, topics=[], allow_auto_topic_creation=False)
+        for wire in self.wires:  # each connection is accepted and read
+            wire.ask(ask)
+        self.offset = 1
+        self._park()
+        time.sleep(0.5)
+        self.memory = (side.used() - before) / number
+        self._answer()
 
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        self._send(self.window)
+    def _park(self) -> None:
+        self._request = _fetch(self.topic, self.offset)
+        for wire in self.wires:
+            wire.send(self._request)
 
-    def _send(self, number: int) -> None:
-        number = min(number, self._left)
-        if number:
-            self._left -= number
-            self._sent.extend([time.perf_counter()] * number)
-            self._transport.write(self.request * number)
+    def _answer(self) -> None:
+        produce = _produce(self.topic)
+        assert _produced(self.producing.ask(produce))
+        for wire in self.wires:
+            assert wire.receive(self._request).responses[0].partitions[0].records
+        self.offset += 1
 
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        answered = 0
-        while len(self._buffer) >= 4:
-            (size,) = struct.unpack_from(">i", self._buffer)
-            if len(self._buffer) < size + 4:
-                break
-            # size, correlation id, one topic: name "t", one partition: index, error
-            (error,) = struct.unpack_from(">h", self._buffer, 4 + 4 + 4 + 3 + 4 + 4)
-            self.errors += error != 0
-            del self._buffer[: size + 4]
-            self.waits.append(time.perf_counter() - self._sent.popleft())
-            answered += 1
-        self._send(answered)
-        if len(self.waits) == self.number:
-            self._transport.close()
-            if not self.done.done():
-                self.done.set_result(None)
+    def sample(self) -> float:
+        """Return microseconds of the broker's CPU time for each fetch."""
+        before = self.side.cpu()
+        self._park()
+        time.sleep(0.3)
+        self._answer()
+        return (self.side.cpu() - before) / len(self.wires) * 1e6
 
 
-async def round_trips(port: int, number: int, window: int, acks: int, delay: float) -> None:
-    """Produce, and print how fast."""
-    loop = asyncio.get_running_loop()
-    client = Pipeline(produce_frame("t", acks, 100), number, window)
-    began = time.perf_counter()
-    await loop.create_connection(lambda: client, "127.0.0.1", port)
-    await client.done
-    passed = time.perf_counter() - began
-    if client.errors:
-        raise SystemExit(f"{client.errors} of {number} requests failed")
-    waits = sorted(client.waits)
-    print(
-        f"acks={'all' if acks == -1 else acks}, followers copy in {delay * 1e3:g} ms, {window} in flight:"
-        f" {number / passed:,.0f} round trips/s, p50 {waits[number // 2] * 1e3:.1f} ms,"
-        f" p99 {waits[number * 99 // 100] * 1e3:.1f} ms"
-    )
+def rows(scale: Scale) -> Iterator[Row]:
+    """The rows of this section.  Unavailable without Maven, a JDK or Linux."""
+    prepare()
+    number = scale.pick(4_000, 500)
+    _allow_files(2 * number + 500)
+    members = scale.pick(100, 20)
+    with ExitStack() as stack:
+        ours, real = stack.enter_context(_ours()), stack.enter_context(_real())
+        sides = (ours, real)
+        yield from _in_turn("fetch wake-up", [WakeUp(side, stack) for side in sides], scale.pick(1_000, 100))
+        what = f"join barrier, {members} members"
+        yield from _in_turn(what, [Barrier(side, stack, members) for side in sides], scale.pick(50, 10))
+        parked = [Parked(side, stack, number) for side in sides]
+        samples = _samples(parked, scale.pick(10, 3), warm=scale.pick(10, 3))
+        own, theirs = (statistics.median(costs) for costs in samples)
+        what = f"CPU of a fetch that is parked and answered, {grouped(number)} at once"
+        yield Row(SECTION, what, "us", own, PEER, theirs, theirs / own)
+        own, theirs = (each.memory for each in parked)
+        note = "memory: resident of ours, live heap of the JVM; connection and request together"
+        yield Row(
+            SECTION, f"memory of a parked fetch, {grouped(number)} parked", "bytes", own, PEER, theirs, theirs / own
+        )
+        per_gb = [2**30 / each.memory for each in parked]
+        yield Row(
+            SECTION, "parked fetches per GiB", "count", per_gb[0], PEER, per_gb[1], per_gb[0] / per_gb[1], note=note
+        )
 
 
-def with_broker(delay: float, options: list[str], number: int, windows: list[tuple[int, int]]) -> None:
-    """Start a broker, send it requests, stop it."""
-    command = [sys.executable, "-m", "examples.broker", "--port", "0", "--replication-delay", str(delay), *options]
-    root = Path(__file__).resolve().parent.parent
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
-        try:
-            assert process.stdout is not None
-            port = int(process.stdout.readline().rpartition(":")[2])
-            make_topic(port)
-            for acks, window in windows:
-                run(round_trips(port, number, window, acks, delay), options)
-        finally:
-            process.terminate()
-            assert process.wait(10) == 0, "the broker did not end as it should"
+def _samples(contenders: list[Any], number: int, warm: int) -> list[list[float]]:
+    """Take samples of both in turn; the first ``warm`` are not counted, because a JVM compiles meanwhile."""
+    found: list[list[float]] = [[] for _ in contenders]
+    for index in range(warm + number):
+        for column, contender in zip(found, contenders, strict=True):
+            cost = contender.sample()
+            if index >= warm:
+                column.append(cost)
+    return found
 
 
-def make_topic(port: int) -> None:
-    """Create topic t with two followers, by way of any client."""
-    from kafka import KafkaAdminClient
-
-    admin = KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{port}")
-    admin.create_topics({"t": {"num_partitions": 1, "replication_factor": 3}})
-    admin.close()
+def _in_turn(what: str, contenders: list[Any], number: int) -> Iterator[Row]:
+    own, theirs = _samples(contenders, number, warm=number)
+    for name, fraction in (("p50", 0.5), ("p99", 0.99)):
+        mine, peer = quantile(own, fraction), quantile(theirs, fraction)
+        yield Row(SECTION, f"{what}, {name}", "ms", mine, PEER, peer, peer / mine)
 
 
-def run(coroutine: Any, options: list[str]) -> None:
-    """On the same kind of loop as the broker."""
-    if "--no-uvloop" in options:
-        asyncio.run(coroutine)
-    else:
-        import uvloop
-
-        uvloop.run(coroutine)
-
-
-def main() -> None:
-    """Print all figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fetches", type=int, default=50_000, help="parked at once")
-    parser.add_argument("--joins", type=int, default=10_000, help="parked at once")
-    parser.add_argument("--group-size", type=int, default=50, help="members of a group")
-    parser.add_argument("--requests", type=int, default=20_000, help="round trips")
-    parser.add_argument("--no-uvloop", action="store_true", help="both sides on asyncio's own loop")
-    arguments = parser.parse_args()
-    options = ["--no-uvloop"] if arguments.no_uvloop else []
-    print(f"Python {sys.version.split()[0]}, {'asyncio' if options else 'uvloop'}")
-    run(parked_at_once(arguments.fetches, arguments.joins, arguments.group_size), options)
-    with_broker(0.0, options, arguments.requests, [(1, 64), (-1, 64), (-1, 1)])
-    with_broker(0.001, options, min(arguments.requests, 2000), [(-1, 64)])
-
-
-if __name__ == "__main__":
-    main()
+def _allow_files(number: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < number:
+        if hard != resource.RLIM_INFINITY and hard < number:
+            raise Unavailable(f"{number} files must be open at once, and the limit is {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))

@@ -1,9 +1,9 @@
-"""What the garbage collector costs with a million operations parked, and what ``gc.freeze`` gives.
+"""What the garbage collector costs with a million operations parked, and what ``gc.freeze`` saves.
 
-The collector walks over every object that may be part of a cycle, so a full collection takes time in proportion to what
-is parked, and it holds the loop while it runs.  CPython starts one when the objects that survived since the last one
-are more than a quarter of all old ones: while a purgatory fills, and in a server, again and again as its other state
-turns over.  ``gc.freeze()`` takes all that lives at that moment out of its sight.
+A full collection visits every object that may be part of a cycle.  Its time is proportional to the number of parked
+operations, and it blocks the loop.  CPython starts one when the objects that survived since the last one are more than
+a quarter of all old objects: while a purgatory fills, and in a server whenever enough of its other state is replaced.
+``gc.freeze()`` excludes all objects that exist at that moment.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from typing import Any
 from purgatory import Purgatory
 
 from .measure import cpu
-from .model import Row, Scale, grouped
-from .subjects import Request
+from .operations import Request
+from .row import Row, Scale, grouped
 
 __all__ = ["rows"]
 
@@ -26,7 +26,7 @@ FAR = 3600.0
 
 
 class _Pauses:
-    """Listens to the collector."""
+    """A ``gc`` callback that measures the pauses."""
 
     def __init__(self) -> None:
         self.full = 0
@@ -45,7 +45,7 @@ class _Pauses:
 
 
 @contextmanager
-def _listening() -> Iterator[_Pauses]:
+def _measured_pauses() -> Iterator[_Pauses]:
     pauses = _Pauses()
     gc.callbacks.append(pauses)
     try:
@@ -71,7 +71,7 @@ async def _rows(scale: Scale) -> list[Row]:
         for setting in ("off", "on"):
             (gc.disable if setting == "off" else gc.enable)()
             purgatory: Purgatory[Any] = Purgatory("collector")
-            with _listening() as pauses:
+            with _measured_pauses() as pauses:
                 filling[setting].append((_fill(purgatory, number), pauses))
             gc.enable()
             if setting == "off":
@@ -101,12 +101,12 @@ async def _rows(scale: Scale) -> list[Row]:
 
 
 def _frozen(what: str, before: float, after: float) -> Row:
-    """After ``gc.freeze`` beside before: theirs is what it was without."""
+    """Return a row of the cost after ``gc.freeze``, beside the cost before."""
     return Row(SECTION, f"{what}, after gc.freeze()", "ms", after, "without gc.freeze()", before, before / after)
 
 
 def _fill(purgatory: Purgatory[Any], number: int) -> float:
-    """Nanoseconds per operation."""
+    """Park the operations; return nanoseconds per operation."""
     watch = purgatory.try_complete_else_watch
     start = cpu()
     for key in range(number):
@@ -115,8 +115,8 @@ def _fill(purgatory: Purgatory[Any], number: int) -> float:
 
 
 def _churn(number: int) -> _Pauses:
-    """What a server does besides: containers that live for a while."""
-    with _listening() as pauses:
+    """Create containers that live for a while, as the other code of a server does."""
+    with _measured_pauses() as pauses:
         state: list[Any] = [[index] for index in range(number)]
         state.clear()
     return pauses
@@ -130,7 +130,7 @@ async def _empty(purgatory: Purgatory[Any]) -> None:
 
 
 def _timed(work: Callable[[], object]) -> float:
-    """Milliseconds."""
+    """Return milliseconds of CPU time."""
     start = cpu()
     work()
     return (cpu() - start) * 1e3

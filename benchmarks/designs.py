@@ -1,17 +1,17 @@
-"""The first purgatory's design and this one, in Kafka's experiment at one rate: CPU time per request.
+"""The design of Kafka's first purgatory and this one, in Kafka's experiment at one rate: CPU time per request.
 
-``python -m benchmarks.experiment`` sweeps the rate and has all parameters.  What arrivals, latencies and the loop cost
-in any case is taken off, pair by pair: it is measured with a purgatory that holds nothing.
+``python -m benchmarks.experiment`` sweeps the rate and has all parameters.  A run without a purgatory measures the cost
+of arrivals, latencies and the loop, and each pair is compared less this cost.
 
-The first design is interpreted Python, so beside a compiled core the comparison is one of design and of compilation; of
-design alone it is where the core is interpreted as well.
+The first design is interpreted Python.  Beside an interpreted core the ratio shows the design alone; beside a compiled
+core it also shows the compilation.
 """
 
 from collections.abc import Callable, Iterator
 
 from .experiment import LATENCIES, Parameters, perform
 from .measure import OURS, compare, rounds
-from .model import Row, Scale
+from .row import Row, Scale
 
 __all__ = ["rows"]
 
@@ -30,8 +30,8 @@ def rows(scale: Scale) -> Iterator[Row]:
         )
         for pct75, pct50 in LATENCIES
     ]
-    patient = Parameters(number, rate, keys=3, key_space_size=100_000, timeout=30_000, pct50=20, pct75=60)
-    for what, parameters in [*published, ("the same, (60, 20), timeout 30 s, 100 000 keys", patient)]:
+    long_timeout = Parameters(number, rate, keys=3, key_space_size=100_000, timeout=30_000, pct50=20, pct75=60)
+    for what, parameters in [*published, ("the same, (60, 20), timeout 30 s, 100 000 keys", long_timeout)]:
         samples = rounds({name: _sampler(design, parameters) for name, design in _CONTENDERS.items()}, scale.pick(5, 2))
         bare = samples.pop("none")
         above = {
@@ -46,5 +46,5 @@ _CONTENDERS = {OURS: "new", FIRST: "first", "none": "none"}
 
 
 def _sampler(design: str, parameters: Parameters) -> Callable[[], float]:
-    """Microseconds per request."""
+    """Return a function that measures microseconds per request."""
     return lambda: perform(design, parameters).cpu / parameters.num * 1e6

@@ -1,17 +1,17 @@
-"""Kafka's purgatory experiment (``TestPurgatoryPerformance``), on the first design and on this one.
+"""Kafka's purgatory experiment (``TestPurgatoryPerformance``), with the first design and with this one.
 
 Requests arrive at random (Poisson) at a target rate.  Each waits on ``keys`` keys of ``key-space-size``, with a
 timeout, and becomes complete after a latency drawn from a log-normal distribution that is given by its 50th and 75th
-percentiles; when that moment comes, its first key is checked.  A request whose latency is longer than the timeout
-expires.  The published experiment: 1 000 000 requests, timeout 200 ms, (pct75, pct50) = (60, 20) ms, mostly completed
-before their time, and (400, 200) ms, half of them expired.
+percentiles; then its first key is checked.  A request whose latency is longer than the timeout
+expires.  The published experiment: 1 000 000 requests, timeout 200 ms, (pct75, pct50) = (60, 20) ms, where most
+complete in time, and (400, 200) ms, where half of them expire.
 
     python -m benchmarks.experiment --sweep                    all designs, both latencies, doubling the rate
     python -m benchmarks.experiment --design new --rate 20000  one run
 
-What is printed: the target rate, the rate at which requests were really served, and the CPU time of the process.  The
-third design, ``none``, holds nothing: it shows what arrivals, latencies and the loop cost in any case.  A design is
-saturated where it serves less than 95 % of the target.
+The command prints the target rate, the actual rate, and the CPU time of the process.  The third design, ``none``, has
+no purgatory: it shows the cost of arrivals, latencies and the loop.  A design is saturated when it serves less than
+95 % of the target.
 """
 
 import argparse
@@ -32,16 +32,16 @@ from typing import Any, Self
 
 from purgatory import DelayedOperation, Purgatory
 
-from .first_design import FirstPurgatory
+from .delay_queue_purgatory import DelayQueuePurgatory
 from .machine import describe
 from .measure import new_loop
-from .model import grouped, quantile
+from .row import grouped, quantile
 
 __all__ = ["DESIGNS", "LATENCIES", "Parameters", "Run", "in_turn", "perform", "sweep"]
 
 LATENCIES = ((60.0, 20.0), (400.0, 200.0))  # (pct75, pct50) in ms, as published
 SATURATED = 0.95
-DRAWN = 1 << 16  # random numbers and keys are drawn beforehand, so many, and used over and over
+DRAWN = 1 << 16  # the number of random numbers and keys that are drawn beforehand and then reused
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +58,25 @@ class Parameters:
     seed: int = 1
 
     def check(self) -> None:
-        """Raise ValueError if it makes no experiment."""
+        """Raise ValueError if a parameter is out of range."""
         if self.num < 1 or self.rate <= 0 or self.keys < 1 or self.timeout <= 0:
-            raise ValueError("num, rate, keys and timeout are above 0")
+            raise ValueError("num, rate, keys and timeout must be above 0")
         if self.keys > self.key_space_size:
             raise ValueError(f"{self.keys} different keys do not fit into a key space of {self.key_space_size}")
         if not 0 < self.pct50 < self.pct75:
             raise ValueError(f"0 < pct50 < pct75 must hold, not {self.pct50} and {self.pct75}")
 
     def latencies(self, rng: random.Random, number: int) -> list[float]:
-        """Seconds.  The median of a log-normal distribution is exp(mu), its 75th percentile exp(mu + 0.6745 sigma)."""
+        """Return latencies in seconds.
+
+        A log-normal distribution has the median exp(mu) and the 75th percentile exp(mu + 0.6745 sigma).
+        """
         mu = math.log(self.pct50)
         sigma = (math.log(self.pct75) - mu) / statistics.NormalDist().inv_cdf(0.75)
         return [rng.lognormvariate(mu, sigma) / 1000 for _ in range(number)]
 
     def gaps(self, rng: random.Random, number: int) -> list[float]:
-        """Seconds between two arrivals of a Poisson process."""
+        """Return the seconds between arrivals of a Poisson process."""
         return [rng.expovariate(self.rate) for _ in range(number)]
 
 
@@ -101,7 +104,7 @@ class _Request(DelayedOperation[None]):
 
 
 class _Tally:
-    """How requests ended; the completed ones by how late after their moment."""
+    """How requests ended, and how late each completed one was."""
 
     def __init__(self) -> None:
         self.completed = 0
@@ -114,7 +117,7 @@ class _Tally:
 
 
 class _NoPurgatory:
-    """Holds nothing: a check completes its own operation, and an expiry comes from the same heap as the latencies."""
+    """No purgatory: a check completes its operation directly, and an expiry comes from the heap of latencies."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -131,12 +134,12 @@ class _NoPurgatory:
         return operation.try_complete() and operation.force_complete()
 
 
-DESIGNS: dict[str, Any] = {"new": Purgatory, "first": FirstPurgatory, "none": _NoPurgatory}
+DESIGNS: dict[str, Any] = {"new": Purgatory, "first": DelayQueuePurgatory, "none": _NoPurgatory}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run gave."""
+    """The result of one run."""
 
     design: str
     parameters: Parameters
@@ -148,7 +151,7 @@ class Run:
 
     @property
     def actual_rate(self) -> float:
-        """Requests per second, up to the last arrival: the last timeout is no part of it."""
+        """Requests per second up to the last arrival, without the last timeout."""
         return self.parameters.num / max(1e-9, self.elapsed - self.parameters.timeout / 1000)
 
     @property
@@ -179,13 +182,13 @@ async def _perform(design: str, parameters: Parameters) -> Run:
 
 
 async def _serve(purgatory: Any, parameters: Parameters, tally: _Tally, *, bare: bool) -> tuple[float, float]:
-    """Let requests arrive, and check the key of each when its latency has passed.  Seconds: CPU time, elapsed."""
+    """Submit requests, and check the key of each after its latency; return CPU time and elapsed seconds."""
     rng = random.Random(parameters.seed)
     drawn = min(DRAWN, parameters.num)
     gaps, latencies = parameters.gaps(rng, drawn), parameters.latencies(rng, drawn)
     all_keys = [tuple(rng.sample(range(parameters.key_space_size), parameters.keys)) for _ in range(drawn)]
     timeout = parameters.timeout / 1000
-    coming: list[tuple[float, int, _Request]] = []
+    due: list[tuple[float, int, _Request]] = []
     arrived = 0
     arrival = time.monotonic() + gaps[0]
     cpu, begun = time.process_time(), time.monotonic()
@@ -197,32 +200,32 @@ async def _serve(purgatory: Any, parameters: Parameters, tally: _Tally, *, bare:
             request = _Request(timeout, keys[0], now + latency, tally)
             purgatory.try_complete_else_watch(request, keys)
             if latency < timeout or bare:
-                heapq.heappush(coming, (now + min(latency, timeout), arrived, request))
+                heapq.heappush(due, (now + min(latency, timeout), arrived, request))
             arrived += 1
             portion += 1
             arrival += gaps[arrived % drawn]
-        while coming and coming[0][0] <= now:
-            _, _, request = heapq.heappop(coming)
+        while due and due[0][0] <= now:
+            _, _, request = heapq.heappop(due)
             if not bare:
                 purgatory.check_and_complete(request.key)
             elif request.completes_at <= now:
                 request.force_complete()
             else:
                 request.run()
-        await asyncio.sleep(0 if arrival <= now else _pause(now, arrival, coming, arrived < parameters.num))
+        await asyncio.sleep(0 if arrival <= now else _pause(now, arrival, due, arrived < parameters.num))
     return time.process_time() - cpu, time.monotonic() - begun
 
 
-def _pause(now: float, arrival: float, coming: list[tuple[float, int, _Request]], more: bool) -> float:
-    """Until the next thing happens, at least a millisecond: a loop's sleep is no finer than that anyway."""
+def _pause(now: float, arrival: float, due: list[tuple[float, int, _Request]], more: bool) -> float:
+    """Return the seconds until the next event, at least a millisecond, which is the resolution of the loop."""
     following = [arrival] if more else []
-    if coming:
-        following.append(coming[0][0])
+    if due:
+        following.append(due[0][0])
     return max(0.001, min(following, default=now + 0.01) - now)
 
 
 def sweep(design: str, parameters: Parameters, seconds: float, rates: Iterable[float]) -> Iterator[Run]:
-    """Runs at rising rates until one is saturated; each has ``num`` requests, but takes ``seconds`` at most."""
+    """Run at rising rates until a run is saturated; each has ``num`` requests, but takes ``seconds`` at most."""
     for rate in rates:
         number = min(parameters.num, round(rate * seconds)) if seconds else parameters.num
         run = perform(design, replace(parameters, rate=rate, num=number))
@@ -232,7 +235,7 @@ def sweep(design: str, parameters: Parameters, seconds: float, rates: Iterable[f
 
 
 def in_turn(sweeps: list[Iterator[Run]]) -> Iterator[Run]:
-    """One run of each, then the next one of each: what else the machine does falls on all designs alike."""
+    """Alternate between the sweeps, run by run, so that other load on the machine affects all designs equally."""
     while sweeps:
         for each in tuple(sweeps):
             run = next(each, None)
@@ -249,7 +252,7 @@ HEAD = (
 
 
 def line(run: Run) -> str:
-    """One run, under HEAD."""
+    """Return one row of the table under HEAD."""
     given = run.parameters
     return (
         f"{run.design:7} {given.pct75:4g}/{given.pct50:<4g} {grouped(given.rate):>9} {grouped(run.actual_rate):>9}"
@@ -264,16 +267,18 @@ def main(arguments: list[str] | None = None) -> int:
     default = Parameters()
     parser.add_argument("--num", type=int, default=default.num, help="requests (%(default)s)")
     parser.add_argument(
-        "--rate", type=float, default=default.rate, help="requests per second, in a sweep the first (%(default)g)"
+        "--rate", type=float, default=default.rate, help="requests per second; the first rate of a sweep (%(default)g)"
     )
     parser.add_argument("--keys", type=int, default=default.keys, help="keys of each request (%(default)s)")
-    parser.add_argument("--key-space-size", type=int, default=default.key_space_size, help="keys at all (%(default)s)")
+    parser.add_argument(
+        "--key-space-size", type=int, default=default.key_space_size, help="different keys (%(default)s)"
+    )
     parser.add_argument("--timeout", type=float, default=default.timeout, help="ms (%(default)g)")
     parser.add_argument("--pct50", type=float, default=default.pct50, help="median latency, ms (%(default)g)")
     parser.add_argument("--pct75", type=float, default=default.pct75, help="75th percentile, ms (%(default)g)")
     parser.add_argument("--design", choices=[*DESIGNS, "all"], default="all")
-    parser.add_argument("--sweep", action="store_true", help="both published latencies, the rate doubled to saturation")
-    parser.add_argument("--seconds", type=float, default=0.0, help="in a sweep: end each run after about so long")
+    parser.add_argument("--sweep", action="store_true", help="both latencies; double the rate until saturation")
+    parser.add_argument("--seconds", type=float, default=0.0, help="in a sweep: the approximate length of each run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the runs to a file")
     options = parser.parse_args(arguments)
     names = ("num", "rate", "keys", "key_space_size", "timeout", "pct50", "pct75")

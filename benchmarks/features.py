@@ -1,4 +1,4 @@
-"""What the features cost, and what they save."""
+"""The cost of optional features, and what they save."""
 
 import asyncio
 import importlib.util
@@ -11,8 +11,8 @@ from typing import Any
 from purgatory import Event, Observer, Purgatory, SystemTimer
 
 from .measure import OURS, compare, cpu, frozen, rounds
-from .model import Budget, Row, Scale, grouped
-from .subjects import Nothing, Request, RequestWithDict, nothing
+from .operations import NoopTask, Request, RequestWithDict, noop
+from .row import Budget, Row, Scale, grouped
 from .watching import Fifo
 
 __all__ = ["rows"]
@@ -33,7 +33,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 async def _rows(scale: Scale) -> list[Row]:
     return [
         *_hot_key(scale),
-        *_listeners(scale),
+        *_observers(scale),
         *await _journal(scale),
         *_subclasses(scale),
         *_extend(scale),
@@ -63,7 +63,7 @@ def _hot_key(scale: Scale) -> Iterator[Row]:
 
 
 class _HotKey:
-    """Watchers of one key, each for a value of its own; every check completes exactly one."""
+    """Watchers of one key, each with its own threshold; every check completes exactly one."""
 
     def __init__(self, watchers: int, *, thresholds: bool, repeats: int) -> None:
         self.repeats = repeats
@@ -82,7 +82,7 @@ class _HotKey:
         self.waiting.append(request)
 
     def check(self, number: int) -> float:
-        """Seconds per check; they are parked anew, which is not counted, after every hundredth of them."""
+        """Return seconds per check.  After every 100 checks as many are parked again, which does not count."""
         spent = 0.0
         for first in range(0, number, 100):
             some = range(min(100, number - first))
@@ -98,24 +98,24 @@ class _HotKey:
         return spent / number
 
 
-# Who listens
+# Observers
 
 
-class _Listener(Observer):
+class _CountingObserver(Observer):
     def __init__(self) -> None:
-        self.heard = 0
+        self.events = 0
 
     def parked(self, event: Event) -> None:
-        self.heard += 1
+        self.events += 1
 
     def completed(self, event: Event) -> None:
-        self.heard += 1
+        self.events += 1
 
 
-def _listeners(scale: Scale) -> Iterator[Row]:
+def _observers(scale: Scale) -> Iterator[Row]:
     observed = "an observer of park and complete"
     with frozen():
-        fifos = {OURS: Fifo(1_000, 1), observed: Fifo(1_000, 1, Request, (_Listener(),))}
+        fifos = {OURS: Fifo(1_000, 1), observed: Fifo(1_000, 1, Request, (_CountingObserver(),))}
     with frozen():
         samples = rounds(_steps(fifos, scale.pick(50_000, 10_000)), scale.pick(15, 5))
     for row in compare(SECTION, ALONE, "ns", samples):
@@ -124,7 +124,7 @@ def _listeners(scale: Scale) -> Iterator[Row]:
 
 
 async def _journal(scale: Scale) -> list[Row]:
-    """With a journal in a folder that is thrown away; nothing where there is no such room."""
+    """Measure with a journal in a temporary folder; no rows if the journal is not installed."""
     if importlib.util.find_spec("purgatory.journal") is None or importlib.util.find_spec("pyarrow") is None:
         return []
     journal_class = importlib.import_module("purgatory.journal").Journal
@@ -147,7 +147,7 @@ async def _journal(scale: Scale) -> list[Row]:
                         by_loop[JOURNAL].append(with_it)
                         by_process[OURS].append((between - begun) / number * 1e9)
                         by_process[JOURNAL_THREAD].append((ended - between) / number * 1e9)
-            assert journal.statistics().dropped == 0, "the journal dropped rows: it did less than it should"
+            assert journal.statistics().dropped == 0, "the journal dropped rows, so the cost is too low"
             await written.purgatory.aclose()
     rows = [
         *compare(SECTION, ALONE, "ns", by_loop, budgets={JOURNAL: Budget.ratio_at_most(1.5)}),
@@ -165,7 +165,7 @@ def _steps(fifos: dict[str, Fifo], number: int) -> dict[str, Callable[[], float]
     return {name: sampler(fifo) for name, fifo in fifos.items()}
 
 
-# How the user writes the class
+# Subclasses with and without __slots__
 
 
 def _subclasses(scale: Scale) -> Iterator[Row]:
@@ -194,12 +194,12 @@ def _extend(scale: Scale) -> Iterator[Row]:
         return (cpu() - start) / number * 1e9
 
     def again() -> float:
-        task = Nothing(round(FAR * 1000))
+        task = NoopTask(round(FAR * 1000))
         timer.add(task)
         start = cpu()
         for _ in range(number):
             task.cancel()
-            task = Nothing(round(FAR * 1000))
+            task = NoopTask(round(FAR * 1000))
             timer.add(task)
         return (cpu() - start) / number * 1e9
 
@@ -217,11 +217,11 @@ def _extend(scale: Scale) -> Iterator[Row]:
         return cost / number * 1e9
 
     def call_later() -> float:
-        handle = loop.call_later(FAR, nothing)
+        handle = loop.call_later(FAR, noop)
         start = cpu()
         for _ in range(number):
             handle.cancel()
-            handle = loop.call_later(FAR, nothing)
+            handle = loop.call_later(FAR, noop)
         cost = cpu() - start
         handle.cancel()
         return cost / number * 1e9
@@ -255,8 +255,8 @@ async def _timeouts(scale: Scale) -> list[Row]:
         return (cpu() - start) / number * 1e9
 
     async with timer:
-        tasks = [timer.call_later(FAR + index / 1000, nothing) for index in range(outstanding)]
-        handles = [loop.call_later(FAR + index / 1000, nothing) for index in range(outstanding)]
+        tasks = [timer.call_later(FAR + index / 1000, noop) for index in range(outstanding)]
+        handles = [loop.call_later(FAR + index / 1000, noop) for index in range(outstanding)]
         ours, theirs = [], []
         with frozen():
             for index in range(scale.pick(10, 4)):

@@ -1,10 +1,10 @@
-"""What a journal costs the loop: ``python -m benchmarks.journal [--rows 300000]``.
+"""The cost of a journal for the event loop: ``python -m benchmarks.journal [--rows 300000]``.
 
-Operations are parked and completed, 50 in each turn of the loop, with a journal and without, by turns in one process:
-what is without is the control.  The cost is the CPU time of the loop's own thread: what the journal does there, and
-nothing of its own thread.  The length of a turn is on the wall clock, so it holds what the journal's thread keeps the
-loop waiting for.  On a machine with other work it holds the waiting for a core, too, which Linux counts for each
-thread; the second line of turns is without that.
+Operations are parked and completed, 50 in each turn of the loop, alternately with and without a journal in one process.
+The runs without a journal are the control.  The cost is the CPU time of the loop's thread, which does not include the
+journal's own thread.  The length of a turn is wall-clock time, so it includes the time that the journal's thread makes
+the loop wait.  On a busy machine it also includes the wait for a core, which Linux counts for each thread; the second
+line of turns is without it.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.journal", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, default=300_000, help="operations of each kind (default: %(default)s)")
-    parser.add_argument("--freeze", action="store_true", help="gc.freeze() once everything is imported and warm")
+    parser.add_argument("--freeze", action="store_true", help="call gc.freeze() after the warm-up")
     arguments = parser.parse_args()
     asyncio.run(_measure(arguments.rows // _ROUNDS, arguments.freeze))
     return 0
@@ -67,7 +67,7 @@ async def _measure(rows: int, freeze: bool) -> None:
     without, written = _Turns(), _Turns()
     with tempfile.TemporaryDirectory() as folder, _waited_for_a_core() as waited:
         async with Journal(folder) as journal:
-            await _serve([journal], _PER_TURN * 100, _Turns(), waited)  # everything is imported and warm
+            await _serve([journal], _PER_TURN * 100, _Turns(), waited)  # a warm-up
             if freeze:
                 gc.collect()
                 gc.freeze()
@@ -95,7 +95,7 @@ def _spread(lengths: list[float]) -> str:
 
 @contextmanager
 def _waited_for_a_core() -> "Iterator[Callable[[], int] | None]":
-    """A function that returns how long this thread has been ready without a core, in nanoseconds; None if unknown."""
+    """Return a function for the nanoseconds that this thread has waited for a core; None if unknown."""
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
     except OSError:

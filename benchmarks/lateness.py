@@ -1,13 +1,13 @@
 """How late an expiry is, under a steady load of 50 000 a second.
 
 Operations are parked ahead of time with deadlines spread evenly, 50 for each millisecond, and each records when it
-is answered: lateness is that moment less its deadline (parked + timeout, on the monotonic clock).  Timeouts are whole
-milliseconds.  Peers: as many ``call_later`` on the same loop, in a run of their own.  An operation must not be early; a
-``call_later`` may be.  The loop does nothing else meanwhile, but the numbers are wall-clock times, so other programs on
-the machine affect them.
+is answered: lateness is that time minus its deadline (parked + timeout, on the monotonic clock).  Timeouts are whole
+milliseconds.  Peer: the same number of ``call_later`` on the same loop, in a run of its own.  An operation must not be
+early; a ``call_later`` may be.  The loop does nothing else meanwhile, but the numbers are wall-clock times, so other
+programs on the machine affect them.
 
-The collector is off while they are parked, as long as nothing falls due yet: a collection between the reading
-of the clock and the parking would count as lateness.  It is on when they fall due.
+The garbage collector is off while the operations are parked, because a collection between the reading of the clock and
+the parking would count as lateness.  It is on when they fall due.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from typing import Any
 from purgatory import Purgatory
 
 from .measure import frozen, loops, new_loop
-from .model import Budget, Row, Scale, quantile
-from .subjects import Request
+from .operations import Request
+from .row import Budget, Row, Scale, quantile
 
 __all__ = ["rows"]
 
 SECTION = "lateness"
 RATE = 50_000
-PATIENCE = (2e-5, 1e-4, 5e-4)  # seconds that parking one may take
+PARKING_TIMES = (2e-5, 1e-4, 5e-4)  # seconds for each operation, tried in this order until all are parked in time
 
 
 class _Late(Request):
-    """Notes how late it is answered, in seconds."""
+    """Records how late it is answered, in seconds."""
 
     __slots__ = ("found", "wanted")
 
@@ -48,10 +48,10 @@ class _Late(Request):
 
 
 async def _ours(number: int) -> "array[float]":
-    for patience in PATIENCE:
+    for parking_time in PARKING_TIMES:
         found = array("d")
         async with Purgatory[Any]("lateness") as purgatory:
-            begin = time.monotonic() + 1.0 + number * patience
+            begin = time.monotonic() + 1.0 + number * parking_time
             with _collector_off():
                 for index in range(number):
                     now = time.monotonic()
@@ -64,13 +64,13 @@ async def _ours(number: int) -> "array[float]":
 
 async def _loop(number: int) -> "array[float]":
     loop = asyncio.get_running_loop()
-    for patience in PATIENCE:
+    for parking_time in PARKING_TIMES:
         found = array("d")
 
         def note(wanted: float, into: "array[float]" = found) -> None:
             into.append(time.monotonic() - wanted)
 
-        begin = time.monotonic() + 1.0 + number * patience
+        begin = time.monotonic() + 1.0 + number * parking_time
         handles = []
         with _collector_off():
             for index in range(number):
@@ -96,7 +96,7 @@ def _collector_off() -> Iterator[None]:
 
 
 async def _until(found: "array[float]", number: int, begin: float) -> bool:
-    """Wait for all of them.  False at once if the first deadline came before everything was in place."""
+    """Wait for all of them.  False at once if the first deadline passed before all were parked."""
     with frozen():
         if time.monotonic() >= begin:
             return False

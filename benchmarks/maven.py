@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from .model import Unavailable
+from .row import Unavailable
 
 __all__ = ["cache", "classpath", "compile_java", "program"]
 

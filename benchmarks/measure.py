@@ -1,15 +1,15 @@
-"""How a number is made.
+"""How a number is measured.
 
-A sample is a function that does some work and returns what it cost.  The samples of all contenders are taken in turn
-(A B C A B C ...), so that whatever else the machine does falls on all of them alike; the ratio is taken round by round,
-and what is printed is the median.  The first round warms up and is not counted.
+A sample is a function that does some work and returns its cost.  The samples of all contenders alternate (A B C A B C
+...), so other load on the machine affects all of them equally.  The ratio is computed for each round, and the table
+shows the median.  The first round is a warm-up and does not count.
 
-Costs are CPU time of the thread, not time on the wall: a neighbour who takes the core for some milliseconds is not our
-cost, nor that of the peer who happened to run then.  What is about time itself (the longest turn of the loop,
-lateness) is measured on the wall.
+A cost is CPU time of the thread, not wall-clock time: if another process takes the core for some milliseconds, that is
+no cost of the contender that was running.  Only figures that are about time itself (the longest turn of the loop,
+lateness) use the wall clock.
 
-The collector is on, as it is in the programs of most people, but what lives when a measurement begins is frozen first:
-a full collection in the middle of one contender's sample would be a matter of luck.  ``collector`` measures that cost.
+The garbage collector is on, as in most programs, but the objects that exist when a measurement begins are frozen first.
+Otherwise chance would decide which contender's sample contains a full collection.  ``collector`` measures that cost.
 """
 
 import gc
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .model import Budget, Row, Unit, quantile
+from .row import Budget, Row, Unit, quantile
 
 if TYPE_CHECKING:
     import asyncio
@@ -56,7 +56,7 @@ def compare(
     budgets: Mapping[str, Budget] | None = None,
     note: str = "",
 ) -> list[Row]:
-    """A row for each peer of ``ours``; where there is no peer, one row for ours alone."""
+    """Return a row for each peer of ``ours``, or one row for ours alone if there is no peer."""
     own = samples[ours]
     peers = [name for name in samples if name != ours]
     if not peers:
@@ -73,7 +73,7 @@ def compare(
 
 @contextmanager
 def frozen() -> "Iterator[None]":
-    """What lives now is no business of the collector until the end of the block."""
+    """Exclude the objects that exist now from garbage collection until the end of the block."""
     gc.collect()
     gc.freeze()
     try:
@@ -83,7 +83,7 @@ def frozen() -> "Iterator[None]":
 
 
 def loops() -> list[str]:
-    """The event loops at hand, by name."""
+    """Return the names of the event loops that are installed."""
     try:
         importlib.import_module("uvloop")
     except ImportError:
@@ -92,6 +92,6 @@ def loops() -> list[str]:
 
 
 def new_loop(name: str) -> "asyncio.AbstractEventLoop":
-    """A new event loop of the kind."""
+    """Return a new event loop of this kind."""
     loop: asyncio.AbstractEventLoop = importlib.import_module(name).new_event_loop()
     return loop

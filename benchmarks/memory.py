@@ -1,8 +1,8 @@
-"""Resident memory per parked operation, and what importing costs; each measured in a process of its own.
+"""Resident memory per parked operation, and the time to import the package; each in a process of its own.
 
-``python -m benchmarks.memory KIND NUMBER`` parks so many, one distinct key each, and prints the bytes of resident
-memory (RSS) that came with each of them: the operation, its place on the key, its place on the timer, the key and the
-key's place in the dict.  The keys are ints.
+``python -m benchmarks.memory KIND NUMBER`` parks ``NUMBER`` operations, each on a key of its own, and prints the bytes
+of resident memory (RSS) for each: the operation, its watch, its link in a bucket, the key, and the entry of the key in
+the dict.  The keys are ints.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from typing import Any
 from purgatory import Purgatory, SystemTimer
 
 from .measure import loops, new_loop
-from .model import Budget, Row, Scale, grouped, quantile
-from .subjects import Nothing, Request, RequestWithDict, nothing
+from .operations import NoopTask, Request, RequestWithDict, noop
+from .row import Budget, Row, Scale, grouped, quantile
 
 __all__ = ["rows"]
 
@@ -32,7 +32,7 @@ FAR = 3600.0
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory; on a system without ``/proc`` the most that ever were."""
+    """Return the resident bytes of this process; on a system without ``/proc`` its maximum so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -44,7 +44,7 @@ def resident() -> int:
 
 
 def resource_page_size() -> int:
-    """Bytes of a page of memory."""
+    """Return the bytes of one page of memory."""
     import resource
 
     return resource.getpagesize()
@@ -69,7 +69,7 @@ async def _parked_with_dict(number: int) -> AsyncIterator[Any]:
 async def _timer_tasks(number: int) -> AsyncIterator[Any]:
     timer = SystemTimer()
     for _ in range(number):
-        timer.add(Nothing(3_600_000))
+        timer.add(NoopTask(3_600_000))
     yield timer
     assert timer.size == number
 
@@ -77,7 +77,7 @@ async def _timer_tasks(number: int) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def _loop_timers(number: int) -> AsyncIterator[Any]:
     loop = asyncio.get_running_loop()
-    handles = [loop.call_later(FAR, nothing) for _ in range(number)]
+    handles = [loop.call_later(FAR, noop) for _ in range(number)]
     yield handles
     for handle in handles:
         handle.cancel()
@@ -131,7 +131,7 @@ KINDS: dict[str, Callable[[int], Any]] = {
 
 async def _measured(kind: str, number: int) -> float:
     async with KINDS[kind](1_000):
-        pass  # what is made once is made now
+        pass  # allocates what is allocated only once
     gc.collect()
     gc.disable()
     before = resident()
@@ -171,12 +171,12 @@ _IMPORT = "import sys,time,{before};start=time.perf_counter();import {module};pr
 
 
 def _imports(scale: Scale) -> Iterator[Row]:
-    """What ``import purgatory`` adds to a program that has asyncio already, from bytecode, as it is when installed."""
+    """Measure ``import purgatory`` in a program that has imported asyncio, from bytecode, as if installed."""
     modules = {"purgatory": "asyncio", "anyio": "asyncio", "asyncio": "os"}
     costs: dict[str, list[float]] = {name: [] for name in modules}
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "PYTHONDONTWRITEBYTECODE": ""}
-        for number in range(scale.pick(9, 3) + 1):  # the first writes the bytecode, and is not counted
+        for number in range(scale.pick(9, 3) + 1):  # the first writes the bytecode and does not count
             for module, before in modules.items():
                 command = [sys.executable, "-c", _IMPORT.format(module=module, before=before)]
                 finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -192,7 +192,7 @@ def _imports(scale: Scale) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Print the bytes for one kind."""
+    """Print the bytes per item of one kind."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__.partition("\n")[0])
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("number", type=int)

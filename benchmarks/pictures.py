@@ -1,8 +1,8 @@
-"""The pictures of saved runs, for the README: ``python -m benchmarks.pictures`` writes them to ``docs/images/``.
+"""Plots of saved runs, for the README: ``python -m benchmarks.pictures`` writes them to ``docs/images/``.
 
-``cost``    what a timer costs against how many are outstanding, both on logarithmic axes
-``stall``   the longest turn of the loop while a million end
-``designs`` the first design and this one, in Kafka's experiment
+``cost``     the cost of a timer by the number outstanding, on logarithmic axes
+``stall``    the longest turn of the loop while a million operations end
+``designs``  the first design and this one, in Kafka's experiment
 
 Each as SVG and PNG, once for a light and once for a dark background.
 """
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .model import grouped
 from .report import RESULTS, Results, load
+from .row import grouped
 
 __all__ = ["draw"]
 
@@ -25,7 +25,7 @@ IMAGES = Path(__file__).parent.parent / "docs" / "images"
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours that can be read on one background."""
+    """Colours for one background."""
 
     name: str
     ground: str
@@ -45,7 +45,7 @@ THEMES = (
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-    """Draw all that the results have figures for; return the files."""
+    """Draw every plot that the results have figures for; return the files."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -82,7 +82,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
 
 
 def _figure(width: float, height: float, columns: int = 1, *, lines: int = 0) -> tuple[Any, Any]:
-    """A figure with one set of axes; with ``lines``, with a grid of them."""
+    """Return a figure with one set of axes, or with a grid of them if ``lines`` is given."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))

@@ -4,9 +4,9 @@
     python -m benchmarks.experiment --sweep --json benchmarks/results/experiment-compiled.json
     python -m benchmarks.report                                          writes the tables into docs/performance.md
 
-A page holds pairs of comments, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``; what stands between them is
+A page has pairs of comments, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``; the text between them is
 replaced.  NAME is a section of the table, ``budgets``, ``machine`` or ``experiment``.  With ``--check`` nothing is
-written, and the status is 1 if the page is not what the saved runs say.
+written, and the exit status is 1 if the page differs from the saved runs.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .__main__ import SECTIONS
-from .model import Row, grouped, number, number_of
+from .row import Row, grouped, number, number_of
 
 __all__ = ["RESULTS", "Results", "fill", "load"]
 
@@ -34,21 +34,21 @@ Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Results:
-    """What was saved: machines, rows and runs of the experiment, by kind of core."""
+    """The saved machines, rows, and runs of the experiment, by kind of core."""
 
     machines: dict[str, dict[str, str]]
     rows: dict[str, list[Row]]
     runs: dict[str, list[dict[str, Any]]]
 
     def row(self, kind: str, key: Key) -> Row | None:
-        """The row with the section, the words and the peer."""
+        """Return the row with this section, description and peer, or None."""
         for row in self.rows.get(kind, []):
             if (row.section, row.what, row.peer) == key:
                 return row
         return None
 
     def keys(self, wanted: Callable[[Row], bool]) -> list[Key]:
-        """The rows that are wanted, in order, each once."""
+        """Return the keys of the rows that ``wanted`` selects, in order, each once."""
         found: dict[Key, None] = {}
         for kind in KINDS:
             for row in self.rows.get(kind, []):
@@ -58,7 +58,7 @@ class Results:
 
 
 def load(folder: Path = RESULTS) -> Results:
-    """Read the saved runs; a file that is not there is left out.  ValueError for one of a quick run."""
+    """Read the saved runs; a missing file is left out.  ValueError for one of a quick run."""
     results = Results({}, {}, {})
     for kind in KINDS:
         file = folder / f"{kind}.json"
@@ -77,7 +77,7 @@ def load(folder: Path = RESULTS) -> Results:
 
 
 def fill(page: str, results: Results) -> str:
-    """The page with its tables filled.  ValueError for a name that there is no table for."""
+    """Return the page with its tables filled.  ValueError for a name without a table."""
 
     def replaced(match: "re.Match[str]") -> str:
         name = match["name"]

@@ -1,19 +1,18 @@
 """The longest turn of the loop while very many operations end at once.
 
-A callback that schedules itself again sees every turn of the loop, and keeps the longest, in CPU time of the thread
-and on the wall.  The budget is for the CPU time, which is what the turn took of its own doing; on a machine with
-neighbours the time on the wall holds theirs as well (``an idle loop`` is the same with nothing to do).  Three ways to
-end:
+A callback that schedules itself again runs in every turn of the loop and records the longest turn, in CPU time of the
+thread and on the wall clock.  The budget is for the CPU time.  The wall-clock time also includes what other processes
+take; ``an idle loop`` is the same measurement with nothing to do.  The ways to end:
 
 ``expire``    all deadlines lie in one instant.  Peers: as many ``call_at`` of asyncio and of uvloop for one instant.
-``close``     ``aclose()`` while all are parked, so all operations are answered at once.  The loops have no such call.
-``abandon``   ``aclose()`` of a shared timer on which all still wait, plain tasks with deadlines spread over an hour.
-``for key``   ``acancel_for_key`` of one key on which a tenth as many wait.
-``withdraw``  they are cancelled, 1 000 in each turn of the loop, as by as many clients that go away.  Peers: as many
+``close``     ``aclose()`` while all are parked, which answers all operations.  The event loops have no such call.
+``abandon``   ``aclose()`` of a timer that holds them all: plain timer tasks with deadlines spread over an hour.
+``for key``   ``acancel_for_key`` of one key with a tenth as many operations.
+``withdraw``  they are cancelled, 1 000 in each turn of the loop, as if clients disconnect.  Peers: as many
               timer handles, cancelled in the same portions; asyncio rebuilds its heap when half of it is cancelled.
 
-The operations live in a purgatory that runs on the loop; no task awaits them (the callback is the answer).  The
-collector does not look at what was there before the end begins (``gc.freeze``): ``collector`` has the price of that.
+The purgatory runs on the loop.  No task awaits the operations: their callback is the answer.  Objects that exist when
+the end begins are excluded from garbage collection (``gc.freeze``); ``collector`` measures that cost.
 """
 
 import asyncio
@@ -29,14 +28,14 @@ from typing import Any
 from purgatory import Purgatory, SystemTimer, TimerTask
 
 from .measure import cpu, frozen, loops, new_loop
-from .model import Budget, Row, Scale, grouped, quantile
-from .subjects import Request, nothing
+from .operations import Request, noop
+from .row import Budget, Row, Scale, grouped, quantile
 
-__all__ = ["Heartbeat", "rows"]
+__all__ = ["TurnMonitor", "rows"]
 
 SECTION = "stall"
 PORTION = 1_000
-PATIENCE = (3, 9, 27)
+MARGINS = (3, 9, 27)  # of time until the deadlines: tried in this order until all are parked in time
 
 
 @dataclass(slots=True)
@@ -47,47 +46,47 @@ class Turn:
     cpu_ms: float
 
 
-class Heartbeat:
-    """Sees every turn of the running loop, from ``start()`` to ``stop()``."""
+class TurnMonitor:
+    """Records the longest turn of the running loop, from ``start()`` to ``stop()``."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._beating = False
+        self._running = False
         self._wall = 0.0
         self._cpu = 0.0
         self.longest = Turn(0.0, 0.0)
 
     def start(self) -> None:
-        self._beating = True
+        self._running = True
         self._wall, self._cpu = time.perf_counter(), cpu()
-        self._loop.call_soon(self._beat)
+        self._loop.call_soon(self._turn)
 
     def stop(self) -> None:
-        self._beating = False
+        self._running = False
 
-    def _beat(self) -> None:
+    def _turn(self) -> None:
         wall, own = time.perf_counter(), cpu()
         longest = self.longest
         if wall - self._wall > longest.wall_ms / 1e3 or own - self._cpu > longest.cpu_ms / 1e3:
             longest.wall_ms = max(longest.wall_ms, (wall - self._wall) * 1e3)
             longest.cpu_ms = max(longest.cpu_ms, (own - self._cpu) * 1e3)
         self._wall, self._cpu = wall, own
-        if self._beating:
-            self._loop.call_soon(self._beat)
+        if self._running:
+            self._loop.call_soon(self._turn)
 
 
 @asynccontextmanager
-async def watched() -> AsyncIterator[Heartbeat]:
-    """A heartbeat round the block, which covers the turn in which the block ends."""
-    core = Heartbeat()
+async def watched() -> AsyncIterator[TurnMonitor]:
+    """Monitor the turns during the block, including the turn in which the block ends."""
+    monitor = TurnMonitor()
     await asyncio.sleep(0)
-    core.start()
+    monitor.start()
     try:
-        yield core
+        yield monitor
     finally:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        core.stop()
+        monitor.stop()
         await asyncio.sleep(0)
 
 
@@ -122,11 +121,11 @@ Scenario = Callable[[int], Awaitable[Turn]]
 
 
 async def _idle(number: int) -> Turn:
-    async with watched() as core:
+    async with watched() as monitor:
         end = time.perf_counter() + number / 400_000
         while time.perf_counter() < end:
             await asyncio.sleep(0)
-    return core.longest
+    return monitor.longest
 
 
 async def _filled(purgatory: Purgatory[Any], number: int, count: _Count, instant: float | None) -> list[Request]:
@@ -141,19 +140,19 @@ async def _filled(purgatory: Purgatory[Any], number: int, count: _Count, instant
 
 
 async def _expire(number: int) -> Turn:
-    patience = await _time_to_park()
-    for factor in PATIENCE:
+    time_to_park = await _time_to_park()
+    for margin in MARGINS:
         count = _Count(number)
         async with Purgatory[Any]("expire") as purgatory:
-            instant = time.monotonic() + 1.0 + factor * patience * number
+            instant = time.monotonic() + 1.0 + margin * time_to_park * number
             await _filled(purgatory, number, count, instant)
             if time.monotonic() >= instant:
                 continue  # the machine was busy, and the deadline came before all were parked
             gc.freeze()
-            async with watched() as core:
+            async with watched() as monitor:
                 await count.done
                 assert len(purgatory) == 0
-            return core.longest
+            return monitor.longest
     raise RuntimeError("the machine is too busy to park them all before the deadline")
 
 
@@ -172,10 +171,10 @@ async def _close(number: int) -> Turn:
     purgatory: Purgatory[Any] = Purgatory("close")
     await _filled(purgatory, number, count, None)
     gc.freeze()
-    async with watched() as core:
+    async with watched() as monitor:
         await purgatory.aclose()
         assert count.left == 0, f"{count.left} were not answered"
-    return core.longest
+    return monitor.longest
 
 
 async def _abandon(number: int) -> Turn:
@@ -184,10 +183,10 @@ async def _abandon(number: int) -> Turn:
     for index in range(number):
         timer.add(TimerTask(1_800_000 + index * 37 % 1_800_000))
     gc.freeze()
-    async with watched() as core:
+    async with watched() as monitor:
         await timer.aclose()
         assert timer.size == 0, f"{timer.size} are still on the timer"
-    return core.longest
+    return monitor.longest
 
 
 async def _for_key(number: int) -> Turn:
@@ -195,10 +194,10 @@ async def _for_key(number: int) -> Turn:
         for _ in range(number // 10):
             purgatory.try_complete_else_watch(Request(3600.0, 0), ("key",))
         gc.freeze()
-        async with watched() as core:
+        async with watched() as monitor:
             withdrawn = await purgatory.acancel_for_key("key")
         assert len(withdrawn) == number // 10
-        return core.longest
+        return monitor.longest
 
 
 async def _withdraw(number: int) -> Turn:
@@ -208,25 +207,25 @@ async def _withdraw(number: int) -> Turn:
 
 
 async def _cancelled(handles: list[Any]) -> Turn:
-    random.Random(3).shuffle(handles)  # clients go away in no order
+    random.Random(3).shuffle(handles)  # clients disconnect in any order
     gc.freeze()
-    async with watched() as core:
+    async with watched() as monitor:
         for start in range(0, len(handles), PORTION):
             for handle in handles[start : start + PORTION]:
                 handle.cancel()
             await asyncio.sleep(0)
-    return core.longest
+    return monitor.longest
 
 
 async def _loop_expire(number: int) -> Turn:
     loop = asyncio.get_running_loop()
     start = time.perf_counter()
     for _ in range(20_000):
-        loop.call_later(3600.0, nothing).cancel()
-    patience = (time.perf_counter() - start) / 20_000
-    for factor in PATIENCE:
+        loop.call_later(3600.0, noop).cancel()
+    time_to_add = (time.perf_counter() - start) / 20_000
+    for margin in MARGINS:
         count = _Count(number)
-        instant = loop.time() + 1.0 + factor * patience * number
+        instant = loop.time() + 1.0 + margin * time_to_add * number
         handles = [loop.call_at(instant, count.one) for _ in range(number)]
         if loop.time() >= instant:
             for handle in handles:
@@ -234,9 +233,9 @@ async def _loop_expire(number: int) -> Turn:
             continue
         del handles
         gc.freeze()
-        async with watched() as core:
+        async with watched() as monitor:
             await count.done
-        return core.longest
+        return monitor.longest
     raise RuntimeError("the machine is too busy to set all timers before the deadline")
 
 
@@ -294,7 +293,7 @@ def _run(kind: str, scenario: Scenario, number: int) -> Turn:
         return await scenario(number)
 
     loop = new_loop(kind)
-    gc.disable()  # filling it is not what is measured; the scenario's own garbage is freed by its counts
+    gc.disable()  # parking is not measured; reference counts free the scenario's own garbage
     try:
         with frozen():
             return loop.run_until_complete(run())

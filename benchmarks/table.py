@@ -1,4 +1,4 @@
-"""The table, for people."""
+"""The table on the terminal."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from .model import Row, number, number_of
+from .row import Row, number, number_of
 
 __all__ = ["print_machine", "print_rows", "print_verdicts"]
 
@@ -19,17 +19,17 @@ def _console() -> Console:
 
 
 def print_machine(machine: Mapping[str, str]) -> None:
-    """Where the figures are taken."""
+    """Print the machine that the figures are from."""
     console = _console()
     for name, text in machine.items():
         console.print(f"{name:10} {text}", markup=False)
     console.print(
-        "ratio: how many times ours goes into theirs (above 1: ours is ahead); median of pairs, quartiles in brackets."
+        "ratio: theirs divided by ours (above 1: ours is better); the median of the pairs, with quartiles in brackets."
     )
 
 
 def print_rows(section: str, rows: Sequence[Row], *, compiled: bool) -> None:
-    """One section of the table."""
+    """Print one section of the table."""
     table = Table(title=section, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("what", overflow="fold")
     table.add_column("ours", justify="right", no_wrap=True)
@@ -59,7 +59,7 @@ def print_rows(section: str, rows: Sequence[Row], *, compiled: bool) -> None:
 
 
 def ratio_text(row: Row) -> str:
-    """The ratio with its quartiles."""
+    """Return the ratio with its quartiles."""
     if row.ratio is None:
         return ""
     spread = "" if row.low is None or row.high is None else f" ({number(row.low)} .. {number(row.high)})"
@@ -67,7 +67,7 @@ def ratio_text(row: Row) -> str:
 
 
 def print_verdicts(rows: Sequence[Row], *, compiled: bool) -> None:
-    """How the budgets stand."""
+    """Print how many budgets are met, and list those that are not."""
     verdicts = [row.met(compiled=compiled) for row in rows]
     kept, missed = verdicts.count(True), [row for row in rows if row.met(compiled=compiled) is False]
     console = _console()

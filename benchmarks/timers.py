@@ -1,19 +1,18 @@
 """Timers: add, cancel, and both at a steady number outstanding.
 
 Peers: ``call_later`` of asyncio and of uvloop, each on its own running loop, and a plain ``heapq`` in which a cancelled
-entry stays until it comes to the top (the recipe in the heapq documentation).  The last peer keeps no timers at all: it
-makes an object, reads the clock and is called twice, in plain Python; that is left where a timer costs nothing.
+entry stays until it comes to the top (the recipe in the heapq documentation).  The last peer keeps no timers: in plain
+Python it makes an object, reads the clock and is called twice, which is the lower bound.
 
 Every contender draws the same delays, uniform over five to fifteen minutes in whole milliseconds, so that none falls
-due.  The loop goes round once every 1 000 operations, because asyncio and uvloop do part of the work
-of a timer there.
+due.  The loop makes one turn for every 1 000 operations, because asyncio and uvloop do part of a timer's work there.
 
-``add`` and ``cancel`` alone leave a debt: a cancelled timer stays in asyncio's heap until half of it is cancelled.
+``add`` and ``cancel`` alone defer work: a cancelled timer stays in asyncio's heap until half of the heap is cancelled.
 ``add + cancel`` adds one and cancels the oldest, at a constant number outstanding, until all have been replaced at
-least once, so that the debts are paid within the sample.
+least once, so the sample includes the deferred work.
 
-The collector is off here: a million new objects would start full collections, and how many of them fall into whose
-sample is a matter of luck.  ``collector`` has their price.
+The garbage collector is off here: a million new objects would start full collections, and chance would decide which
+sample contains them.  ``collector`` measures that cost.
 """
 
 import asyncio
@@ -29,8 +28,8 @@ from typing import Any, Protocol
 from purgatory import SystemTimer
 
 from .measure import OURS, compare, cpu, frozen, loops, new_loop, rounds
-from .model import Budget, Row, Scale, grouped
-from .subjects import Nothing, nothing
+from .operations import NoopTask, noop
+from .row import Budget, Row, Scale, grouped
 
 __all__ = ["rows"]
 
@@ -49,7 +48,7 @@ class _Cancellable(Protocol):
 
 
 class _Contender:
-    """Something that keeps timers, with some outstanding already; its methods return seconds per operation."""
+    """An implementation of timers, with some outstanding; its methods return seconds per operation."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -113,14 +112,14 @@ class _CallLater(_Contender):
         self.call_later = call_later
 
     def add(self, delay: float) -> Any:
-        return self.call_later(delay, nothing)
+        return self.call_later(delay, noop)
 
     async def added(self, delays: list[float]) -> list[Any]:
         call_later = self.call_later
         handles: list[Any] = []
         for block in _blocks(delays):
             for delay in block:
-                handles.append(call_later(delay, nothing))  # noqa: PERF401  the loop is what is measured
+                handles.append(call_later(delay, noop))  # noqa: PERF401  the loop is what is measured
             await asyncio.sleep(0)
         return handles
 
@@ -128,7 +127,7 @@ class _CallLater(_Contender):
         call_later, outstanding = self.call_later, self.outstanding
         for block in _blocks(delays):
             for delay in block:
-                outstanding.append(call_later(delay, nothing))
+                outstanding.append(call_later(delay, noop))
                 outstanding.popleft().cancel()
             await asyncio.sleep(0)
 
@@ -141,7 +140,7 @@ class _Ours(_Contender):
         self.timer = timer
 
     def add(self, delay: float) -> Any:
-        task = Nothing(round(delay * 1000))
+        task = NoopTask(round(delay * 1000))
         self.timer.add(task)
         return task
 
@@ -156,7 +155,7 @@ class _Ours(_Contender):
         handles = []
         for block in _blocks(delays):
             for delay_ms in block:
-                task = Nothing(delay_ms)
+                task = NoopTask(delay_ms)
                 add(task)
                 handles.append(task)
             await asyncio.sleep(0)
@@ -169,7 +168,7 @@ class _Ours(_Contender):
         add, outstanding = self.timer.add, self.outstanding
         for block in _blocks(delays):
             for delay_ms in block:
-                task = Nothing(delay_ms)
+                task = NoopTask(delay_ms)
                 add(task)
                 outstanding.append(task)
                 outstanding.popleft().cancel()
@@ -229,7 +228,7 @@ class _Heap(_Contender):
 
     def add(self, delay: float) -> Any:
         self.number += 1
-        entry = [time.monotonic() + delay, self.number, nothing]
+        entry = [time.monotonic() + delay, self.number, noop]
         heapq.heappush(self.heap, entry)
         return entry
 
@@ -239,7 +238,7 @@ class _Heap(_Contender):
         for block in _blocks(delays):
             for delay in block:
                 number += 1
-                entry = [now() + delay, number, nothing]
+                entry = [now() + delay, number, noop]
                 push(heap, entry)
                 handles.append(entry)
             await asyncio.sleep(0)
@@ -258,7 +257,7 @@ class _Heap(_Contender):
         for block in _blocks(delays):
             for delay in block:
                 number += 1
-                entry = [now() + delay, number, nothing]
+                entry = [now() + delay, number, noop]
                 push(heap, entry)
                 outstanding.append(entry)
                 outstanding.popleft()[2] = None

@@ -1,8 +1,8 @@
-"""Waiting: a coroutine parks, another task completes its operation, and the coroutine resumes.
+"""Park and await: a coroutine parks, another task completes its operation, and the coroutine resumes.
 
-The floor is a bare future, with no deadline and no condition: the cost of the loop and the tasks themselves.
-Every other contender adds a deadline of 30 s.  The same tasks do the same turns for each contender: all park, all are
-completed, all resume and park again.  The result is the cost per wait above the floor of the same turn.
+The floor is a bare future, without deadline and condition: the cost of the loop and of the tasks themselves.  Every
+other contender adds a deadline of 30 s.  The same tasks make the same turns for each contender: all park, all are
+completed, all resume and park again.  The result is the cost per wait minus the floor of the same round.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ import anyio
 from purgatory import DelayedOperation, Purgatory
 
 from .measure import OURS, compare, cpu, frozen, loops, new_loop, rounds
-from .model import Budget, Row, Scale
-from .subjects import Request
+from .operations import Request
+from .row import Budget, Row, Scale
 
 __all__ = ["rows"]
 
@@ -32,7 +32,7 @@ _BUDGETS = {
 
 
 class _Contender:
-    """A number of tasks that wait, each ``turns`` times; ``waiting`` counts the waits that have begun."""
+    """Tasks that each wait ``turns`` times; ``waiting`` counts the waits that have begun."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -49,7 +49,7 @@ class _Contender:
         pass
 
     async def run(self, turns: int) -> float:
-        """Seconds of CPU time per wait."""
+        """Return seconds of CPU time per wait."""
         self.waiting = 0
         tasks = [asyncio.create_task(self.worker(index, turns + 1)) for index in range(self.number)]
         await self._all_waiting(self.number)
@@ -114,7 +114,7 @@ class _Anyio(_Event):
 
 
 class _Condition(_Contender):
-    """A condition for each waiter; a shared one would wake every waiter for each."""
+    """A condition for each waiter; a shared one would wake all waiters each time."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -137,7 +137,7 @@ class _Condition(_Contender):
 
 
 class _Park(_Contender):
-    """Ours: an operation of its own for each wait, on a key of its own."""
+    """Ours: each wait has its own operation, on its own key."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

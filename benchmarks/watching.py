@@ -1,8 +1,9 @@
-"""Watching: park and ``check_and_complete``, with callbacks only: no task waits, and the loop makes no turn.
+"""Park and ``check_and_complete``, with callbacks only: no task waits, and the event loop makes no turn.
 
-FIFO: park a new operation and complete the oldest through its first key, at a constant number outstanding; operation
-number ``i`` waits on the keys ``(7 i + j) % 100 000``, ``j`` below the number of keys.  Each has a deadline of 30 s.
-The lists of keys are made beforehand; the operations are made in the loop.  ``jvm`` does the same to Kafka's purgatory.
+Each step parks a new operation and completes the oldest one through its first key, so the number outstanding is
+constant.  Operation number ``i`` waits on the keys ``(7 i + j) % 100 000``, with ``j`` below the number of keys.  Each
+has a deadline of 30 s.  The lists of keys are made beforehand, the operations in each step.  ``jvm`` measures the same
+load on Kafka's purgatory.
 """
 
 import asyncio
@@ -14,8 +15,8 @@ from typing import Any
 from purgatory import DelayedOperation, Purgatory
 
 from .measure import cpu, frozen, rounds
-from .model import Row, Scale, grouped
-from .subjects import Request
+from .operations import Request
+from .row import Row, Scale, grouped
 
 __all__ = ["Fifo", "rows"]
 
@@ -37,22 +38,22 @@ class Fifo:
         self.make = make
         self.keys = [[(7 * number + j) % KEY_SPACE for j in range(keys)] for number in range(KEY_SPACE)]
         self.purgatory: Purgatory[Any] = Purgatory("watching", observers=observers)
-        self.line: deque[Any] = deque()
+        self.oldest_first: deque[Any] = deque()
         self.number = 0
         for _ in range(outstanding):
             self._park()
-        self.steps(max(outstanding, 1_000))  # once round, so that what is measured is the steady state
+        self.steps(max(outstanding, 1_000))  # replace each once, so that the steady state is measured
 
     def _park(self) -> None:
         keys = self.keys[self.number % KEY_SPACE]
         operation = self.make(TIMEOUT, keys[0])
         self.purgatory.try_complete_else_watch(operation, keys)
-        self.line.append(operation)
+        self.oldest_first.append(operation)
         self.number += 1
 
     def steps(self, number: int) -> float:
-        """Do so many; return nanoseconds of CPU time per step."""
-        make, line, number_now = self.make, self.line, self.number
+        """Do this number of steps; return nanoseconds of CPU time per step."""
+        make, oldest_first, number_now = self.make, self.oldest_first, self.number
         watch, check = self.purgatory.try_complete_else_watch, self.purgatory.check_and_complete
         all_keys = self.keys
         done = 0
@@ -61,8 +62,8 @@ class Fifo:
             keys = all_keys[index % KEY_SPACE]
             operation = make(TIMEOUT, keys[0])
             watch(operation, keys)
-            line.append(operation)
-            oldest = line.popleft()
+            oldest_first.append(operation)
+            oldest = oldest_first.popleft()
             oldest.ready = True
             done += check(oldest.key)
         cost = cpu() - start
@@ -88,13 +89,13 @@ class _Bare:
 
 
 def _bare_steps(number: int) -> float:
-    line = deque(_Bare(TIMEOUT, 0) for _ in range(1000))
+    oldest_first = deque(_Bare(TIMEOUT, 0) for _ in range(1000))
     start = cpu()
     for index in range(number):
         operation = _Bare(TIMEOUT, index)
         operation.try_complete()
-        line.append(operation)
-        oldest = line.popleft()
+        oldest_first.append(operation)
+        oldest = oldest_first.popleft()
         oldest.ready = True
         if oldest.try_complete():
             oldest.on_complete()
@@ -107,21 +108,21 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 
 async def _rows(scale: Scale) -> list[Row]:
-    # A loop runs, as in a server, so that the purgatories' reapers are there; it does not go round meanwhile.
+    # A loop runs, as in a server, so that the purgatories have reapers; it makes no turn during the measurement.
     return list(_shapes(scale))
 
 
 def _shapes(scale: Scale) -> Iterator[Row]:
     shapes = [(outstanding, keys) for outstanding in (1_000, 100_000) for keys in (1, 3, 16)]
     with frozen():
-        lines = {shape: Fifo(*shape) for shape in shapes}
+        fifos = {shape: Fifo(*shape) for shape in shapes}
     number = scale.pick(50_000, 10_000)
 
-    def sampler(line: Fifo) -> Callable[[], float]:
-        return lambda: line.steps(number)
+    def sampler(fifo: Fifo) -> Callable[[], float]:
+        return lambda: fifo.steps(number)
 
     with frozen():
-        samples = rounds({str(shape): sampler(line) for shape, line in lines.items()}, scale.pick(15, 5))
+        samples = rounds({str(shape): sampler(fifo) for shape, fifo in fifos.items()}, scale.pick(15, 5))
         bare = statistics.median(_bare_steps(number) for _ in range(5))
     yield Row(SECTION, "the user's own Python in each of the next rows", "ns", bare)
     for shape in shapes:

@@ -23,7 +23,7 @@ from typing import IO, Self
 
 from benchmarks.maven import classpath, compile_java, program
 from benchmarks.measure import frozen, rounds
-from benchmarks.model import Budget, Row, Scale, Unavailable, grouped, quantile
+from benchmarks.row import Budget, Row, Scale, Unavailable, grouped, quantile
 from benchmarks.watching import Fifo
 
 __all__ = ["KAFKA", "prepare", "rows"]

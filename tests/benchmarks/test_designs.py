@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.delay_queue_purgatory import DelayQueuePurgatory
 from benchmarks.experiment import Parameters, in_turn, perform
-from benchmarks.first_design import FirstPurgatory
-from benchmarks.subjects import Request
+from benchmarks.operations import Request
 
 
 class _Clock:
@@ -19,9 +19,9 @@ class _Clock:
         return self.now
 
 
-def _first(purge_interval: int = 1000) -> tuple[FirstPurgatory, _Clock]:
+def _first(purge_interval: int = 1000) -> tuple[DelayQueuePurgatory, _Clock]:
     clock = _Clock()
-    return FirstPurgatory("first", purge_interval=purge_interval, clock=clock), clock
+    return DelayQueuePurgatory("first", purge_interval=purge_interval, clock=clock), clock
 
 
 def test_an_operation_is_completed_once_through_either_key() -> None:

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.jvm.kafka import Jvm, _pair, prepare
 from benchmarks.maven import cache, classpath
-from benchmarks.model import Unavailable
+from benchmarks.row import Unavailable
 from tests.parts import missing
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the section needs Linux")

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.__main__ import SECTIONS, _Saved, main
 from benchmarks.measure import compare, rounds
-from benchmarks.model import Budget, Row, number, number_of, quantile
 from benchmarks.report import fill, load
 from benchmarks.report import main as report
+from benchmarks.row import Budget, Row, number, number_of, quantile
 
 
 def _row(ours: float = 2.0, ratio: float | None = None, budget: Budget | None = None) -> Row:

@@ -5,8 +5,8 @@ import sys
 
 from benchmarks.jvm.kafka import prepare
 from benchmarks.maven import compile_java
-from benchmarks.model import Unavailable
 from benchmarks.real_kafka import class_path
+from benchmarks.row import Unavailable
 from tests.kafka.jars import CLIENT
 
 __all__ = ["main"]

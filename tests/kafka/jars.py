@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from benchmarks.model import Unavailable
 from benchmarks.real_kafka import SHORT_RUN, class_path, java
+from benchmarks.row import Unavailable
 from tests.parts import missing
 
 __all__ = ["CLIENT", "jars", "tool"]

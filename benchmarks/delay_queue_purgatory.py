@@ -1,11 +1,12 @@
-"""The design of Kafka's first purgatory, for comparison: one heap of deadlines, and watch lists with a purge pass.
+"""The design of Kafka's first purgatory, for comparison: one delay queue, and watcher lists with a purge pass.
 
-One heap holds all operations by deadline.  A completed operation is only marked: it stays in the heap until its time
-comes, and on the lists of its other keys until a check walks them.  Every ``purge_interval`` new requests a purge pass
-rebuilds the heap and all lists without what is marked.  A coroutine sleeps until the top of the heap falls due.
+The delay queue is one heap of all operations by deadline.  A completed operation is only marked: it stays in the heap
+until its deadline, and on the lists of its other keys until a check reaches it.  After every ``purge_interval`` new
+requests a purge pass rebuilds the heap and all lists without the marked operations.  A coroutine sleeps until the
+earliest deadline.
 
-It has the interface of :class:`purgatory.Purgatory` as far as the experiment needs it, takes the same operations, and
-is written with the same care: interpreted, with ``__slots__``, one try before watching.
+It has the part of the interface of :class:`purgatory.Purgatory` that the experiment needs, and takes the same
+operations.  To be a fair peer it is optimized too: it uses ``__slots__``, and tries an operation once before watching.
 """
 
 import asyncio
@@ -18,20 +19,20 @@ from typing import Any, Self
 
 from purgatory import DelayedOperation
 
-__all__ = ["FirstPurgatory"]
+__all__ = ["DelayQueuePurgatory"]
 
 Entry = tuple[float, int, "DelayedOperation[Any]"]
 
 
-class FirstPurgatory:
-    """Waits with a heap, watches with lists, and purges.
+class DelayQueuePurgatory:
+    """A purgatory with a delay queue, watcher lists, and a purge pass.
 
-    ``purge_interval``: how many new requests lie between two purge passes.  ``clock``: seconds, for tests.
+    ``purge_interval``: the number of new requests between two purge passes.  ``clock``: seconds, for tests.
     """
 
     def __init__(self, name: str, *, purge_interval: int = 1_000, clock: Any = time.monotonic) -> None:
         if purge_interval < 1:
-            raise ValueError(f"purge_interval is at least 1, not {purge_interval}")
+            raise ValueError(f"purge_interval must be at least 1, got {purge_interval}")
         self.name = name
         self.purge_interval = purge_interval
         self.purges = 0
@@ -44,7 +45,7 @@ class FirstPurgatory:
         self._earlier: asyncio.Event = asyncio.Event()
 
     def try_complete_else_watch(self, operation: DelayedOperation[Any], keys: Iterable[Hashable]) -> bool:
-        """Try it; if it has to wait, put it on the list of each key and on the heap."""
+        """Try the operation; if it has to wait, add it to the list of each key and to the heap."""
         if operation.try_complete():
             return operation.force_complete()
         for key in keys:
@@ -59,7 +60,7 @@ class FirstPurgatory:
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Try every operation on the key; ended ones leave this list, and stay on their others."""
+        """Try every operation on the key; ended ones leave this list and stay on those of their other keys."""
         watching = self._watchers.get(key)
         if watching is None:
             return 0
@@ -80,16 +81,16 @@ class FirstPurgatory:
 
     @property
     def watched(self) -> int:
-        """(operation, key) pairs on the lists, ended ones included."""
+        """The number of (operation, key) pairs on the lists, including operations that have ended."""
         return sum(len(watching) for watching in self._watchers.values())
 
     @property
     def num_delayed(self) -> int:
-        """Entries of the heap, ended ones included."""
+        """The number of entries in the heap, including operations that have ended."""
         return len(self._heap)
 
     def expire_due(self) -> int:
-        """Expire what is due, drop what has ended before; return how many expired."""
+        """Expire the operations that are due, drop those that have ended before; return how many expired."""
         now = self._clock()
         expired = 0
         while self._heap and self._heap[0][0] <= now:
@@ -103,7 +104,7 @@ class FirstPurgatory:
         return expired
 
     def purge(self) -> int:
-        """Take out all that has ended, from the heap and from every list; return how many places that frees."""
+        """Remove ended operations from the heap and from every list; return how many entries that removes."""
         before = len(self._heap) + self.watched
         self._heap = [entry for entry in self._heap if not entry[2].is_completed]
         heapq.heapify(self._heap)
@@ -125,10 +126,10 @@ class FirstPurgatory:
                 await self._reaper
 
     async def _reap(self) -> None:
-        # As in the original, it looks again after 200 ms at the latest, which is also when it notices a purge is due.
+        # As in Kafka, it polls at least every 200 ms; this is also how it finds that a purge is due.
         while True:
             self.expire_due()
             self._earlier.clear()
-            patience = 0.2 if not self._heap else min(0.2, max(0.0, self._heap[0][0] - self._clock()))
+            timeout = 0.2 if not self._heap else min(0.2, max(0.0, self._heap[0][0] - self._clock()))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._earlier.wait(), patience)
+                await asyncio.wait_for(self._earlier.wait(), timeout)

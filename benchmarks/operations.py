@@ -1,10 +1,10 @@
-"""The operations and tasks that benchmarks park and time: plain interpreted Python with ``__slots__``."""
+"""The operations and timer tasks that the benchmarks use: plain interpreted Python with ``__slots__``."""
 
 from collections.abc import Hashable
 
 from purgatory import DelayedOperation, TimerTask
 
-__all__ = ["Nothing", "Request", "RequestWithDict", "nothing"]
+__all__ = ["NoopTask", "Request", "RequestWithDict", "noop"]
 
 
 class Request(DelayedOperation[bool]):
@@ -25,7 +25,7 @@ class Request(DelayedOperation[bool]):
 
 
 class RequestWithDict(DelayedOperation[bool]):
-    """The same without ``__slots__``: its attributes are in a dict."""
+    """The same class without ``__slots__``, so its attributes are in a dict."""
 
     def __init__(self, timeout: float | None, key: Hashable) -> None:
         super().__init__(timeout)
@@ -39,7 +39,7 @@ class RequestWithDict(DelayedOperation[bool]):
         return self.ready
 
 
-class Nothing(TimerTask):
+class NoopTask(TimerTask):
     """A timer task that does nothing."""
 
     __slots__ = ()
@@ -48,5 +48,5 @@ class Nothing(TimerTask):
         pass
 
 
-def nothing() -> None:
+def noop() -> None:
     """A timer callback that does nothing."""

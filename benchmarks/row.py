@@ -1,4 +1,4 @@
-"""What the benchmarks print: rows, and the budgets that they are held to."""
+"""A row of the table that the benchmarks print, and the budget for it."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ Unit = Literal["ns", "us", "ms", "s", "bytes", "ratio", "count", "1/s"]
 
 
 class Unavailable(Exception):
-    """A section cannot be measured here: something it needs is missing; the text says what."""
+    """A section cannot be measured on this machine.  The message names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much to measure: ``quick`` trades steadiness and the largest sizes for time."""
+    """How much to measure.  ``quick``: fewer repeats, and not the largest sizes."""
 
     quick: bool = False
 
@@ -55,10 +55,10 @@ class Budget:
 
 @dataclass(slots=True)
 class Row:
-    """One line of the table.
+    """One row of the table.
 
-    ``ratio`` is how many times ours goes into theirs (above 1: ours is the better one), the median of the ratios of
-    the pairs; ``low`` and ``high`` are the quartiles of those.  In a row without a peer it is what ``what`` says.
+    ``ratio`` is the cost of the peer divided by ours, so above 1 ours is better: the median of the ratios of the pairs.
+    ``low`` and ``high`` are the quartiles of these ratios.  A row may define another ratio in ``what`` or ``note``.
     """
 
     section: str
@@ -74,13 +74,13 @@ class Row:
     note: str = ""
 
     def judged(self) -> float | None:
-        """The number that the budget is about."""
+        """Return the number that the budget limits, or None without a budget."""
         if self.budget is None:
             return None
         return self.ratio if self.budget.on == "ratio" else self.ours
 
     def met(self, *, compiled: bool) -> bool | None:
-        """Whether the budget is kept; None if there is none for this kind of core."""
+        """Return whether the budget is met; None if there is none for this kind of core."""
         value = self.judged()
         if self.budget is None or value is None:
             return None
@@ -101,7 +101,7 @@ class Row:
         return f"{sign} {shown}"
 
     def verdict(self, *, compiled: bool) -> str:
-        """met / NOT met, and by how much: how far the number is on the good side of its limit, or on the bad one."""
+        """Return "met" or "NOT met", with the factor between the number and its limit."""
         met = self.met(compiled=compiled)
         value = self.judged()
         if met is None or value is None or self.budget is None:
@@ -123,7 +123,7 @@ class Row:
 
 
 def number(value: float) -> str:
-    """Three significant digits, with thin groups for what is large."""
+    """Return the number with three significant digits; from 1000 on in groups of three digits."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     if abs(value) >= 1000:
@@ -134,7 +134,7 @@ def number(value: float) -> str:
 
 
 def number_of(value: float, unit: Unit) -> str:
-    """The number with its unit."""
+    """Return the number with its unit."""
     if unit == "ratio":
         return f"{number(value)}x"
     if unit == "count":
@@ -143,11 +143,11 @@ def number_of(value: float, unit: Unit) -> str:
 
 
 def grouped(value: float) -> str:
-    """A whole number in groups of three digits."""
+    """Return the number, rounded to an integer, in groups of three digits."""
     return f"{value:,.0f}".replace(",", " ")
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
-    """The nearest-rank quantile."""
+    """Return the nearest-rank quantile."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, math.ceil(fraction * len(ordered)) - 1))]

@@ -9,7 +9,7 @@ pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
 pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
 
 from benchmarks.__main__ import main
-from benchmarks.brokers import Barrier, Parked, WakeUp, _ours, _samples
+from benchmarks.broker import Barrier, Parked, WakeUp, _ours, _samples
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the section needs Linux")
 
