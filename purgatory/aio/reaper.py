@@ -182,8 +182,7 @@ class Reaper:
         self._timer.next_wake_ms = FAR_MS
 
     def _wake_up(self) -> None:
-        if self._timer.loop is not None:
-            self.bind()  # a clock that belongs to no loop calls this in the running one
+        self.bind()  # a clock that belongs to no loop calls this in the running one
         self._wake_sleepers()
         if self.task is not None and self.task.done() and not self._timer.closed:
             self.start()

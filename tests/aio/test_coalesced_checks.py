@@ -107,3 +107,31 @@ def test_a_key_without_watchers_counts_as_one_try() -> None:
         queue.work(3)
         portions += 1
     assert portions == 3
+
+
+def test_a_key_that_becomes_equal_to_another_takes_no_check_of_it(room: QuietPurgatory) -> None:
+    """While the check of the first key is under way, the second key becomes equal to it."""
+
+    class Key:
+        def __init__(self) -> None:
+            self.answers: list[bool] = []
+
+        def __hash__(self) -> int:
+            return 0
+
+        def __eq__(self, other: object) -> bool:
+            return self.answers.pop(0) if self.answers else False
+
+    first, second = Key(), Key()
+    watchers = [park(room, first) for _ in range(3)]
+    queue = queue_of(room)
+    queue.add(first)
+    queue.add(second)
+    queue.work(1)
+    first.answers = [False, True]  # the lookup of the watchers of the second key, then the end of its check
+    queue.work(1)
+    queue.add(first)
+    while queue:
+        queue.work(1)
+    assert [len(watcher.calls) for watcher in watchers] == [2, 2, 2]
+    assert not queue._checks

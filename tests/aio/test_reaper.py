@@ -1,10 +1,12 @@
 """The reaper: when it starts, when it wakes, and how it restarts."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from purgatory import Purgatory, SystemTimer
+from purgatory.clock import Alarm
 from purgatory.testing import VirtualClock
 from tests.helpers import Op, Task
 
@@ -231,3 +233,57 @@ def test_an_interrupt_in_a_task_leaves_the_loop_and_the_reaper_comes_back() -> N
     finally:
         loop.close()
     assert log == ["behind", "later"]
+
+
+# Wake-ups that come although they are cancelled, or too late to matter
+
+
+async def test_a_clock_that_cannot_cancel_a_wake_up() -> None:
+    """A cancelled wake-up that comes all the same is ignored; each deadline is met by its own."""
+
+    class NoHandle:
+        def cancel(self) -> None:
+            """Do nothing."""
+
+    class Uncancellable(VirtualClock):
+        def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
+            super().call_at(when_ms, callback)
+            return Alarm(NoHandle())
+
+    clock = Uncancellable()
+    log: list[tuple[str, int]] = []
+    async with SystemTimer(clock=clock) as timer:
+        for name, delay in [("late", 5), ("early", 1), ("middle", 3)]:
+            timer.call_later(delay, lambda name=name: log.append((name, clock.now_ms() - start_ms)))
+        start_ms = clock.now_ms()
+        await clock.advance(10)
+    assert log == [("early", 1000), ("middle", 3000), ("late", 5000)]
+
+
+async def test_an_earlier_task_wakes_a_call_that_waits_without_a_reaper(clock: VirtualClock) -> None:
+    """``advance_clock`` waits for the bucket at 10 s; a task 10 ms away is added meanwhile."""
+    timer = SystemTimer(clock=clock)
+    log: list[str] = []
+    timer.call_later(10, log.append, "late")
+    waiting = asyncio.create_task(timer.advance_clock())
+    await clock.settle()
+    timer.call_later(0.01, log.append, "early")
+    await clock.advance(0.01)
+    assert log == ["early"]
+    assert await waiting == 1
+
+
+async def test_a_later_task_after_the_reaper_was_cancelled(clock: VirtualClock) -> None:
+    """The wake-up that is requested already starts a new reaper, which runs both."""
+    async with SystemTimer(clock=clock) as timer:
+        log: list[str] = []
+        timer.call_later(1, log.append, "first")
+        await clock.settle()
+        (reaper,) = [task for task in asyncio.all_tasks() if task.get_name() == "purgatory-reaper"]
+        reaper.cancel()
+        await clock.settle()
+        timer.call_later(2, log.append, "second")
+        await clock.advance(1)
+        assert log == ["first"]
+        await clock.advance(1)
+        assert log == ["first", "second"]

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory import Outcome, Purgatory
+from purgatory import Event, Observer, Outcome, Purgatory
 from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Op, park
-from tests.sansio import QuietPurgatory, make_purgatory
+from tests.sansio import QuietPurgatory, RecordingHooks, make_purgatory
 
 
 def waiting(room: Any, number: int, key: str = "key", **arguments: Any) -> list[Op]:
@@ -254,3 +254,115 @@ def test_an_interrupt_where_no_loop_runs(room: QuietPurgatory) -> None:
     assert completed(operations) == []
     room._check()
     assert len(room) == 3
+
+
+def test_an_interrupt_when_the_limit_is_used_up_puts_nothing_off() -> None:
+    """An observer raises KeyboardInterrupt after the last completion of a queued check: nothing is left to do."""
+    postponed: list[object] = []
+
+    class Postponing(RecordingHooks):
+        def check_later(self, key: object, value: Any, limit: int | None) -> None:
+            postponed.append((key, value, limit))
+
+    class Interrupting(Observer):
+        def completed(self, event: Event) -> None:
+            if event.operation is operations[1]:
+                raise KeyboardInterrupt
+
+    room = make_purgatory(ManualClock(), hooks=Postponing(), observers=[Interrupting()])
+    operations = waiting(room, 3)
+    park(room, "begin", on_complete=lambda _: room.check_and_complete("key", limit=2)).ready = True
+    with pytest.raises(KeyboardInterrupt):
+        room.check_and_complete("begin")
+    assert completed(operations) == [0, 1]
+    assert postponed == []
+    room._check()
+
+
+def test_a_queued_check_that_cannot_be_put_off_is_reported() -> None:
+    """The interrupt propagates, and the failure to put off the check reaches the report of its key."""
+
+    class Refusing(RecordingHooks):
+        def check_later(self, key: object, value: Any, limit: int | None) -> None:
+            raise Boom
+
+    room = make_purgatory(ManualClock(), hooks=Refusing())
+
+    def interrupt(operation: Op) -> None:
+        if operation.ready:
+            raise KeyboardInterrupt
+
+    waiting(room, 1, on_try=interrupt)
+    park(room, "begin", on_complete=lambda _: room.check_and_complete("key")).ready = True
+    with pytest.raises(KeyboardInterrupt):
+        room.check_and_complete("begin")
+    assert [type(error) for error in room.reported] == [Boom]
+    room._check()
+
+
+def test_more_thresholds_than_are_looked_up_in_the_heap(room: QuietPurgatory) -> None:
+    """Most thresholds are reached and some are not: these are passed over."""
+    operations = [Op(name=str(number)) for number in range(500)]
+    for number, operation in enumerate(operations):
+        room.try_complete_else_watch(operation, {"key": 10 if number % 10 == 0 else 1})
+        operation.calls.clear()
+    operations[10].ready = operations[251].ready = operations[252].ready = True
+    assert room.check_and_complete("key", 5, limit=1) == 1
+    assert completed(operations) == [251]
+    assert [number for number, operation in enumerate(operations) if operation.calls] == [
+        number for number in range(252) if number % 10
+    ]
+    room._check()
+
+
+# Operations that every check tries
+
+
+def listening(room: QuietPurgatory, key: Any, **arguments: Any) -> Op:
+    """An operation that every check of the key tries, and that never completes."""
+    operation = Op(**arguments)
+    room.try_complete_else_watch(operation, [key])
+    operation.calls.clear()
+    room._core.listen(operation, key)
+    return operation
+
+
+def test_a_limited_check_tries_the_listeners_of_its_own_key(room: QuietPurgatory) -> None:
+    """Those of other keys are not tried."""
+    waiting(room, 2)
+    mine, other = listening(room, "key"), listening(room, "other")
+    assert room.check_and_complete("key", limit=1) == 1
+    assert mine.calls
+    assert not other.calls
+    waiting(room, 1, "third")
+    assert room.check_and_complete("third", limit=1) == 1
+    assert not other.calls
+
+
+def test_a_listener_that_another_one_ends_is_not_tried(room: QuietPurgatory) -> None:
+    """Its operation has left the key by then."""
+    waiting(room, 1)
+    first = listening(room, "key")
+    second = listening(room, "key")
+    first._on_try = lambda _: second.cancel()
+    assert room.check_and_complete("key", limit=1) == 1
+    assert second.calls == []
+
+
+def test_a_listener_whose_key_is_not_found_any_more(room: QuietPurgatory) -> None:
+    """A key that has changed its hash: to stop listening raises nothing."""
+
+    class Changing:
+        value = 1
+
+        def __hash__(self) -> int:
+            return self.value
+
+    key = Changing()
+    operation = listening(room, key)
+    key.value = 2
+    room._core.unlisten(operation, key)
+    assert operation.outcome is Outcome.PENDING
+    key.value = 1
+    room._core.unlisten(operation, key)
+    room._core.unlisten(operation, key)

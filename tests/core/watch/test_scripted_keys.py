@@ -1,10 +1,12 @@
 """Keys whose equality changes between two lookups: no watch is lost, and no watch of another key is taken."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from purgatory import Outcome
 from tests.helpers import Boom, Op
 from tests.sansio import QuietPurgatory
 
@@ -99,4 +101,87 @@ def test_an_entry_that_cannot_be_replaced_is_put_back(room: QuietPurgatory) -> N
     second.answers.extend([True, False])
     refused(room, [Key()])
     assert room._core.watcher_lists.everyone() == [one, two]
+    close(room)
+
+
+class Acting:
+    """A key that runs one of its actions each time it is hashed, as long as there are any."""
+
+    def __init__(self, *actions: Callable[[], object]) -> None:
+        self.actions = deque(actions)
+
+    def __hash__(self) -> int:
+        if self.actions:
+            self.actions.popleft()()
+        return 7
+
+
+def boom() -> None:
+    raise Boom
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_key_that_ends_another_operation_and_then_raises(room: QuietPurgatory) -> None:
+    """The other operation leaves its key as soon as no key is compared any more."""
+    operation = park(room, Key())
+    other = Op(5)
+    room.try_complete_else_watch(other, ["other"])
+
+    class Ending(Key):
+        def __eq__(self, _: object) -> bool:
+            assert other.cancel()
+            raise Boom
+
+        __hash__ = Key.__hash__
+
+    with pytest.raises(Boom):
+        room.try_complete_else_watch(Op(5), [Ending()])
+    assert other.outcome is Outcome.CANCELLED
+    assert not room.is_watched("other")
+    room._check()
+    assert operation.cancel()
+    close(room)
+
+
+def test_a_key_that_ends_another_operation_while_its_own_leaves(room: QuietPurgatory) -> None:
+    """Both are off their keys when the call returns."""
+    other = park(room, Key())
+    leaving = Acting()
+    operation = Op(5)
+    room.try_complete_else_watch(operation, [leaving])
+    leaving.actions.append(other.cancel)
+    assert operation.cancel()
+    assert room.statistics().keys == 0
+    close(room)
+
+
+def test_both_keys_raise_when_their_operations_leave(room: QuietPurgatory) -> None:
+    """Each error is reported; both operations have ended."""
+    keys = [Acting(), Acting()]
+    operations = [Op(5), Op(5)]
+    for operation, key in zip(operations, keys, strict=True):
+        room.try_complete_else_watch(operation, [key])
+    keys[0].actions.append(operations[1].cancel)
+    keys[1].actions.append(boom)
+    assert operations[0].cancel()
+    assert [type(error) for error in room.reported] == [Boom]
+    assert [operation.outcome for operation in operations] == [Outcome.CANCELLED] * 2
+    close(room)
+
+
+def test_an_interrupt_by_the_key_of_a_queued_check(room: QuietPurgatory) -> None:
+    """The key was hashed when the check was requested; at its turn the hash raises KeyboardInterrupt."""
+    key = Acting()
+    watcher, begin = Op(5), Op(5, on_complete=lambda _: room.check_and_complete(key))
+    room.try_complete_else_watch(watcher, [key])
+    room.try_complete_else_watch(begin, ["begin"])
+    begin.ready = True
+    key.actions.extend([int, int, interrupt])  # a lookup hashes it twice
+    with pytest.raises(KeyboardInterrupt):
+        room.check_and_complete("begin")
+    assert begin.outcome is Outcome.COMPLETED
+    assert watcher.outcome is Outcome.PENDING
     close(room)
