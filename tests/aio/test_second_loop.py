@@ -392,7 +392,7 @@ def test_futures_of_a_closed_loop_keep_no_other_from_an_answer(new_loop: NewLoop
 def test_an_operation_that_ends_before_its_task_has_changed_loops_has_its_result(new_loop: NewLoop) -> None:
     """The task that parked it awaits a future of the stopped loop for one turn, in which the operation completes."""
     purgatory = Purgatory[Op]("p")
-    op = Op(60, name="data")
+    op = Op(name="data")  # a deadline would move the timer into the second loop at once
 
     async def first() -> None:
         await purgatory.__aenter__()
