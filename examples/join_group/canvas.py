@@ -19,7 +19,7 @@ INKS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "grid": ("#e3e6ea", "#272d35"),
         "barrier": ("#1f2328", "#e6e9ed"),
         "waiting": ("#f5a623", "#f5b041"),
-        "ghost": ("#e5484d", "#f2555a"),
+        "crashed": ("#e5484d", "#f2555a"),
         "removed": ("#8f1d22", "#a8323a"),
         "gone": ("#c4cad1", "#434b55"),
     }

@@ -9,7 +9,7 @@ from examples.group import ErrorCode, GroupCoordinator, JoinRequest, JoinResult,
 from purgatory import SystemTimer, TimerTask
 
 from .recorder import Recorder, Status
-from .scenario import Fate, MemberPlan, Scenario, Strike
+from .scenario import EventKind, MemberPlan, PlannedEvent, Scenario
 
 __all__ = ["SimulatedMember"]
 
@@ -42,9 +42,9 @@ class SimulatedMember:
         self._timer = timer
         self._sleep = sleep
         self._record = record
-        self._strikes = iter(plan.strikes)
-        self._struck: Strike | None = None
-        self._fate: TimerTask | None = None
+        self._events = iter(plan.events)
+        self._due_event: PlannedEvent | None = None
+        self._event_timer: TimerTask | None = None
         self._task: asyncio.Task[object] | None = None
         self._slow_until_ms = 0
         self._member_id = ""
@@ -57,15 +57,15 @@ class SimulatedMember:
         self._task = asyncio.current_task()
         await self._sleep(self._plan.arrival)
         while True:
-            strike = await self._live()
-            if strike is None or strike.pause is None:
+            event = await self._live()
+            if event is None or event.pause is None:
                 return
-            await self._sleep(strike.pause)
+            await self._sleep(event.pause)
 
-    async def _live(self) -> Strike | None:
+    async def _live(self) -> PlannedEvent | None:
         """Join and work until the next planned event.  Return the event, or None if the coordinator is closed."""
         self._member_id = ""
-        self._await_fate()
+        self._schedule_event()
         try:
             while True:
                 await self._join()
@@ -73,31 +73,31 @@ class SimulatedMember:
         except _CoordinatorGone:
             return None
         except asyncio.CancelledError:
-            strike, self._struck = self._struck, None
-            if strike is None or self._task is None:
+            event, self._due_event = self._due_event, None
+            if event is None or self._task is None:
                 raise
             self._task.uncancel()
         finally:
-            if self._fate is not None:
-                self._fate.cancel()
-        if strike.fate is Fate.LEAVE and self._plan.instance_id is None and self._member_id:
+            if self._event_timer is not None:
+                self._event_timer.cancel()
+        if event.kind is EventKind.LEAVE and self._plan.instance_id is None and self._member_id:
             # A static member does not send LeaveGroup, because it will return.
             self._coordinator.leave(self._group_id, self._member_id)
         group = self._coordinator.groups.get(self._group_id)
         noticed = group is None or self._member_id not in group.members
-        self._say(Status.GONE if noticed else Status.GHOST)
-        return strike
+        self._say(Status.GONE if noticed else Status.CRASHED)
+        return event
 
-    def _await_fate(self) -> None:
-        strike = next(self._strikes, None)
-        self._fate = None if strike is None else self._timer.call_later(strike.after, self._be_struck, strike)
+    def _schedule_event(self) -> None:
+        event = next(self._events, None)
+        self._event_timer = None if event is None else self._timer.call_later(event.after, self._on_event, event)
 
-    def _be_struck(self, strike: Strike) -> None:
-        if strike.fate is Fate.SLOW:
-            self._slow_until_ms = self._record.now_ms() + round(1000 * (strike.pause or 0.0))
-            self._await_fate()
+    def _on_event(self, event: PlannedEvent) -> None:
+        if event.kind is EventKind.SLOW:
+            self._slow_until_ms = self._record.now_ms() + round(1000 * (event.pause or 0.0))
+            self._schedule_event()
         elif self._task is not None:
-            self._struck = strike
+            self._due_event = event
             self._task.cancel()
 
     async def _join(self) -> None:

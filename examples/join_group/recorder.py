@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from examples.group import Group, GroupListener, GroupState, Member, Removal
 
-__all__ = ["GroupTrack", "Moment", "Recorder", "Slot", "Status"]
+__all__ = ["GroupTrack", "MemberRow", "Recorder", "Status", "StatusChange"]
 
 
 class Status(enum.Enum):
@@ -19,13 +19,13 @@ class Status(enum.Enum):
 
     WAITING = "waiting"  # its JoinGroup or SyncGroup is parked
     MEMBER = "member"  # part of a generation
-    GHOST = "ghost"  # its client has crashed, and the coordinator has not detected it
+    CRASHED = "crashed"  # its client has crashed, and the coordinator has not detected it
     REMOVED = "removed"  # the coordinator has removed it, and its client has not detected it
     GONE = "gone"  # neither connected nor a member
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StatusChange:
     """The status of a member from ``at_ms`` on."""
 
     at_ms: int
@@ -34,10 +34,10 @@ class Moment:
 
 
 @dataclass(slots=True)
-class Slot:
+class MemberRow:
     """The row of one member in the picture."""
 
-    moments: list[Moment] = field(default_factory=list)
+    changes: list[StatusChange] = field(default_factory=list)
     member_id: str = ""
 
 
@@ -46,7 +46,7 @@ class GroupTrack:
     """One group in the picture: its states as (time, state, generation), and the rows of its members."""
 
     states: list[tuple[int, GroupState, int]] = field(default_factory=list)
-    slots: dict[str, Slot] = field(default_factory=dict)
+    rows: dict[str, MemberRow] = field(default_factory=dict)
 
 
 class Recorder(GroupListener):
@@ -61,7 +61,7 @@ class Recorder(GroupListener):
         self._start_ms = read_ms()
         self._hash = hashlib.sha256()
         self.tracks = {
-            group_id: GroupTrack(slots={name: Slot() for name in names}) for group_id, names in tracked.items()
+            group_id: GroupTrack(rows={name: MemberRow() for name in names}) for group_id, names in tracked.items()
         }
         self.latencies_ms = array("q")
         self.rebalances_begun = 0
@@ -128,13 +128,13 @@ class Recorder(GroupListener):
         if why is not Removal.LEFT:
             self.news.append((now_ms, f"{member.client_id} was removed: {why.value}"))
         self._note(f"{now_ms} {group.group_id} -{member.member_id} {why.name}")
-        slot = self._slot(group.group_id, member.client_id)
-        if slot is not None and slot.member_id == member.member_id and slot.moments:
-            last = slot.moments[-1].status
-            if last is Status.GHOST:
-                slot.moments.append(Moment(now_ms, Status.GONE, -1))
+        row = self._row(group.group_id, member.client_id)
+        if row is not None and row.member_id == member.member_id and row.changes:
+            last = row.changes[-1].status
+            if last is Status.CRASHED:
+                row.changes.append(StatusChange(now_ms, Status.GONE, -1))
             elif last is Status.MEMBER:
-                slot.moments.append(Moment(now_ms, Status.REMOVED, -1))
+                row.changes.append(StatusChange(now_ms, Status.REMOVED, -1))
 
     # Events of the members
 
@@ -144,16 +144,16 @@ class Recorder(GroupListener):
 
     def client(self, group_id: str, name: str, status: Status, member_id: str, generation: int) -> None:
         """Record the status of a member from its own point of view."""
-        slot = self._slot(group_id, name)
-        if slot is not None:
-            slot.member_id = member_id
-            slot.moments.append(Moment(self.now_ms(), status, generation if status is Status.MEMBER else -1))
+        row = self._row(group_id, name)
+        if row is not None:
+            row.member_id = member_id
+            row.changes.append(StatusChange(self.now_ms(), status, generation if status is Status.MEMBER else -1))
 
     # Internals
 
-    def _slot(self, group_id: str, name: str) -> Slot | None:
+    def _row(self, group_id: str, name: str) -> MemberRow | None:
         track = self.tracks.get(group_id)
-        return None if track is None else track.slots.get(name)
+        return None if track is None else track.rows.get(name)
 
     def _note(self, line: str) -> None:
         self._hash.update(line.encode() + b"\n")

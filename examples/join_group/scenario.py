@@ -13,12 +13,12 @@ from random import Random
 
 from examples.group import GroupConfig
 
-__all__ = ["Fate", "MemberPlan", "Scenario", "Strike", "plan_groups"]
+__all__ = ["EventKind", "MemberPlan", "PlannedEvent", "Scenario", "plan_groups"]
 
 _HOUR = 3600.0
 
 
-class Fate(enum.Enum):
+class EventKind(enum.Enum):
     """The kind of a planned event."""
 
     CRASH = "crash"  # the member stops without LeaveGroup, and may return
@@ -27,11 +27,11 @@ class Fate(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
+class PlannedEvent:
     """A planned event, ``after`` seconds of membership.  ``pause``: duration of the absence; None: permanent."""
 
     after: float
-    fate: Fate
+    kind: EventKind
     pause: float | None
 
 
@@ -43,7 +43,7 @@ class MemberPlan:
     arrival: float
     latency: float
     instance_id: str | None = None
-    strikes: tuple[Strike, ...] = ()
+    events: tuple[PlannedEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +139,21 @@ def _plan(scenario: Scenario, chance: Random, group_id: str, number: int, arriva
     name = f"{group_id}-m{number}"
     instance_id = name if chance.random() < scenario.static else None
     latency = chance.uniform(0.002, 0.060)
-    strikes = []
+    events = []
     rates = (scenario.crash_rate, scenario.leave_rate, scenario.slow_rate)
     now = arrival
     while any(rates):
         after = chance.expovariate(sum(rates) / _HOUR)
-        fate = chance.choices((Fate.CRASH, Fate.LEAVE, Fate.SLOW), rates)[0]
+        kind = chance.choices((EventKind.CRASH, EventKind.LEAVE, EventKind.SLOW), rates)[0]
         pause: float | None = chance.expovariate(1.0 / scenario.downtime)
-        if fate is not Fate.SLOW and chance.random() < scenario.stay_away:
+        if kind is not EventKind.SLOW and chance.random() < scenario.stay_away:
             pause = None
         now += after
         if now >= scenario.duration:
             break
-        strikes.append(Strike(after, fate, pause))
+        events.append(PlannedEvent(after, kind, pause))
         if pause is None:
             break
-        if fate is not Fate.SLOW:
+        if kind is not EventKind.SLOW:
             now += pause
-    return MemberPlan(name, arrival, latency, instance_id, tuple(strikes))
+    return MemberPlan(name, arrival, latency, instance_id, tuple(events))

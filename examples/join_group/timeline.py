@@ -8,7 +8,7 @@ from pathlib import Path
 from examples.group import GroupState
 
 from .canvas import GENERATIONS, Canvas, PngCanvas, SvgCanvas
-from .recorder import GroupTrack, Moment, Status
+from .recorder import GroupTrack, Status, StatusChange
 from .simulation import Simulation
 
 __all__ = ["draw", "new_canvas", "write_picture"]
@@ -27,7 +27,7 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400,
 _LEGEND = (
     ("waiting", "waiting: its request is parked"),
     (GENERATIONS[0], "member; each generation has a color"),
-    ("ghost", "crashed, not detected yet"),
+    ("crashed", "crashed, not detected yet"),
     ("removed", "removed, not aware of it yet"),
     ("gone", "not a member"),
 )
@@ -56,7 +56,7 @@ def new_canvas(path: Path, width: float, height: float, title: str) -> Canvas:
 def write_picture(path: Path, simulation: Simulation) -> None:
     """Draw the timeline of the first groups and save it."""
     record = simulation.record
-    height = _TOP + sum(_STRIP + _ROW * len(track.slots) + _GAP for track in record.tracks.values()) + _BOTTOM
+    height = _TOP + sum(_STRIP + _ROW * len(track.rows) + _GAP for track in record.tracks.values()) + _BOTTOM
     shown, total = len(record.tracks), len(simulation.plans)
     title = f"{shown} of {total} groups" if shown < total else f"{total} group{'s' if total > 1 else ''}"
     canvas = new_canvas(path, _WIDTH, height, f"{title}: waiting, active and removed members")
@@ -82,11 +82,11 @@ def draw(canvas: Canvas, height: float, title: str, simulation: Simulation) -> N
     top = _TOP
     for group_id, track in record.tracks.items():
         _draw_group(canvas, scale, top, _label(group_id, track, simulation), track)
-        top += _STRIP + _ROW * len(track.slots) + _GAP
+        top += _STRIP + _ROW * len(track.rows) + _GAP
 
 
 def _label(group_id: str, track: GroupTrack, simulation: Simulation) -> str:
-    shown, total = len(track.slots), len(simulation.plans[group_id])
+    shown, total = len(track.rows), len(simulation.plans[group_id])
     return group_id if shown == total else f"{group_id}: the first {shown} of {total} members"
 
 
@@ -116,31 +116,31 @@ def _clock(second: int) -> str:
 
 
 def _draw_group(canvas: Canvas, scale: _Scale, top: float, label: str, track: GroupTrack) -> None:
-    bottom = top + _STRIP + _ROW * len(track.slots)
+    bottom = top + _STRIP + _ROW * len(track.rows)
     canvas.text(_LEFT, top - 5, label, "strong", 12)
-    for number, (name, slot) in enumerate(track.slots.items()):
+    for number, (name, row) in enumerate(track.rows.items()):
         y = top + _STRIP + _ROW * number
         canvas.text(_LEFT - 8, y + _BAR, name.rpartition("-")[2], "faint", 9, "end")
-        _draw_row(canvas, scale, y, slot.moments)
+        _draw_row(canvas, scale, y, row.changes)
     _draw_states(canvas, scale, top, bottom, track)
 
 
-def _draw_row(canvas: Canvas, scale: _Scale, y: float, moments: list[Moment]) -> None:
-    ends = [*(moment.at_ms for moment in moments[1:]), scale.end_ms]
-    for moment, until_ms in zip(moments, ends, strict=False):  # a member that never arrived has no moments
-        x, to_x = scale.x(moment.at_ms), scale.x(until_ms)
+def _draw_row(canvas: Canvas, scale: _Scale, y: float, changes: list[StatusChange]) -> None:
+    ends = [*(change.at_ms for change in changes[1:]), scale.end_ms]
+    for change, until_ms in zip(changes, ends, strict=False):  # a member that never arrived has no changes
+        x, to_x = scale.x(change.at_ms), scale.x(until_ms)
         if to_x - x < 0.05:
             continue
-        if moment.status is Status.GONE:
+        if change.status is Status.GONE:
             canvas.line(x, y + _BAR / 2, to_x, y + _BAR / 2, "gone", 1.5)
         else:
-            canvas.rect(x, y, to_x - x, _BAR, _ink(moment))
+            canvas.rect(x, y, to_x - x, _BAR, _ink(change))
 
 
-def _ink(moment: Moment) -> str:
-    if moment.status is Status.MEMBER:
-        return _generation_ink(moment.generation)
-    return str(moment.status.value)
+def _ink(change: StatusChange) -> str:
+    if change.status is Status.MEMBER:
+        return _generation_ink(change.generation)
+    return str(change.status.value)
 
 
 def _generation_ink(generation: int) -> str:

@@ -56,7 +56,7 @@ class Run:
     readers: list[Reader]
     control: aiohttp.ClientSession
     sessions: list[aiohttp.ClientSession]
-    patience: float
+    timeout: float
     before: dict[str, Any] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
@@ -72,7 +72,7 @@ class Run:
 
     async def until_parked(self, enough: Callable[[int], bool]) -> int:
         """Wait until ``enough`` accepts the number of parked readers, or until a timeout.  Return the number."""
-        end = time.perf_counter() + self.patience
+        end = time.perf_counter() + self.timeout
         while True:
             parked: int = (await self.stats())["parked"]
             if enough(parked) or time.perf_counter() > end:
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--hang-up", type=float, default=0.0, metavar="SHARE", help="share that disconnects (%(default)s)"
     )
     parser.add_argument("--stop", action="store_true", help="send SIGTERM instead of messages")
-    parser.add_argument("--patience", type=float, default=60.0, help="timeout of every wait in seconds (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=60.0, help="timeout of every wait in seconds (%(default)s)")
     parser.add_argument("--url", help="URL of a running server")
     parser.add_argument("--no-uvloop", action="store_true", help="run server and client on asyncio's event loop")
     parser.add_argument("--seed", type=int, default=1, help="seed that selects the disconnecting readers (%(default)s)")
@@ -126,7 +126,7 @@ async def _load(given: argparse.Namespace) -> list[str]:
             # One connection per request, so that no request uses a connection that the server is closing.
             await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))),
             [await stack.enter_async_context(_session(number)) for number in range(1 + given.readers // _PER_ADDRESS)],
-            given.patience,
+            given.timeout,
         )
         run.before = await run.stats()
         await _connect(run, server)
@@ -228,8 +228,8 @@ async def _publish(run: Run, rate: float) -> dict[str, float]:
 async def _wait_for_answers(run: Run) -> None:
     staying = [reader.task for reader in run.readers if reader.task is not None and not reader.hangs_up]
     if staying:
-        _, late = await asyncio.wait(staying, timeout=run.patience)
-        run.expect(not late, f"{len(late)} readers got no response within {run.patience:g} s")
+        _, late = await asyncio.wait(staying, timeout=run.timeout)
+        run.expect(not late, f"{len(late)} readers got no response within {run.timeout:g} s")
 
 
 def _check_answers(run: Run, published: dict[str, float]) -> None:

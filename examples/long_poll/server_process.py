@@ -60,7 +60,7 @@ class ServerProcess:
         """The process id."""
         return self._running().pid
 
-    async def start(self, *, patience: float = 30.0) -> None:
+    async def start(self, *, timeout: float = 30.0) -> None:
         """Start the server and wait until it is ready.  Raise RuntimeError with its output if it exits."""
         command = [sys.executable, "-m", "examples.long_poll", *self.arguments]
         process = await asyncio.create_subprocess_exec(
@@ -70,7 +70,7 @@ class ServerProcess:
         self.output = []
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read(process, ready))
-        line = await asyncio.wait_for(ready, patience)
+        line = await asyncio.wait_for(ready, timeout)
         if not line:
             code = await process.wait()
             raise RuntimeError(f"the server exited with code {code} before it was ready: {''.join(self.output)}")
@@ -87,12 +87,12 @@ class ServerProcess:
         if not ready.done():
             ready.set_result("")
 
-    async def stop(self, *, patience: float = 60.0) -> ExitReport:
+    async def stop(self, *, timeout: float = 60.0) -> ExitReport:
         """Send SIGTERM and wait for the exit.  Raise TimeoutError if it takes too long."""
         process = self._running()
         began = time.perf_counter()
         process.terminate()
-        code = await asyncio.wait_for(process.wait(), patience)
+        code = await asyncio.wait_for(process.wait(), timeout)
         seconds = time.perf_counter() - began
         if self._reading is not None:
             await self._reading

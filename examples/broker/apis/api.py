@@ -6,13 +6,13 @@ from typing import Any
 
 from examples.broker.broker import Broker
 
-__all__ = ["PARKED_BYTES", "Api", "Call", "Hangup", "Hold"]
+__all__ = ["PARKED_BYTES", "Api", "Call", "CloseConnection", "Hold"]
 
 Hold = Callable[[int], object]
 PARKED_BYTES = 1024  # upper bound on the memory that one partition of a parked request takes
 
 
-class Hangup(Exception):
+class CloseConnection(Exception):
     """Close the connection instead of sending a response.  The message gives the reason."""
 
 
@@ -21,8 +21,8 @@ class Call:
     """The context of one request: the broker, the client and the API version.
 
     ``advertised``: the pair (key, highest version) for every API.  ``hold``: call it before a request is parked, with
-    the number of bytes that the request takes while it waits.  The connection counts them, and raises :class:`Hangup`
-    if they exceed its limit.
+    the number of bytes that the request takes while it waits.  The connection counts them, and raises
+    :class:`CloseConnection` if they exceed its limit.
     """
 
     broker: Broker

@@ -22,7 +22,7 @@ from examples.broker.storage.partition import Partition
 from examples.broker.storage.record_batch import Rejected, parse_batch
 from purgatory import DelayedOperation
 
-from .api import PARKED_BYTES, Api, Call, Hangup
+from .api import PARKED_BYTES, Api, Call, CloseConnection
 
 _IN_THE_LOG = (Code.NONE, Code.REQUEST_TIMED_OUT)
 _ACKS_NONE, _ACKS_LEADER, _ACKS_ALL = 0, 1, -1
@@ -88,7 +88,7 @@ async def answer(call: Call, request: Any) -> ProduceResponse | None:
     if request.acks == _ACKS_NONE:
         for written in everything:
             if written.code is not Code.NONE:
-                raise Hangup(f"acks=0 to {written.topic[:249]!r}-{written.index}: {written.code.name}")
+                raise CloseConnection(f"acks=0 to {written.topic[:249]!r}-{written.index}: {written.code.name}")
         return None
     if request.acks == _ACKS_ALL:
         waits_for = {

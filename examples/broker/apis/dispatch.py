@@ -62,8 +62,8 @@ async def answer_frame(broker: Broker, frame: bytes, client_host: str, hold: Hol
 
     ``hold``: called with the bytes that a parked request takes in addition to its frame.
 
-    Raise :class:`~examples.broker.protocol.codec.Malformed` or :class:`~examples.broker.apis.api.Hangup` if the caller
-    must close the connection.
+    Raise :class:`~examples.broker.protocol.codec.Malformed` or
+    :class:`~examples.broker.apis.api.CloseConnection` if the caller must close the connection.
     """
     header = decode_header(frame)
     api = APIS.get(header.api_key)

@@ -20,13 +20,13 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from examples.broker.apis.api import Hangup
+from examples.broker.apis.api import CloseConnection
 from examples.broker.apis.dispatch import answer_frame
 from examples.broker.broker import Broker
 from examples.broker.protocol.codec import Malformed, api_key, frame_size
 from purgatory import TimerTask
 
-__all__ = ["Connection", "Memory", "Owner"]
+__all__ = ["Connection", "ConnectionOwner", "Memory"]
 
 _LOGGER = logging.getLogger("examples.broker")
 _PREFIX = 4
@@ -50,7 +50,7 @@ class Memory:
         return self.used <= self.limit
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """The interface of the server that a connection uses."""
 
     broker: Broker
@@ -66,7 +66,7 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """The connection of one client."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
         self._broker = owner.broker
         self._settings = owner.broker.settings
@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
                     work = 0
                     await asyncio.sleep(0)
             self._transport.close()
-        except (Malformed, Hangup) as error:
+        except (Malformed, CloseConnection) as error:
             self.drop(str(error))
         except asyncio.CancelledError:
             raise
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
         try:
             while (frame := self._take_frame()) is not None:
                 _begin(answer_frame(self._broker, frame, self._host()))
-        except (Malformed, Hangup) as error:
+        except (Malformed, CloseConnection) as error:
             self.drop(str(error))
 
     def _host(self) -> str:
@@ -259,10 +259,10 @@ class Connection(asyncio.Protocol):
         return not self._dropped
 
     def _hold(self, size: int) -> None:
-        """Count ``size`` more bytes for the current request, until it is answered.  May raise :class:`Hangup`."""
+        """Count ``size`` more bytes for the current request, until it is answered.  CloseConnection over the limit."""
         self._in_work += size
         if not self._count():
-            raise Hangup(self._reason)
+            raise CloseConnection(self._reason)
 
     def _release(self) -> None:
         """Release all buffered bytes, because the connection ends."""

@@ -8,19 +8,19 @@ import pytest
 from purgatory.testing import VirtualClock
 
 if TYPE_CHECKING:
-    from tests.examples.broker.request_harness import Asker
+    from tests.examples.broker.request_harness import RequestHarness
 
 
 @pytest.fixture
-async def asker(clock: VirtualClock) -> "AsyncIterator[Asker]":
-    """Somebody to ask, with topics t (two partitions), solo (no followers) and stalled; nothing may be left parked."""
+async def harness(clock: VirtualClock) -> "AsyncIterator[RequestHarness]":
+    """A broker with topics t (two partitions), solo (no followers) and stalled; it may leave nothing parked."""
     from examples.broker.broker import Broker
-    from tests.examples.broker.request_harness import SETTINGS, Asker
+    from tests.examples.broker.request_harness import SETTINGS, RequestHarness
 
     async with Broker(SETTINGS, clock=clock) as broker:
         broker.topics.create("t", 2)
         broker.topics.create("solo", 1, 1)
         broker.topics.create("stalled")
-        yield Asker(broker)
+        yield RequestHarness(broker)
         for purgatory in (broker.produce, broker.fetch, broker.delete_records):
             assert len(purgatory) == 0, f"{purgatory} at the end of the test"

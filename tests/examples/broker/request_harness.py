@@ -22,7 +22,7 @@ __all__ = [
     "LIMIT",
     "PINS",
     "SETTINGS",
-    "Asker",
+    "RequestHarness",
     "fetch_request",
     "frame",
     "join_request",
@@ -89,7 +89,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-class Asker:
+class RequestHarness:
     """Asks a broker directly."""
 
     def __init__(self, broker: Broker) -> None:
@@ -131,9 +131,9 @@ class Asker:
         return (await self.ask(request)).topics[0].partitions[0]
 
 
-def partition_of(asker: Asker, topic: str = "t", index: int = 0) -> Partition:
+def partition_of(harness: RequestHarness, topic: str = "t", index: int = 0) -> Partition:
     """The broker's own."""
-    partition = asker.broker.topics.partition(topic, index)
+    partition = harness.broker.topics.partition(topic, index)
     assert partition is not None
     return partition
 

@@ -11,7 +11,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from examples.broker import Server, Settings
 from tests.examples.broker.request_harness import frame
 
-__all__ = ["HELLO", "Client", "Rig", "serving"]
+__all__ = ["HELLO", "Client", "SocketHarness", "serving"]
 
 HELLO = frame(ApiVersionsRequest(), 0)
 
@@ -46,7 +46,7 @@ class Client:
             return True
 
 
-class Rig:
+class SocketHarness:
     """A server and its clients."""
 
     def __init__(self, server: Server) -> None:
@@ -65,18 +65,18 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def serving(**settings: Any) -> AsyncIterator[Rig]:
+async def serving(**settings: Any) -> AsyncIterator[SocketHarness]:
     """A server on a free port."""
     async with asyncio.timeout(20):
         async with Server(Settings(port=0, replication_delay=0.0, **settings)) as server:
-            rig = Rig(server)
+            sockets = SocketHarness(server)
             server.broker.topics.create("t")
             server.broker.topics.create("stalled")
             try:
-                yield rig
+                yield sockets
             finally:
-                for writer in rig.writers:
+                for writer in sockets.writers:
                     writer.close()
-                for writer in rig.writers:
+                for writer in sockets.writers:
                     with contextlib.suppress(ConnectionError, OSError):
                         await writer.wait_closed()

@@ -14,26 +14,26 @@ from kafka.protocol.producer import InitProducerIdRequest
 
 from examples.broker.protocol.error_codes import Code
 from purgatory.testing import VirtualClock
-from tests.examples.broker.request_harness import Asker, make_batch
+from tests.examples.broker.request_harness import RequestHarness, make_batch
 
 
-async def test_metadata_creates_what_is_asked_for_where_that_is_allowed(asker: Asker) -> None:
+async def test_metadata_creates_what_is_asked_for_where_that_is_allowed(harness: RequestHarness) -> None:
     """A bad name is an error of its topic; without leave nothing is created."""
     topic_type = MetadataRequest.MetadataRequestTopic
     names = ["t", "new", "bad name"]
     asked = [topic_type(name=name) for name in names]
-    response = await asker.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+    response = await harness.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
     assert [topic.error_code for topic in response.topics] == [0, 3, 17]
-    response = await asker.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True))
+    response = await harness.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True))
     assert [topic.error_code for topic in response.topics] == [0, 0, Code.INVALID_TOPIC_EXCEPTION]
-    everything = await asker.ask(MetadataRequest(topics=None, allow_auto_topic_creation=True))
+    everything = await harness.ask(MetadataRequest(topics=None, allow_auto_topic_creation=True))
     assert sorted(topic.name for topic in everything.topics) == ["new", "solo", "stalled", "t"]
     assert len(everything.topics[0].partitions) == 2
-    nothing = await asker.ask(MetadataRequest(topics=[], allow_auto_topic_creation=True))
+    nothing = await harness.ask(MetadataRequest(topics=[], allow_auto_topic_creation=True))
     assert (nothing.topics, nothing.brokers[0].node_id) == ([], 1)
 
 
-async def test_topics_are_created_checked_and_deleted_by_request(asker: Asker) -> None:
+async def test_topics_are_created_checked_and_deleted_by_request(harness: RequestHarness) -> None:
     """validate_only creates nothing, a name twice is refused, and what is deleted is gone."""
 
     async def create(*names: str, only: bool = False) -> list[int]:
@@ -43,55 +43,55 @@ async def test_topics_are_created_checked_and_deleted_by_request(asker: Asker) -
             )
             for name in names
         ]
-        response = await asker.ask(CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=only))
+        response = await harness.ask(CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=only))
         return [topic.error_code for topic in response.topics]
 
     assert await create("n", only=True) == [0]
     assert await create("n", "m", "m") == [0, Code.INVALID_REQUEST]
     assert await create("n") == [Code.TOPIC_ALREADY_EXISTS]
-    deleted = await asker.ask(DeleteTopicsRequest(topic_names=["n", "m"], timeout_ms=1000))
+    deleted = await harness.ask(DeleteTopicsRequest(topic_names=["n", "m"], timeout_ms=1000))
     assert [topic.error_code for topic in deleted.responses] == [0, Code.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-async def list_offset(asker: Asker, timestamp: int, version: int = 3) -> Any:
+async def list_offset(harness: RequestHarness, timestamp: int, version: int = 3) -> Any:
     topic_type = ListOffsetsRequest.ListOffsetsTopic
     partition = topic_type.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=1)
     topics = [topic_type(name="t", partitions=[partition])]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
-    return (await asker.ask(request, version)).topics[0].partitions[0]
+    return (await harness.ask(request, version)).topics[0].partitions[0]
 
 
-async def test_offsets_are_listed_up_to_the_high_watermark(asker: Asker, clock: VirtualClock) -> None:
+async def test_offsets_are_listed_up_to_the_high_watermark(harness: RequestHarness, clock: VirtualClock) -> None:
     """-1 is the high watermark and not the end of the log, -2 the start, a time the first record that is not older."""
-    await asker.produce("t", make_batch([b"a", b"b", b"c"], timestamp=500))
-    assert (await list_offset(asker, -1)).offset == 0
+    await harness.produce("t", make_batch([b"a", b"b", b"c"], timestamp=500))
+    assert (await list_offset(harness, -1)).offset == 0
     await clock.advance(0.05)
-    await asker.produce("t", make_batch([b"d"], timestamp=900))
-    assert (await list_offset(asker, -1)).offset == 3
-    assert (await list_offset(asker, -2)).offset == 0
-    found = await list_offset(asker, 501)
+    await harness.produce("t", make_batch([b"d"], timestamp=900))
+    assert (await list_offset(harness, -1)).offset == 3
+    assert (await list_offset(harness, -2)).offset == 0
+    found = await list_offset(harness, 501)
     assert (found.offset, found.timestamp) == (1, 501)
-    assert (await list_offset(asker, 900)).offset == -1
-    assert (await list_offset(asker, -3)).error_code == Code.UNSUPPORTED_VERSION
-    assert (await list_offset(asker, -1, version=0)).old_style_offsets == [3]
+    assert (await list_offset(harness, 900)).offset == -1
+    assert (await list_offset(harness, -3)).error_code == Code.UNSUPPORTED_VERSION
+    assert (await list_offset(harness, -1, version=0)).old_style_offsets == [3]
 
 
-async def test_producer_ids_are_given_once_and_not_for_transactions(asker: Asker) -> None:
+async def test_producer_ids_are_given_once_and_not_for_transactions(harness: RequestHarness) -> None:
     """A transactional id is refused in a way that clients take for final."""
-    one = await asker.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
-    two = await asker.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
+    one = await harness.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
+    two = await harness.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
     assert (one.error_code, two.producer_id - one.producer_id) == (0, 1)
-    refused = await asker.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=0))
+    refused = await harness.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=0))
     assert refused.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    coordinator = await asker.ask(FindCoordinatorRequest(key="x", key_type=1))
+    coordinator = await harness.ask(FindCoordinatorRequest(key="x", key_type=1))
     assert coordinator.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (await asker.ask(FindCoordinatorRequest(key="x", key_type=0))).node_id == 1
-    assert (await asker.ask(FindCoordinatorRequest(key="x", key_type=7))).error_code == Code.INVALID_REQUEST
+    assert (await harness.ask(FindCoordinatorRequest(key="x", key_type=0))).node_id == 1
+    assert (await harness.ask(FindCoordinatorRequest(key="x", key_type=7))).error_code == Code.INVALID_REQUEST
 
 
-async def test_metadata_of_a_name_that_no_topic_can_have_is_an_invalid_topic(asker: Asker) -> None:
+async def test_metadata_of_a_name_that_no_topic_can_have_is_an_invalid_topic(harness: RequestHarness) -> None:
     """As in Kafka, also where nothing is created."""
     for name, code in (("a b", Code.INVALID_TOPIC_EXCEPTION), ("nowhere", Code.UNKNOWN_TOPIC_OR_PARTITION)):
         topics = [MetadataRequest.MetadataRequestTopic(name=name)]
-        found = await asker.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+        found = await harness.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
         assert [topic.error_code for topic in found.topics] == [code]

@@ -41,7 +41,7 @@ SETTINGS = Settings(
 TOPICS = (f"topic-{number}" for number in itertools.count())
 
 
-class Seen(Observer):
+class EventQueue(Observer):
     """Every event of the broker's purgatories, for the thread that waits for one."""
 
     def __init__(self) -> None:
@@ -67,11 +67,11 @@ class Seen(Observer):
                     return kinds
 
 
-class Running:
+class BrokerThread:
     """A broker in a thread of its own."""
 
     def __init__(self) -> None:
-        self.seen = Seen()
+        self.seen = EventQueue()
         self.server: Any = None
         self._ready = threading.Event()
         self._loop: Any = None
@@ -104,14 +104,14 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
+def running() -> Iterator[BrokerThread]:
     """One broker for all tests: each uses topics and groups of its own."""
-    with Running() as running:
+    with BrokerThread() as running:
         yield running
 
 
 @pytest.fixture(params=[client.name for client in CLIENTS])
-def client(request: pytest.FixtureRequest, running: Running) -> Any:
+def client(request: pytest.FixtureRequest, running: BrokerThread) -> Any:
     """One of the clients."""
     return client_named(request.param, running.server.port)
 
@@ -181,7 +181,7 @@ def in_thread(function: Callable[[], Any]) -> Iterator["queue.SimpleQueue[Any]"]
         thread.join(PATIENCE)
 
 
-def test_a_long_poll_wakes_on_data(client: Any, topic: str, running: Running) -> None:
+def test_a_long_poll_wakes_on_data(client: Any, topic: str, running: BrokerThread) -> None:
     """A consumer that would wait ten seconds gets the record when it is there."""
     client.create_topic(topic)
     with in_thread(lambda: client.consume(topic, 1, max_wait_ms=10_000)) as results:
@@ -193,7 +193,7 @@ def test_a_long_poll_wakes_on_data(client: Any, topic: str, running: Running) ->
         assert time.monotonic() - began < 5
 
 
-def test_a_long_poll_for_more_bytes_is_not_woken_by_fewer(client: Any, topic: str, running: Running) -> None:
+def test_a_long_poll_for_more_bytes_is_not_woken_by_fewer(client: Any, topic: str, running: BrokerThread) -> None:
     """A small record leaves it parked; the one that makes it enough answers with both."""
     client.create_topic(topic)
     with in_thread(lambda: client.consume(topic, 2, max_wait_ms=10_000, min_bytes=4000)) as results:
@@ -208,7 +208,7 @@ def test_a_long_poll_for_more_bytes_is_not_woken_by_fewer(client: Any, topic: st
 
 
 def test_acks_all_on_a_stalled_topic_fails_and_its_data_stays_unreadable(
-    client: Any, topic: str, running: Running
+    client: Any, topic: str, running: BrokerThread
 ) -> None:
     """The client gives up after its timeouts; the record is in the log and nobody can read it."""
     topic = f"stalled-{topic}"
@@ -262,7 +262,7 @@ STRATEGIES = [(client.name, strategy) for client in CLIENTS for strategy in clie
 
 @pytest.mark.parametrize(("name", "strategy"), STRATEGIES)
 def test_a_group_shares_its_partitions_as_members_come_and_go(
-    name: str, strategy: str, topic: str, running: Running
+    name: str, strategy: str, topic: str, running: BrokerThread
 ) -> None:
     """One member has all six partitions, two have three each, three two each, and two three again.
 
@@ -288,7 +288,7 @@ def test_a_group_shares_its_partitions_as_members_come_and_go(
         group.close()
 
 
-def test_a_static_member_returns_without_a_rebalance(client: Any, topic: str, running: Running) -> None:
+def test_a_static_member_returns_without_a_rebalance(client: Any, topic: str, running: BrokerThread) -> None:
     """It comes back within its session, has the same partitions, and the generation is the same."""
     client.create_topic(topic, 6)
     group = Group(client, topic, "range")
@@ -307,7 +307,7 @@ def test_a_static_member_returns_without_a_rebalance(client: Any, topic: str, ru
         group.close()
 
 
-def test_a_member_that_is_killed_leaves_after_its_session(client: Any, topic: str, running: Running) -> None:
+def test_a_member_that_is_killed_leaves_after_its_session(client: Any, topic: str, running: BrokerThread) -> None:
     """SIGKILL: no farewell; the others get its partitions when its session is over, and not before."""
     client.create_topic(topic, 6)
     group = Group(client, topic, "range")
@@ -330,7 +330,7 @@ def test_a_member_that_is_killed_leaves_after_its_session(client: Any, topic: st
             group.close()
 
 
-def test_a_consumer_of_the_newer_group_protocol_is_refused_for_good(topic: str, running: Running) -> None:
+def test_a_consumer_of_the_newer_group_protocol_is_refused_for_good(topic: str, running: BrokerThread) -> None:
     """The Java client finds the API of KIP-848 missing and says so; it does not ask for ever."""
     client = client_named("java", running.server.port)
     client.create_topic(topic, 6)
@@ -342,7 +342,7 @@ def test_a_consumer_of_the_newer_group_protocol_is_refused_for_good(topic: str, 
 # All of them
 
 
-def test_all_clients_at_once_on_one_broker(topic: str, running: Running) -> None:
+def test_all_clients_at_once_on_one_broker(topic: str, running: BrokerThread) -> None:
     """They produce to the same topic, and consume it as members of one group."""
     clients = [client(running.server.port) for client in CLIENTS if client is not Java or is_at_hand()]
     each = 12 // len(clients)

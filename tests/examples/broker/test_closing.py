@@ -12,18 +12,18 @@ from examples.broker.protocol.error_codes import Code
 from examples.broker.settings import Settings
 from examples.group import ErrorCode
 from purgatory.testing import VirtualClock
-from tests.examples.broker.request_harness import Asker, join_request, make_batch, settled
+from tests.examples.broker.request_harness import RequestHarness, join_request, make_batch, settled
 
 
 async def test_closing_the_broker_answers_everyone(clock: VirtualClock) -> None:
     """Parked requests get the answer that a timeout would give, a parked join NOT_COORDINATOR."""
     async with Broker(Settings(), clock=clock) as broker:
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         broker.topics.create("stalled")
-        produce = asyncio.create_task(asker.produce("stalled", make_batch([b"a"]), acks=-1))
-        fetch = asyncio.create_task(asker.fetch(("stalled", 0, 0)))
-        told = await asker.ask(join_request("g"))
-        parked = asyncio.create_task(asker.ask(join_request("g", told.member_id)))
+        produce = asyncio.create_task(harness.produce("stalled", make_batch([b"a"]), acks=-1))
+        fetch = asyncio.create_task(harness.fetch(("stalled", 0, 0)))
+        told = await harness.ask(join_request("g"))
+        parked = asyncio.create_task(harness.ask(join_request("g", told.member_id)))
         await settled()
         await broker.answer_all()
         assert (await produce).error_code == Code.REQUEST_TIMED_OUT

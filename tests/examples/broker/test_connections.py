@@ -40,10 +40,10 @@ def fetch(correlation_id: int = 7, topic: str = "t", **options: Any) -> bytes:
 
 async def test_requests_of_one_connection_are_answered_in_order() -> None:
     """A request that waits holds up those behind it on the same connection, and nobody else."""
-    async with serving() as rig:
-        one, other = await rig.client(), await rig.client()
+    async with serving() as sockets:
+        one, other = await sockets.client(), await sockets.client()
         one.writer.write(fetch(1) + frame(ALL_TOPICS, 5, 2) + frame(ALL_TOPICS, 5, 3))
-        await rig.until(lambda: len(rig.server.broker.fetch) == 1)
+        await sockets.until(lambda: len(sockets.server.broker.fetch) == 1)
         assert await other.says_hello()
         other.writer.write(produce(1))
         await other.response()
@@ -52,8 +52,8 @@ async def test_requests_of_one_connection_are_answered_in_order() -> None:
 
 async def test_bytes_may_come_one_by_one() -> None:
     """A frame is a frame however it is cut."""
-    async with serving() as rig:
-        client = await rig.client()
+    async with serving() as sockets:
+        client = await sockets.client()
         for byte in HELLO + HELLO:
             client.writer.write(bytes([byte]))
             await client.writer.drain()
@@ -64,35 +64,35 @@ async def test_bytes_may_come_one_by_one() -> None:
 @pytest.mark.parametrize("rude", [False, True])
 async def test_a_client_that_goes_away_while_it_waits_is_withdrawn_at_once(rude: bool) -> None:
     """The end of the connection is seen while a request is parked, be it orderly or a reset."""
-    async with serving() as rig:
-        client = await rig.client()
+    async with serving() as sockets:
+        client = await sockets.client()
         client.writer.write(fetch())
-        fetches = rig.server.broker.fetch
-        await rig.until(lambda: len(fetches) == 1)
+        fetches = sockets.server.broker.fetch
+        await sockets.until(lambda: len(fetches) == 1)
         if rude:
             client.writer.transport.abort()
         else:
             client.writer.close()
-        await rig.until(lambda: not rig.server.connections)
+        await sockets.until(lambda: not sockets.server.connections)
         assert (len(fetches), fetches.statistics().cancelled) == (0, 1)
 
 
 async def test_what_was_sent_before_the_end_is_carried_out() -> None:
     """A producer with acks=0 may send and leave."""
-    async with serving() as rig:
-        client = await rig.client()
+    async with serving() as sockets:
+        client = await sockets.client()
         for _ in range(40):
             client.writer.write(produce(0))
         client.writer.close()
-        partition = rig.server.broker.topics.partition("t", 0)
+        partition = sockets.server.broker.topics.partition("t", 0)
         assert partition is not None
-        await rig.until(lambda: partition.log.end_offset == 40)
+        await sockets.until(lambda: partition.log.end_offset == 40)
 
 
 async def test_acks_none_with_an_error_closes_the_connection() -> None:
     """There is no other way to tell the client."""
-    async with serving() as rig:
-        client = await rig.client()
+    async with serving() as sockets:
+        client = await sockets.client()
         client.writer.write(produce(0, topic="nowhere"))
         assert await client.closed()
 
@@ -116,13 +116,13 @@ async def test_what_is_no_request_closes_its_connection_with_a_reason_and_no_oth
 ) -> None:
     """Absurd lengths, other protocols, unknown APIs and versions."""
     caplog.set_level(logging.INFO, "examples.broker")
-    async with serving() as rig:
-        good, bad = await rig.client(), await rig.client()
+    async with serving() as sockets:
+        good, bad = await sockets.client(), await sockets.client()
         assert await good.says_hello()
         bad.writer.write(sent)
         assert await bad.closed()
         assert await good.says_hello()
-        assert rig.server.dropped == 1
+        assert sockets.server.dropped == 1
     reasons = [record.getMessage() for record in caplog.records if "closed" in record.getMessage()]
     assert len(reasons) == 1
     assert why in reasons[0]
@@ -131,8 +131,8 @@ async def test_what_is_no_request_closes_its_connection_with_a_reason_and_no_oth
 async def test_a_request_that_does_not_arrive_in_full_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     """A half-open connection is closed after its time, even if a byte comes now and then."""
     caplog.set_level(logging.INFO, "examples.broker")
-    async with serving(frame_timeout=0.05) as rig:
-        client = await rig.client()
+    async with serving(frame_timeout=0.05) as sockets:
+        client = await sockets.client()
         client.writer.write(HELLO[:3])
         assert await client.closed()
     assert "the request did not arrive in time" in caplog.text
@@ -141,8 +141,8 @@ async def test_a_request_that_does_not_arrive_in_full_is_given_up(caplog: pytest
 async def test_a_connection_that_asks_nothing_is_closed_after_its_time(caplog: pytest.LogCaptureFixture) -> None:
     """Idle connections do not stay for ever; one whose request is parked is not idle."""
     caplog.set_level(logging.INFO, "examples.broker")
-    async with serving(idle_timeout=0.05) as rig:
-        waiting, idle = await rig.client(), await rig.client()
+    async with serving(idle_timeout=0.05) as sockets:
+        waiting, idle = await sockets.client(), await sockets.client()
         waiting.writer.write(fetch(max_wait_ms=150))
         assert await idle.closed()
         assert (await waiting.response())[0] == 7
@@ -154,18 +154,18 @@ async def test_a_reader_that_is_too_slow_is_given_up_and_holds_no_more_than_one_
 ) -> None:
     """It asks for much and reads nothing: its next request is not even looked at, and then it is closed."""
     caplog.set_level(logging.INFO, "examples.broker")
-    async with serving(write_timeout=0.1, write_buffer_bytes=1024) as rig:
-        client = await rig.client(limit=1024)
+    async with serving(write_timeout=0.1, write_buffer_bytes=1024) as sockets:
+        client = await sockets.client(limit=1024)
         for _ in range(8):
             client.writer.write(produce(1, value=b"x" * 900_000))
             await client.response()
         client.stop_reading()
         for _ in range(4):
             client.writer.write(fetch(max_bytes=1 << 23, partition_max_bytes=1 << 23))
-        await rig.until(lambda: rig.server.memory.used > 0)
-        assert rig.server.memory.used < 1 << 23
-        await rig.until(lambda: not rig.server.connections)
-        assert rig.server.memory.used == 0
+        await sockets.until(lambda: sockets.server.memory.used > 0)
+        assert sockets.server.memory.used < 1 << 23
+        await sockets.until(lambda: not sockets.server.connections)
+        assert sockets.server.memory.used == 0
         client.writer.transport.abort()
     assert "the response was not read in time" in caplog.text
 
@@ -173,30 +173,30 @@ async def test_a_reader_that_is_too_slow_is_given_up_and_holds_no_more_than_one_
 async def test_all_connections_together_hold_a_limited_number_of_bytes(caplog: pytest.LogCaptureFixture) -> None:
     """The one that would exceed the limit is closed; the others go on, and what it held is free again."""
     caplog.set_level(logging.INFO, "examples.broker")
-    async with serving(max_buffered_bytes=100_000) as rig:
+    async with serving(max_buffered_bytes=100_000) as sockets:
         half = struct.pack(">ihh", 80_000, 0, 7) + bytes(59_996)
-        first, second = await rig.client(), await rig.client()
+        first, second = await sockets.client(), await sockets.client()
         first.writer.write(half)
-        await rig.until(lambda: rig.server.memory.used >= 60_000)
+        await sockets.until(lambda: sockets.server.memory.used >= 60_000)
         second.writer.write(half)
         assert await second.closed()
-        assert await (await rig.client()).says_hello()
+        assert await (await sockets.client()).says_hello()
         first.writer.close()
-        await rig.until(lambda: rig.server.memory.used == 0)
+        await sockets.until(lambda: sockets.server.memory.used == 0)
     assert "hold too many bytes" in caplog.text
 
 
 async def test_what_a_client_sends_ahead_is_limited() -> None:
     """While its request is parked a client may send one more frame; then reading pauses, and goes on afterwards."""
-    async with serving(max_frame_bytes=20_000) as rig:
-        client = await rig.client()
+    async with serving(max_frame_bytes=20_000) as sockets:
+        client = await sockets.client()
         client.writer.write(fetch(1, max_wait_ms=60_000))
-        await rig.until(lambda: len(rig.server.broker.fetch) == 1)
+        await sockets.until(lambda: len(sockets.server.broker.fetch) == 1)
         requests = 8000
         client.writer.write(HELLO * requests)
-        await rig.until(lambda: rig.server.memory.used >= 20_000)
-        assert rig.server.memory.used < 20_000 + (1 << 19)
-        other = await rig.client()
+        await sockets.until(lambda: sockets.server.memory.used >= 20_000)
+        assert sockets.server.memory.used < 20_000 + (1 << 19)
+        other = await sockets.client()
         other.writer.write(produce(1))
         await other.response()
         assert (await client.response())[0] == 1
@@ -206,45 +206,45 @@ async def test_what_a_client_sends_ahead_is_limited() -> None:
 
 async def test_too_many_connections_are_refused_and_a_free_place_is_taken() -> None:
     """The limit counts who is there."""
-    async with serving(max_connections=2) as rig:
-        first, second = await rig.client(), await rig.client()
+    async with serving(max_connections=2) as sockets:
+        first, second = await sockets.client(), await sockets.client()
         assert await first.says_hello()
         assert await second.says_hello()
-        assert await (await rig.client()).closed()
+        assert await (await sockets.client()).closed()
         first.writer.close()
-        await rig.until(lambda: len(rig.server.connections) == 1)
-        assert await (await rig.client()).says_hello()
+        await sockets.until(lambda: len(sockets.server.connections) == 1)
+        assert await (await sockets.client()).says_hello()
 
 
 async def test_shutdown_answers_every_parked_request_and_closes_the_connections() -> None:
     """A waiting fetch gets its empty answer and a waiting produce its timeout, then the connection ends."""
-    async with serving() as rig:
-        consumer, producer, idle = await rig.client(), await rig.client(), await rig.client()
+    async with serving() as sockets:
+        consumer, producer, idle = await sockets.client(), await sockets.client(), await sockets.client()
         consumer.writer.write(fetch(1, topic="stalled") + fetch(2, topic="stalled"))
         producer.writer.write(produce(-1, "stalled"))
         assert await idle.says_hello()
-        broker = rig.server.broker
-        await rig.until(lambda: len(broker.fetch) == len(broker.produce) == 1)
-        stopping = asyncio.create_task(rig.server.__aexit__(None, None, None))
+        broker = sockets.server.broker
+        await sockets.until(lambda: len(broker.fetch) == len(broker.produce) == 1)
+        stopping = asyncio.create_task(sockets.server.__aexit__(None, None, None))
         assert (await consumer.response())[0] == 1
         assert (await producer.response())[0] == 7
         assert all([await client.closed() for client in (consumer, producer, idle)])
         await stopping
-        assert not rig.server.connections
+        assert not sockets.server.connections
 
 
 async def test_shutdown_does_not_wait_for_ever_for_a_client_that_does_not_read() -> None:
     """What is not read in time is dropped."""
-    async with serving(shutdown_timeout=0.05, write_buffer_bytes=1024) as rig:
-        client = await rig.client(limit=1024)
+    async with serving(shutdown_timeout=0.05, write_buffer_bytes=1024) as sockets:
+        client = await sockets.client(limit=1024)
         for _ in range(8):
             client.writer.write(produce(1, value=b"x" * 900_000))
             await client.response()
         client.stop_reading()
         client.writer.write(fetch(max_bytes=1 << 23, partition_max_bytes=1 << 23))
-        await rig.until(lambda: rig.server.memory.used > 0)
-        await rig.server.__aexit__(None, None, None)
-        assert not rig.server.connections
+        await sockets.until(lambda: sockets.server.memory.used > 0)
+        await sockets.server.__aexit__(None, None, None)
+        assert not sockets.server.connections
 
 
 async def test_five_thousand_connections_wait_at_once() -> None:
@@ -255,13 +255,13 @@ async def test_five_thousand_connections_wait_at_once() -> None:
         pytest.skip(f"{needed} files are needed, and {hard} allowed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
     loop = asyncio.get_running_loop()
-    async with serving() as rig:
+    async with serving() as sockets:
         crowd = [Member() for _ in range(5000)]
         for some in batched(crowd, 250):
-            connects = [loop.create_connection(member.itself, "127.0.0.1", rig.server.port) for member in some]
+            connects = [loop.create_connection(member.itself, "127.0.0.1", sockets.server.port) for member in some]
             await asyncio.gather(*connects)
-        await rig.until(lambda: len(rig.server.broker.fetch) == 5000)
-        other = await rig.client()
+        await sockets.until(lambda: len(sockets.server.broker.fetch) == 5000)
+        other = await sockets.client()
         assert await other.says_hello()
         other.writer.write(produce(-1))
         await other.response()
@@ -269,7 +269,7 @@ async def test_five_thousand_connections_wait_at_once() -> None:
             assert (await member.answered)[4:8] == b"\x00\x00\x00\x07"
         for member in crowd:
             member.transport.abort()
-        await rig.until(lambda: len(rig.server.connections) == 1)
+        await sockets.until(lambda: len(sockets.server.connections) == 1)
         assert await other.says_hello()
 
 

@@ -9,47 +9,49 @@ pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
 
 from examples.broker.protocol.error_codes import Code
 from purgatory.testing import VirtualClock
-from tests.examples.broker.request_harness import Asker, make_batch, partition_of, settled
+from tests.examples.broker.request_harness import RequestHarness, make_batch, partition_of, settled
 
 
-async def test_delete_records_waits_until_the_followers_have_deleted(asker: Asker, clock: VirtualClock) -> None:
+async def test_delete_records_waits_until_the_followers_have_deleted(
+    harness: RequestHarness, clock: VirtualClock
+) -> None:
     """The answer is the low watermark; the leader's records are gone before."""
-    await asker.produce("t", make_batch([b"a", b"b", b"c"]))
+    await harness.produce("t", make_batch([b"a", b"b", b"c"]))
     await clock.advance(0.05)
-    waiting = asyncio.create_task(asker.delete("t", 2))
+    waiting = asyncio.create_task(harness.delete("t", 2))
     await settled()
-    assert partition_of(asker).log.start_offset == 2
+    assert partition_of(harness).log.start_offset == 2
     assert not waiting.done()
     await clock.advance(0.05)
     assert ((await waiting).error_code, (await waiting).low_watermark) == (0, 2)
-    assert (await asker.fetch(("t", 0, 0)))[0].error_code == Code.OFFSET_OUT_OF_RANGE
+    assert (await harness.fetch(("t", 0, 0)))[0].error_code == Code.OFFSET_OUT_OF_RANGE
 
 
-async def test_delete_records_wakes_a_fetch_whose_offset_is_gone(asker: Asker, clock: VirtualClock) -> None:
+async def test_delete_records_wakes_a_fetch_whose_offset_is_gone(harness: RequestHarness, clock: VirtualClock) -> None:
     """It would wait for records that will never be there."""
-    await asker.produce("t", make_batch([b"a", b"b"]))
+    await harness.produce("t", make_batch([b"a", b"b"]))
     await clock.advance(0.05)
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 0), min_bytes=5000))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 0), min_bytes=5000))
     await settled()
-    deleted = asyncio.create_task(asker.delete("t", -1))
+    deleted = asyncio.create_task(harness.delete("t", -1))
     await clock.advance(0.05)
     assert ((await deleted).low_watermark, (await waiting)[0].error_code) == (2, Code.OFFSET_OUT_OF_RANGE)
 
 
-async def test_delete_records_beyond_the_high_watermark_is_an_error(asker: Asker) -> None:
+async def test_delete_records_beyond_the_high_watermark_is_an_error(harness: RequestHarness) -> None:
     """Only what consumers could read can be deleted."""
-    await asker.produce("t", make_batch([b"a"]))
+    await harness.produce("t", make_batch([b"a"]))
     for offset in (1, -2):
-        assert (await asker.delete("t", offset)).error_code == Code.OFFSET_OUT_OF_RANGE
-    assert (await asker.delete("nowhere", 0)).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await harness.delete("t", offset)).error_code == Code.OFFSET_OUT_OF_RANGE
+    assert (await harness.delete("nowhere", 0)).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_delete_records_times_out_where_followers_stall(asker: Asker, clock: VirtualClock) -> None:
+async def test_delete_records_times_out_where_followers_stall(harness: RequestHarness, clock: VirtualClock) -> None:
     """Per partition, as in Kafka."""
-    partition = partition_of(asker, "t")
-    await asker.produce("t", make_batch([b"a"]))
+    partition = partition_of(harness, "t")
+    await harness.produce("t", make_batch([b"a"]))
     await clock.advance(0.05)
     partition.stalled = True
-    waiting = asyncio.create_task(asker.delete("t", 1, timeout_ms=400))
+    waiting = asyncio.create_task(harness.delete("t", 1, timeout_ms=400))
     await clock.advance(0.4)
     assert ((await waiting).error_code, (await waiting).low_watermark) == (Code.REQUEST_TIMED_OUT, -1)

@@ -10,17 +10,24 @@ pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
 from examples.broker.apis.api_01_fetch import DelayedFetch
 from examples.broker.protocol.error_codes import Code
 from purgatory.testing import VirtualClock
-from tests.examples.broker.request_harness import Asker, fetch_request, make_batch, partition_of, settled, values_in
+from tests.examples.broker.request_harness import (
+    RequestHarness,
+    fetch_request,
+    make_batch,
+    partition_of,
+    settled,
+    values_in,
+)
 
 # How long it waits
 
 
-async def test_a_fetch_waits_for_data_and_wakes_on_it(asker: Asker, clock: VirtualClock) -> None:
+async def test_a_fetch_waits_for_data_and_wakes_on_it(harness: RequestHarness, clock: VirtualClock) -> None:
     """It is answered the moment the high watermark passes its offset."""
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 0)))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 0)))
     await clock.advance(0.5)
     assert not waiting.done()
-    await asker.produce("t", make_batch([b"a"]))
+    await harness.produce("t", make_batch([b"a"]))
     await clock.advance(0.049)
     assert not waiting.done()
     await clock.advance(0.001)
@@ -28,24 +35,26 @@ async def test_a_fetch_waits_for_data_and_wakes_on_it(asker: Asker, clock: Virtu
     assert values_in(found.records) == [b"a"]
 
 
-async def test_a_fetch_for_more_bytes_waits_until_they_are_there(asker: Asker, clock: VirtualClock) -> None:
+async def test_a_fetch_for_more_bytes_waits_until_they_are_there(harness: RequestHarness, clock: VirtualClock) -> None:
     """min_bytes counts all its partitions together."""
     size = len(make_batch([b"a"]))
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 0), ("t", 1, 0), min_bytes=3 * size))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 0), ("t", 1, 0), min_bytes=3 * size))
     for partition in (0, 1):
-        await asker.produce("t", make_batch([b"a"]), partition=partition)
+        await harness.produce("t", make_batch([b"a"]), partition=partition)
         await clock.advance(0.1)
         assert not waiting.done()
-    await asker.produce("t", make_batch([b"b"]))
+    await harness.produce("t", make_batch([b"b"]))
     await clock.advance(0.1)
     found = await waiting
     assert [values_in(partition.records) for partition in found] == [[b"a", b"b"], [b"a"]]
 
 
-async def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_up(asker: Asker, clock: VirtualClock) -> None:
+async def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_up(
+    harness: RequestHarness, clock: VirtualClock
+) -> None:
     """After max_wait the answer comes, be it empty."""
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 0), max_wait_ms=700, min_bytes=10_000))
-    await asker.produce("t", make_batch([b"a"]))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 0), max_wait_ms=700, min_bytes=10_000))
+    await harness.produce("t", make_batch([b"a"]))
     await clock.advance(0.699)
     assert not waiting.done()
     await clock.advance(0.001)
@@ -54,66 +63,68 @@ async def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_up(asker:
 
 
 async def test_a_fetch_is_tried_only_once_its_offset_is_reached(
-    asker: Asker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    harness: RequestHarness, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The high watermark is a threshold: when it moves below the wanted offset nobody is tried."""
     tries: list[int] = []
     original = DelayedFetch.try_complete
 
     def counting(operation: DelayedFetch) -> bool:
-        tries.append(partition_of(asker).high_watermark)
+        tries.append(partition_of(harness).high_watermark)
         return original(operation)
 
     monkeypatch.setattr(DelayedFetch, "try_complete", counting)
-    await asker.produce("t", make_batch([b"a"]))
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 1)))
+    await harness.produce("t", make_batch([b"a"]))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 1)))
     await clock.advance(0.05)
-    assert partition_of(asker).high_watermark == 1
+    assert partition_of(harness).high_watermark == 1
     assert tries == [0]
-    await asker.produce("t", make_batch([b"b"]))
+    await harness.produce("t", make_batch([b"b"]))
     await clock.advance(0.05)
     assert tries == [0, 2]
     assert values_in((await waiting)[0].records) == [b"b"]
 
 
-async def test_an_offset_on_an_older_segment_does_not_wait_for_more_bytes(asker: Asker, clock: VirtualClock) -> None:
+async def test_an_offset_on_an_older_segment_does_not_wait_for_more_bytes(
+    harness: RequestHarness, clock: VirtualClock
+) -> None:
     """No append adds to a closed segment, so min_bytes would never be reached there."""
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 0), min_bytes=9000, max_wait_ms=60_000))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 0), min_bytes=9000, max_wait_ms=60_000))
     for _ in range(3):
-        await asker.produce("t", make_batch([b"x" * 400]))
+        await harness.produce("t", make_batch([b"x" * 400]))
         await clock.advance(0.05)
     (found,) = await waiting
     assert len(values_in(found.records)) == 2
 
 
-async def test_a_client_that_goes_away_is_withdrawn(asker: Asker) -> None:
+async def test_a_client_that_goes_away_is_withdrawn(harness: RequestHarness) -> None:
     """Cancelling the request's task takes its operation off the purgatory at once."""
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 0)))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 0)))
     await settled()
-    assert len(asker.broker.fetch) == 1
+    assert len(harness.broker.fetch) == 1
     waiting.cancel()
     await settled()
-    assert len(asker.broker.fetch) == 0
-    assert asker.broker.fetch.statistics().cancelled == 1
+    assert len(harness.broker.fetch) == 0
+    assert harness.broker.fetch.statistics().cancelled == 1
 
 
 # Errors
 
 
-async def test_an_error_in_one_partition_ends_the_wait_for_all(asker: Asker) -> None:
+async def test_an_error_in_one_partition_ends_the_wait_for_all(harness: RequestHarness) -> None:
     """The others are answered with what they have."""
-    found = await asker.fetch(("t", 0, 0), ("t", 1, 9))
+    found = await harness.fetch(("t", 0, 0), ("t", 1, 9))
     assert [partition.error_code for partition in found] == [0, Code.OFFSET_OUT_OF_RANGE]
 
 
 async def test_a_partition_that_is_not_there_does_not_end_the_wait_for_the_others(
-    asker: Asker, clock: VirtualClock
+    harness: RequestHarness, clock: VirtualClock
 ) -> None:
     """As in Kafka: its error comes with the answer; where no partition is there the answer comes at once."""
     unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
-    found = await asker.fetch(("t", 9, 0), ("nowhere", 0, 0))
+    found = await harness.fetch(("t", 9, 0), ("nowhere", 0, 0))
     assert [partition.error_code for partition in found] == [unknown, unknown]
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 0), ("t", 9, 0), ("nowhere", 0, 0), max_wait_ms=60))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 0), ("t", 9, 0), ("nowhere", 0, 0), max_wait_ms=60))
     await clock.advance(0.05)
     assert not waiting.done()
     await clock.advance(0.01)
@@ -121,31 +132,31 @@ async def test_a_partition_that_is_not_there_does_not_end_the_wait_for_the_other
 
 
 async def test_an_offset_out_of_range_is_an_error_and_one_above_the_high_watermark_waits(
-    asker: Asker, clock: VirtualClock
+    harness: RequestHarness, clock: VirtualClock
 ) -> None:
     """What is in the log but not replicated is waited for; what is not in the log is out of range."""
-    await asker.produce("t", make_batch([b"a", b"b"]))
-    (found,) = await asker.fetch(("t", 0, 3))
+    await harness.produce("t", make_batch([b"a", b"b"]))
+    (found,) = await harness.fetch(("t", 0, 3))
     assert found.error_code == Code.OFFSET_OUT_OF_RANGE
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 2), max_wait_ms=60))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 2), max_wait_ms=60))
     await clock.advance(0.06)
     assert (await waiting)[0].error_code == 0
 
 
-async def test_a_new_leader_epoch_fences_who_waits_with_the_old_one(asker: Asker) -> None:
+async def test_a_new_leader_epoch_fences_who_waits_with_the_old_one(harness: RequestHarness) -> None:
     """The fetch is answered at once, and so is one that knows an epoch that has not come yet."""
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 0), leader_epoch=0))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 0), leader_epoch=0))
     await settled()
-    partition_of(asker).elect()
+    partition_of(harness).elect()
     assert (await waiting)[0].error_code == Code.FENCED_LEADER_EPOCH
-    assert (await asker.fetch(("t", 0, 0), leader_epoch=5))[0].error_code == Code.UNKNOWN_LEADER_EPOCH
+    assert (await harness.fetch(("t", 0, 0), leader_epoch=5))[0].error_code == Code.UNKNOWN_LEADER_EPOCH
 
 
-async def test_a_topic_deleted_while_its_consumer_waits_answers_it(asker: Asker) -> None:
+async def test_a_topic_deleted_while_its_consumer_waits_answers_it(harness: RequestHarness) -> None:
     """Partition gone: an error, at once."""
-    waiting = asyncio.create_task(asker.fetch(("t", 0, 0)))
+    waiting = asyncio.create_task(harness.fetch(("t", 0, 0)))
     await settled()
-    asker.broker.topics.delete("t")
+    harness.broker.topics.delete("t")
     assert (await waiting)[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -153,23 +164,23 @@ async def test_a_topic_deleted_while_its_consumer_waits_answers_it(asker: Asker)
 
 
 async def test_the_first_batch_comes_whatever_its_size_and_the_limits_hold_for_the_rest(
-    asker: Asker, clock: VirtualClock
+    harness: RequestHarness, clock: VirtualClock
 ) -> None:
     """A consumer is never stuck behind a large batch, and never gets a second one that does not fit."""
     for partition in (0, 1):
         for _ in range(2):
-            await asker.produce("t", make_batch([b"x" * 200]), partition=partition)
+            await harness.produce("t", make_batch([b"x" * 200]), partition=partition)
     await clock.advance(0.05)
     wanted = [("t", 0, 0), ("t", 1, 0)]
-    sizes = [len(found.records) for found in await asker.fetch(*wanted, max_bytes=10)]
+    sizes = [len(found.records) for found in await harness.fetch(*wanted, max_bytes=10)]
     assert (sizes[0] > 200, sizes[1]) == (True, 0)
-    sizes = [len(found.records) for found in await asker.fetch(*wanted, partition_max_bytes=300)]
+    sizes = [len(found.records) for found in await harness.fetch(*wanted, partition_max_bytes=300)]
     assert sizes[0] == sizes[1] > 200
 
 
-async def test_there_are_no_fetch_sessions(asker: Asker) -> None:
+async def test_there_are_no_fetch_sessions(harness: RequestHarness) -> None:
     """The session id is always 0, and asking for one is an error of its own."""
-    response = await asker.ask(fetch_request(("t", 0, 0), max_wait_ms=0))
+    response = await harness.ask(fetch_request(("t", 0, 0), max_wait_ms=0))
     assert response.session_id == 0
-    response = await asker.ask(fetch_request(("t", 0, 0), session_id=5))
+    response = await harness.ask(fetch_request(("t", 0, 0), session_id=5))
     assert response.error_code == Code.FETCH_SESSION_ID_NOT_FOUND

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.broker import Server, Settings
-from examples.broker.apis.api import Hangup
+from examples.broker.apis.api import CloseConnection
 from examples.broker.apis.dispatch import APIS, answer_frame
 from examples.broker.broker import Broker
 from examples.broker.network.connection import Connection
@@ -113,7 +113,7 @@ async def answer_all_of(bodies: list[bytes]) -> None:
         await broker.answer_all()
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, BaseException):
-                allowed = (Malformed, Hangup, asyncio.CancelledError)
+                allowed = (Malformed, CloseConnection, asyncio.CancelledError)
                 if not isinstance(outcome, allowed):
                     raise outcome
             elif outcome is not None:
@@ -129,8 +129,8 @@ def test_whatever_is_asked_the_broker_answers_or_refuses(bodies: list[bytes]) ->
     asyncio.run(answer_all_of(bodies))
 
 
-class Wire:
-    """The transport of a connection that is not there: keeps what is written."""
+class FakeTransport:
+    """A transport without a socket that keeps what is written."""
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -165,7 +165,7 @@ async def stream(chunks: list[bytes], hello: bytes) -> bytearray:
     async with Server(SETTINGS) as server:
         server.broker.topics.create("t", 2)
         good, bad = Connection(server), Connection(server)
-        wires = Wire(), Wire()
+        wires = FakeTransport(), FakeTransport()
         good.connection_made(wires[0])
         bad.connection_made(wires[1])
         for chunk in chunks:
@@ -181,15 +181,15 @@ async def stream(chunks: list[bytes], hello: bytes) -> bytearray:
         return wires[1].written
 
 
-class Keeper(logging.Handler):
-    """Keeps what is logged as an error."""
+class ErrorRecorder(logging.Handler):
+    """Records what is logged as an error."""
 
-    def __init__(self, kept: list[logging.LogRecord]) -> None:
+    def __init__(self, records: list[logging.LogRecord]) -> None:
         super().__init__(logging.ERROR)
-        self.kept = kept
+        self.records = records
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.kept.append(record)
+        self.records.append(record)
 
 
 @given(st.lists(st.one_of(st.binary(max_size=200), ANYTHING.map(lambda b: struct.pack(">i", len(b)) + b)), max_size=6))
@@ -198,7 +198,7 @@ def test_whatever_bytes_come_the_other_connections_are_served(chunks: list[bytes
     hello = frame(APIS[18].request(), 0)
     logger = logging.getLogger("examples.broker")
     defects: list[logging.LogRecord] = []
-    handler = Keeper(defects)
+    handler = ErrorRecorder(defects)
     logger.addHandler(handler)
     try:
         written = asyncio.run(stream(chunks, hello))

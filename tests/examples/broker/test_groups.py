@@ -14,19 +14,21 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest, Syn
 from examples.broker.protocol.error_codes import Code
 from examples.group import ErrorCode
 from purgatory.testing import VirtualClock
-from tests.examples.broker.request_harness import Asker, join_request
+from tests.examples.broker.request_harness import RequestHarness, join_request
 
 
-async def test_a_member_joins_in_two_steps_and_gets_its_assignment(asker: Asker, clock: VirtualClock) -> None:
+async def test_a_member_joins_in_two_steps_and_gets_its_assignment(
+    harness: RequestHarness, clock: VirtualClock
+) -> None:
     """It is told its id first; then it is the leader, sees the members and assigns to itself."""
-    told = await asker.ask(join_request("g"))
+    told = await harness.ask(join_request("g"))
     assert (told.error_code, told.protocol_name) == (ErrorCode.MEMBER_ID_REQUIRED, "")
-    waiting = asyncio.create_task(asker.ask(join_request("g", told.member_id)))
+    waiting = asyncio.create_task(harness.ask(join_request("g", told.member_id)))
     await clock.advance(0.01)
     joined = await waiting
     assert (joined.error_code, joined.leader, len(joined.members)) == (0, told.member_id, 1)
     assignment = SyncGroupRequest.SyncGroupRequestAssignment(member_id=told.member_id, assignment=b"all")
-    synced = await asker.ask(
+    synced = await harness.ask(
         SyncGroupRequest(
             group_id="g",
             generation_id=joined.generation_id,
@@ -36,25 +38,25 @@ async def test_a_member_joins_in_two_steps_and_gets_its_assignment(asker: Asker,
         )
     )
     assert (synced.error_code, synced.assignment) == (0, b"all")
-    described = (await asker.ask(DescribeGroupsRequest(groups=["g"], include_authorized_operations=False))).groups[0]
+    described = (await harness.ask(DescribeGroupsRequest(groups=["g"], include_authorized_operations=False))).groups[0]
     assert (described.group_state, described.members[0].member_assignment) == ("Stable", b"all")
-    assert [group.group_id for group in (await asker.ask(ListGroupsRequest())).groups] == ["g"]
-    committed = await commit(asker, "g", told.member_id, joined.generation_id)
+    assert [group.group_id for group in (await harness.ask(ListGroupsRequest())).groups] == ["g"]
+    committed = await commit(harness, "g", told.member_id, joined.generation_id)
     assert committed.error_code == 0
-    stranger = await commit(asker, "g", "stranger", joined.generation_id)
+    stranger = await commit(harness, "g", "stranger", joined.generation_id)
     assert stranger.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_a_member_that_cannot_be_is_refused(asker: Asker) -> None:
+async def test_a_member_that_cannot_be_is_refused(harness: RequestHarness) -> None:
     """A session shorter than the minimum, an instance id that is no name; the protocol name is never null."""
-    refused = await asker.ask(join_request("g", session_ms=99))
+    refused = await harness.ask(join_request("g", session_ms=99))
     assert (refused.error_code, refused.protocol_name) == (ErrorCode.INVALID_SESSION_TIMEOUT, "")
-    refused = await asker.ask(join_request("g", instance="i" * 250))
+    refused = await harness.ask(join_request("g", instance="i" * 250))
     assert (refused.error_code, refused.protocol_name) == (Code.INVALID_REQUEST, "")
 
 
 async def commit(
-    asker: Asker, group: str, member: str = "", generation: int = -1, topic: str = "t", metadata: str = "m"
+    harness: RequestHarness, group: str, member: str = "", generation: int = -1, topic: str = "t", metadata: str = "m"
 ) -> Any:
     topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
     partition = topic_type.OffsetCommitRequestPartition(
@@ -67,17 +69,17 @@ async def commit(
         retention_time_ms=-1,
         topics=[topic_type(name=topic, partitions=[partition])],
     )
-    return (await asker.ask(request)).topics[0].partitions[0]
+    return (await harness.ask(request)).topics[0].partitions[0]
 
 
-async def test_offsets_are_committed_and_fetched(asker: Asker) -> None:
+async def test_offsets_are_committed_and_fetched(harness: RequestHarness) -> None:
     """By somebody without a group, too; what was not committed is -1, and all there is can be asked for."""
-    assert (await commit(asker, "g")).error_code == 0
+    assert (await commit(harness, "g")).error_code == 0
     topic_type = OffsetFetchRequest.OffsetFetchRequestTopic
     request = OffsetFetchRequest(group_id="g", topics=[topic_type(name="t", partition_indexes=[0, 1])])
-    partitions = (await asker.ask(request)).topics[0].partitions
+    partitions = (await harness.ask(request)).topics[0].partitions
     assert [(found.committed_offset, found.metadata) for found in partitions] == [(-1, ""), (42, "m")]
-    everything = await asker.ask(OffsetFetchRequest(group_id="g", topics=None))
+    everything = await harness.ask(OffsetFetchRequest(group_id="g", topics=None))
     assert [found.partition_index for found in everything.topics[0].partitions] == [1]
-    assert (await commit(asker, "g", topic="nowhere")).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
-    assert (await commit(asker, "g", metadata="m" * 5000)).error_code == Code.OFFSET_METADATA_TOO_LARGE
+    assert (await commit(harness, "g", topic="nowhere")).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await commit(harness, "g", metadata="m" * 5000)).error_code == Code.OFFSET_METADATA_TOO_LARGE

@@ -34,7 +34,7 @@ from examples.group import ErrorCode, GroupConfig
 from purgatory.testing import VirtualClock
 from tests.examples.broker.request_harness import (
     PINS,
-    Asker,
+    RequestHarness,
     fetch_request,
     frame,
     make_batch,
@@ -107,19 +107,19 @@ def join(group: str, member: str = "", metadata: bytes = b"m", instance: str | N
     )
 
 
-async def joined(asker: Asker, group: str, metadata: bytes = b"m") -> Any:
+async def joined(harness: RequestHarness, group: str, metadata: bytes = b"m") -> Any:
     """The answer to the second JoinGroup of a new member, which comes with the id that the first one was told."""
-    told = await asker.ask(join(group, metadata=metadata))
+    told = await harness.ask(join(group, metadata=metadata))
     if told.error_code != ErrorCode.MEMBER_ID_REQUIRED:
         return told
-    return await asker.ask(join(group, told.member_id, metadata))
+    return await harness.ask(join(group, told.member_id, metadata))
 
 
-async def stable(asker: Asker, group: str, metadata: bytes = b"m") -> tuple[Any, Any]:
+async def stable(harness: RequestHarness, group: str, metadata: bytes = b"m") -> tuple[Any, Any]:
     """The answers to JoinGroup and SyncGroup of a group's only member."""
-    one = await joined(asker, group, metadata)
+    one = await joined(harness, group, metadata)
     assignments = [SyncGroupRequest.SyncGroupRequestAssignment(member_id=one.member_id, assignment=b"a")]
-    return one, await asker.ask(sync(group, one, assignments))
+    return one, await harness.ask(sync(group, one, assignments))
 
 
 def sync(group: str, one: Any, assignments: list[Any]) -> Any:
@@ -137,19 +137,19 @@ def sync(group: str, one: Any, assignments: list[Any]) -> Any:
 
 async def test_a_partition_that_list_offsets_names_twice_is_refused_and_not_searched() -> None:
     """Sixty searches of a megabyte of small records, in one short request: the next client has its answer at once."""
-    async with serving() as rig:
-        partition = rig.server.broker.topics.partition("t", 0)
+    async with serving() as sockets:
+        partition = sockets.server.broker.topics.partition("t", 0)
         assert partition is not None
         partition.append(parsed(*[b""] * 100_000, timestamps=[0] * 99_999 + [9000]))
-        await rig.until(lambda: partition.high_watermark == 100_000)
-        attacker, other = await rig.client(), await rig.client()
+        await sockets.until(lambda: partition.high_watermark == 100_000)
+        attacker, other = await sockets.client(), await sockets.client()
         attack = frame(list_offsets(*[("t", 0, 8000)] * 60), 3)
         assert len(attack) < 1200
         assert await cpu_seconds_of(attack, attacker, other) < 1.0
     async with Broker(Settings(replication_delay=0.0)) as broker:
         broker.topics.create("t", 2)
-        asker = Asker(broker)
-        answered = await asker.ask(list_offsets(("t", 0, -1), ("t", 0, 5), ("t", 1, -1)))
+        harness = RequestHarness(broker)
+        answered = await harness.ask(list_offsets(("t", 0, -1), ("t", 0, 5), ("t", 1, -1)))
         codes = [partition.error_code for topic in answered.topics for partition in topic.partitions]
         assert codes == [Code.INVALID_REQUEST, Code.NONE]
 
@@ -158,11 +158,11 @@ async def test_one_list_offsets_reads_a_limited_number_of_records(clock: Virtual
     """A batch with more records than are left is answered with its first offset, a smaller one exactly."""
     async with Broker(Settings(timestamp_search_records=10, replication_delay=0.0), clock=clock) as broker:
         broker.topics.create("t", 3, 1)
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         for index in range(3):
             values = [b"v"] * 6
-            await asker.produce("t", make_batch(values, timestamp=1000), partition=index)
-        answered = await asker.ask(list_offsets(("t", 0, 1003), ("t", 1, 1003), ("t", 2, 1003)))
+            await harness.produce("t", make_batch(values, timestamp=1000), partition=index)
+        answered = await harness.ask(list_offsets(("t", 0, 1003), ("t", 1, 1003), ("t", 2, 1003)))
         offsets = [partition.offset for topic in answered.topics for partition in topic.partitions]
         assert offsets == [3, 0, 0]
 
@@ -200,9 +200,9 @@ def test_a_search_by_timestamp_looks_at_blocks_of_batches() -> None:
 async def test_a_group_that_is_named_often_is_described_once(clock: VirtualClock) -> None:
     """A short request that names a large group a hundred times gets one description."""
     async with Broker(Settings(group=QUICK), clock=clock) as broker:
-        asker = Asker(broker)
-        await stable(asker, "g", b"x" * 60_000)
-        described = await asker.ask(DescribeGroupsRequest(groups=["g"] * 100 + ["h"]))
+        harness = RequestHarness(broker)
+        await stable(harness, "g", b"x" * 60_000)
+        described = await harness.ask(DescribeGroupsRequest(groups=["g"] * 100 + ["h"]))
         assert [group.group_id for group in described.groups] == ["g", "h"]
         assert len(described.groups[0].members[0].member_metadata) == 60_000
 
@@ -210,23 +210,23 @@ async def test_a_group_that_is_named_often_is_described_once(clock: VirtualClock
 async def test_descriptions_of_groups_have_a_limit_together(clock: VirtualClock) -> None:
     """Groups beyond it are named with an error, and a request for one of them is answered."""
     async with Broker(Settings(group=QUICK, max_fetch_bytes=100_000), clock=clock) as broker:
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         for group in "abc":
-            await stable(asker, group, b"x" * 60_000)
-        described = await asker.ask(DescribeGroupsRequest(groups=["a", "b", "c"]))
+            await stable(harness, group, b"x" * 60_000)
+        described = await harness.ask(DescribeGroupsRequest(groups=["a", "b", "c"]))
         assert [group.error_code for group in described.groups] == [0, Code.POLICY_VIOLATION, Code.POLICY_VIOLATION]
         assert [group.group_id for group in described.groups] == ["a", "b", "c"]
-        (alone,) = (await asker.ask(DescribeGroupsRequest(groups=["c"]))).groups
+        (alone,) = (await harness.ask(DescribeGroupsRequest(groups=["c"]))).groups
         assert (alone.error_code, len(alone.members)) == (0, 1)
 
 
 async def test_a_partition_that_offset_fetch_names_often_is_answered_once(clock: VirtualClock) -> None:
     """Its metadata of four thousand characters comes once."""
     async with Broker(Settings(group=QUICK), clock=clock) as broker:
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         broker.topics.create("t", 2)
-        await asker.ask(offset_commit("g", "t", "m" * 4000))
-        fetched = await asker.ask(offset_fetch("g", "t", [0] * 5000 + [1, 0]))
+        await harness.ask(offset_commit("g", "t", "m" * 4000))
+        fetched = await harness.ask(offset_fetch("g", "t", [0] * 5000 + [1, 0]))
         (topic,) = fetched.topics
         assert [(p.partition_index, p.committed_offset, len(p.metadata)) for p in topic.partitions] == [
             (0, 1, 4000),
@@ -236,14 +236,14 @@ async def test_a_partition_that_offset_fetch_names_often_is_answered_once(clock:
 
 async def test_a_topic_that_create_topics_names_often_is_refused_once() -> None:
     """As Kafka does; and ten thousand names cost no more than so many."""
-    async with serving() as rig:
-        attacker, other = await rig.client(), await rig.client()
+    async with serving() as sockets:
+        attacker, other = await sockets.client(), await sockets.client()
         attack = frame(create_topics([f"n{number}" for number in range(10_000)], only_check=True), 3)
         assert await cpu_seconds_of(attack, attacker, other) < 1.5
-        asker = Asker(rig.server.broker)
-        created = await asker.ask(create_topics(["a", "b", "a", "a"]))
+        harness = RequestHarness(sockets.server.broker)
+        created = await harness.ask(create_topics(["a", "b", "a", "a"]))
         assert [(topic.name, topic.error_code) for topic in created.topics] == [("a", Code.INVALID_REQUEST), ("b", 0)]
-        assert rig.server.broker.topics.get("a") is None
+        assert sockets.server.broker.topics.get("a") is None
 
 
 async def test_a_topic_that_delete_topics_names_often_is_refused_once(clock: VirtualClock) -> None:
@@ -251,7 +251,7 @@ async def test_a_topic_that_delete_topics_names_often_is_refused_once(clock: Vir
     async with Broker(Settings(), clock=clock) as broker:
         broker.topics.create("a")
         broker.topics.create("b")
-        deleted = await Asker(broker).ask(DeleteTopicsRequest(topic_names=["a", "b", "a"], timeout_ms=1))
+        deleted = await RequestHarness(broker).ask(DeleteTopicsRequest(topic_names=["a", "b", "a"], timeout_ms=1))
         assert [(one.name, one.error_code) for one in deleted.responses] == [("a", Code.INVALID_REQUEST), ("b", 0)]
         assert broker.topics.get("a") is not None
 
@@ -260,11 +260,11 @@ async def test_a_partition_that_fetch_names_often_is_answered_once(clock: Virtua
     """With what was said last, as in Kafka."""
     async with Broker(Settings(replication_delay=0.0), clock=clock) as broker:
         broker.topics.create("t", 1, 1)
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         for value in (b"a", b"b"):
-            await asker.produce("t", make_batch([value]))
+            await harness.produce("t", make_batch([value]))
         await settled()
-        (found,) = await asker.fetch(("t", 0, 0), ("t", 0, 7), ("t", 0, 1))
+        (found,) = await harness.fetch(("t", 0, 0), ("t", 0, 7), ("t", 0, 1))
         assert values_in(found.records) == [b"b"]
 
 
@@ -274,8 +274,8 @@ ARRAYS = [key for key, api in APIS.items() if any(f.is_array() for f in api.requ
 @pytest.mark.parametrize("key", ARRAYS)
 async def test_a_request_of_too_many_elements_is_refused_before_it_is_decoded(key: int) -> None:
     """Half a megabyte of empty elements closes its connection for a few microseconds, and another is served."""
-    async with serving() as rig:
-        attacker, other = await rig.client(), await rig.client()
+    async with serving() as sockets:
+        attacker, other = await sockets.client(), await sockets.client()
         body = _filled(APIS[key].request._struct, PINS[key], 150_000)
         head = struct.pack(">hhih", key, PINS[key], 1, -1)
         before = time.thread_time()
@@ -283,7 +283,7 @@ async def test_a_request_of_too_many_elements_is_refused_before_it_is_decoded(ke
         assert await attacker.closed()
         assert await other.says_hello()
         assert time.thread_time() - before < 0.5
-        assert rig.server.dropped == 1
+        assert sockets.server.dropped == 1
 
 
 def _filled(schema: Any, version: int, elements: int) -> bytes:
@@ -318,11 +318,11 @@ def test_the_elements_of_all_arrays_together_are_counted(limit: int) -> None:
 
 async def test_no_request_within_the_limits_holds_the_loop_for_long() -> None:
     """Ten thousand elements, the most that are taken, in the requests that do most for each."""
-    async with serving(max_partitions=20_000) as rig:
-        broker = rig.server.broker
+    async with serving(max_partitions=20_000) as sockets:
+        broker = sockets.server.broker
         broker.topics.create("wide", 9000)
         names = [f"n{number}" for number in range(9000)]
-        await Asker(broker).ask(offset_commit("g", "wide", "m" * 100))
+        await RequestHarness(broker).ask(offset_commit("g", "wide", "m" * 100))
         requests = [
             create_topics(names, only_check=True),
             DeleteTopicsRequest(topic_names=names, timeout_ms=1),
@@ -331,7 +331,7 @@ async def test_no_request_within_the_limits_holds_the_loop_for_long() -> None:
             fetch_request(*[("wide", number, 0) for number in range(4900)], max_wait_ms=0),
             list_offsets(*[("wide", number, 1) for number in range(4900)]),
         ]
-        attacker, other = await rig.client(), await rig.client()
+        attacker, other = await sockets.client(), await sockets.client()
         for request in requests:
             attack = frame(request, PINS[request.API_KEY])
             assert await cpu_seconds_of(attack, attacker, other) < 1.5, request.name
@@ -339,18 +339,18 @@ async def test_no_request_within_the_limits_holds_the_loop_for_long() -> None:
 
 async def test_large_responses_leave_the_loop_to_others_in_between() -> None:
     """Of twelve requests sent ahead, each with a large response, a few at most come before another client's."""
-    async with serving() as rig:
-        rig.server.broker.topics.create("wide", 3000)
-        attacker, other = await rig.client(), await rig.client()
+    async with serving() as sockets:
+        sockets.server.broker.topics.create("wide", 3000)
+        attacker, other = await sockets.client(), await sockets.client()
         from kafka.protocol.metadata import MetadataRequest
 
         ask_all = frame(MetadataRequest(topics=None, allow_auto_topic_creation=False), 5)
         assert await other.says_hello()
         attacker.writer.write(ask_all * 12)
         other.writer.write(frame(APIS[18].request(), 0))
-        (counting,) = [c for c in rig.server.connections if c.peer.endswith(f":{_port(attacker)}")]
+        (counting,) = [c for c in sockets.server.connections if c.peer.endswith(f":{_port(attacker)}")]
         served: list[int] = []
-        counting._transport = Counting(counting._transport, served)
+        counting._transport = CountingTransport(counting._transport, served)
         assert (await other.response())[0] == 7
         assert len(served) <= 3
 
@@ -359,7 +359,7 @@ def _port(client: Client) -> int:
     return int(client.writer.get_extra_info("sockname")[1])
 
 
-class Counting:
+class CountingTransport:
     """A transport that counts what is written."""
 
     def __init__(self, transport: Any, served: list[int]) -> None:
@@ -402,18 +402,20 @@ async def test_the_connection_that_holds_the_most_is_closed_and_the_others_go_on
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Parked fetches of a thousand partitions exceed the limit: one of them goes, the small one stays parked."""
-    async with serving(max_buffered_bytes=4 << 20) as rig:
-        broker = rig.server.broker
+    async with serving(max_buffered_bytes=4 << 20) as sockets:
+        broker = sockets.server.broker
         broker.topics.create("wide", 1000)
-        small = await rig.client()
+        small = await sockets.client()
         small.writer.write(frame(fetch_request(("t", 0, 0), max_wait_ms=60_000), 11))
-        await rig.until(lambda: len(broker.fetch) == 1)
+        await sockets.until(lambda: len(broker.fetch) == 1)
         large = frame(fetch_request(*[("wide", number, 0) for number in range(1000)], max_wait_ms=60_000), 11)
-        attackers = [await rig.client() for _ in range(6)]
+        attackers = [await sockets.client() for _ in range(6)]
         for attacker in attackers:
             attacker.writer.write(large)
-        await rig.until(lambda: rig.server.dropped >= 3 and len(broker.fetch) == len(rig.server.connections))
-        assert rig.server.memory.used <= 4 << 20
+        await sockets.until(
+            lambda: sockets.server.dropped >= 3 and len(broker.fetch) == len(sockets.server.connections)
+        )
+        assert sockets.server.memory.used <= 4 << 20
         partition = broker.topics.partition("t", 0)
         assert partition is not None
         partition.append(parsed(b"v"))
@@ -425,14 +427,14 @@ async def test_fetches_with_many_partitions_do_not_all_wait(clock: VirtualClock)
     settings = Settings(max_parked_partitions=30, max_connections=10, replication_delay=0.0)
     async with Broker(settings, clock=clock) as broker:
         broker.topics.create("wide", 40)
-        asker = Asker(broker)
-        large = asyncio.create_task(asker.fetch(*[("wide", number, 0) for number in range(25)]))
+        harness = RequestHarness(broker)
+        large = asyncio.create_task(harness.fetch(*[("wide", number, 0) for number in range(25)]))
         await settled()
-        assert len(await asker.fetch(*[("wide", number, 0) for number in range(10)])) == 10
-        small = asyncio.create_task(asker.fetch(("wide", 39, 0)))
+        assert len(await harness.fetch(*[("wide", number, 0) for number in range(10)])) == 10
+        small = asyncio.create_task(harness.fetch(("wide", 39, 0)))
         await settled()
         assert (len(broker.fetch), broker.fetch_partitions) == (2, 26)
-        await asker.produce("wide", make_batch([b"v"]), partition=39)
+        await harness.produce("wide", make_batch([b"v"]), partition=39)
         await settled()
         assert values_in((await small)[0].records) == [b"v"]
         large.cancel()
@@ -449,14 +451,14 @@ async def test_an_append_does_not_look_again_at_what_a_parked_produce_has(clock:
         broker.topics.create("stalled")
         looked: list[int] = []
 
-        class Seen(Written):
+        class Recorded(Written):
             @property
             def replicated(self) -> bool:
                 looked.append(self.index)
                 return super().replicated
 
-        written = [Seen("wide", index, broker.topics.partition("wide", index)) for index in range(50)]
-        written.append(Seen("stalled", 0, broker.topics.partition("stalled", 0)))
+        written = [Recorded("wide", index, broker.topics.partition("wide", index)) for index in range(50)]
+        written.append(Recorded("stalled", 0, broker.topics.partition("stalled", 0)))
         written[-1].behind = 1
         operation = DelayedProduce(written, 1.0)
         assert not operation.try_complete()
@@ -471,11 +473,11 @@ async def test_an_append_does_not_look_again_at_what_a_parked_produce_has(clock:
 async def test_the_metadata_of_a_member_has_a_limit(clock: VirtualClock) -> None:
     """Two hundred and forty joins with a megabyte each keep nothing; a member beside them joins."""
     async with Broker(Settings(group=QUICK), clock=clock) as broker:
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         for number in range(240):
-            answered = await joined(asker, f"g{number}", b"x" * 900_000)
+            answered = await joined(harness, f"g{number}", b"x" * 900_000)
             assert answered.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-        one, synced = await stable(asker, "good")
+        one, synced = await stable(harness, "good")
         assert (one.error_code, synced.error_code, synced.assignment) == (0, 0, b"a")
         assert list(broker.groups.groups) == ["good"]
 
@@ -486,12 +488,12 @@ async def test_a_group_and_all_groups_have_a_limit_of_bytes(clock: VirtualClock)
         initial_rebalance_delay=0.0, min_session_timeout=0.1, max_group_bytes=1000, max_total_bytes=2500
     )
     async with Broker(Settings(group=config), clock=clock) as broker:
-        asker = Asker(broker)
-        one, _ = await stable(asker, "a", b"x" * 800)
-        assert (await joined(asker, "a", b"x" * 200)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-        assert (await stable(asker, "b", b"x" * 800))[0].error_code == 0
-        assert (await joined(asker, "c", b"x" * 800)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-        assert (await asker.ask(join("a", one.member_id, b"x" * 801))).error_code == 0
+        harness = RequestHarness(broker)
+        one, _ = await stable(harness, "a", b"x" * 800)
+        assert (await joined(harness, "a", b"x" * 200)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert (await stable(harness, "b", b"x" * 800))[0].error_code == 0
+        assert (await joined(harness, "c", b"x" * 800)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert (await harness.ask(join("a", one.member_id, b"x" * 801))).error_code == 0
         assert "c" not in broker.groups.groups
 
 
@@ -499,31 +501,31 @@ async def test_member_ids_that_are_given_out_have_a_limit(clock: VirtualClock) -
     """Clients that ask for ids and never come back fill the table, until the ids are forgotten; members go on."""
     config = GroupConfig(initial_rebalance_delay=0.0, min_session_timeout=0.1, max_members=5)
     async with Broker(Settings(group=config), clock=clock) as broker:
-        asker = Asker(broker)
-        one, _ = await stable(asker, "good")
-        codes = [(await asker.ask(join(f"g{number}"))).error_code for number in range(7)]
+        harness = RequestHarness(broker)
+        one, _ = await stable(harness, "good")
+        codes = [(await harness.ask(join(f"g{number}"))).error_code for number in range(7)]
         assert codes == [ErrorCode.MEMBER_ID_REQUIRED] * 4 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 3
         assert broker.groups.heartbeat("good", one.member_id, one.generation_id) == 0
         await clock.advance(9.0)
         assert broker.groups.heartbeat("good", one.member_id, one.generation_id) == 0
         await clock.advance(2.0)
-        assert (await asker.ask(join("new"))).error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert (await harness.ask(join("new"))).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
 async def test_groups_have_a_limit_and_empty_ones_make_room(clock: VirtualClock) -> None:
     """A group with members or offsets stays; one that has neither goes when another is wanted."""
     config = GroupConfig(initial_rebalance_delay=0.0, min_session_timeout=0.1, max_groups=3)
     async with Broker(Settings(group=config), clock=clock) as broker:
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         broker.topics.create("t")
-        one, _ = await stable(asker, "alive")
-        assert _commit_code(await asker.ask(offset_commit("offsets", "t", ""))) == 0
-        gone, _ = await stable(asker, "gone")
-        assert (await asker.ask(join("new"))).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-        assert _commit_code(await asker.ask(offset_commit("more", "t", ""))) == ErrorCode.GROUP_MAX_SIZE_REACHED
+        one, _ = await stable(harness, "alive")
+        assert _commit_code(await harness.ask(offset_commit("offsets", "t", ""))) == 0
+        gone, _ = await stable(harness, "gone")
+        assert (await harness.ask(join("new"))).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert _commit_code(await harness.ask(offset_commit("more", "t", ""))) == ErrorCode.GROUP_MAX_SIZE_REACHED
         broker.groups.leave("gone", gone.member_id)
         await settled()
-        assert (await asker.ask(join("new"))).error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert (await harness.ask(join("new"))).error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert sorted(broker.groups.groups) == ["alive", "new", "offsets"]
         assert broker.groups.heartbeat("alive", one.member_id, one.generation_id) == 0
 
@@ -535,12 +537,12 @@ def _commit_code(response: Any) -> int:
 async def test_a_commit_that_commits_nothing_makes_no_group(clock: VirtualClock) -> None:
     """Neither for a topic that does not exist nor under a name that is too long."""
     async with Broker(Settings(), clock=clock) as broker:
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         broker.topics.create("t")
-        code = _commit_code(await asker.ask(offset_commit("g", "nowhere", "")))
+        code = _commit_code(await harness.ask(offset_commit("g", "nowhere", "")))
         assert code == Code.UNKNOWN_TOPIC_OR_PARTITION
-        assert _commit_code(await asker.ask(offset_commit("g" * 250, "t", ""))) == ErrorCode.INVALID_GROUP_ID
-        assert (await asker.ask(join("g" * 250))).error_code == ErrorCode.INVALID_GROUP_ID
+        assert _commit_code(await harness.ask(offset_commit("g" * 250, "t", ""))) == ErrorCode.INVALID_GROUP_ID
+        assert (await harness.ask(join("g" * 250))).error_code == ErrorCode.INVALID_GROUP_ID
         assert not broker.groups.groups
 
 
@@ -548,24 +550,24 @@ async def test_assignments_have_a_limit(clock: VirtualClock) -> None:
     """A leader whose assignments are too large for the group is refused, and nothing is kept."""
     config = GroupConfig(initial_rebalance_delay=0.0, min_session_timeout=0.1, max_group_bytes=1000)
     async with Broker(Settings(group=config), clock=clock) as broker:
-        asker = Asker(broker)
-        one = await joined(asker, "g")
+        harness = RequestHarness(broker)
+        one = await joined(harness, "g")
         assignment_type = SyncGroupRequest.SyncGroupRequestAssignment
         large = [assignment_type(member_id=one.member_id, assignment=b"a" * 1000)]
-        assert (await asker.ask(sync("g", one, large))).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert (await harness.ask(sync("g", one, large))).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
         small = [assignment_type(member_id=one.member_id, assignment=b"a" * 100)]
-        assert (await asker.ask(sync("g", one, small))).assignment == b"a" * 100
+        assert (await harness.ask(sync("g", one, small))).assignment == b"a" * 100
 
 
 async def test_the_metadata_of_committed_offsets_has_a_limit(clock: VirtualClock) -> None:
     """Of one group and of all together; another group commits on, and a deleted topic makes room."""
     settings = Settings(group=QUICK, max_committed_group_bytes=3000, max_committed_bytes=5000)
     async with Broker(settings, clock=clock) as broker:
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         broker.topics.create("t", 9)
 
         async def commit(group: str, partition: int, size: int) -> int:
-            return _commit_code(await asker.ask(offset_commit(group, "t", "m" * size, partition=partition)))
+            return _commit_code(await harness.ask(offset_commit(group, "t", "m" * size, partition=partition)))
 
         assert [await commit("bad", partition, 900) for partition in range(4)] == [0, 0, 0, Code.POLICY_VIOLATION]
         assert await commit("bad", 0, 0) == 0
@@ -583,12 +585,12 @@ async def test_all_logs_together_have_a_limit(clock: VirtualClock) -> None:
     async with Broker(settings, clock=clock) as broker:
         broker.topics.create("good", 1, 1)
         broker.topics.create("bad", 1, 1)
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         for _ in range(5):
-            await asker.produce("good", make_batch([b"v" * 900]))
+            await harness.produce("good", make_batch([b"v" * 900]))
         for _ in range(60):
-            assert (await asker.produce("bad", make_batch([b"v" * 900]))).error_code == 0
-        await asker.produce("good", make_batch([b"v" * 900]))
+            assert (await harness.produce("bad", make_batch([b"v" * 900]))).error_code == 0
+        await harness.produce("good", make_batch([b"v" * 900]))
         good, bad = broker.topics.partition("good", 0), broker.topics.partition("bad", 0)
         assert good is not None
         assert bad is not None
@@ -605,11 +607,11 @@ async def test_a_log_whose_followers_do_not_copy_has_a_limit(clock: VirtualClock
     async with Broker(settings, clock=clock) as broker:
         broker.topics.create("stalled")
         broker.topics.create("good")
-        asker = Asker(broker)
-        codes = [(await asker.produce("stalled", make_batch([b"v" * 900]))).error_code for _ in range(20)]
+        harness = RequestHarness(broker)
+        codes = [(await harness.produce("stalled", make_batch([b"v" * 900]))).error_code for _ in range(20)]
         assert codes[:10] == [0] * 10
         assert codes[-5:] == [Code.KAFKA_STORAGE_ERROR] * 5
-        assert (await asker.produce("good", make_batch([b"v" * 900]))).error_code == 0
+        assert (await harness.produce("good", make_batch([b"v" * 900]))).error_code == 0
 
 
 async def test_remembered_producers_have_a_limit_together(clock: VirtualClock) -> None:
@@ -617,13 +619,13 @@ async def test_remembered_producers_have_a_limit_together(clock: VirtualClock) -
     async with Broker(Settings(max_all_producers=10), clock=clock) as broker:
         broker.topics.create("good", 1, 1)
         broker.topics.create("bad", 1, 1)
-        asker = Asker(broker)
+        harness = RequestHarness(broker)
         batch = make_batch([b"v"], producer=(7, 0, 0))
-        await asker.produce("good", batch)
+        await harness.produce("good", batch)
         for number in range(100, 150):
-            await asker.produce("bad", make_batch([b"v"], producer=(number, 0, 0)))
+            await harness.produce("bad", make_batch([b"v"], producer=(number, 0, 0)))
         assert broker.topics._producer_count.used == 10
-        assert (await asker.produce("good", batch)).base_offset == 0
+        assert (await harness.produce("good", batch)).base_offset == 0
         good = broker.topics.partition("good", 0)
         assert good is not None
         assert good.log.end_offset == 1
@@ -635,7 +637,7 @@ async def test_a_request_that_is_refused_for_its_elements_says_so() -> None:
     """The reason names the request and the limit."""
     async with Broker(Settings(max_request_elements=3)) as broker:
         with pytest.raises(Malformed, match="DeleteTopicsRequest v3 has more than 3 array elements"):
-            await Asker(broker).ask(DeleteTopicsRequest(topic_names=["a"] * 4, timeout_ms=1))
+            await RequestHarness(broker).ask(DeleteTopicsRequest(topic_names=["a"] * 4, timeout_ms=1))
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "broker.md"

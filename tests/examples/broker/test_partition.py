@@ -15,7 +15,7 @@ from purgatory.testing import VirtualClock
 from tests.examples.broker.request_harness import make_batch, parsed
 
 
-class Watch:
+class WatermarkRecorder:
     """A partition, and how often its watermarks moved."""
 
     def __init__(self, timer: SystemTimer, topic: str = "t", **settings: Any) -> None:
@@ -30,7 +30,7 @@ class Watch:
 async def test_the_high_watermark_follows_the_slowest_follower(clock: VirtualClock) -> None:
     """A record can be read when all followers have copied it, and not before."""
     async with SystemTimer(clock=clock) as timer:
-        watch = Watch(timer, replication_delay=0.05)
+        watch = WatermarkRecorder(timer, replication_delay=0.05)
         partition = watch.partition
         assert partition.append(parsed(b"a", b"b")) == (0, 1)
         await clock.advance(0.049)
@@ -43,7 +43,7 @@ async def test_the_high_watermark_follows_the_slowest_follower(clock: VirtualClo
 async def test_a_follower_copies_what_there_was_when_it_began(clock: VirtualClock) -> None:
     """What is appended while a copy is under way comes with the next one."""
     async with SystemTimer(clock=clock) as timer:
-        watch = Watch(timer, replication_delay=0.05)
+        watch = WatermarkRecorder(timer, replication_delay=0.05)
         watch.partition.append(parsed(b"a"))
         await clock.advance(0.03)
         watch.partition.append(parsed(b"b"))
@@ -54,7 +54,7 @@ async def test_a_follower_copies_what_there_was_when_it_began(clock: VirtualCloc
 async def test_without_followers_the_high_watermark_is_the_end(clock: VirtualClock) -> None:
     """A partition with one replica acknowledges at once."""
     async with SystemTimer(clock=clock) as timer:
-        watch = Watch(timer, followers=0)
+        watch = WatermarkRecorder(timer, followers=0)
         watch.partition.append(parsed(b"a"))
         assert watch.partition.high_watermark == 1
 
@@ -62,7 +62,7 @@ async def test_without_followers_the_high_watermark_is_the_end(clock: VirtualClo
 async def test_a_stalled_partition_never_advances_until_it_is_resumed(clock: VirtualClock) -> None:
     """Followers of a stalled topic copy nothing; there is always one, even where none was asked for."""
     async with SystemTimer(clock=clock) as timer:
-        watch = Watch(timer, "stalled", followers=0)
+        watch = WatermarkRecorder(timer, "stalled", followers=0)
         watch.partition.append(parsed(b"a"))
         await clock.advance(60.0)
         assert watch.partition.high_watermark == 0
@@ -74,7 +74,7 @@ async def test_a_stalled_partition_never_advances_until_it_is_resumed(clock: Vir
 async def test_the_low_watermark_waits_for_the_followers(clock: VirtualClock) -> None:
     """The leader deletes at once; all have deleted when the followers have."""
     async with SystemTimer(clock=clock) as timer:
-        partition = Watch(timer).partition
+        partition = WatermarkRecorder(timer).partition
         partition.append(parsed(b"a", b"b"))
         await clock.advance(1.0)
         partition.delete_before(1)
@@ -87,7 +87,7 @@ async def test_retention_deletes_the_oldest_segments_that_are_replicated(clock: 
     """A partition keeps its size, and what followers do not have is kept whatever its size."""
     size = len(make_batch([b"a"]))
     async with SystemTimer(clock=clock) as timer:
-        partition = Watch(timer, segment_bytes=size, retention_bytes=3 * size).partition
+        partition = WatermarkRecorder(timer, segment_bytes=size, retention_bytes=3 * size).partition
         for _ in range(5):
             partition.append(parsed(b"a"))
         assert partition.log.start_offset == 0

@@ -11,89 +11,91 @@ from kafka.protocol.producer import ProduceRequest
 
 from examples.broker.protocol.error_codes import Code
 from purgatory.testing import VirtualClock
-from tests.examples.broker.request_harness import Asker, make_batch, partition_of, settled, values_in
+from tests.examples.broker.request_harness import RequestHarness, make_batch, partition_of, settled, values_in
 
 
 async def test_acks_one_is_answered_at_once_and_its_record_cannot_be_read_yet(
-    asker: Asker, clock: VirtualClock
+    harness: RequestHarness, clock: VirtualClock
 ) -> None:
     """The leader has it; consumers see it when the followers have it, too."""
-    written = await asker.produce("t", make_batch([b"a"]))
+    written = await harness.produce("t", make_batch([b"a"]))
     assert (written.error_code, written.base_offset, written.log_start_offset) == (0, 0, 0)
-    (found,) = await asker.fetch(("t", 0, 0), max_wait_ms=0)
+    (found,) = await harness.fetch(("t", 0, 0), max_wait_ms=0)
     assert (found.records, found.high_watermark) == (b"", 0)
     await clock.advance(0.05)
-    (found,) = await asker.fetch(("t", 0, 0), max_wait_ms=0)
+    (found,) = await harness.fetch(("t", 0, 0), max_wait_ms=0)
     assert (values_in(found.records), found.high_watermark) == ([b"a"], 1)
 
 
-async def test_acks_all_waits_for_the_followers(asker: Asker, clock: VirtualClock) -> None:
+async def test_acks_all_waits_for_the_followers(harness: RequestHarness, clock: VirtualClock) -> None:
     """It is parked for as long as the followers take, and no longer."""
-    waiting = asyncio.create_task(asker.produce("t", make_batch([b"a", b"b"]), acks=-1))
+    waiting = asyncio.create_task(harness.produce("t", make_batch([b"a", b"b"]), acks=-1))
     await clock.advance(0.049)
     assert not waiting.done()
-    assert asker.broker.produce.watched == 1
+    assert harness.broker.produce.watched == 1
     await clock.advance(0.001)
     written = await waiting
     assert (written.error_code, written.base_offset) == (0, 0)
 
 
-async def test_acks_all_with_one_replica_is_answered_at_once(asker: Asker) -> None:
+async def test_acks_all_with_one_replica_is_answered_at_once(harness: RequestHarness) -> None:
     """Where there is nobody to wait for, nothing is parked."""
-    written = await asker.produce("solo", make_batch([b"a"]), acks=-1)
+    written = await harness.produce("solo", make_batch([b"a"]), acks=-1)
     assert (written.error_code, written.base_offset) == (0, 0)
-    assert asker.broker.produce.statistics().submitted == 0
+    assert harness.broker.produce.statistics().submitted == 0
 
 
 async def test_acks_all_on_a_stalled_topic_times_out_and_its_record_stays_unreadable(
-    asker: Asker, clock: VirtualClock
+    harness: RequestHarness, clock: VirtualClock
 ) -> None:
     """REQUEST_TIMED_OUT after the timeout, and the high watermark has not moved."""
-    waiting = asyncio.create_task(asker.produce("stalled", make_batch([b"a"]), acks=-1, timeout_ms=300))
+    waiting = asyncio.create_task(harness.produce("stalled", make_batch([b"a"]), acks=-1, timeout_ms=300))
     await clock.advance(0.299)
     assert not waiting.done()
     await clock.advance(0.001)
     written = await waiting
     assert (written.error_code, written.base_offset) == (Code.REQUEST_TIMED_OUT, 0)
-    (found,) = await asker.fetch(("stalled", 0, 0), max_wait_ms=0)
+    (found,) = await harness.fetch(("stalled", 0, 0), max_wait_ms=0)
     assert (found.records, found.high_watermark) == (b"", 0)
-    assert partition_of(asker, "stalled").log.end_offset == 1
+    assert partition_of(harness, "stalled").log.end_offset == 1
 
 
-async def test_acks_none_gets_no_answer(asker: Asker, clock: VirtualClock) -> None:
+async def test_acks_none_gets_no_answer(harness: RequestHarness, clock: VirtualClock) -> None:
     """The record is in the log, and that is all."""
-    assert await asker.produce("t", make_batch([b"a"]), acks=0) is None
-    assert partition_of(asker).log.end_offset == 1
+    assert await harness.produce("t", make_batch([b"a"]), acks=0) is None
+    assert partition_of(harness).log.end_offset == 1
 
 
-async def test_an_idempotent_batch_sent_again_waits_again_and_is_stored_once(asker: Asker, clock: VirtualClock) -> None:
+async def test_an_idempotent_batch_sent_again_waits_again_and_is_stored_once(
+    harness: RequestHarness, clock: VirtualClock
+) -> None:
     """The duplicate gets the first one's offset, once the followers have it."""
     batch = make_batch([b"a", b"b"], producer=(1000, 0, 0))
-    assert (await asyncio.gather(asker.produce("t", batch), asker.produce("t", batch)))[1].base_offset == 0
-    waiting = asyncio.create_task(asker.produce("t", batch, acks=-1))
+    assert (await asyncio.gather(harness.produce("t", batch), harness.produce("t", batch)))[1].base_offset == 0
+    waiting = asyncio.create_task(harness.produce("t", batch, acks=-1))
     await settled()
     assert not waiting.done()
     await clock.advance(0.05)
     assert ((await waiting).error_code, (await waiting).base_offset) == (0, 0)
-    assert partition_of(asker).log.end_offset == 2
+    assert partition_of(harness).log.end_offset == 2
 
 
-async def test_an_idempotent_batch_out_of_order_is_refused(asker: Asker) -> None:
+async def test_an_idempotent_batch_out_of_order_is_refused(harness: RequestHarness) -> None:
     """A gap in the sequence means that a batch is missing."""
-    await asker.produce("t", make_batch([b"a"], producer=(1000, 0, 0)))
-    refused = await asker.produce("t", make_batch([b"c"], producer=(1000, 0, 2)))
+    await harness.produce("t", make_batch([b"a"], producer=(1000, 0, 0)))
+    refused = await harness.produce("t", make_batch([b"c"], producer=(1000, 0, 2)))
     assert refused.error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_a_partition_that_is_named_twice_gets_the_last_batch_and_one_answer(asker: Asker) -> None:
+async def test_a_partition_that_is_named_twice_gets_the_last_batch_and_one_answer(harness: RequestHarness) -> None:
     """As in Kafka: the batch that was named first is not written."""
     topic_type = ProduceRequest.TopicProduceData
     parts = [topic_type.PartitionProduceData(index=0, records=make_batch([value])) for value in (b"a", b"b")]
     data = [topic_type(name="t", partition_data=[part]) for part in parts]
-    answer = await asker.ask(ProduceRequest(transactional_id=None, acks=1, timeout_ms=0, topic_data=data))
+    answer = await harness.ask(ProduceRequest(transactional_id=None, acks=1, timeout_ms=0, topic_data=data))
     answered = [part for topic in answer.responses for part in topic.partition_responses]
     assert [part.base_offset for part in answered] == [0]
-    log = partition_of(asker).log
+    log = partition_of(harness).log
     assert values_in(log.read(0, log.end_offset, 1000, True).data) == [b"b"]
 
 
@@ -108,17 +110,17 @@ async def test_a_partition_that_is_named_twice_gets_the_last_batch_and_one_answe
     ],
 )
 async def test_what_cannot_be_produced_is_refused_at_once(
-    asker: Asker, topic: str, records: bytes | None, acks: int, code: Code
+    harness: RequestHarness, topic: str, records: bytes | None, acks: int, code: Code
 ) -> None:
     """The reason is in the partition's error code, and nothing is parked."""
-    refused = await asker.produce(topic, records, acks=acks)
+    refused = await harness.produce(topic, records, acks=acks)
     assert (refused.error_code, refused.base_offset) == (code, -1)
-    assert partition_of(asker).log.end_offset == 0
+    assert partition_of(harness).log.end_offset == 0
 
 
-async def test_a_topic_deleted_while_its_producer_waits_answers_it(asker: Asker) -> None:
+async def test_a_topic_deleted_while_its_producer_waits_answers_it(harness: RequestHarness) -> None:
     """Nobody waits for followers of what is gone."""
-    waiting = asyncio.create_task(asker.produce("stalled", make_batch([b"a"]), acks=-1))
+    waiting = asyncio.create_task(harness.produce("stalled", make_batch([b"a"]), acks=-1))
     await settled()
-    asker.broker.topics.delete("stalled")
+    harness.broker.topics.delete("stalled")
     assert (await waiting).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -9,25 +9,27 @@ from kafka.protocol.metadata import ApiVersionsRequest
 
 from examples.broker.apis.dispatch import APIS, answer_frame
 from examples.broker.protocol.codec import Malformed
-from tests.examples.broker.request_harness import Asker, frame
+from tests.examples.broker.request_harness import RequestHarness, frame
 
 
-async def test_api_versions_answers_newer_clients_in_the_oldest_format(asker: Asker) -> None:
+async def test_api_versions_answers_newer_clients_in_the_oldest_format(harness: RequestHarness) -> None:
     """Version 3 and 4 get error 35 and the list, as version 0."""
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
-    response = await answer_frame(asker.broker, frame(request, 3)[4:], "")
+    response = await answer_frame(harness.broker, frame(request, 3)[4:], "")
     assert response is not None
     decoded = APIS[18].request  # the response class reads version 0 whatever it is told, where there is an error
     assert decoded is ApiVersionsRequest
     assert response[8:10] == b"\x00\x23"
-    listed = (await asker.ask(ApiVersionsRequest(), 0)).api_keys
+    listed = (await harness.ask(ApiVersionsRequest(), 0)).api_keys
     assert {entry.api_key: entry.max_version for entry in listed} == {key: api.pin for key, api in APIS.items()}
     assert {entry.min_version for entry in listed} == {0}
     assert not {68, 71, 72} & {entry.api_key for entry in listed}
 
 
 @pytest.mark.parametrize(("key", "version"), [(key, v) for key, api in APIS.items() for v in range(api.pin + 1)])
-async def test_every_advertised_version_is_decoded_and_answered(asker: Asker, key: int, version: int) -> None:
+async def test_every_advertised_version_is_decoded_and_answered(
+    harness: RequestHarness, key: int, version: int
+) -> None:
     """An empty request of each version gets a response that its version can carry."""
     request = APIS[key].request(version=version)
     if key == 1:
@@ -37,7 +39,7 @@ async def test_every_advertised_version_is_decoded_and_answered(asker: Asker, ke
     for field in request._struct.untagged_fields(version):
         if getattr(request, field.name) == "" and not field.is_array():
             setattr(request, field.name, 0 if field.is_batchable() else "")
-    assert await asker.ask(request, version) is not None
+    assert await harness.ask(request, version) is not None
 
 
 # No transactional id, acks, timeout; then one topic with 10 000 null partitions, or 10 001 topics with none
@@ -68,7 +70,7 @@ MANY_TOPICS = ACKS + b"\x00\x00\x27\x11" + b"\x00\x01t\x00\x00\x00\x00" * 10_001
         (b"\x00\x14\x00\x00\x00\x00\x00\x01\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00", "topic_names must not be null"),
     ],
 )
-async def test_what_is_no_request_is_malformed_and_says_why(asker: Asker, body: bytes, why: str) -> None:
+async def test_what_is_no_request_is_malformed_and_says_why(harness: RequestHarness, body: bytes, why: str) -> None:
     """Absurd lengths, truncation, unknown APIs and versions, nulls where there are none."""
     with pytest.raises(Malformed, match=why):
-        await answer_frame(asker.broker, body, "")
+        await answer_frame(harness.broker, body, "")

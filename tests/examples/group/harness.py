@@ -22,7 +22,7 @@ from examples.group.memory_usage import size_of_protocols
 from purgatory import SystemTimer
 from purgatory.testing import VirtualClock
 
-__all__ = ["Asked", "World", "coordinating", "join_request"]
+__all__ = ["CoordinatorHarness", "RecordedRequest", "coordinating", "join_request"]
 
 
 def join_request(member_id: str = "", **changes: Any) -> JoinRequest:
@@ -39,7 +39,7 @@ def join_request(member_id: str = "", **changes: Any) -> JoinRequest:
     return asked._replace(**changes)
 
 
-class Asked:
+class RecordedRequest:
     """A request, and what it was answered."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Asked:
         return self.result.error  # type: ignore[no-any-return]
 
 
-class Noted(GroupListener):
+class RecordingListener(GroupListener):
     """Notes who was removed, and why."""
 
     def __init__(self) -> None:
@@ -70,13 +70,13 @@ class Noted(GroupListener):
         self.removed.append((member.member_id, why))
 
 
-class World:
+class CoordinatorHarness:
     """A coordinator on a virtual clock."""
 
-    def __init__(self, clock: VirtualClock, coordinator: GroupCoordinator, noted: Noted) -> None:
+    def __init__(self, clock: VirtualClock, coordinator: GroupCoordinator, listener: RecordingListener) -> None:
         self.clock = clock
         self.coordinator = coordinator
-        self.noted = noted
+        self.listener = listener
 
     @property
     def group(self) -> Group:
@@ -86,13 +86,13 @@ class World:
     def state(self) -> str:
         return self.coordinator.describe("g").state
 
-    def join(self, member_id: str = "", **changes: Any) -> Asked:
+    def join(self, member_id: str = "", **changes: Any) -> RecordedRequest:
         """Ask to join; the answer comes when it comes."""
-        asked = Asked()
+        asked = RecordedRequest()
         asked.parked = self.coordinator.start_join(join_request(member_id, **changes), asked.answers.append)
         return asked
 
-    def enter(self, **changes: Any) -> Asked:
+    def enter(self, **changes: Any) -> RecordedRequest:
         """Join as a new member does: get an id, and come again with it."""
         first = self.join(**changes)
         if changes.get("instance_id") is not None:
@@ -100,9 +100,9 @@ class World:
         assert first.error is ErrorCode.MEMBER_ID_REQUIRED
         return self.join(first.result.member_id, **changes)
 
-    def sync(self, joined: JoinResult, **changes: Any) -> Asked:
+    def sync(self, joined: JoinResult, **changes: Any) -> RecordedRequest:
         """Sync in the generation that was joined; the leader sends each member its own id as assignment."""
-        asked = Asked()
+        asked = RecordedRequest()
         assignments = {member.member_id: member.member_id.encode() for member in joined.members}
         request = SyncRequest("g", joined.member_id, joined.generation, assignments)._replace(**changes)
         asked.parked = self.coordinator.start_sync(request, asked.answers.append)
@@ -160,16 +160,16 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def coordinating(clock: VirtualClock, **config: Any) -> AsyncIterator[World]:
+async def coordinating(clock: VirtualClock, **config: Any) -> AsyncIterator[CoordinatorHarness]:
     """A coordinator whose initial delay is 3 seconds."""
-    noted = Noted()
+    listener = RecordingListener()
     numbers = iter(range(1, 1_000_000))
     async with (
         SystemTimer(clock=clock) as timer,
         GroupCoordinator(
-            timer, GroupConfig(**config), listener=noted, new_id=lambda: str(next(numbers))
+            timer, GroupConfig(**config), listener=listener, new_id=lambda: str(next(numbers))
         ) as coordinator,
     ):
-        world = World(clock, coordinator, noted)
-        yield world
-        world.check()
+        harness = CoordinatorHarness(clock, coordinator, listener)
+        yield harness
+        harness.check()

@@ -6,22 +6,22 @@ import pytest
 
 from examples.group import ErrorCode, GroupListing, JoinResult
 from purgatory.testing import VirtualClock
-from tests.examples.group.harness import World, coordinating
+from tests.examples.group.harness import CoordinatorHarness, coordinating
 
 _NOBODY = JoinResult(ErrorCode.NONE, "nobody", 1)
 
 
-async def _in_state(world: World, state: str) -> JoinResult:
+async def _in_state(harness: CoordinatorHarness, state: str) -> JoinResult:
     """A member of a group in the state; of an empty one, its last member."""
-    (member,) = await world.stable(1)
+    (member,) = await harness.stable(1)
     if state == "Stable":
         return member
     if state == "Empty":
-        world.coordinator.leave("g", member.member_id)
+        harness.coordinator.leave("g", member.member_id)
         return member
-    world.enter()
+    harness.enter()
     if state == "CompletingRebalance":
-        joined = world.join(member.member_id)
+        joined = harness.join(member.member_id)
         return joined.result  # type: ignore[no-any-return]
     return member
 
@@ -39,12 +39,12 @@ async def test_each_state_has_its_answers(
     clock: VirtualClock, state: str, heartbeat: ErrorCode, sync: ErrorCode, commit: ErrorCode
 ) -> None:
     """Heartbeat, sync and commit of a member are answered as the state of its group demands."""
-    async with coordinating(clock) as world:
-        member = await _in_state(world, state)
-        assert world.state == state
-        assert world.heartbeat(member) is heartbeat
-        assert world.coordinator.check_commit("g", member.member_id, member.generation) is commit
-        assert world.sync(member).error is sync
+    async with coordinating(clock) as harness:
+        member = await _in_state(harness, state)
+        assert harness.state == state
+        assert harness.heartbeat(member) is heartbeat
+        assert harness.coordinator.check_commit("g", member.member_id, member.generation) is commit
+        assert harness.sync(member).error is sync
 
 
 @pytest.mark.parametrize(
@@ -62,30 +62,30 @@ async def test_heartbeat_and_sync_of_somebody_else_are_refused(
     clock: VirtualClock, changes: dict[str, Any], error: ErrorCode
 ) -> None:
     """Who is no member of the present generation is told why."""
-    async with coordinating(clock) as world:
-        (member,) = await world.stable(1)
-        assert world.heartbeat(member, **changes) is error
-        assert world.sync(member, **changes).error is error
+    async with coordinating(clock) as harness:
+        (member,) = await harness.stable(1)
+        assert harness.heartbeat(member, **changes) is error
+        assert harness.sync(member, **changes).error is error
 
 
 @pytest.mark.parametrize("changes", [{"protocol_type": "connect"}, {"protocol": "sticky"}])
 async def test_a_sync_for_another_protocol_is_refused(clock: VirtualClock, changes: dict[str, Any]) -> None:
     """A client that names the protocol must name the one that was chosen."""
-    async with coordinating(clock) as world:
-        (member,) = await world.stable(1)
-        assert world.sync(member, **changes).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        assert world.sync(member, protocol_type="consumer", protocol="range").error is ErrorCode.NONE
+    async with coordinating(clock) as harness:
+        (member,) = await harness.stable(1)
+        assert harness.sync(member, **changes).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert harness.sync(member, protocol_type="consumer", protocol="range").error is ErrorCode.NONE
 
 
 async def test_leaving(clock: VirtualClock) -> None:
     """A member, one who has only an id yet, a static member by name; and those who cannot."""
-    async with coordinating(clock) as world:
-        leave = world.coordinator.leave
+    async with coordinating(clock) as harness:
+        leave = harness.coordinator.leave
         assert leave("", "x") is ErrorCode.INVALID_GROUP_ID
         assert leave("g", "x") is ErrorCode.UNKNOWN_MEMBER_ID
-        first, _ = await world.stable(2)
-        static = world.enter(instance_id="s")
-        pending = world.join().result.member_id
+        first, _ = await harness.stable(2)
+        static = harness.enter(instance_id="s")
+        pending = harness.join().result.member_id
         assert leave("g", "x") is ErrorCode.UNKNOWN_MEMBER_ID
         assert leave("g", "", "unheard-of") is ErrorCode.UNKNOWN_MEMBER_ID
         assert leave("g", pending) is ErrorCode.NONE
@@ -94,15 +94,15 @@ async def test_leaving(clock: VirtualClock) -> None:
         assert leave("g", "", "s") is ErrorCode.NONE
         assert static.error is ErrorCode.UNKNOWN_MEMBER_ID
         assert leave("g", first.member_id) is ErrorCode.NONE
-        assert len(world.group.members) == 1
+        assert len(harness.group.members) == 1
 
 
 async def test_a_member_that_leaves_lets_the_others_go_on(clock: VirtualClock) -> None:
     """A rebalance that waited only for it ends."""
-    async with coordinating(clock) as world:
-        first, second = await world.stable(2)
-        again = world.join(first.member_id)
-        world.coordinator.leave("g", second.member_id)
+    async with coordinating(clock) as harness:
+        first, second = await harness.stable(2)
+        again = harness.join(first.member_id)
+        harness.coordinator.leave("g", second.member_id)
         assert again.result.generation == 2
 
 
@@ -119,60 +119,60 @@ async def test_a_member_that_leaves_lets_the_others_go_on(clock: VirtualClock) -
 )
 async def test_commits(clock: VirtualClock, group_id: str, member_id: str, generation: int, error: ErrorCode) -> None:
     """Members of the generation may commit, and anybody while a group has no members."""
-    async with coordinating(clock) as world:
-        await world.stable(1)
-        assert world.coordinator.check_commit(group_id, member_id, generation) is error
-        assert ("new" in world.coordinator.groups) == (group_id == "new" and error is ErrorCode.NONE)
+    async with coordinating(clock) as harness:
+        await harness.stable(1)
+        assert harness.coordinator.check_commit(group_id, member_id, generation) is error
+        assert ("new" in harness.coordinator.groups) == (group_id == "new" and error is ErrorCode.NONE)
 
 
 async def test_a_commit_is_a_sign_of_life(clock: VirtualClock) -> None:
     """It extends the session as a heartbeat does."""
-    async with coordinating(clock) as world:
-        (member,) = await world.stable(1)
+    async with coordinating(clock) as harness:
+        (member,) = await harness.stable(1)
         for _ in range(5):
             await clock.advance(9.0)
-            assert world.coordinator.check_commit("g", member.member_id, 1) is ErrorCode.NONE
+            assert harness.coordinator.check_commit("g", member.member_id, 1) is ErrorCode.NONE
 
 
 async def test_only_an_empty_group_can_be_deleted(clock: VirtualClock) -> None:
     """One with members is refused, one that is not there is told so."""
-    async with coordinating(clock) as world:
-        (member,) = await world.stable(1)
-        assert world.coordinator.delete("g") is ErrorCode.NON_EMPTY_GROUP
-        assert world.coordinator.delete("x") is ErrorCode.GROUP_ID_NOT_FOUND
-        world.coordinator.leave("g", member.member_id)
-        assert world.coordinator.delete("g") is ErrorCode.NONE
-        assert world.coordinator.describe("g").state == "Dead"
+    async with coordinating(clock) as harness:
+        (member,) = await harness.stable(1)
+        assert harness.coordinator.delete("g") is ErrorCode.NON_EMPTY_GROUP
+        assert harness.coordinator.delete("x") is ErrorCode.GROUP_ID_NOT_FOUND
+        harness.coordinator.leave("g", member.member_id)
+        assert harness.coordinator.delete("g") is ErrorCode.NONE
+        assert harness.coordinator.describe("g").state == "Dead"
 
 
 async def test_a_group_that_never_had_a_member_is_kept_for_its_offsets(clock: VirtualClock) -> None:
     """Somebody commits without group management while an id is pending: the group outlives the id."""
-    async with coordinating(clock) as world:
-        world.join()
-        assert world.coordinator.check_commit("g", "", -1) is ErrorCode.NONE
+    async with coordinating(clock) as harness:
+        harness.join()
+        assert harness.coordinator.check_commit("g", "", -1) is ErrorCode.NONE
         await clock.advance(10.0)
-        assert world.coordinator.list_groups() == [GroupListing("g", "", "Empty")]
+        assert harness.coordinator.list_groups() == [GroupListing("g", "", "Empty")]
 
 
 async def test_descriptions(clock: VirtualClock) -> None:
     """Metadata and assignments are shown of a stable group, and hidden while it changes."""
-    async with coordinating(clock) as world:
-        (member,) = await world.stable(1)
-        shown = world.coordinator.describe("g")
+    async with coordinating(clock) as harness:
+        (member,) = await harness.stable(1)
+        shown = harness.coordinator.describe("g")
         assert (shown.state, shown.protocol_type, shown.protocol) == ("Stable", "consumer", "range")
         assert shown.members[0].metadata == b"range-metadata"
         assert shown.members[0].assignment == member.member_id.encode()
-        assert world.coordinator.list_groups() == [GroupListing("g", "consumer", "Stable")]
-        world.enter()
-        hidden = world.coordinator.describe("g")
+        assert harness.coordinator.list_groups() == [GroupListing("g", "consumer", "Stable")]
+        harness.enter()
+        hidden = harness.coordinator.describe("g")
         assert (hidden.state, hidden.protocol) == ("PreparingRebalance", "")
         assert {(one.metadata, one.assignment) for one in hidden.members} == {(b"", b"")}
-        assert world.coordinator.describe("x").state == "Dead"
+        assert harness.coordinator.describe("x").state == "Dead"
 
 
 async def test_reprs_tell_the_state(clock: VirtualClock) -> None:
     """Groups and members show how they stand."""
-    async with coordinating(clock) as world:
-        await world.stable(1)
-        assert repr(world.group) == "<Group 'g' Stable generation=1 members=1 awaiting_join=0 pending=0>"
-        assert repr(world.group.members["client-1"]) == "<Member 'client-1' parked=nothing>"
+    async with coordinating(clock) as harness:
+        await harness.stable(1)
+        assert repr(harness.group) == "<Group 'g' Stable generation=1 members=1 awaiting_join=0 pending=0>"
+        assert repr(harness.group.members["client-1"]) == "<Member 'client-1' parked=nothing>"

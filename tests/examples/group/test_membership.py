@@ -7,7 +7,7 @@ import pytest
 from examples.group import ErrorCode, GroupConfig, GroupState, Removal
 from examples.group.group import FOLLOWS, Group
 from purgatory.testing import VirtualClock
-from tests.examples.group.harness import Asked, coordinating, join_request
+from tests.examples.group.harness import RecordedRequest, coordinating, join_request
 
 
 @pytest.mark.parametrize("before", GroupState)
@@ -27,12 +27,12 @@ def test_a_state_follows_another_only_as_the_table_says(before: GroupState, afte
 
 async def test_a_dynamic_member_is_given_an_id_first(clock: VirtualClock) -> None:
     """Without a member id it gets MEMBER_ID_REQUIRED and an id; with that one it waits for the others."""
-    async with coordinating(clock) as world:
-        first = world.join()
+    async with coordinating(clock) as harness:
+        first = harness.join()
         assert first.error is ErrorCode.MEMBER_ID_REQUIRED
         assert first.result.member_id == "client-1"
         assert first.result.protocol == ""
-        second = world.join("client-1")
+        second = harness.join("client-1")
         assert second.waits
         await clock.advance(3.0)
         assert second.result.error is ErrorCode.NONE
@@ -41,8 +41,8 @@ async def test_a_dynamic_member_is_given_an_id_first(clock: VirtualClock) -> Non
 
 async def test_an_old_client_is_not_asked_to_come_twice(clock: VirtualClock) -> None:
     """A client of a version before 4 becomes a member at once."""
-    async with coordinating(clock) as world:
-        asked = world.join(require_known_member_id=False)
+    async with coordinating(clock) as harness:
+        asked = harness.join(require_known_member_id=False)
         await clock.advance(3.0)
         assert asked.error is ErrorCode.NONE
         assert asked.result.generation == 1
@@ -50,8 +50,8 @@ async def test_an_old_client_is_not_asked_to_come_twice(clock: VirtualClock) -> 
 
 async def test_the_first_generation_waits_the_initial_delay(clock: VirtualClock) -> None:
     """A lone member waits exactly the initial delay."""
-    async with coordinating(clock) as world:
-        asked = world.enter()
+    async with coordinating(clock) as harness:
+        asked = harness.enter()
         await clock.advance(2.999)
         assert asked.waits
         await clock.advance(0.001)
@@ -60,16 +60,16 @@ async def test_the_first_generation_waits_the_initial_delay(clock: VirtualClock)
 
 async def test_the_initial_delay_is_extended_while_members_arrive(clock: VirtualClock) -> None:
     """Each delay in which somebody came is followed by another one, up to the rebalance timeout."""
-    async with coordinating(clock) as world:
+    async with coordinating(clock) as harness:
         began = clock.time()
-        asked = [world.enter(rebalance_timeout=10.0)]
+        asked = [harness.enter(rebalance_timeout=10.0)]
         answered_at = None
         for _ in range(12):
             await clock.advance(1.0)
             if answered_at is None and not asked[0].waits:
                 answered_at = clock.time() - began
             if answered_at is None:
-                asked.append(world.enter(rebalance_timeout=10.0))
+                asked.append(harness.enter(rebalance_timeout=10.0))
         assert answered_at == 10.0
         assert {one.result.generation for one in asked} == {1}
         assert len(asked[0].result.members) == len(asked) == 10
@@ -77,8 +77,8 @@ async def test_the_initial_delay_is_extended_while_members_arrive(clock: Virtual
 
 async def test_without_an_initial_delay_the_first_generation_begins_at_once(clock: VirtualClock) -> None:
     """A delay of 0 lets the first member go on as soon as the loop comes round."""
-    async with coordinating(clock, initial_rebalance_delay=0.0) as world:
-        asked = world.enter()
+    async with coordinating(clock, initial_rebalance_delay=0.0) as harness:
+        asked = harness.enter()
         await clock.settle()
         assert asked.error is ErrorCode.NONE
 
@@ -103,32 +103,32 @@ async def test_a_join_that_cannot_be_is_refused_and_changes_nothing(
     clock: VirtualClock, changes: dict[str, Any], error: ErrorCode
 ) -> None:
     """Each reason has its code, and the group is as before."""
-    async with coordinating(clock) as world:
-        world.enter()
-        world.enter(instance_id="static")
-        before = dict(world.group.members), world.group.state, len(world.coordinator.groups)
-        asked = world.join(**changes)
+    async with coordinating(clock) as harness:
+        harness.enter()
+        harness.enter(instance_id="static")
+        before = dict(harness.group.members), harness.group.state, len(harness.coordinator.groups)
+        asked = harness.join(**changes)
         assert asked.error is error
         assert asked.result.protocol == ""
-        assert (dict(world.group.members), world.group.state, len(world.coordinator.groups)) == before
+        assert (dict(harness.group.members), harness.group.state, len(harness.coordinator.groups)) == before
 
 
 async def test_an_id_that_nobody_comes_back_with_is_forgotten(clock: VirtualClock) -> None:
     """After the session timeout the id is unknown; a group that never had a member is gone."""
-    async with coordinating(clock) as world:
-        first = world.join()
-        assert world.group.pending
+    async with coordinating(clock) as harness:
+        first = harness.join()
+        assert harness.group.pending
         await clock.advance(10.0)
-        assert "g" not in world.coordinator.groups
-        assert world.join(first.result.member_id).error is ErrorCode.UNKNOWN_MEMBER_ID
+        assert "g" not in harness.coordinator.groups
+        assert harness.join(first.result.member_id).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_a_rebalance_waits_for_those_who_were_given_an_id(clock: VirtualClock) -> None:
     """Everyone has joined, but one who has an id has not come back yet: it is waited for until its id is forgotten."""
-    async with coordinating(clock) as world:
-        (leader,) = await world.stable(1)
-        world.join()
-        again = world.join(leader.member_id)
+    async with coordinating(clock) as harness:
+        (leader,) = await harness.stable(1)
+        harness.join()
+        again = harness.join(leader.member_id)
         await clock.advance(9.999)
         assert again.waits
         await clock.advance(0.001)
@@ -137,98 +137,98 @@ async def test_a_rebalance_waits_for_those_who_were_given_an_id(clock: VirtualCl
 
 async def test_a_full_group_takes_nobody_else(clock: VirtualClock) -> None:
     """Above the limit: GROUP_MAX_SIZE_REACHED, in a stable group and in one that is rebalancing."""
-    async with coordinating(clock, max_size=2) as world:
-        await world.stable(2)
-        assert world.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
-        world.join(next(iter(world.group.members)))
-        assert world.state == "PreparingRebalance"
-        third = world.enter()
+    async with coordinating(clock, max_size=2) as harness:
+        await harness.stable(2)
+        assert harness.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+        harness.join(next(iter(harness.group.members)))
+        assert harness.state == "PreparingRebalance"
+        third = harness.enter()
         assert third.waits
-        late = world.join(list(world.group.members)[1])
+        late = harness.join(list(harness.group.members)[1])
         assert late.error is ErrorCode.GROUP_MAX_SIZE_REACHED
-        assert world.noted.removed[-1][1] is Removal.FULL
+        assert harness.listener.removed[-1][1] is Removal.FULL
         assert third.result.generation == 2
 
 
 async def test_a_static_member_returns_without_a_rebalance(clock: VirtualClock) -> None:
     """It gets a new id, its old assignment and the same generation; the old id is fenced."""
-    async with coordinating(clock) as world:
-        leader, static = (await world.stable(1))[0], world.enter(instance_id="s")
-        again = world.join(leader.member_id)
+    async with coordinating(clock) as harness:
+        leader, static = (await harness.stable(1))[0], harness.enter(instance_id="s")
+        again = harness.join(leader.member_id)
         joined = [again.result, static.result]
-        world.sync_all(joined)
-        back = world.join(instance_id="s")
+        harness.sync_all(joined)
+        back = harness.join(instance_id="s")
         assert back.error is ErrorCode.NONE
         assert (back.result.generation, back.result.leader) == (2, leader.member_id)
         assert back.result.member_id != static.result.member_id
-        assert world.state == "Stable"
-        assert world.sync(back.result).result.assignment == static.result.member_id.encode()
+        assert harness.state == "Stable"
+        assert harness.sync(back.result).result.assignment == static.result.member_id.encode()
         old = static.result
-        assert world.heartbeat(old, instance_id="s") is ErrorCode.FENCED_INSTANCE_ID
-        assert world.heartbeat(old) is ErrorCode.UNKNOWN_MEMBER_ID
-        assert world.sync(old, instance_id="s").error is ErrorCode.FENCED_INSTANCE_ID
-        assert world.coordinator.check_commit("g", old.member_id, 2, "s") is ErrorCode.FENCED_INSTANCE_ID
-        assert world.coordinator.leave("g", old.member_id, "s") is ErrorCode.FENCED_INSTANCE_ID
-        assert world.heartbeat(back.result, instance_id="s") is ErrorCode.NONE
+        assert harness.heartbeat(old, instance_id="s") is ErrorCode.FENCED_INSTANCE_ID
+        assert harness.heartbeat(old) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert harness.sync(old, instance_id="s").error is ErrorCode.FENCED_INSTANCE_ID
+        assert harness.coordinator.check_commit("g", old.member_id, 2, "s") is ErrorCode.FENCED_INSTANCE_ID
+        assert harness.coordinator.leave("g", old.member_id, "s") is ErrorCode.FENCED_INSTANCE_ID
+        assert harness.heartbeat(back.result, instance_id="s") is ErrorCode.NONE
 
 
 async def test_a_static_leader_returns_and_does_not_take_itself_for_the_leader(clock: VirtualClock) -> None:
     """It is told the leader's former id, so it computes no assignment that nobody would take."""
-    async with coordinating(clock) as world:
-        static = world.enter(instance_id="s")
+    async with coordinating(clock) as harness:
+        static = harness.enter(instance_id="s")
         await clock.advance(3.0)
-        world.sync_all([static.result])
-        back = world.join(instance_id="s")
+        harness.sync_all([static.result])
+        back = harness.join(instance_id="s")
         assert back.result.leader == static.result.member_id != back.result.member_id
         assert back.result.members == ()
-        assert world.group.leader == back.result.member_id
-        assert world.join(back.result.member_id, instance_id="s").result.generation == 2
+        assert harness.group.leader == back.result.member_id
+        assert harness.join(back.result.member_id, instance_id="s").result.generation == 2
 
 
 async def test_a_static_member_that_changes_the_protocol_causes_a_rebalance(clock: VirtualClock) -> None:
     """A return that would change what the group has chosen is no quiet return."""
     both = (("range", b""), ("sticky", b""))
-    async with coordinating(clock) as world:
-        static = world.enter(instance_id="s", protocols=both)
+    async with coordinating(clock) as harness:
+        static = harness.enter(instance_id="s", protocols=both)
         await clock.advance(3.0)
         assert static.result.protocol == "range"
-        world.sync_all([static.result])
-        back = world.join(instance_id="s", protocols=both[::-1])
+        harness.sync_all([static.result])
+        back = harness.join(instance_id="s", protocols=both[::-1])
         assert back.result.generation == 2
         assert back.result.protocol == "sticky"
 
 
 async def test_the_parked_request_of_a_replaced_static_member_is_fenced(clock: VirtualClock) -> None:
     """Two processes with one instance id: the second one gets in, the first one is told to stop."""
-    async with coordinating(clock) as world:
-        first = world.enter(instance_id="s")
-        second = world.enter(instance_id="s")
+    async with coordinating(clock) as harness:
+        first = harness.enter(instance_id="s")
+        second = harness.enter(instance_id="s")
         assert first.error is ErrorCode.FENCED_INSTANCE_ID
         await clock.advance(3.0)
         assert second.error is ErrorCode.NONE
-        assert len(world.group.members) == 1
+        assert len(harness.group.members) == 1
 
 
 async def test_a_static_member_that_returns_before_the_assignment_causes_a_rebalance(clock: VirtualClock) -> None:
     """The leader assigns to ids that it knows, and the new one is not among them."""
-    async with coordinating(clock) as world:
-        first, static = world.enter(), world.enter(instance_id="s")
+    async with coordinating(clock) as harness:
+        first, static = harness.enter(), harness.enter(instance_id="s")
         await clock.advance(6.0)
-        synced = world.sync(static.result)
+        synced = harness.sync(static.result)
         assert synced.waits
-        back = world.join(instance_id="s")
+        back = harness.join(instance_id="s")
         assert synced.error is ErrorCode.FENCED_INSTANCE_ID
-        assert world.state == "PreparingRebalance"
+        assert harness.state == "PreparingRebalance"
         assert back.waits
-        again = world.join(first.result.member_id)
+        again = harness.join(first.result.member_id)
         assert back.result.generation == again.result.generation == 2
 
 
 async def test_one_request_of_a_member_waits_at_a_time(clock: VirtualClock) -> None:
     """A second join of the same member takes the place of the first, which is told to join again."""
-    async with coordinating(clock) as world:
-        first = world.enter()
-        second = world.join(next(iter(world.group.members)))
+    async with coordinating(clock) as harness:
+        first = harness.enter()
+        second = harness.join(next(iter(harness.group.members)))
         assert first.error is ErrorCode.REBALANCE_IN_PROGRESS
         await clock.advance(3.0)
         assert second.error is ErrorCode.NONE
@@ -237,10 +237,10 @@ async def test_one_request_of_a_member_waits_at_a_time(clock: VirtualClock) -> N
 async def test_the_leader_alone_gets_the_members(clock: VirtualClock) -> None:
     """All get the generation, the protocol with the most votes and the leader; only the leader gets the list."""
     preferring_b = (("b", b"b-data"), ("a", b"a-data"))
-    async with coordinating(clock) as world:
-        asked: list[Asked] = [
-            world.enter(protocols=preferring_b[::-1]),
-            *(world.enter(protocols=preferring_b) for _ in "12"),
+    async with coordinating(clock) as harness:
+        asked: list[RecordedRequest] = [
+            harness.enter(protocols=preferring_b[::-1]),
+            *(harness.enter(protocols=preferring_b) for _ in "12"),
         ]
         await clock.advance(6.0)
         results = [one.result for one in asked]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory.testing import VirtualClock
-from tests.examples.group.harness import Asked, World, coordinating
+from tests.examples.group.harness import CoordinatorHarness, RecordedRequest, coordinating
 
 _STEPS = st.lists(
     st.tuples(
@@ -34,43 +34,43 @@ _STEPS = st.lists(
 )
 
 
-class Crowd:
+class RandomClients:
     """Clients that ask whatever they like."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.asked: list[Asked] = []
-        self.joins: list[Asked] = []
+    def __init__(self, harness: CoordinatorHarness) -> None:
+        self.harness = harness
+        self.asked: list[RecordedRequest] = []
+        self.joins: list[RecordedRequest] = []
 
     def ids(self) -> list[str]:
-        groups = self.world.coordinator.groups
+        groups = self.harness.coordinator.groups
         return [*groups["g"].members, *groups["g"].pending, "nobody"] if "g" in groups else ["nobody"]
 
     def results(self) -> list[Any]:
         return [one.result for one in self.joins if not one.waits]
 
     def enter(self, number: int) -> None:
-        self._note(self.world.join(require_known_member_id=number % 2 == 0))
+        self._note(self.harness.join(require_known_member_id=number % 2 == 0))
 
     def static(self, number: int) -> None:
-        self._note(self.world.join(instance_id=f"s{number % 3}"))
+        self._note(self.harness.join(instance_id=f"s{number % 3}"))
 
     def join(self, number: int) -> None:
         ids = self.ids()
         metadata = b"changed" if number > 5 else b"range-metadata"
-        self._note(self.world.join(ids[number % len(ids)], protocols=(("range", metadata),)))
+        self._note(self.harness.join(ids[number % len(ids)], protocols=(("range", metadata),)))
 
     def sync(self, number: int) -> None:
         for result in self.results()[-1 - number :][:1]:
-            self.asked.append(self.world.sync(result))
+            self.asked.append(self.harness.sync(result))
 
     def heartbeat(self, number: int) -> None:
         for result in self.results()[-1 - number :][:1]:
-            self.world.heartbeat(result)
+            self.harness.heartbeat(result)
 
     def leave(self, number: int) -> None:
         ids = self.ids()
-        self.world.coordinator.leave("g", ids[number % len(ids)])
+        self.harness.coordinator.leave("g", ids[number % len(ids)])
 
     def withdraw(self, number: int) -> None:
         waiting = [one for one in self.asked if one.waits and one.parked is not None]
@@ -81,9 +81,9 @@ class Crowd:
                 self.asked = [one for one in self.asked if one.parked is not parked]
 
     def delete(self, _: int) -> None:
-        self.world.coordinator.delete("g")
+        self.harness.coordinator.delete("g")
 
-    def _note(self, asked: Asked) -> None:
+    def _note(self, asked: RecordedRequest) -> None:
         self.asked.append(asked)
         self.joins.append(asked)
 
@@ -94,19 +94,19 @@ def test_any_sequence_of_requests_keeps_the_books(steps: list[tuple[str, int]]) 
 
     async def play() -> None:
         clock = VirtualClock()
-        async with coordinating(clock, max_size=5) as world:
-            crowd = Crowd(world)
+        async with coordinating(clock, max_size=5) as harness:
+            clients = RandomClients(harness)
             for name, number in steps:
                 if name == "wait":
                     await clock.advance(number * 2.0)
                 else:
-                    step: Callable[[int], None] = getattr(crowd, name)
+                    step: Callable[[int], None] = getattr(clients, name)
                     step(number)
-                world.check()
-                assert all(len(one.answers) <= 1 for one in crowd.asked)
+                harness.check()
+                assert all(len(one.answers) <= 1 for one in clients.asked)
             await clock.advance(1000.0)
-            assert all(len(one.answers) == 1 for one in crowd.asked)
-            assert [len(purgatory) for purgatory in world.coordinator.purgatories] == [0, 0, 0]
-            assert all(not group.members for group in world.coordinator.groups.values())
+            assert all(len(one.answers) == 1 for one in clients.asked)
+            assert [len(purgatory) for purgatory in harness.coordinator.purgatories] == [0, 0, 0]
+            assert all(not group.members for group in harness.coordinator.groups.values())
 
     asyncio.run(play())

@@ -7,7 +7,7 @@ import pytest
 
 from examples.join_group.arrivals import ArrivalsError, read_arrivals
 from examples.join_group.cli import parse
-from examples.join_group.scenario import Fate, Scenario, plan_groups
+from examples.join_group.scenario import EventKind, Scenario, plan_groups
 
 
 def test_the_same_seed_plans_the_same_lives() -> None:
@@ -26,18 +26,18 @@ def test_the_plans_of_a_group_do_not_depend_on_the_others() -> None:
 def test_a_plan_keeps_to_the_settings() -> None:
     """Nobody is struck without a rate, everybody is static with a share of 1, and nothing lies beyond the end."""
     quiet = plan_groups(Scenario(crash_rate=0, leave_rate=0, slow_rate=0, static=1.0))
-    assert all(not plan.strikes and plan.instance_id for plans in quiet.values() for plan in plans)
+    assert all(not plan.events and plan.instance_id for plans in quiet.values() for plan in plans)
     wild = plan_groups(Scenario(crash_rate=100, leave_rate=0, slow_rate=100, static=0.0, stay_away=0.0))
-    strikes = [strike for plans in wild.values() for plan in plans for strike in plan.strikes]
-    assert {strike.fate for strike in strikes} == {Fate.CRASH, Fate.SLOW}
-    assert all(sum(strike.after for strike in plan.strikes) < 600 for plans in wild.values() for plan in plans)
-    assert all(strike.pause is not None for strike in strikes)
+    events = [event for plans in wild.values() for plan in plans for event in plan.events]
+    assert {event.kind for event in events} == {EventKind.CRASH, EventKind.SLOW}
+    assert all(sum(event.after for event in plan.events) < 600 for plans in wild.values() for plan in plans)
+    assert all(event.pause is not None for event in events)
 
 
 def test_who_stays_away_is_struck_once() -> None:
     """A life that ends for good has no later blows."""
     plans = plan_groups(Scenario(crash_rate=100, slow_rate=0, stay_away=1.0))
-    assert all(len(plan.strikes) <= 1 for some in plans.values() for plan in some)
+    assert all(len(plan.events) <= 1 for some in plans.values() for plan in some)
 
 
 @pytest.mark.parametrize(

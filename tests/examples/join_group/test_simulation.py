@@ -63,14 +63,12 @@ async def test_everything_that_can_befall_a_member_does() -> None:
     assert record.replaced > 0
     assert record.rebalances > 6
     assert record.kept > record.joined_first > 0
-    shown = {
-        moment.status for track in record.tracks.values() for slot in track.slots.values() for moment in slot.moments
-    }
+    shown = {change.status for track in record.tracks.values() for row in track.rows.values() for change in row.changes}
     assert shown == set(Status)
 
 
 async def test_in_peace_everyone_ends_up_with_a_share_of_its_own() -> None:
-    """Without blows of fate each group is stable, complete, and each member has another assignment."""
+    """Without blows of kind each group is stable, complete, and each member has another assignment."""
     scenario = Scenario(groups=4, members=5, duration=120.0, crash_rate=0, leave_rate=0, slow_rate=0, late=0.0)
     simulation = Simulation(scenario)
     async with simulation.running():
@@ -88,7 +86,7 @@ async def test_recorded_arrivals_are_kept() -> None:
     scenario = Scenario(arrivals=arrivals, duration=150.0, crash_rate=0, leave_rate=0, slow_rate=0)
     simulation = await _run(scenario)
     tracks = simulation.record.tracks
-    first = [slot.moments[0].at_ms for slot in tracks["morning"].slots.values()]
+    first = [row.changes[0].at_ms for row in tracks["morning"].rows.values()]
     assert first == [0, 1000, 2000]
     assert [at_ms for at_ms, state, _ in tracks["evening"].states if state is GroupState.COMPLETING_REBALANCE] == [
         103_000
@@ -147,7 +145,7 @@ async def test_the_picture_has_a_row_for_every_member(tmp_path: Path) -> None:
     labels = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert [label for label in labels if label in simulation.plans] == list(simulation.plans)
     assert sum(1 for label in labels if re.fullmatch(r"m\d+", label or "")) == 36
-    assert {f"f-{ink}" for ink in ("waiting", "ghost", "removed")} <= set(re.findall(r'class="([\w-]+)"', text))
+    assert {f"f-{ink}" for ink in ("waiting", "crashed", "removed")} <= set(re.findall(r'class="([\w-]+)"', text))
     assert "prefers-color-scheme:dark" in text
     assert all(light in text and dark in text for light, dark in INKS.values())
 

@@ -10,18 +10,18 @@ from purgatory.testing import VirtualClock
 
 if TYPE_CHECKING:
     from examples.long_poll.parameters import Limits
-    from tests.examples.long_poll.harness import House
+    from tests.examples.long_poll.harness import AppHarness
 
 
 @pytest.fixture
-async def make_house(clock: VirtualClock) -> "AsyncIterator[Callable[..., House]]":
-    """Makes houses with limits of one's choice; closes them."""
+async def make_harness(clock: VirtualClock) -> "AsyncIterator[Callable[..., AppHarness]]":
+    """Makes harnesses with limits of one's choice; closes them."""
     from examples.long_poll.app import LongPoll
     from examples.long_poll.fetch import Fetch
     from examples.long_poll.topics import Topics
-    from tests.examples.long_poll.harness import House
+    from tests.examples.long_poll.harness import AppHarness
 
-    houses: list[House] = []
+    harnesses: list[AppHarness] = []
 
     def make(
         *,
@@ -30,19 +30,19 @@ async def make_house(clock: VirtualClock) -> "AsyncIterator[Callable[..., House]
         limits: "Limits | None" = None,
         max_parked: int | None = None,
         max_parked_per_key: int | None = None,
-    ) -> "House":
+    ) -> "AppHarness":
         purgatory = Purgatory[Fetch]("test", clock=clock, max_parked=max_parked, max_parked_per_key=max_parked_per_key)
         topics = Topics(retain_bytes=retain_bytes, max_topics=max_topics)
-        houses.append(House(clock, LongPoll(purgatory, topics, limits=limits, retry_after=7)))
-        return houses[-1]
+        harnesses.append(AppHarness(clock, LongPoll(purgatory, topics, limits=limits, retry_after=7)))
+        return harnesses[-1]
 
     yield make
-    for house in houses:
-        house.purgatory._check()
-        await house.purgatory.aclose()
+    for harness in harnesses:
+        harness.purgatory._check()
+        await harness.purgatory.aclose()
 
 
 @pytest.fixture
-def house(make_house: "Callable[..., House]") -> "House":
+def harness(make_harness: "Callable[..., AppHarness]") -> "AppHarness":
     """One without limits."""
-    return make_house()
+    return make_harness()

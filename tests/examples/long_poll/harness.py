@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message
 from examples.long_poll.app import LongPoll, make_app
 from purgatory.testing import VirtualClock
 
-__all__ = ["Call", "House"]
+__all__ = ["AppHarness", "Call"]
 
 
 class Call:
@@ -68,7 +68,7 @@ class Call:
         return json.loads(self.text)
 
 
-class House:
+class AppHarness:
     """The application and what is behind it."""
 
     def __init__(self, clock: VirtualClock, room: LongPoll) -> None:

@@ -6,38 +6,40 @@ from collections.abc import Callable
 import pytest
 
 from examples.long_poll.fetch import Fetch
-from tests.examples.long_poll.harness import Call, House
+from tests.examples.long_poll.harness import AppHarness, Call
 
 # Waiting
 
 
-async def test_a_reader_is_answered_by_the_message_he_waits_for(house: House) -> None:
+async def test_a_reader_is_answered_by_the_message_he_waits_for(harness: AppHarness) -> None:
     """He waits while there is nothing, and the POST that brings it answers him without time passing."""
-    reader = await house.get("/topics/a?offset=0&max_wait=30")
+    reader = await harness.get("/topics/a?offset=0&max_wait=30")
     assert not reader.sent
-    assert (len(house.purgatory), house.purgatory.watched) == (1, 1)
-    writer = await house.post("a", b"hello")
+    assert (len(harness.purgatory), harness.purgatory.watched) == (1, 1)
+    writer = await harness.post("a", b"hello")
     assert (writer.status, writer.answer) == (201, {"topic": "a", "offset": 0})
     assert (reader.status, reader.answer) == (
         200,
         {"topic": "a", "messages": [{"offset": 0, "value": "hello"}], "next_offset": 1},
     )
-    assert len(house.purgatory) == house.purgatory.num_delayed == 0
+    assert len(harness.purgatory) == harness.purgatory.num_delayed == 0
 
 
-async def test_a_reader_waits_for_min_bytes_beyond_his_offset(house: House) -> None:
+async def test_a_reader_waits_for_min_bytes_beyond_his_offset(harness: AppHarness) -> None:
     """Bytes before the offset do not count; the message that makes it enough brings all of them."""
-    await house.post("a", b"x" * 50)
-    reader = await house.get("/topics/a?offset=1&min_bytes=10")
-    await house.post("a", b"12345")
-    await house.post("a", b"6789")
+    await harness.post("a", b"x" * 50)
+    reader = await harness.get("/topics/a?offset=1&min_bytes=10")
+    await harness.post("a", b"12345")
+    await harness.post("a", b"6789")
     assert not reader.sent
-    await house.post("a", b"0")
+    await harness.post("a", b"0")
     assert [message["value"] for message in reader.answer["messages"]] == ["12345", "6789", "0"]
     assert reader.answer["next_offset"] == 4
 
 
-async def test_only_readers_whose_bytes_are_there_are_tried(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_readers_whose_bytes_are_there_are_tried(
+    harness: AppHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A hundred readers wait for more than there is: a message that is enough for one tries that one alone."""
     tried: list[int] = []
 
@@ -47,121 +49,121 @@ async def test_only_readers_whose_bytes_are_there_are_tried(house: House, monkey
 
     unpatched = Fetch.try_complete
     for number in range(100):
-        await house.get(f"/topics/a?min_bytes={100 + number}")
+        await harness.get(f"/topics/a?min_bytes={100 + number}")
     monkeypatch.setattr(Fetch, "try_complete", try_complete)
-    await house.post("a", b"x" * 100)
+    await harness.post("a", b"x" * 100)
     assert tried == [100]
-    assert len(house.purgatory) == 99
+    assert len(harness.purgatory) == 99
 
 
-async def test_readers_of_other_topics_go_on_waiting(house: House) -> None:
+async def test_readers_of_other_topics_go_on_waiting(harness: AppHarness) -> None:
     """A message concerns its own topic."""
-    reader = await house.get("/topics/a")
-    await house.post("b", b"hello")
+    reader = await harness.get("/topics/a")
+    await harness.post("b", b"hello")
     assert not reader.sent
-    assert house.purgatory.hot_keys() == [("a", 1)]
+    assert harness.purgatory.hot_keys() == [("a", 1)]
 
 
-async def test_a_reader_is_answered_with_an_empty_list_when_time_is_up(house: House) -> None:
+async def test_a_reader_is_answered_with_an_empty_list_when_time_is_up(harness: AppHarness) -> None:
     """Not before max_wait, and with status 200."""
-    reader = await house.get("/topics/a?max_wait=2.5")
-    await house.clock.advance(2.499)
+    reader = await harness.get("/topics/a?max_wait=2.5")
+    await harness.clock.advance(2.499)
     assert not reader.sent
-    await house.clock.advance(0.002)
+    await harness.clock.advance(0.002)
     assert (reader.status, reader.answer) == (200, {"topic": "a", "messages": [], "next_offset": 0})
-    assert house.purgatory.statistics().expired == 1
+    assert harness.purgatory.statistics().expired == 1
 
 
-async def test_a_reader_gets_what_there_is_when_time_is_up(house: House) -> None:
+async def test_a_reader_gets_what_there_is_when_time_is_up(harness: AppHarness) -> None:
     """Too little is better than nothing."""
-    reader = await house.get("/topics/a?min_bytes=100&max_wait=2.5")
-    await house.post("a", b"little")
-    await house.clock.advance(3)
+    reader = await harness.get("/topics/a?min_bytes=100&max_wait=2.5")
+    await harness.post("a", b"little")
+    await harness.clock.advance(3)
     assert [message["value"] for message in reader.answer["messages"]] == ["little"]
 
 
 @pytest.mark.parametrize("query", ["max_wait=0", "min_bytes=0"])
-async def test_a_reader_who_does_not_want_to_wait_is_answered_at_once(house: House, query: str) -> None:
+async def test_a_reader_who_does_not_want_to_wait_is_answered_at_once(harness: AppHarness, query: str) -> None:
     """Asking for nothing, or giving no time, is a plain read."""
-    reader = await house.get(f"/topics/a?{query}")
-    await house.clock.settle()
+    reader = await harness.get(f"/topics/a?{query}")
+    await harness.clock.settle()
     assert (reader.status, reader.answer["messages"]) == (200, [])
 
 
-async def test_a_reader_with_enough_to_read_never_parks(house: House) -> None:
+async def test_a_reader_with_enough_to_read_never_parks(harness: AppHarness) -> None:
     """What is there is given, in order, at most max_bytes of it."""
     for body in (b"a" * 10, b"b" * 10, b"c" * 10):
-        await house.post("a", body)
-    reader = await house.get("/topics/a?offset=1&max_bytes=10")
+        await harness.post("a", body)
+    reader = await harness.get("/topics/a?offset=1&max_bytes=10")
     assert [message["offset"] for message in reader.answer["messages"]] == [1]
-    assert house.purgatory.statistics().immediate == 1
+    assert harness.purgatory.statistics().immediate == 1
     assert "connection" not in reader.headers
 
 
-async def test_trimming_never_takes_what_a_reader_waits_for(make_house: Callable[..., House]) -> None:
+async def test_trimming_never_takes_what_a_reader_waits_for(make_harness: Callable[..., AppHarness]) -> None:
     """A message so large that everything before it goes answers those who wait with all of it first."""
-    house = make_house(retain_bytes=100)
-    reader = await house.get("/topics/a?offset=0&min_bytes=100")
-    await house.post("a", b"x" * 50)
-    await house.post("a", b"y" * 500)
+    harness = make_harness(retain_bytes=100)
+    reader = await harness.get("/topics/a?offset=0&min_bytes=100")
+    await harness.post("a", b"x" * 50)
+    await harness.post("a", b"y" * 500)
     assert [len(message["value"]) for message in reader.answer["messages"]] == [50, 500]
-    assert house.room.topics.get("a").start == 1
+    assert harness.room.topics.get("a").start == 1
 
 
-async def test_json_stays_json(house: House) -> None:
+async def test_json_stays_json(harness: AppHarness) -> None:
     """Also under a content type of its own."""
-    await house.call("POST", "/topics/a", b'{"n": 1}', content_type="application/vnd.order+json")
-    assert (await house.get("/topics/a")).answer["messages"] == [{"offset": 0, "value": {"n": 1}}]
+    await harness.call("POST", "/topics/a", b'{"n": 1}', content_type="application/vnd.order+json")
+    assert (await harness.get("/topics/a")).answer["messages"] == [{"offset": 0, "value": {"n": 1}}]
 
 
 # Leaving
 
 
-async def test_a_reader_who_hangs_up_is_withdrawn_at_once(house: House) -> None:
+async def test_a_reader_who_hangs_up_is_withdrawn_at_once(harness: AppHarness) -> None:
     """Without time passing; those who stay are not touched, and nothing is sent to the one who left."""
-    leaver, stayer = await house.get("/topics/a"), await house.get("/topics/a")
+    leaver, stayer = await harness.get("/topics/a"), await harness.get("/topics/a")
     leaver.hang_up()
-    await house.clock.settle()
+    await harness.clock.settle()
     assert leaver.task.done()
     assert leaver.status == 499
-    assert (len(house.purgatory), house.purgatory.statistics().cancelled) == (1, 1)
-    await house.post("a", b"hello")
+    assert (len(harness.purgatory), harness.purgatory.statistics().cancelled) == (1, 1)
+    await harness.post("a", b"hello")
     assert stayer.status == 200
 
 
-async def test_a_reader_whose_task_is_cancelled_is_withdrawn(house: House) -> None:
+async def test_a_reader_whose_task_is_cancelled_is_withdrawn(harness: AppHarness) -> None:
     """A server that gives up on a request leaves nobody parked."""
-    reader = await house.get("/topics/a")
+    reader = await harness.get("/topics/a")
     reader.task.cancel()
-    await house.clock.settle()
+    await harness.clock.settle()
     assert reader.task.cancelled()
-    assert (len(house.purgatory), house.purgatory.statistics().cancelled) == (0, 1)
+    assert (len(harness.purgatory), harness.purgatory.statistics().cancelled) == (0, 1)
     assert len(asyncio.all_tasks()) <= 2, "the one who listens for the hang-up is gone"
 
 
-async def test_a_writer_who_leaves_in_the_middle_appends_nothing(house: House) -> None:
+async def test_a_writer_who_leaves_in_the_middle_appends_nothing(harness: AppHarness) -> None:
     """Half a message is none."""
-    writer = await house.call("POST", "/topics/a", b"half", b"")
+    writer = await harness.call("POST", "/topics/a", b"half", b"")
     assert writer.status == 201
-    writer = Call(house.app, "POST", "/topics/a", (b"half", b"never read"), "text/plain")
+    writer = Call(harness.app, "POST", "/topics/a", (b"half", b"never read"), "text/plain")
     writer._left.set()
-    await house.clock.settle()
+    await harness.clock.settle()
     assert writer.task.done()
-    assert house.room.topics.get("a").end == 1
+    assert harness.room.topics.get("a").end == 1
 
 
 # Closing
 
 
-async def test_everyone_is_answered_when_it_closes(house: House) -> None:
+async def test_everyone_is_answered_when_it_closes(harness: AppHarness) -> None:
     """Those who wait get what there is; whoever comes later is refused, and nothing is appended any more."""
-    readers = [await house.get(f"/topics/{topic}?min_bytes=9&max_wait=300") for topic in "aab"]
-    await house.post("b", b"little")
-    await house.purgatory.aclose()
-    await house.clock.settle()
+    readers = [await harness.get(f"/topics/{topic}?min_bytes=9&max_wait=300") for topic in "aab"]
+    await harness.post("b", b"little")
+    await harness.purgatory.aclose()
+    await harness.clock.settle()
     assert [reader.status for reader in readers] == [200] * 3
     assert [len(reader.answer["messages"]) for reader in readers] == [0, 0, 1]
     assert [reader.headers["connection"] for reader in readers] == ["close"] * 3
-    for late in (await house.get("/topics/a"), await house.post("a", b"late")):
+    for late in (await harness.get("/topics/a"), await harness.post("a", b"late")):
         assert (late.status, late.headers["retry-after"], late.headers["connection"]) == (503, "7", "close")
-    assert house.room.topics.get("a").end == 0
+    assert harness.room.topics.get("a").end == 0

@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from examples.long_poll.http_protocol import limited_protocol
 from examples.long_poll.server_process import ServerProcess
-from tests.examples.long_poll.harness import House
+from tests.examples.long_poll.harness import AppHarness
 
 
 @contextlib.asynccontextmanager
@@ -121,7 +121,7 @@ async def test_a_head_just_within_the_limit_is_taken_with_a_body_that_is_longer(
         assert (await client.rest()).startswith(b"HTTP/1.1 431")
 
 
-class Unread(asyncio.Transport):
+class StalledTransport(asyncio.Transport):
     """A transport of a client that reads nothing."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ async def test_an_answer_that_is_not_read_is_given_up() -> None:
     """The connection is closed when its buffer stays full for so long, and not if the client goes on reading."""
     make = limited_protocol(head_timeout=60.0, max_head_bytes=1000, write_timeout=0.01, max_connections=2)
     protocols: list[Any] = [make(uvicorn.Config(_no_app), ServerState(), {}) for _ in range(2)]  # type: ignore[call-arg]
-    transports = [Unread(), Unread()]
+    transports = [StalledTransport(), StalledTransport()]
     for protocol, transport in zip(protocols, transports, strict=True):
         protocol.connection_made(transport)
         protocol.pause_writing()
@@ -166,28 +166,31 @@ async def test_connections_have_a_limit() -> None:
         assert [await client.ask() for client in clients] == [200, 200]
 
 
-async def test_a_body_that_does_not_come_is_given_up(house: House) -> None:
+async def test_a_body_that_does_not_come_is_given_up(harness: AppHarness) -> None:
     """With 408 after its time, and nothing is appended."""
-    call = await house.call("POST", "/topics/a", b"half", b"")
+    call = await harness.call("POST", "/topics/a", b"half", b"")
     assert call.status is not None
-    stuck = await house.call_without_end("/topics/a", b"half")
-    await house.clock.advance(29.0)
+    stuck = await harness.call_without_end("/topics/a", b"half")
+    await harness.clock.advance(29.0)
     assert stuck.status is None
-    await house.clock.advance(1.1)
+    await harness.clock.advance(1.1)
     assert (stuck.status, stuck.headers["connection"]) == (408, "close")
     assert json.loads(stuck.text)["error"] == "message must arrive within 30 seconds"
-    assert house.room.topics.get("a").end == 1
+    assert harness.room.topics.get("a").end == 1
 
 
-async def test_a_reader_whose_messages_are_about_to_go_is_answered(house: House) -> None:
+async def test_a_reader_whose_messages_are_about_to_go_is_answered(harness: AppHarness) -> None:
     """It waits for more bytes than are kept in memory, and gets what there is before the first of them goes."""
-    reader, patient = await house.get("/topics/a?min_bytes=9000"), await house.get("/topics/a?offset=0&min_bytes=9999")
+    reader, patient = (
+        await harness.get("/topics/a?min_bytes=9000"),
+        await harness.get("/topics/a?offset=0&min_bytes=9999"),
+    )
     for _ in range(400):
-        await house.post("a", b"x")
+        await harness.post("a", b"x")
         if reader.sent:
             break
     assert [call.status for call in (reader, patient)] == [200, 200]
     offsets = [message["offset"] for message in reader.answer["messages"]]
     assert offsets == list(range(len(offsets)))
     assert 50 < len(offsets) < 400
-    assert house.room.topics.get("a").start > 0
+    assert harness.room.topics.get("a").start > 0

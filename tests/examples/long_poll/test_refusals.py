@@ -6,66 +6,68 @@ import pytest
 
 from examples.long_poll.fetch import Fetch
 from examples.long_poll.parameters import Limits
-from tests.examples.long_poll.harness import House
+from tests.examples.long_poll.harness import AppHarness
 
 # Limits
 
 
-async def test_a_reader_too_many_on_a_topic_gets_429(make_house: Callable[..., House]) -> None:
+async def test_a_reader_too_many_on_a_topic_gets_429(make_harness: Callable[..., AppHarness]) -> None:
     """With the time after which to come again; other topics are open, and so is the topic when one has gone."""
-    house = make_house(max_parked_per_key=1)
-    first = await house.get("/topics/a")
-    second = await house.get("/topics/a")
+    harness = make_harness(max_parked_per_key=1)
+    first = await harness.get("/topics/a")
+    second = await harness.get("/topics/a")
     assert (second.status, second.headers["retry-after"]) == (429, "7")
     assert "max_parked_per_key=1" in second.answer["error"]
-    assert (await house.get("/topics/b")).status is None
+    assert (await harness.get("/topics/b")).status is None
     first.hang_up()
-    await house.clock.settle()
-    assert (await house.get("/topics/a")).status is None
+    await harness.clock.settle()
+    assert (await harness.get("/topics/a")).status is None
 
 
-async def test_a_reader_too_many_altogether_gets_503(make_house: Callable[..., House]) -> None:
+async def test_a_reader_too_many_altogether_gets_503(make_harness: Callable[..., AppHarness]) -> None:
     """With the time after which to come again."""
-    house = make_house(max_parked=1)
-    await house.get("/topics/a")
-    second = await house.get("/topics/b")
+    harness = make_harness(max_parked=1)
+    await harness.get("/topics/a")
+    second = await harness.get("/topics/b")
     assert (second.status, second.headers["retry-after"]) == (503, "7")
     assert "max_parked=1" in second.answer["error"]
 
 
-async def test_a_reader_who_need_not_wait_is_answered_in_a_full_house(make_house: Callable[..., House]) -> None:
+async def test_a_reader_who_need_not_wait_is_answered_even_if_it_is_full(
+    make_harness: Callable[..., AppHarness],
+) -> None:
     """The limits are about waiting."""
-    house = make_house(max_parked=1, max_parked_per_key=1)
-    await house.post("a", b"hello")
-    await house.get("/topics/a?offset=1")
-    assert (await house.get("/topics/a?offset=0")).status == 200
+    harness = make_harness(max_parked=1, max_parked_per_key=1)
+    await harness.post("a", b"hello")
+    await harness.get("/topics/a?offset=1")
+    assert (await harness.get("/topics/a?offset=0")).status == 200
 
 
-async def test_a_message_too_large_gets_413_before_it_is_all_read(make_house: Callable[..., House]) -> None:
+async def test_a_message_too_large_gets_413_before_it_is_all_read(make_harness: Callable[..., AppHarness]) -> None:
     """The rest of it is not even asked for."""
-    house = make_house(limits=Limits(max_message_bytes=10))
-    writer = await house.call("POST", "/topics/a", b"123456", b"7890x", b"more", b"and more")
+    harness = make_harness(limits=Limits(max_message_bytes=10))
+    writer = await harness.call("POST", "/topics/a", b"123456", b"7890x", b"more", b"and more")
     assert (writer.status, writer.read) == (413, 2)
     assert writer.answer == {"error": "message must have at most 10 bytes"}
-    assert (await house.call("POST", "/topics/a", b"123456", b"7890")).status == 201
+    assert (await harness.call("POST", "/topics/a", b"123456", b"7890")).status == 201
 
 
-async def test_a_topic_too_many_gets_507(make_house: Callable[..., House]) -> None:
+async def test_a_topic_too_many_gets_507(make_harness: Callable[..., AppHarness]) -> None:
     """Readers make no topics, writers only as many as allowed."""
-    house = make_house(max_topics=1)
-    await house.get("/topics/b")
-    assert (await house.post("a", b"hello")).status == 201
-    assert (await house.post("b", b"hello")).status == 507
+    harness = make_harness(max_topics=1)
+    await harness.get("/topics/b")
+    assert (await harness.post("a", b"hello")).status == 201
+    assert (await harness.post("b", b"hello")).status == 507
 
 
-async def test_an_offset_that_is_no_longer_kept_gets_410(make_house: Callable[..., House]) -> None:
+async def test_an_offset_that_is_no_longer_kept_gets_410(make_harness: Callable[..., AppHarness]) -> None:
     """With the offset at which the topic begins."""
-    house = make_house(retain_bytes=10)
+    harness = make_harness(retain_bytes=10)
     for _ in range(5):
-        await house.post("a", b"x" * 10)
-    reader = await house.get("/topics/a?offset=0")
+        await harness.post("a", b"x" * 10)
+    reader = await harness.get("/topics/a?offset=0")
     assert (reader.status, reader.answer["start"]) == (410, 4)
-    assert [message["offset"] for message in (await house.get("/topics/a?offset=4")).answer["messages"]] == [4]
+    assert [message["offset"] for message in (await harness.get("/topics/a?offset=4")).answer["messages"]] == [4]
 
 
 # Errors
@@ -93,47 +95,47 @@ async def test_an_offset_that_is_no_longer_kept_gets_410(make_house: Callable[..
         ("x" * 250, "topic must be 1 to 249 of A-Z"),
     ],
 )
-async def test_a_bad_parameter_gets_422_and_the_reason(house: House, target: str, reason: str) -> None:
+async def test_a_bad_parameter_gets_422_and_the_reason(harness: AppHarness, target: str, reason: str) -> None:
     """The reason names the parameter, what it was and what is meant; nobody is parked."""
-    reader = await house.get(f"/topics/{target.replace('%20', ' ')}")
+    reader = await harness.get(f"/topics/{target.replace('%20', ' ')}")
     assert reader.status == 422
     assert reason in reader.answer["error"]
-    assert house.purgatory.statistics().submitted == 0
+    assert harness.purgatory.statistics().submitted == 0
 
 
 @pytest.mark.parametrize(("body", "content_type"), [(b"", "text/plain"), (b"{", "application/json; charset=utf-8")])
-async def test_a_bad_message_gets_422_and_is_not_appended(house: House, body: bytes, content_type: str) -> None:
+async def test_a_bad_message_gets_422_and_is_not_appended(harness: AppHarness, body: bytes, content_type: str) -> None:
     """It takes no offset and wakes nobody."""
-    reader = await house.get("/topics/a")
-    writer = await house.call("POST", "/topics/a", body, content_type=content_type)
+    reader = await harness.get("/topics/a")
+    writer = await harness.call("POST", "/topics/a", body, content_type=content_type)
     assert writer.status == 422
     assert writer.answer["error"]
     assert not reader.sent
-    assert house.room.topics.get("a").end == 0
+    assert harness.room.topics.get("a").end == 0
 
 
 @pytest.mark.parametrize(("method", "target", "status"), [("GET", "/nowhere", 404), ("PUT", "/topics/a", 405)])
-async def test_every_error_is_json(house: House, method: str, target: str, status: int) -> None:
+async def test_every_error_is_json(harness: AppHarness, method: str, target: str, status: int) -> None:
     """What the router refuses, too."""
-    call = await house.call(method, target)
+    call = await harness.call(method, target)
     assert call.status == status
     assert call.answer["error"]
     if status == 405:
         assert {"GET", "POST"} <= set(call.headers["allow"].split(", "))
 
 
-async def test_a_defect_is_answered_and_harms_one_reader(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_is_answered_and_harms_one_reader(harness: AppHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader whose answer cannot be made gets 500; the writer and the other topics do not notice."""
-    reader, other = await house.get("/topics/a"), await house.get("/topics/b")
+    reader, other = await harness.get("/topics/a"), await harness.get("/topics/b")
 
     def broken(_: Fetch) -> None:
         raise RuntimeError("on purpose")
 
     with monkeypatch.context() as patch:
         patch.setattr(Fetch, "on_complete", broken)
-        assert (await house.post("a", b"hello")).status == 201
+        assert (await harness.post("a", b"hello")).status == 201
     assert (reader.status, reader.answer) == (500, {"error": "internal server error"})
     with pytest.raises(RuntimeError, match="on purpose"):
         await reader.task
     assert not other.sent
-    assert house.purgatory.statistics().failed == 1
+    assert harness.purgatory.statistics().failed == 1

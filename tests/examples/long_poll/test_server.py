@@ -184,7 +184,7 @@ def test_the_load_command_ends_well(words: list[str]) -> None:
 async def test_the_load_command_finds_what_is_lost(session: aiohttp.ClientSession) -> None:
     """Against a server that turns readers away, it says so and exits with 1."""
     async with ServerProcess("--port", "0", "--max-parked", "50", *same_loop()) as server:
-        words = ["--readers", "60", "--topics", "6", "--url", server.url, "--patience", "0.5"]
+        words = ["--readers", "60", "--topics", "6", "--url", server.url, "--timeout", "0.5"]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "examples.long_poll.load", *words),
             cwd=_ROOT,

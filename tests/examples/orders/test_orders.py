@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.timeout(150)
 
 
-class Served:
+class OrdersServer:
     """The command, and a client that makes a new connection for every request: any worker may take it."""
 
     def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
@@ -60,16 +60,16 @@ class Served:
                     return polls
 
 
-async def serve(*arguments: str) -> Served:
+async def serve(*arguments: str) -> OrdersServer:
     """Start the command on a free port."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "examples.orders", "--port", str(port), *arguments, cwd=ROOT, start_new_session=True
     )
-    return Served(process, port)
+    return OrdersServer(process, port)
 
 
-async def stop(served: Served) -> int:
+async def stop(served: OrdersServer) -> int:
     """SIGTERM, as an orchestrator sends it."""
     await served.client.aclose()
     if served.process.returncode is None:

@@ -28,8 +28,8 @@ class _Never(DelayedOperation[None]):
         return None
 
 
-class _Counting:
-    """A collector that counts the looks."""
+class _CountingCollector:
+    """A collector that counts its calls."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -89,7 +89,7 @@ def test_another_name_for_it_is_refused() -> None:
 
 def test_without_a_watcher_nobody_looks() -> None:
     """A look costs nothing while no browser is there."""
-    collector: Any = _Counting()
+    collector: Any = _CountingCollector()
     with Page() as page:
         for _ in range(100):
             page.update(collector)
@@ -98,7 +98,7 @@ def test_without_a_watcher_nobody_looks() -> None:
 
 def test_the_next_frame_is_to_be_had_as_json() -> None:
     """/state answers with a frame that was made after the question."""
-    collector = _Counting()
+    collector = _CountingCollector()
     with Page() as page, _looking(page, collector):
         status, _, body = _get(page, "/state")
     frame = json.loads(body)
@@ -109,7 +109,7 @@ def test_the_next_frame_is_to_be_had_as_json() -> None:
 
 def test_too_many_watchers_are_refused_and_the_others_let_go_at_the_end() -> None:
     """Beyond the limit the answer is 503; when the page is closed the open streams end by themselves."""
-    collector: Any = _Counting()
+    collector: Any = _CountingCollector()
     with contextlib.ExitStack() as stack:
         with Page() as page:
             page.broadcast.max_watchers = 1
