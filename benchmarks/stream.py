@@ -143,8 +143,8 @@ class Measured:
 
 def whole_job(operations: int, batches: int) -> Measured:
     """The job on a Spark of this machine, with two task slots."""
-    from purgatory.pipeline.session import spark_session
-    from purgatory.pipeline.stream.quiet import without_chatter
+    from purgatory.pipeline.spark.session import spark_session
+    from purgatory.pipeline.spark.stderr_filter import without_chatter
 
     with tempfile.TemporaryDirectory() as name, without_chatter(), spark_session("local[2]", _settings(name)) as spark:
         place = Path(name)
@@ -175,7 +175,7 @@ def whole_job(operations: int, batches: int) -> Measured:
 
 def _settings(source: str) -> dict[str, str]:
     """Those of the commands, for two task slots."""
-    from purgatory.pipeline.stream.cli import local_settings
+    from purgatory.pipeline.commands.row_options import local_settings
 
     return {**local_settings(source, "local[2]"), "spark.sql.shuffle.partitions": "2"}
 
@@ -241,7 +241,7 @@ def _state_size(spark: Any, place: Path, operations: int) -> float:
 
 def twin(operations: int) -> None:
     """The batch twin on a Spark of this machine, with two task slots, from files to files."""
-    from purgatory.pipeline.session import spark_session
+    from purgatory.pipeline.spark.session import spark_session
     from purgatory.pipeline.stream.frames import prepared
     from purgatory.pipeline.stream.job import read_batch
     from purgatory.pipeline.stream.twin import decided

@@ -1,25 +1,22 @@
-"""Reports over journals, replays with other settings, and streams, on Spark: ``aiopurgatory[spark]``.
+"""Reports over journals, replays with other timer settings, and streams, on Spark: ``aiopurgatory[spark]``.
 
-===========  ============================================================================================
-``java``     finds a Java for Spark
-``session``  a Spark session for this machine, where the caller has none
-``reading``  a journal as a DataFrame, with every file looked at first
-``tables``   DataFrame in, DataFrame out: what the reports say
-``report``   computes the tables and writes them, with ``plots`` and ``page``
-``replay``   recorded operations through the real timer and purgatory, in virtual time
-``whatif``   the same for many settings at once, and which of them serves best
-``synthetic``  journals made up to measure, with known answers
-``stream``   the purgatory's work as a stream: parks and signals in, outcomes out
-===========  ============================================================================================
-
-``python -m purgatory.pipeline --help`` has the commands.
+=====================  =========================================================================================
+``report``             the tables of a journal, their plots, and one HTML page
+``replay``             recorded operations through the real timer, with other settings
+``stream``             the same decisions as a stream: rows of parks and signals in, outcomes out
+``journal_reader``     a journal as a DataFrame; every file is checked first
+``synthetic_journal``  generates a journal for measurements, with known answers
+``spark``              Java, the session, and progress
+``output``             the directory with table files, figures, and the HTML page
+``commands``           the command line: ``python -m purgatory.pipeline --help``
+=====================  =========================================================================================
 """
 
 import sys
 
 from purgatory.extras import need
 
-# Python imports the package before it runs the commands, and argv begins with "-m" until then.  The commands have help
-# without Spark, and say in one line what is missing.
+# Python imports the package before it runs the commands, and argv begins with "-m" until then.  The commands print help
+# without Spark, and report in one line which extra is missing.
 if sys.argv[:1] != ["-m"]:
     need(__name__, "spark", "pyspark", "pandas", "numpy")

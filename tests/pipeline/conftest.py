@@ -15,7 +15,7 @@ def spark() -> Iterator[Any]:
     The JVM compiles quickly instead of well: a test run is over before the better code pays.
     """
     pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
-    from purgatory.pipeline.session import spark_session
+    from purgatory.pipeline.spark.session import spark_session
 
     settings = {"spark.sql.shuffle.partitions": "1", "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
     with spark_session("local[2]", settings) as session:
@@ -26,7 +26,7 @@ def spark() -> Iterator[Any]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict[str, Any]]:
     """A synthetic journal of 20 000 rows in four files, and its known answers."""
     pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
-    from purgatory.pipeline.synthetic import Recipe, generate
+    from purgatory.pipeline.synthetic_journal import Recipe, generate
 
     path = tmp_path_factory.mktemp("made") / "journal"
     recipe = Recipe(20_000, seed=7, rate=150.0, keys=300, dropped=5, rows_per_file=5_000)

@@ -175,7 +175,10 @@ def test_the_licence_is_declared_once_and_included(dists: dict[str, Path]) -> No
 def good_wheel() -> set[str]:
     """The names in a wheel as it should be."""
     info = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE")
-    package = {path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGE).rglob("*.py")}
+    package = {
+        path.relative_to(ROOT).as_posix() for kind in ("py", "html", "properties")
+        for path in (ROOT / PACKAGE).rglob(f"*.{kind}")
+    }  # fmt: skip
     return {f"aiopurgatory-1.dist-info/{name}" for name in info} | package | {"purgatory/py.typed"}
 
 
@@ -196,7 +199,15 @@ def test_what_has_no_place_in_a_wheel_is_found(name: str) -> None:
     assert list(wheel_faults(good_wheel() | {name}, pure=True)) == [f"{name} has no place in it"]
 
 
-@pytest.mark.parametrize("name", ["purgatory/py.typed", "purgatory/journal/schema.py", "purgatory/pytest_plugin.py"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "purgatory/py.typed",
+        "purgatory/journal/schema.py",
+        "purgatory/pytest_plugin.py",
+        "purgatory/pipeline/output/page.html",
+    ],
+)
 def test_what_is_missing_in_a_wheel_is_found(name: str) -> None:
     """A file too few is named."""
     assert list(wheel_faults(good_wheel() - {name}, pure=True)) == [f"{name} is missing"]

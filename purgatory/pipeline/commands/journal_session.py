@@ -1,0 +1,42 @@
+"""The options of the commands that read a journal, and their Spark session."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from .options import add_spark_options, spark_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.console import Console
+
+__all__ = ["add_journal_options", "print_skipped", "session_for_journal"]
+
+
+def add_journal_options(parser: argparse.ArgumentParser) -> None:
+    """Add the journal, ``--skip-corrupt``, ``--quiet``, and the options for Spark."""
+    parser.add_argument("journal", help="a directory, a file, or a URL that Spark can read")
+    parser.add_argument("--skip-corrupt", action="store_true", help="skip unreadable files, and list them")
+    add_spark_options(parser)
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+@contextmanager
+def session_for_journal(options: argparse.Namespace, console: "Console") -> "Iterator[SparkSession]":
+    """Check options and journal, then yield a Spark session.  Errors are raised before Spark starts."""
+    master, settings = spark_settings(options)
+    from purgatory.pipeline.journal_reader import look
+    from purgatory.pipeline.spark import session
+
+    look(options.journal, skip_corrupt=options.skip_corrupt)
+    with ExitStack() as stack:
+        with nullcontext() if options.quiet else console.status("starting Spark"):
+            spark = stack.enter_context(session.spark_session(master, settings))
+        yield spark
+
+
+def print_skipped(skipped: Sequence[str], console: "Console") -> None:
+    """Print one line for each skipped file."""
+    for reason in skipped:
+        console.print(f"skipped: {reason}", highlight=False, soft_wrap=True)

@@ -1,0 +1,76 @@
+"""Options that several commands share, and checks that need no Spark, so a mistake is reported before a JVM starts."""
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["add_spark_options", "check_master", "name_and_value", "positive", "seconds", "spark_settings", "whole_ms"]
+
+# The forms that Spark accepts.  Any other URL may belong to a cluster manager that is a plug-in.
+_MASTER: Final = re.compile(
+    r"local"
+    r"|local\[(\*|0*[1-9]\d*)(\s*,\s*\d+)?\]"
+    r"|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    r"|yarn"
+    r"|[a-z][a-z0-9+.-]*://.+"
+)
+
+
+def add_spark_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--master`` and ``--conf``."""
+    parser.add_argument("--master", metavar="URL", help="Spark's master (default: all cores of this machine)")
+    parser.add_argument(
+        "--conf", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="a setting of Spark"
+    )
+
+
+def spark_settings(options: argparse.Namespace) -> tuple[str | None, dict[str, str]]:
+    """Return the master and the settings of ``--conf``.  ValueError if Spark would not accept the master."""
+    settings = dict(options.conf)
+    check_master(options.master or settings.get("spark.master"))
+    return options.master, settings
+
+
+def check_master(master: str | None) -> None:
+    """Raise ValueError unless the form of ``master`` is one that Spark accepts.  None is the default."""
+    if master is not None and not _MASTER.fullmatch(master):
+        raise ValueError(
+            f"master must be local, local[N], local[*], yarn or a URL as spark://host:port, got {master!r}"
+        )
+
+
+def whole_ms(value: float, name: str) -> int:
+    """Convert seconds to milliseconds.  ValueError unless the result is finite and at least 1."""
+    if not math.isfinite(value) or round(value * 1000) < 1:
+        raise ValueError(f"{name} must be at least 0.001 seconds, got {value:g}")
+    return round(value * 1000)
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """Parse ``NAME=VALUE``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+    return name, value
+
+
+def seconds(text: str) -> float:
+    """Parse a number of seconds, at least 0."""
+    return _number(text, float, lambda value: 0 <= value < math.inf, "a number of seconds, at least 0")
+
+
+def positive(text: str) -> int:
+    """Parse a whole number, at least 1."""
+    return int(_number(text, int, lambda value: value >= 1, "a whole number, at least 1"))
+
+
+def _number(text: str, parse: Callable[[str], float], accepts: Callable[[float], bool], expected: str) -> float:
+    try:
+        value = parse(text)
+    except ValueError:
+        value = math.nan
+    if not accepts(value):
+        raise argparse.ArgumentTypeError(f"must be {expected}, got {text!r}")
+    return value

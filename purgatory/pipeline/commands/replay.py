@@ -1,0 +1,95 @@
+"""The command ``replay``."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from purgatory.pipeline.output.directory import check_out
+
+from .journal_session import add_journal_options, print_skipped, session_for_journal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from purgatory.pipeline.replay.what_if import WhatIf
+
+__all__ = ["add_replay"]
+
+
+def add_replay(commands: Any) -> None:
+    """Add the command to the result of ``ArgumentParser.add_subparsers``."""
+    parser = commands.add_parser("replay", help="the cost of other timer settings")
+    add_journal_options(parser)
+    parser.add_argument("--tick-ms", type=_whole_numbers, default=[1, 5, 20], metavar="1,5,20")
+    parser.add_argument("--wheel-size", type=_whole_numbers, default=[20, 64, 512], metavar="20,64,512")
+    parser.add_argument("--sample", type=float, default=1.0, metavar="SHARE", help="of the journal, in pieces of time")
+    parser.add_argument("--piece-rows", type=int, default=100_000, metavar="N", help="operations per task")
+    parser.add_argument(
+        "--lateness-ms", type=float, metavar="MS", help="acceptable p99 (default: 1 %% of the median timeout)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="for the table, the picture, and replay.html")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace, console: "Console") -> int:
+    from rich.console import Console
+
+    from purgatory.pipeline.replay.what_if import check_settings, what_if, write_what_if
+
+    check_settings(options.tick_ms, options.wheel_size, options.sample, options.piece_rows, options.lateness_ms)
+    if options.out is not None:
+        check_out(options.out)
+    with session_for_journal(options, console) as spark:
+        found = what_if(
+            spark,
+            options.journal,
+            options.tick_ms,
+            options.wheel_size,
+            sample=options.sample,
+            piece_rows=options.piece_rows,
+            budget_ms=options.lateness_ms,
+            skip_corrupt=options.skip_corrupt,
+            console=None if options.quiet else console,
+        )
+    print_skipped(found.skipped, console)
+    Console().print(_table(found))
+    print(found.headline)
+    for reason in found.reasons:
+        print(f"  {reason}")
+    for example in found.examples:
+        print(f"  changed: {example}")
+    if options.out is not None:
+        print(write_what_if(found, options.out))
+    return 0
+
+
+def _table(found: "WhatIf") -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=found.subtitle, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for head in ("tick", "wheel", "CPU us", "late p99", "late max", "cascades", "buckets", "heap ops", "changed"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in found.table.to_pylist():
+        best = all(row[name] == value for name, value in found.recommended.items())
+        table.add_row(
+            f"{row['tick_ms']} ms",
+            str(row["wheel_size"]),
+            f"{row['cpu_us']:.2f}",
+            f"{row['late_p99_ms']:g} ms",
+            f"{row['late_max_ms']:g} ms",
+            f"{row['cascades']:.3f}",
+            f"{row['buckets']:.3f}",
+            f"{row['heap_operations']:.3f}",
+            str(row["changed"]),
+            style="bold" if best else None,
+        )
+    return table
+
+
+def _whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be whole numbers separated by commas, got {text!r}") from None

@@ -1,0 +1,49 @@
+"""The command ``report``."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from purgatory.pipeline.output.directory import check_out
+
+from .journal_session import add_journal_options, print_skipped, session_for_journal
+from .options import whole_ms
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["add_report"]
+
+
+def add_report(commands: Any) -> None:
+    """Add the command to the result of ``ArgumentParser.add_subparsers``."""
+    parser = commands.add_parser("report", help="wait times and outcomes of the operations in a journal")
+    add_journal_options(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for tables, plots, and index.html")
+    parser.add_argument("--top", type=int, default=50, metavar="N", help="number of hot keys (default: %(default)s)")
+    parser.add_argument("--bucket", type=float, metavar="SECONDS", help="resolution of time (default: automatic)")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace, console: "Console") -> int:
+    bucket_ms = None if options.bucket is None else whole_ms(options.bucket, "bucket")
+    if options.top < 1:
+        raise ValueError(f"top must be at least 1, got {options.top}")
+    check_out(options.out)
+    from purgatory.pipeline.report import compute, write_report
+
+    with session_for_journal(options, console) as spark:
+        report = compute(
+            spark,
+            options.journal,
+            top=options.top,
+            bucket_ms=bucket_ms,
+            skip_corrupt=options.skip_corrupt,
+            console=None if options.quiet else console,
+        )
+    page = write_report(report, options.out)
+    print_skipped(report.skipped, console)
+    if report.dropped:
+        console.print(f"{report.dropped:,} rows were dropped by the servers, and are missing from the counts")
+    print(f"{report.operations:,} operations: {page}")
+    return 0

@@ -1,0 +1,103 @@
+"""The command ``stream``."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from purgatory.pipeline.output.directory import check_out
+
+from .options import name_and_value, positive, seconds, spark_settings
+from .row_options import add_row_options, check_source, local_settings
+
+__all__ = ["add_stream"]
+
+LATE: Final = 3  # the exit status if --fail-on-late stopped the job
+STOPPED: Final = 130  # the exit status that shells give an interrupted program
+
+
+def add_stream(commands: Any) -> None:
+    """Add the command to the result of ``ArgumentParser.add_subparsers``."""
+    parser = commands.add_parser(
+        "stream",
+        help="decide the outcomes of operations as a stream",
+        description="Decide a stream of rows: operations that park, and the signals that complete them. Without"
+        " --trigger the job ends when it has processed the rows of the source. The next run continues from the"
+        " checkpoint.",
+    )
+    parser.add_argument("--source", required=True, metavar="DIR", help="a directory of row files, or: kafka")
+    parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="for the state of the job")
+    parser.add_argument("--out", required=True, metavar="DIR", help="for outcomes and dead letters, or: kafka")
+    parser.add_argument(
+        "--delay", type=seconds, default=10.0, metavar="S", help="how late a row may arrive (default: %(default)g)"
+    )
+    parser.add_argument("--trigger", type=seconds, metavar="S", help="run without end, one batch every S seconds")
+    parser.add_argument(
+        "--files-per-batch", type=positive, metavar="N", help="read at most N files of the source in a batch"
+    )
+    parser.add_argument(
+        "--shards",
+        type=positive,
+        metavar="N",
+        help="number of states that hold the groups (default: 16 per partition); fixed for the life of a checkpoint",
+    )
+    parser.add_argument(
+        "--fail-on-late", action="store_true", help=f"stop at the first dropped row, with exit status {LATE}"
+    )
+    for side in ("source", "sink"):
+        parser.add_argument(
+            f"--{side}-option",
+            type=name_and_value,
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help=f"for Spark's {side}",
+        )
+    add_row_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace, _console: object) -> int:
+    master, conf = spark_settings(options)
+    check_source(options.source)
+    if options.out != "kafka" and "://" not in options.out:
+        check_out(Path(options.out))
+    check_out(options.checkpoint, "checkpoint")
+    from purgatory.pipeline.spark import session
+    from purgatory.pipeline.spark.stderr_filter import without_chatter
+    from purgatory.pipeline.stream.job import LateRows, Settings, make_sink, run, shards_of
+
+    settings = Settings(
+        source=options.source,
+        out=options.out,
+        checkpoint=options.checkpoint,
+        form=options.format,
+        delay=options.delay,
+        max_ahead=options.max_ahead,
+        trigger=options.trigger,
+        files_per_batch=options.files_per_batch,
+        fail_on_late=options.fail_on_late,
+        modules=tuple(options.conditions),
+        shards=options.shards,
+        source_options=dict(options.source_option),
+        sink_options=dict(options.sink_option),
+    )
+    make_sink(settings)
+    shards_of(settings)
+    own = local_settings(options.source, master or conf.get("spark.master"), endless=options.trigger is not None)
+    try:
+        with without_chatter(), session.spark_session(master, own | conf) as spark:
+            dropped = run(spark, settings, _print)
+    except LateRows as error:
+        print(f"error: {error}", file=sys.stderr)
+        return LATE
+    except KeyboardInterrupt:
+        print("stopped; run the same command again to continue", file=sys.stderr)
+        return STOPPED
+    if dropped:
+        print(f"{dropped:,} rows arrived too late and were dropped: increase --delay to keep them", file=sys.stderr)
+    return 0
+
+
+def _print(line: object) -> None:
+    print(line, flush=True)

@@ -1,0 +1,204 @@
+"""A journal as a DataFrame.  Every file is checked first.
+
+For a bad file, Spark only reports that some task failed.  The footer of each file is therefore read before Spark
+starts, which takes milliseconds, and an error contains the name of the file.  Damage to the rows themselves is detected
+only while they are read: :func:`damaged_file` finds the name in the error of Spark, and :func:`sound_files` reads all
+rows of all files.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from purgatory.journal import JournalError
+from purgatory.journal.files import check_head, data_files, read_head
+from purgatory.journal.schema import COLUMNS
+
+__all__ = ["SPARK_SCHEMA", "Looked", "Reading", "damaged_file", "look", "open_journal", "read_through", "sound_files"]
+
+T = TypeVar("T")
+_TYPES: Final[dict[str, DataType]] = {
+    "string": StringType(),
+    "strings": ArrayType(StringType()),
+    "int64": LongType(),
+    "double": DoubleType(),
+    "timestamp": TimestampType(),
+}
+SPARK_SCHEMA: Final = StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
+_FILE: Final = re.compile(r"((?:file:|/)[^\s'\"]*?\.parquet)")
+_THREADS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A journal that can be read.  ``files`` and ``rows`` are None if only Spark can list it (``hdfs:``, ``s3a:``).
+
+    ``skipped``: for each skipped file, the reason.
+    """
+
+    frame: DataFrame
+    files: tuple[str, ...] | None
+    rows: int | None
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The result of reading all footers: ``good`` files, their ``rows``, and for each ``wrong`` file the reason."""
+
+    directory: str | None
+    good: tuple[str, ...]
+    rows: int
+    wrong: tuple[str, ...]
+
+
+def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) -> Reading:
+    """Check every file, and return a DataFrame of them.
+
+    JournalError, with the name of the file, if a file is corrupt, has another schema version, or lacks columns.  With
+    ``skip_corrupt``, such a file is skipped.  JournalError if there are no rows.
+    """
+    looked = look(path, skip_corrupt=skip_corrupt)
+    if looked is None:
+        try:
+            return Reading(_read(spark, [path]), None, None, ())
+        except (PySparkException, Py4JJavaError) as error:
+            raise JournalError(f"the journal {path} cannot be listed: {_reason(error)}") from error
+    # Spark lists a directory once, but handles thousands of file names one by one.
+    names = [looked.directory] if looked.directory is not None and not looked.wrong else list(looked.good)
+    return Reading(_read(spark, names), looked.good, looked.rows, looked.wrong)
+
+
+def look(path: str, *, skip_corrupt: bool = False) -> Looked | None:
+    """Read the footer of every file, without Spark.  None if only Spark can list the files.
+
+    JournalError as from :func:`open_journal`.
+    """
+    local = _local(path)
+    if local is None:
+        return None
+    files = data_files(local)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        answers = list(pool.map(_look, map(str, files)))
+    wrong = tuple(answer for answer in answers if isinstance(answer, str))
+    if wrong and not skip_corrupt:
+        more = f" (and {len(wrong) - 1} more files)" if len(wrong) > 1 else ""
+        raise JournalError(f"{wrong[0]}{more}; --skip-corrupt skips such files")
+    good = tuple(str(file) for file, answer in zip(files, answers, strict=True) if isinstance(answer, int))
+    rows = sum(answer for answer in answers if isinstance(answer, int))
+    if not rows:
+        raise JournalError(f"the journal {path} is empty: {_empty(len(files), len(wrong))}")
+    return Looked(str(local) if local.is_dir() else None, good, rows, wrong)
+
+
+def read_through(
+    spark: SparkSession, path: str, work: Callable[[Reading], T], *, skip_corrupt: bool = False
+) -> tuple[T, Reading]:
+    """Open a journal, and return the result of ``work``.
+
+    JournalError if a file turns out to be damaged.  With ``skip_corrupt``, the work is done again without such files.
+    """
+    reading = open_journal(spark, path, skip_corrupt=skip_corrupt)
+    try:
+        return work(reading), reading
+    except (PySparkException, Py4JJavaError) as error:
+        file = damaged_file(error)
+        if file is None:
+            raise
+        if "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in str(error):  # its footer was not checked
+            raise JournalError(f"{file} has a column of another type: it is not a journal of this version") from error
+        if not skip_corrupt or reading.files is None:
+            raise JournalError(f"{file} is corrupt: its rows cannot be read; --skip-corrupt skips it") from error
+        sound, wrong = sound_files(reading.files)
+        if not wrong or not sound:
+            raise JournalError(f"{file} is corrupt: its rows cannot be read, and nothing is left without it") from error
+        rows = sum(read_head(name).rows for name in sound)
+        again = Reading(_read(spark, sound), tuple(sound), rows, (*reading.skipped, *wrong))
+        return work(again), again
+
+
+def damaged_file(error: BaseException) -> str | None:
+    """Return the file that Spark could not read, from its error, or None for another error."""
+    text = str(error)
+    if "FAILED_READ_FILE" not in text and "Parquet" not in text and "parquet" not in text:
+        return None
+    match = _FILE.search(text)
+    return unquote(urlparse(match[1]).path) if match else None
+
+
+def sound_files(files: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Read every row.  Return the sound files, and the reason for each of the others."""
+    names = list(files)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        answers = list(pool.map(_damage, names))
+    sound = [name for name, answer in zip(names, answers, strict=True) if answer is None]
+    return sound, [answer for answer in answers if answer is not None]
+
+
+def _read(spark: SparkSession, paths: list[str]) -> DataFrame:
+    reader = spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
+    return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
+
+
+def _local(path: str) -> Path | None:
+    url = urlparse(path)
+    if url.scheme == "file":
+        return Path(unquote(url.path))
+    return None if len(url.scheme) > 1 else Path(path)  # one letter is a drive
+
+
+def _look(file: str) -> int | str:
+    """Return the number of rows of a file, or the reason why it cannot be read."""
+    try:
+        head = read_head(file)
+    except JournalError as error:
+        return str(error)
+    return check_head(head) or head.rows
+
+
+def _damage(file: str) -> str | None:
+    try:
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches():
+                batch.validate(full=True)
+    except (OSError, pa.ArrowException) as error:
+        return f"{file} is corrupt: {_first_line(error)}"
+    return None
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of an error of Spark or of Java."""
+    java = getattr(error, "java_exception", None)
+    return _first_line(error if java is None else java.toString())
+
+
+def _first_line(error: Any) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _empty(files: int, wrong: int) -> str:
+    if not files:
+        return "it contains no Parquet file"
+    if wrong == files:
+        return f"none of its {files} files can be read"
+    return "its files hold no rows"

@@ -1,0 +1,1 @@
+"""What the commands write into a directory: table files, figures, and one HTML page."""

@@ -1,0 +1,113 @@
+"""The style of all figures, and their form as SVG and PNG."""
+
+import io
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+import matplotlib.font_manager
+from matplotlib.figure import Figure
+
+__all__ = ["Picture", "drawing", "fonts", "label", "picture", "seconds", "write_pictures"]
+
+_LONGEST_LABEL: Final = 40
+# Fonts with Chinese, Japanese, or Korean characters, which matplotlib's own font lacks.
+_MORE_FONTS: Final = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK KR",
+    "Noto Sans SC",
+    "Noto Sans JP",
+    "Noto Sans KR",
+    "Source Han Sans SC",
+    "Source Han Sans",
+    "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei",
+    "Droid Sans Fallback",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Apple SD Gothic Neo",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "SimHei",
+    "Arial Unicode MS",
+)
+_STYLE: Final[Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "purgatory",
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "text.parse_math": False,  # names and keys are data: a dollar sign in one of them starts no formula
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure as SVG and as PNG, with a caption of one sentence."""
+
+    title: str
+    caption: str
+    svg: bytes
+    png: bytes
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Apply the style of all figures.
+
+    A character that no installed font contains is drawn as a box, without a warning.  An SVG contains text as text, so
+    the browser chooses a font.
+    """
+    installed = matplotlib.font_manager.get_font_names()
+    with mpl.rc_context(_STYLE | {"font.family": fonts(installed)}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")  # scripts that need shaping
+        yield
+
+
+def fonts(installed: Collection[str]) -> list[str]:
+    """Return the font families to draw with: the default one, then those of ``installed`` with other scripts."""
+    return ["sans-serif", *(name for name in _MORE_FONTS if name in installed)]
+
+
+def label(text: str) -> str:
+    """Return a name or key as one short line.  Unprintable characters are escaped, and a long text is cut."""
+    start = text[: _LONGEST_LABEL + 1]
+    line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in start)
+    return line if len(line) <= _LONGEST_LABEL else line[: _LONGEST_LABEL - 3] + "..."
+
+
+def picture(figure: Figure, title: str, caption: str) -> Picture:
+    """Render a figure.  The same figure gives the same bytes."""
+    svg, png = io.BytesIO(), io.BytesIO()
+    figure.savefig(svg, format="svg", metadata={"Date": None}, bbox_inches="tight")
+    figure.savefig(png, format="png", dpi=130, metadata={"Software": None}, bbox_inches="tight")
+    return Picture(title, caption, svg.getvalue(), png.getvalue())
+
+
+def write_pictures(pictures: dict[str, Picture], directory: Path) -> None:
+    """Write each picture as ``NAME.svg`` and ``NAME.png``."""
+    for name, drawn in pictures.items():
+        (directory / f"{name}.svg").write_bytes(drawn.svg)
+        (directory / f"{name}.png").write_bytes(drawn.png)
+
+
+def seconds(value: float) -> str:
+    """Return a duration with a unit that suits it: 340 ms, 2.5 s, 90 s, 3 min, 2 h."""
+    for unit, least, length in (("h", 7200.0, 3600.0), ("min", 120.0, 60.0), ("s", 1.0, 1.0)):
+        if value >= least:
+            return f"{value / length:.3g} {unit}"
+    return f"{value * 1000:.3g} ms"

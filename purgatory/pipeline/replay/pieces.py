@@ -1,0 +1,79 @@
+"""Cut a journal into pieces of time, each small enough for one task.
+
+A piece is a span of time of one purgatory in one run of a server, so it has the density of the whole.  A sample of
+single operations would put fewer operations into each bucket.  Two purgatories with the same name are kept apart by
+their ``instance``.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from purgatory.journal.schema import OUTCOMES
+
+__all__ = ["Piece", "cut", "find_pieces", "sample_pieces"]
+
+Piece = tuple[str, str, int, int, int]  # source, purgatory, instance, first millisecond, first of the next piece
+_OWNER: Final = ("source", "purgatory", "instance")
+_FAR: Final = 1 << 62
+_TIMES: Final = {"parked_ms": "parked_at", "deadline_ms": "deadline", "finished_ms": "finished_at"}
+
+
+def find_pieces(rows: DataFrame, piece_rows: int) -> list[Piece]:
+    """Return pieces of about ``piece_rows`` operations that cover all rows, in order."""
+    ms = F.unix_millis("parked_at")
+    spans = rows.groupBy(*_OWNER).agg(F.count("*").alias("number"), F.min(ms).alias("first"))
+    counted = spans.orderBy(*_OWNER).collect()
+    most = max((-(-row["number"] // piece_rows) for row in counted), default=1)
+    if most == 1:
+        return [(*_owner(row), row["first"], _FAR) for row in counted]
+    # One pass finds borders for all owners: as many as the largest needs.  The others use every n-th of them.
+    parts = F.array(*[F.lit(n / most) for n in range(1, most)])
+    borders = rows.groupBy(*_OWNER).agg(F.percentile_approx(ms, parts, F.lit(10_000)).alias("borders"))
+    at = {_owner(row): row["borders"] for row in borders.collect()}
+    pieces: list[Piece] = []
+    for row in counted:
+        want = -(-row["number"] // piece_rows)
+        every = at[_owner(row)]
+        starts = sorted({every[round(n * most / want) - 1] for n in range(1, want)} - {row["first"]})
+        starts = [row["first"], *starts]
+        ends = [*starts[1:], _FAR]
+        pieces += [(*_owner(row), a, b) for a, b in zip(starts, ends, strict=True)]
+    return pieces
+
+
+def _owner(row: Row) -> tuple[str, str, int]:
+    return row["source"], row["purgatory"], row["instance"]
+
+
+def sample_pieces(pieces: list[Piece], sample: float) -> tuple[list[Piece], float]:
+    """Return an evenly spread sample of the pieces, and its actual share."""
+    want = max(1, round(len(pieces) * sample))
+    kept = [pieces[int(n * len(pieces) / want)] for n in range(want)] if want < len(pieces) else list(pieces)
+    share = len(kept) / len(pieces) if pieces else 1.0
+    return kept, share
+
+
+def cut(spark: SparkSession, pieces: list[Piece]) -> Callable[[DataFrame], DataFrame]:
+    """Return a function that keeps the rows of the pieces, with the columns that the replay needs."""
+    numbered = [(number, *piece) for number, piece in enumerate(pieces)]
+    schema = "piece long, source string, purgatory string, instance long, first_ms long, next_ms long"
+    table = spark.createDataFrame(numbered, schema)
+
+    def of(rows: DataFrame) -> DataFrame:
+        parked_ms = F.unix_millis("parked_at")
+        within = (parked_ms >= F.col("first_ms")) & (parked_ms < F.col("next_ms"))
+        joined = rows.join(F.broadcast(table), list(_OWNER), how="inner").where(within)
+        outcome = F.array_position(F.array(*[F.lit(name) for name in OUTCOMES]), F.col("outcome")) - 1
+        clock = {name: F.unix_millis(column) - F.col("anchor_ms") for name, column in _TIMES.items()}
+        return joined.select(
+            "piece",
+            "op_id",
+            "keys",
+            outcome.alias("outcome"),
+            *[F.coalesce(ms, F.lit(-1)).cast("long").alias(name) for name, ms in clock.items()],
+        )
+
+    return of

@@ -1,0 +1,41 @@
+"""Choose a setting from the costs that a replay measured."""
+
+from typing import Any, Final
+
+__all__ = ["recommend"]
+
+_NEAR: Final = 1.05  # CPU times closer than this are considered equal
+
+
+def recommend(rows: list[dict[str, Any]], budget_ms: float) -> tuple[dict[str, int], str, tuple[str, ...]]:
+    """Return the recommended tick and wheel size, a headline, and the reasons.
+
+    Only settings whose p99 of lateness is within the budget are considered.  The least CPU time wins.  Among settings
+    within 5 % of it, which is less than the difference between two runs, the order is: the finest tick, the fewest heap
+    operations, the smallest wheel.
+    """
+    within = [row for row in rows if row["late_p99_ms"] <= budget_ms]
+    reasons = [f"Acceptable lateness: p99 of at most {budget_ms:g} ms."]
+    if not within:
+        best = min(rows, key=lambda row: (row["late_p99_ms"], row["cpu_us"]))
+        reasons.append("No setting achieves that. This one has the lowest lateness.")
+    else:
+        least = min(row["cpu_us"] for row in within)
+        near = [row for row in within if row["cpu_us"] <= least * _NEAR]
+        best = min(near, key=lambda row: (row["tick_ms"], row["heap_operations"], row["wheel_size"]))
+        out = len(rows) - len(within)
+        if out:
+            reasons.append(f"{out} of {len(rows)} settings exceed it.")
+        if len(near) > 1:
+            reasons.append(
+                f"{len(near)} of the rest need the same CPU time within 5 %, at least {least:.2f} us per operation."
+                " Of these, this one has the finest tick, and then the fewest heap operations."
+            )
+        else:
+            reasons.append(f"Of the rest, it needs the least CPU time, {least:.2f} us per operation.")
+    reasons.append(
+        f"It costs {best['cascades']:.2f} cascades and {best['heap_operations']:.3f} heap operations per operation;"
+        f" lateness p99 is {best['late_p99_ms']:g} ms, at most {best['late_max_ms']:g} ms."
+    )
+    chosen = {"tick_ms": best["tick_ms"], "wheel_size": best["wheel_size"]}
+    return chosen, f"Take tick_ms={chosen['tick_ms']}, wheel_size={chosen['wheel_size']}", tuple(reasons)

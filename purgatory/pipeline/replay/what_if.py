@@ -1,0 +1,259 @@
+"""Replay a journal with each of several timer settings, on Spark, and compare their costs.
+
+Each piece of the journal with each setting is one task.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from rich.console import Console
+
+from purgatory.journal import JournalError
+from purgatory.journal.schema import DROPPED, OUTCOMES
+from purgatory.pipeline.journal_reader import Reading, read_through
+from purgatory.pipeline.output.directory import replace_files
+from purgatory.pipeline.output.figures import write_pictures
+from purgatory.pipeline.output.table_files import write_table
+from purgatory.pipeline.spark.progress import progress
+from purgatory.pipeline.spark.session import changed_settings
+
+from .page import replay_page
+from .pieces import cut, find_pieces, sample_pieces
+from .plots import replay_plots
+from .recommendation import recommend
+from .simulation import Measured, Trace, replay
+
+__all__ = ["WhatIf", "check_settings", "what_if", "write_what_if"]
+
+_RESULT: Final = (
+    "tick_ms long, wheel_size long, piece long, operations long, changed long, examples string, expired long,"
+    " cascades long, buckets long, heap_operations long, wakeups long, late_ms array<long>, late_number array<long>,"
+    " cpu_s double"
+)
+_LEAST_BUDGET_MS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The result of a replay.
+
+    ``table``: one row per setting.  ``recommended``: tick and wheel size.  ``budget_ms``: the acceptable lateness.
+    ``changed``: the number of outcomes that differ from the recorded ones, over all settings.  ``examples``: some of
+    them.
+    """
+
+    journal: str
+    table: pa.Table
+    operations: int
+    share: float
+    changed: int
+    examples: tuple[str, ...]
+    recommended: dict[str, int]
+    headline: str
+    reasons: tuple[str, ...]
+    budget_ms: float
+    skipped: tuple[str, ...]
+    made_at: datetime
+
+    @property
+    def subtitle(self) -> str:
+        """One line about the replayed operations."""
+        part = "" if self.share >= 1 else f", {self.share:.1%} of it"
+        return f"{self.journal}{part}: {self.operations:,} operations through the real timer, in virtual time"
+
+
+def what_if(
+    spark: SparkSession,
+    journal: str,
+    ticks_ms: Sequence[int],
+    wheel_sizes: Sequence[int],
+    *,
+    sample: float = 1.0,
+    piece_rows: int = 100_000,
+    budget_ms: float | None = None,
+    skip_corrupt: bool = False,
+    console: Console | None = None,
+) -> WhatIf:
+    """Replay the journal with every tick and wheel size.
+
+    ``sample``: the share of the pieces to replay, evenly spread.  ``piece_rows``: the approximate number of operations
+    that a task holds in memory.  ``budget_ms``: the acceptable p99 of lateness in milliseconds; None means 1 % of the
+    median timeout, and at least 1.
+    Errors as from :func:`~purgatory.pipeline.report.compute`.  ValueError if a timer cannot have such a setting.
+    """
+    check_settings(ticks_ms, wheel_sizes, sample, piece_rows, budget_ms)
+
+    def work(reading: Reading) -> tuple[list[dict[str, Any]], float, float]:
+        with progress(spark, 2, console) as steps:
+            with steps.step("cutting the journal into pieces"):
+                # Files of releases that did not number purgatories have null here.
+                instance = F.coalesce("instance", F.lit(0))
+                rows = reading.frame.where(F.col("outcome") != DROPPED).withColumn("instance", instance)
+                pieces, share = sample_pieces(find_pieces(rows, piece_rows), sample)
+                timeout_ms = _median_timeout_ms(rows)
+            with steps.step(f"replaying {len(ticks_ms) * len(wheel_sizes)} settings"):
+                trace = rows.transform(cut(spark, pieces))
+                settings = _settings(spark, ticks_ms, wheel_sizes)
+                found = _replayed(spark, trace, settings, len(pieces))
+        return found, share, timeout_ms
+
+    (found, share, timeout_ms), reading = read_through(spark, journal, work, skip_corrupt=skip_corrupt)
+    if not found:
+        raise JournalError(f"the journal {journal} is empty: it has no operations")
+    allowed_ms = max(_LEAST_BUDGET_MS, timeout_ms / 100) if budget_ms is None else budget_ms
+    table = _summed(found)
+    best, headline, reasons = recommend(table.to_pylist(), allowed_ms)
+    operations = sum(row["operations"] for row in found if _setting(row) == _setting(found[0]))
+    examples = tuple(row["examples"] for row in found if row["examples"])[:5]
+    changed = sum(row["changed"] for row in found)
+    skipped, now = reading.skipped, datetime.now(UTC)
+    return WhatIf(
+        journal, table, operations, share, changed, examples, best, headline, reasons, allowed_ms, skipped, now
+    )
+
+
+def write_what_if(found: WhatIf, out: Path) -> Path:
+    """Write table, picture, and page into the directory ``out``, and return the path of the page."""
+    with replace_files(out) as directory:
+        write_table(found.table, directory, "settings")
+        pictures = replay_plots(found)
+        write_pictures(pictures, directory)
+        (directory / "replay.html").write_text(replay_page(found, pictures), encoding="utf-8")
+    return out / "replay.html"
+
+
+def check_settings(
+    ticks_ms: Sequence[int], wheel_sizes: Sequence[int], sample: float, piece_rows: int, budget_ms: float | None
+) -> None:
+    """Raise ValueError for the first invalid setting of :func:`what_if`."""
+    if not ticks_ms or min(ticks_ms) < 1:
+        raise ValueError(f"tick_ms must be whole milliseconds, at least 1, got {list(ticks_ms)}")
+    if not wheel_sizes or min(wheel_sizes) < 2:
+        raise ValueError(f"wheel_size must be at least 2, got {list(wheel_sizes)}")
+    if not 0 < sample <= 1:
+        raise ValueError(f"sample must be a share, more than 0 and at most 1, got {sample}")
+    if piece_rows < 1:
+        raise ValueError(f"piece_rows must be at least 1, got {piece_rows}")
+    if budget_ms is not None and not budget_ms >= 0:
+        raise ValueError(f"lateness_ms must be at least 0, got {budget_ms}")
+
+
+def _median_timeout_ms(rows: DataFrame) -> float:
+    timeout = F.unix_millis("deadline") - F.unix_millis("parked_at")
+    found = rows.agg(F.percentile_approx(timeout, 0.5, F.lit(1_000)).alias("median")).first()
+    return 0.0 if found is None or found["median"] is None else float(found["median"])
+
+
+def _settings(spark: SparkSession, ticks_ms: Sequence[int], wheel_sizes: Sequence[int]) -> DataFrame:
+    pairs = [(tick, size) for tick in sorted(set(ticks_ms)) for size in sorted(set(wheel_sizes))]
+    return spark.createDataFrame(pairs, "tick_ms long, wheel_size long")
+
+
+def _replayed(spark: SparkSession, trace: DataFrame, settings: DataFrame, pieces: int) -> list[dict[str, Any]]:
+    tasks = settings.count() * pieces
+    with changed_settings(spark, {"spark.sql.adaptive.coalescePartitions.enabled": "false"}):
+        crossed = trace.crossJoin(F.broadcast(settings))
+        spread = crossed.repartition(min(tasks, 2_000), "tick_ms", "wheel_size", "piece")
+        found = spread.groupBy("tick_ms", "wheel_size", "piece").applyInArrow(_replay_piece, _RESULT)
+        return [row.asDict() for row in found.orderBy("tick_ms", "wheel_size", "piece").collect()]
+
+
+def _replay_piece(table):  # type: ignore[no-untyped-def]  # partial type hints on such a function break Spark 4.3.0
+    tick_ms, wheel_size, piece = (table[name][0].as_py() for name in ("tick_ms", "wheel_size", "piece"))
+    table = table.sort_by([("parked_ms", "ascending"), ("op_id", "ascending")])
+    trace = trace_of(table)
+    measured = replay(trace, tick_ms, wheel_size)
+    return _as_row(tick_ms, wheel_size, piece, measured, table, trace)
+
+
+def trace_of(table: pa.Table) -> Trace:
+    """Return the columns of a piece as a trace."""
+    parked, deadline, finished, outcome = (
+        table[name].to_numpy() for name in ("parked_ms", "deadline_ms", "finished_ms", "outcome")
+    )
+    return Trace(parked, deadline, finished, outcome, table["keys"].to_pylist())
+
+
+def _as_row(tick_ms: int, wheel_size: int, piece: int, measured: Measured, table: pa.Table, trace: Trace) -> pa.Table:
+    example = ""
+    if measured.examples:
+        number = measured.examples[0]
+        op_id = table["op_id"][number].as_py()
+        recorded = OUTCOMES[int(trace.outcomes[number])]
+        example = f"operation {op_id}, recorded as {recorded}, with tick_ms={tick_ms} wheel_size={wheel_size}"
+    row = {
+        "tick_ms": tick_ms,
+        "wheel_size": wheel_size,
+        "piece": piece,
+        "operations": measured.operations,
+        "changed": measured.changed,
+        "examples": example,
+        "expired": measured.expired,
+        "cascades": measured.cascades,
+        "buckets": measured.buckets,
+        "heap_operations": measured.heap_operations,
+        "wakeups": measured.wakeups,
+        "late_ms": list(measured.late_ms),
+        "late_number": list(measured.late_number),
+        "cpu_s": measured.cpu_s,
+    }
+    lists = {"late_ms": pa.list_(pa.int64()), "late_number": pa.list_(pa.int64())}
+    types = {"examples": pa.string(), "cpu_s": pa.float64()} | lists
+    schema = pa.schema([pa.field(name, types.get(name, pa.int64())) for name in row])
+    return pa.Table.from_pylist([row], schema=schema)
+
+
+def _setting(row: dict[str, Any]) -> tuple[int, int]:
+    return row["tick_ms"], row["wheel_size"]
+
+
+def _summed(found: list[dict[str, Any]]) -> pa.Table:
+    """Return one row per setting, summed over its pieces.  Costs are per operation."""
+    rows = []
+    for setting in sorted({_setting(row) for row in found}):
+        mine = [row for row in found if _setting(row) == setting]
+        operations = sum(row["operations"] for row in mine)
+        late: dict[int, int] = {}
+        for row in mine:
+            for value, number in zip(row["late_ms"], row["late_number"], strict=True):
+                late[value] = late.get(value, 0) + number
+        total = {name: sum(row[name] for row in mine) for name in _COUNTED}
+        rows.append(
+            {
+                "tick_ms": setting[0],
+                "wheel_size": setting[1],
+                "operations": operations,
+                "changed": sum(row["changed"] for row in mine),
+                "expired": sum(row["expired"] for row in mine),
+                **{name: total[name] / operations for name in _COUNTED},
+                "late_mean_ms": _mean(late),
+                "late_p99_ms": float(_quantile(late, 0.99)),
+                "late_max_ms": float(max(late, default=0)),
+                "cpu_us": sum(row["cpu_s"] for row in mine) / operations * 1e6,
+            }
+        )
+    return pa.Table.from_pylist(rows)
+
+
+_COUNTED: Final = ("cascades", "buckets", "heap_operations", "wakeups")
+
+
+def _mean(late: dict[int, int]) -> float:
+    number = sum(late.values())
+    return sum(value * times for value, times in late.items()) / number if number else 0.0
+
+
+def _quantile(late: dict[int, int], share: float) -> int:
+    """Return the smallest value that at least this share does not exceed."""
+    if not late:
+        return 0
+    values = np.array(sorted(late))
+    upto = np.cumsum([late[value] for value in values.tolist()])
+    return int(values[np.searchsorted(upto, share * upto[-1])])

@@ -1,0 +1,56 @@
+"""The HTML page of a report."""
+
+from typing import TYPE_CHECKING, Final
+
+from purgatory.pipeline.output.figures import Picture, seconds
+from purgatory.pipeline.output.page import Card, Note, PageTable, render
+
+if TYPE_CHECKING:
+    from .report import Report
+
+__all__ = ["report_page"]
+
+_EXPLAINED: Final = {
+    "outcomes": "How the operations of each kind ended. An immediate operation completed without waiting.",
+    "waits": "Time from parking to the end, of operations that waited. A row without a kind is the whole purgatory.",
+    "lateness": "Time from the deadline to expiry. Closed: the purgatory closed before the deadline.",
+    "peaks": "The highest number of operations that waited at once, exact to the millisecond, and when.",
+    "hot_keys": "The keys with the most operations.",
+    "dropped": "Each run of a server that wrote into this journal, and the number of rows it dropped.",
+}
+
+
+def report_page(report: "Report", pictures: dict[str, Picture]) -> str:
+    """Return the page of a report as HTML."""
+    tables = report.tables
+    totals: dict[str, int] = {}
+    for row in tables["outcomes"].to_pylist():
+        totals[row["outcome"]] = totals.get(row["outcome"], 0) + row["operations"]
+    late = [row["p99"] for row in tables["lateness"].to_pylist() if row["p99"] is not None]
+    waits = [row for row in tables["waits"].to_pylist() if row["kind"] is None]
+    cards = [Card("operations", f"{report.operations:,}")]
+    cards += [Card(outcome, f"{number:,}") for outcome, number in sorted(totals.items(), key=lambda pair: -pair[1])]
+    cards += [Card(f"wait p99 · {row['purgatory']}", seconds(row["p99"])) for row in waits[:3]]
+    if late:
+        cards.append(Card("worst lateness p99", seconds(max(late))))
+    cards.append(Card("rows dropped", f"{report.dropped:,}", bad=report.dropped > 0))
+    notes = []
+    if report.dropped:
+        line = "The servers could not write these rows in time. The counts below do not include them."
+        notes.append(Note(f"{report.dropped:,} rows were dropped", [line]))
+    if report.skipped:
+        notes.append(Note(f"{len(report.skipped)} files were skipped", report.skipped))
+    sources = tables["dropped"].to_pylist()
+    first = min(row["first_at"] for row in sources)
+    last = max(row["last_at"] for row in sources)
+    files = "" if report.files is None else f" in {report.files:,} files"
+    runs = f"{len(sources)} run{'s' if len(sources) != 1 else ''} of servers"
+    return render(
+        title="Parked operations",
+        subtitle=f"{report.journal}: {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC, {runs}{files}",
+        cards=cards,
+        notes=notes,
+        pictures=pictures.values(),
+        tables=[PageTable(name, tables[name], why) for name, why in _EXPLAINED.items()],
+        footer=f"Created {report.made_at:%Y-%m-%d %H:%M} UTC. Each table is beside this page as Parquet and CSV.",
+    )

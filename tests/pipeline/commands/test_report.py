@@ -1,0 +1,98 @@
+"""What the commands write and say."""
+
+import pathlib
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from purgatory.pipeline.__main__ import main
+
+pytestmark = pytest.mark.timeout(170)
+TABLES = ("outcomes", "waits", "lateness", "occupancy", "peaks", "hot_keys", "dropped", "wait_histogram")
+
+
+def test_report_writes_tables_plots_and_a_page(
+    spark: Any, made: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each table as Parquet and CSV, each plot as PNG and SVG, and a page that refers to nothing outside itself."""
+    out = tmp_path / "deep" / "report"
+    assert main(["report", str(made[0]), "--out", str(out), "--top", "5"]) == 0
+    said = capsys.readouterr()
+    assert "20,000 operations" in said.out
+    assert str(out / "index.html") in said.out
+    assert "20 rows were dropped" in said.err
+    assert "4/4 hot keys" in said.err
+    for name in TABLES:
+        table = pq.read_table(out / f"{name}.parquet")
+        assert table.num_rows > 0
+        text = pyarrow.csv.read_csv(out / f"{name}.csv")
+        assert (text.num_rows, text.column_names) == (table.num_rows, table.column_names)
+    assert pq.read_table(out / "hot_keys.parquet").num_rows == 5
+    for name in ("outcomes", "occupancy", "waits", "hot_keys"):
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (out / f"{name}.svg").read_bytes()
+    page = (out / "index.html").read_text()
+    assert page.count("<svg") == 4
+    assert "20 rows were dropped" in page
+    assert not re.search(r"<(script|link|img|iframe)\b", page)
+    assert not re.search(r"(src|href)=\"https?:", page)
+    assert sorted(path.name for path in out.parent.iterdir()) == ["report"], "nothing unfinished is left"
+
+
+def test_keys_from_outside_cannot_write_the_page(spark: Any, tmp_path: pathlib.Path) -> None:
+    """What servers were asked for is text in the page, whatever it looks like."""
+    import asyncio
+
+    from purgatory import Purgatory
+    from purgatory.journal import Journal
+    from tests.journal.kit import Fetch
+
+    async def serve() -> None:
+        async with Journal(tmp_path / "journal") as journal, Purgatory[Fetch]("p", observers=[journal]) as purgatory:
+            purgatory.try_complete_else_watch(Fetch(), ["<script>alert(1)</script>", "$x$ & y"])
+
+    asyncio.run(serve())
+    assert main(["report", str(tmp_path / "journal"), "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_what_cannot_be_done_is_said_in_one_line(
+    spark: Any, made: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 1 and an error that names what is wrong; nothing is written."""
+    file = tmp_path / "file"
+    file.write_text("here")
+    journal = str(made[0])
+    for arguments, why in (
+        (["report", str(tmp_path / "none"), "--out", str(tmp_path / "out")], "no journal at"),
+        (["report", journal, "--out", str(tmp_path / "out"), "--top", "0"], "top must be at least 1, got 0"),
+        (["replay", journal, "--wheel-size", "1"], "wheel_size must be at least 2"),
+        (["replay", journal, "--sample", "0"], "sample must be a share"),
+        (["synthesize", journal, "--rows", "5"], "which already contains one"),
+        (["synthesize", str(file), "--rows", "5"], "is a file"),
+    ):
+        assert main(arguments) == 1
+        assert re.search(f"^error: .*{why}", capsys.readouterr().err, re.MULTILINE), arguments
+    assert not (tmp_path / "out").exists()
+    for arguments in (["report"], ["replay", journal, "--tick-ms", "a,b"], ["report", journal, "--conf", "x"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+
+
+def test_the_room_without_its_extra_says_what_to_install() -> None:
+    """Importing it raises ImportError with the command, and the house itself is not touched."""
+    code = "import sys; sys.modules['pyspark'] = None; import purgatory; import purgatory.pipeline"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert "pip install 'aiopurgatory[spark]'" in ran.stderr.splitlines()[-1]

@@ -1,0 +1,114 @@
+"""The commands, as they are typed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", "4.2")
+pytest.importorskip("rich")
+
+from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.commands.row_options import local_settings
+from purgatory.pipeline.stream.job import Settings, shards_of
+from purgatory.pipeline.stream.sinks import read_records
+from purgatory.pipeline.stream.traces import trace, write_trace
+from tests.pipeline.stream.engines import ends_of_records, in_one_go
+
+
+def command(tmp_path: Path, name: str = "stream", **more: str) -> list[str]:
+    words = {"source": str(tmp_path), "out": str(tmp_path / "out")}
+    if name == "stream":
+        words["checkpoint"] = str(tmp_path / "checkpoint")
+    words.update(more)
+    return [name, *(part for option, value in words.items() for part in (f"--{option.replace('_', '-')}", value))]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"source": "/nowhere/at/all"}, "source must be a directory, or kafka, got /nowhere/at/all"),
+        ({"out": "kafka"}, "the kafka sink needs --sink-option kafka.bootstrap.servers=... and topic=..."),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_spark_starts(
+    tmp_path: Path, more: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 1 and the reason on standard error."""
+    assert main(command(tmp_path, **more)) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"delay": "soon"}, "must be a number of seconds, at least 0, got 'soon'"),
+        ({"delay": "-1"}, "must be a number of seconds, at least 0, got '-1'"),
+        ({"files_per_batch": "0"}, "must be a whole number, at least 1, got '0'"),
+        ({"source_option": "subscribe"}, "must be NAME=VALUE, got 'subscribe'"),
+    ],
+)
+def test_a_wrong_argument_says_what_was_meant(
+    tmp_path: Path, more: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 2, as for every wrong argument."""
+    with pytest.raises(SystemExit, match="2"):
+        main(command(tmp_path, **more))
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.timeout(300)
+def test_backfill_decides_a_directory_in_one_batch(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ends of the trace, once, and a second time into the same directory is refused."""
+    rows = trace(21, 20)
+    write_trace(rows, tmp_path / "rows", files=2)
+    words = command(tmp_path, "backfill", source=str(tmp_path / "rows"))
+    assert main(words) == 0
+    assert "outcomes 120  dead 0" in capsys.readouterr().out
+    written = read_records(spark, tmp_path / "out").collect()
+    assert ends_of_records((row.record, *row[0:7]) for row in written) == in_one_go(rows)
+    assert main(words) == 1
+    assert "batches of another run" in capsys.readouterr().err
+
+
+def test_java_compiles_quickly_where_the_rows_are_few(tmp_path: Path) -> None:
+    """Settings of the commands: for a job on this machine that ends soon, and never above those of a cluster."""
+    quick = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+    changes = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day=1" / "rows.parquet").write_bytes(b"rows")
+    for master in (None, "local", "local[2]"):
+        assert local_settings(str(tmp_path), master) == quick | changes
+        assert local_settings(str(tmp_path), master, endless=True) == changes
+        assert local_settings("kafka", master) == changes
+    assert local_settings(str(tmp_path), "spark://host:7077") == {}
+    with (tmp_path / "day=1" / "many.parquet").open("wb") as file:
+        file.truncate((32 << 20) + 1)
+    assert local_settings(str(tmp_path), None) == changes
+
+
+def mark_as_begun(checkpoint: Path, shards: str | None) -> None:
+    (checkpoint / "offsets").mkdir(parents=True)
+    if shards is not None:
+        (checkpoint / "shards").write_text(shards)
+
+
+def test_a_checkpoint_goes_on_with_the_shards_that_it_was_begun_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another number, or a checkpoint without any, is an error before Spark starts: groups would lose what waits."""
+    plan = Settings(source=str(tmp_path), out=str(tmp_path / "out"), checkpoint=tmp_path / "checkpoint")
+    assert shards_of(plan) is None
+    assert shards_of(replace(plan, shards=7)) == 7
+    with pytest.raises(ValueError, match="shards must be at least 1, got 0"):
+        shards_of(replace(plan, shards=0))
+    mark_as_begun(plan.checkpoint, "7\n")
+    assert shards_of(plan) == shards_of(replace(plan, shards=7)) == 7
+    assert main(command(tmp_path, shards="8")) == 1
+    assert "shards must be 7" in capsys.readouterr().err
+    mark_as_begun(tmp_path / "old", None)
+    assert main(command(tmp_path, checkpoint=str(tmp_path / "old"))) == 1
+    assert "checkpoint must be one that was begun with shards" in capsys.readouterr().err

@@ -1,0 +1,21 @@
+"""A Spark session for the tests of this directory; one that is there already is shared."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A session of its own on the one Spark of the test run, with few partitions."""
+    pytest.importorskip("pyspark", "4.2")
+    from purgatory.pipeline.spark.session import spark_session
+
+    # The JVM compiles quickly instead of well: a test run is over before the better code pays.
+    with spark_session("local[2]", {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}) as shared:
+        session = shared.newSession()
+        session.conf.set("spark.sql.shuffle.partitions", "2")
+        session.conf.set("spark.sql.codegen.wholeStage", "false")  # small queries: compiling them takes longest
+        session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        yield session
