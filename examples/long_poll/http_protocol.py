@@ -49,7 +49,7 @@ def limited_protocol(
         def data_received(self, data: bytes) -> None:
             if self.transport.is_closing():
                 return
-            before = self.cycle
+            before: Any = self.cycle  # None until the first request
             if before is None or before.response_complete:
                 if self._head_limit is None:
                     self._begin_head()

@@ -1,7 +1,7 @@
-"""A journal of what happened to every operation, as Parquet files.  A room of its own: ``aiopurgatory[journal]``.
+"""A journal of every operation's end, as Parquet files.  An optional part: ``aiopurgatory[journal]``.
 
-``schema`` says what is in it, ``journal`` is the observer that notes it down, ``batch``, ``writer`` and ``files`` bring
-it to disk.
+``schema`` defines the columns.  ``journal`` is the observer that records the rows; ``batch``, ``writer`` and ``files``
+write them to disk.
 """
 
 from purgatory.extras import need

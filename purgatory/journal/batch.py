@@ -1,7 +1,7 @@
-"""From what the loop noted down to the columns of a file.  Runs in the journal's thread.
+"""Turns the recorded rows into the columns of a file.  Runs in the journal's thread.
 
-The loop appends the fields of every row to one flat list: that makes no object per row that the garbage collector
-would have to follow, and the columns are slices of the list.
+The event loop appends the fields of every row to one flat list.  This creates no object per row for the garbage
+collector to track, and each column is a slice of the list.
 """
 
 import time
@@ -21,24 +21,24 @@ from .schema import DROPPED, EXPIRED, OUTCOMES
 
 __all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "key_text", "to_table", "warm_up"]
 
-# The order in which the loop notes the fields of a row.
+# The order in which the event loop records the fields of a row.
 _STATE, PURGATORY, _KIND, OP_ID, _KEYS, _PARKED, _DEADLINE, _FINISHED = range(8)
 WIDTH: Final = 8
-_NAME, _INSTANCE = itemgetter(0), itemgetter(1)  # of the cell of a purgatory
+_NAME, _INSTANCE = itemgetter(0), itemgetter(1)  # of the value that identifies a purgatory
 _TEXT: Final = pa.string()
 _LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, where dates of Python and SQL end
-_BREATH: Final = 1_000  # rows converted before the loop's thread gets a chance
+_ROWS_PER_YIELD: Final = 1_000  # rows converted before the event loop's thread may run
 
 
 @dataclass(slots=True)
 class Gap:
-    """Rows that were lost: how many, and from when to when on the purgatory's clock."""
+    """Rows that were lost: how many, and the times of the first and the last on the purgatory's clock."""
 
     count: int
     first_ms: int
     last_ms: int
 
-    def join(self, later: "Gap") -> None:
+    def merge(self, later: "Gap") -> None:
         self.count += later.count
         self.first_ms = min(self.first_ms, later.first_ms)
         self.last_ms = max(self.last_ms, later.last_ms)
@@ -57,13 +57,13 @@ class Batch:
         self.rows = len(self.values) // WIDTH
 
     def as_gap(self) -> Gap:
-        """The same rows, as a gap; there is at least one."""
+        """Return a gap that stands for these rows, of which there is at least one."""
         times: list[int] = [t for t in self.values[_FINISHED::WIDTH] if t is not None] or self.values[_PARKED::WIDTH]
         return Gap(self.rows, min(times), max(times))
 
 
 def key_text(key: Hashable) -> str:
-    """A key as text: a str as it is, bytes decoded, anything else as its ``repr``."""
+    """Return a key as text: a str unchanged, bytes decoded, any other key as its ``repr``."""
     if isinstance(key, str):
         return key
     if isinstance(key, bytes):
@@ -72,22 +72,22 @@ def key_text(key: Hashable) -> str:
 
 
 def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
-    """The batch as a table in the schema of the journal.
+    """Return the batch as a table with the schema of the journal.
 
-    It lets go of the interpreter often: what holds it for long holds up the event loop.
+    It releases the GIL often, so that the event loop is not held up.
     """
-    cells = batch.values
-    outcome = _words(cells[_STATE::WIDTH], OUTCOMES.__getitem__)
-    kind = _words(cells[_KIND::WIDTH], _class_name)
-    labels = cells[PURGATORY::WIDTH]
-    purgatory = _words(labels, _NAME)
-    _breathe()
-    keys = _texts(cells[_KEYS::WIDTH], text)
-    parked = _column(cells, _PARKED)
-    deadline = _column(cells, _DEADLINE)
-    finished = _column(cells, _FINISHED)
-    _breathe()
-    # Only lateness is computed from both, and it is null for a deadline that is further away than any end.
+    values = batch.values
+    outcome = _dictionary(values[_STATE::WIDTH], OUTCOMES.__getitem__)
+    kind = _dictionary(values[_KIND::WIDTH], _class_name)
+    labels = values[PURGATORY::WIDTH]
+    purgatory = _dictionary(labels, _NAME)
+    _release_gil()
+    keys = _texts(values[_KEYS::WIDTH], text)
+    parked = _column(values, _PARKED)
+    deadline = _column(values, _DEADLINE)
+    finished = _column(values, _FINISHED)
+    _release_gil()
+    # Lateness alone is computed from both, and it is null for a deadline later than any end.
     deadline = pc.min_element_wise(deadline, _LATEST_MS - batch.anchor_ms, skip_nulls=False)
     late = pc.subtract(finished, deadline)
     on_time = pc.and_(pc.equal(outcome, EXPIRED), pc.greater_equal(late, 0))
@@ -96,16 +96,16 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
         "source": pa.repeat(source, rows),
         "purgatory": purgatory,
         "kind": kind,
-        "op_id": _column(cells, OP_ID),
+        "op_id": _column(values, OP_ID),
         "keys": keys,
-        "parked_at": _stamps(parked, batch.anchor_ms),
-        "deadline": _stamps(deadline, batch.anchor_ms),
-        "finished_at": _stamps(finished, batch.anchor_ms),
+        "parked_at": _timestamps(parked, batch.anchor_ms),
+        "deadline": _timestamps(deadline, batch.anchor_ms),
+        "finished_at": _timestamps(finished, batch.anchor_ms),
         "outcome": outcome,
         "lateness": pc.if_else(on_time, pc.divide(pc.cast(late, pa.float64()), 1000.0), None),
         "dropped": pa.nulls(rows, pa.int64()),
         "anchor_ms": pa.repeat(pa.scalar(batch.anchor_ms, pa.int64()), rows),
-        "instance": _words(labels, _INSTANCE, pa.int64()),
+        "instance": _dictionary(labels, _INSTANCE, pa.int64()),
     }
     table = pa.Table.from_arrays([columns[name] for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA)
     if batch.gap is not None:
@@ -114,9 +114,9 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
 
 
 def warm_up() -> None:
-    """Have everything imported and set up before the loop is busy: the first table takes a hundred times as long."""
-    cells: list[Any] = [1, ("", 0), Batch, 0, ("", 0), 0, None, 0]
-    pq.write_table(to_table(Batch(cells, 0, Gap(1, 0, 0)), "", key_text), pa.BufferOutputStream(), compression="zstd")
+    """Import and set up everything before the event loop is busy: the first table takes a hundred times as long."""
+    values: list[Any] = [1, ("", 0), Batch, 0, ("", 0), 0, None, 0]
+    pq.write_table(to_table(Batch(values, 0, Gap(1, 0, 0)), "", key_text), pa.BufferOutputStream(), compression="zstd")
 
 
 def _gap_row(gap: Gap, source: str, anchor_ms: int) -> pa.Table:
@@ -126,39 +126,39 @@ def _gap_row(gap: Gap, source: str, anchor_ms: int) -> pa.Table:
     return pa.Table.from_pylist([row], schema=ARROW_SCHEMA)
 
 
-def _column(cells: list[Any], field: int) -> pa.Array:
-    numbers = cells[field::WIDTH]
+def _column(values: list[Any], field: int) -> pa.Array:
+    numbers = values[field::WIDTH]
     try:
-        buffer = array("q", numbers)  # three times as fast as looking at each for what it is
+        buffer = array("q", numbers)  # three times as fast as pa.array(), which inspects each value
     except TypeError:  # a None among them
         return pa.array(numbers, pa.int64())
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(buffer)])
 
 
-def _words(values: list[Any], word: Callable[[Any], Any], kind: pa.DataType = _TEXT) -> pa.Array:
-    """A column of few different words or numbers."""
-    words = {value: word(value) for value in set(values)}
-    if len(words) == 1:
-        return pa.repeat(pa.scalar(*words.values(), kind), len(values))
-    return pa.array(list(map(words.__getitem__, values)), kind)
+def _dictionary(values: list[Any], text_of: Callable[[Any], Any], kind: pa.DataType = _TEXT) -> pa.Array:
+    """Return a column with few distinct values."""
+    texts = {value: text_of(value) for value in set(values)}
+    if len(texts) == 1:
+        return pa.repeat(pa.scalar(*texts.values(), kind), len(values))
+    return pa.array(list(map(texts.__getitem__, values)), kind)
 
 
 def _class_name(kind: type) -> str:
     return kind.__name__
 
 
-def _stamps(times: pa.Array, anchor_ms: int) -> pa.Array:
+def _timestamps(times: pa.Array, anchor_ms: int) -> pa.Array:
     return pc.cast(pc.add(times, anchor_ms), pa.timestamp("ms", tz="UTC"))
 
 
 def _texts(rows: Sequence[tuple[Hashable, ...]], text: Callable[[Any], str]) -> pa.Array:
     values: list[str] = []
-    for start in range(0, len(rows), _BREATH):
-        some: list[Any] = list(chain.from_iterable(rows[start : start + _BREATH]))
+    for start in range(0, len(rows), _ROWS_PER_YIELD):
+        some: list[Any] = list(chain.from_iterable(rows[start : start + _ROWS_PER_YIELD]))
         if text is not key_text or set(map(type, some)) != {str}:
             some = [_safely(text, key) for key in some]
         values += some
-        _breathe()
+        _release_gil()
     offsets = pa.py_buffer(array("i", accumulate(map(len, rows), initial=0)))
     keys_type = ARROW_SCHEMA.field("keys").type
     try:
@@ -169,13 +169,13 @@ def _texts(rows: Sequence[tuple[Hashable, ...]], text: Callable[[Any], str]) -> 
 
 
 def _safely(text: Callable[[Any], str], key: Hashable) -> str:
-    """A key whose text cannot be made must not affect the other rows of the file."""
+    """Return the text of a key.  A key that has none must not affect the other rows of the file."""
     try:
         return str(text(key))
     except Exception as error:
         return f"<{type(key).__name__}: {type(error).__name__}>"
 
 
-def _breathe() -> None:
-    # Not to wait for anything: a thread that sleeps, however shortly, has let go of the interpreter.
+def _release_gil() -> None:
+    # This waits for nothing: a thread that sleeps, however briefly, releases the GIL.
     time.sleep(0.0001)

@@ -6,4 +6,4 @@ __all__ = ["JournalError"]
 
 
 class JournalError(PurgatoryError):
-    """The journal cannot be written there, or cannot be read; the message names the path."""
+    """A journal cannot be written or read; the message names the path."""

@@ -1,7 +1,7 @@
 """Files of a journal: their names, how they are written, and how their footer is read.
 
-A file is written under a name that begins with a dot, flushed to the disk, and renamed.  A listing of the
-directory therefore has complete files only, whatever happens to the writer.
+A file is written under a name that begins with a dot, flushed to disk, and then renamed.  A listing of the directory
+therefore shows complete files only, whatever happens to the writer.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from .errors import JournalError
 from .schema import COLUMNS, SCHEMA_VERSION, VERSION_KEY
 
-__all__ = ["ARROW_SCHEMA", "Head", "check_head", "data_files", "new_source", "prepare", "read_head", "write_file"]
+__all__ = ["ARROW_SCHEMA", "Footer", "check_footer", "data_files", "new_source", "prepare", "read_footer", "write_file"]
 
 _TYPES: Final = {
     "string": pa.string(),
@@ -38,21 +38,21 @@ _PROBE: Final = b"x" * 65_536
 
 
 def new_source() -> str:
-    """A name for this run of this process: host, process id, start in milliseconds."""
+    """Return a name for this run of this process: host, process id, start time in milliseconds."""
     return f"{_host()}-{os.getpid()}-{time.time_ns() // 1_000_000:x}"
 
 
 def prepare(directory: Path) -> None:
-    """Make the directory, and see for sure that files can be written there.  JournalError if not.
+    """Create the directory and verify that files can be written there.  JournalError if not.
 
-    What a process that is gone left unfinished is removed.
+    Unfinished files of processes that no longer exist are removed.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise JournalError(f"the journal {directory} is a file: a journal is a directory") from None
+        raise JournalError(f"the journal {directory} must be a directory, got a file") from None
     except OSError as error:
-        raise JournalError(f"the journal {directory} cannot be made: {error}") from error
+        raise JournalError(f"the journal {directory} cannot be created: {error}") from error
     probe = directory / f".probe-{new_source()}.tmp"
     try:
         _write_through(probe, _PROBE)
@@ -83,7 +83,7 @@ def write_file(table: pa.Table, directory: Path, source: str, number: int) -> Pa
 def data_files(path: Path) -> list[Path]:
     """The files of a journal (a directory, or one file), in the order of their names.  JournalError if there is none.
 
-    As with Spark, what begins with a dot or an underscore does not count.
+    As in Spark, names that begin with a dot or an underscore are skipped.
     """
     if path.is_file():
         return [path]
@@ -104,10 +104,10 @@ def _listed(path: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What a file says of itself: ``version`` is None where it does not say.
+class Footer:
+    """The footer of a file.  ``version`` is None if the file has none.
 
-    ``mistyped``: what each column holds that is of another type than a journal's.
+    ``mistyped``: a description of each column whose type is not that of a journal.
     """
 
     path: str
@@ -117,35 +117,35 @@ class Head:
     mistyped: tuple[str, ...] = ()
 
 
-def read_head(path: str) -> Head:
-    """Read the end of a file, where Parquet keeps its head.  JournalError names a file that is corrupt."""
+def read_footer(path: str) -> Footer:
+    """Read the footer of a file.  JournalError names a file that is corrupt."""
     try:
         with pq.ParquetFile(path) as file:
             metadata = file.metadata
             schema = file.schema_arrow
-            said = (metadata.metadata or {}).get(VERSION_KEY.encode())
+            stored = (metadata.metadata or {}).get(VERSION_KEY.encode())
             rows = metadata.num_rows
     except (OSError, pa.ArrowException) as error:
         raise JournalError(f"{path} is corrupt: {str(error).splitlines()[0]}") from error
     try:
-        version = None if said is None else int(said)
+        version = None if stored is None else int(stored)
     except ValueError:
-        raise JournalError(f"{path} is corrupt: its schema version is {said!r}") from None
-    return Head(path, rows, frozenset(schema.names), version, _mistyped(schema))
+        raise JournalError(f"{path} is corrupt: its schema version must be an int, got {stored!r}") from None
+    return Footer(path, rows, frozenset(schema.names), version, _mistyped(schema))
 
 
-def check_head(head: Head) -> str | None:
-    """Why the file cannot be read as a journal, or None if it can."""
-    if head.version is not None and head.version != SCHEMA_VERSION:
+def check_footer(footer: Footer) -> str | None:
+    """Return why the file cannot be read as a journal, or None if it can."""
+    if footer.version is not None and footer.version != SCHEMA_VERSION:
         return (
-            f"{head.path} has schema version {head.version}, this release reads version {SCHEMA_VERSION}:"
+            f"{footer.path} has schema version {footer.version}, but this release reads version {SCHEMA_VERSION}:"
             f" use the release that wrote it"
         )
-    missing = [column.name for column in COLUMNS if column.name not in head.columns and not column.added]
+    missing = [column.name for column in COLUMNS if column.name not in footer.columns and not column.added]
     if missing:
-        return f"{head.path} lacks the columns {', '.join(missing)}: it is not a journal of version {SCHEMA_VERSION}"
-    if head.mistyped:
-        return f"{head.path} has other columns, {'; '.join(head.mistyped)}: it is not a journal of this version"
+        return f"{footer.path} lacks the columns {', '.join(missing)}: it is not a journal of version {SCHEMA_VERSION}"
+    if footer.mistyped:
+        return f"{footer.path} has other columns, {'; '.join(footer.mistyped)}: it is not a journal of this version"
     return None
 
 
@@ -155,7 +155,7 @@ def _mistyped(schema: pa.Schema) -> tuple[str, ...]:
     return tuple(
         f"{field.name} is {field.type}, must be {expected[field.name]}"
         for field in found
-        if not _SUITS[expected[field.name]](field.type)
+        if not _ACCEPTED[expected[field.name]](field.type)
     )
 
 
@@ -173,8 +173,8 @@ def _is_time(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind)) and kind.tz is not None and kind.unit in ("ms", "us")
 
 
-# Other programs that rewrite a journal may choose another width of the same type.
-_SUITS: Final[dict[str, Callable[[pa.DataType], bool]]] = {
+# A program that rewrites a journal may choose another width of the same type.
+_ACCEPTED: Final[dict[str, Callable[[pa.DataType], bool]]] = {
     "string": _is_text,
     "strings": _is_texts,
     "int64": lambda kind: bool(pa.types.is_signed_integer(kind)),
@@ -195,7 +195,7 @@ def _write_through(path: Path, data: bytes | memoryview) -> None:
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Files that a killed process of this machine left behind, never those of one that lives."""
+    """Remove the files that a killed process of this machine left behind, never those of a running one."""
     for file in directory.glob(".part-*.tmp"):
         match = _UNFINISHED.fullmatch(file.name)
         if match is not None and match["host"] == _host() and not _alive(int(match["pid"])):

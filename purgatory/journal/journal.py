@@ -1,19 +1,19 @@
-"""The journal: an observer that writes what happened to a directory of Parquet files.
+"""The journal: an observer that writes the end of every operation to a directory of Parquet files.
 
-What it costs the loop
+Cost in the event loop
 ======================
 
-An ending appends eight cells to a list; that is all that happens in the loop's thread.  Every ``rows_per_file`` rows,
-and at least every ``interval`` seconds while there is anything to write, the list goes to a thread of the journal's
-own, which makes columns of it and a file of those.
+An operation that ends appends eight values to a list; nothing else happens in the event loop's thread.  Every
+``rows_per_file`` rows, and at least every ``interval`` seconds while there are rows, the list is handed to the
+journal's own thread, which converts it to columns and writes a file.
 
 What can be lost
 ================
 
-*   The process is killed: what ended within the last ``interval``, and whatever was just being written.  Every file
-    that can be seen is whole.
-*   The disk cannot be written: rows wait, ``max_buffered`` of them; what ends beyond that is dropped and counted, in
-    :meth:`Journal.statistics` and as a ``dropped`` row of the journal itself.  Writing goes on by itself when it can.
+*   The process is killed: the operations that ended within the last ``interval``, and the file that is being written.
+    Every visible file is complete.
+*   The disk cannot be written: up to ``max_buffered`` rows wait; further rows are dropped and counted, in
+    :meth:`Journal.statistics` and in a ``dropped`` row of the journal itself.  Writing resumes when the disk permits.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ from .writer import Writer
 __all__ = ["Journal", "JournalStatistics"]
 
 _LOGGER = logging.getLogger("purgatory.journal")
-_STEP_MS = 2  # the anchor of a file differs from that of the file before only if the wall clock was set
+_STEP_MS = 2  # two files have different anchors only if the wall clock was set in between
 
 
 class _Parked(Protocol):
-    """What the journal reads from a purgatory that it observes: the operations that wait there now."""
+    """What the journal needs of a purgatory that it observes: its parked operations."""
 
     def parked_events(self) -> list[Event]: ...
 
@@ -54,7 +54,7 @@ class _Parked(Protocol):
 class JournalStatistics:
     """A snapshot of a journal.  ``recorded == written + buffered + dropped``, in rows.
 
-    ``files`` that were written; ``failures``: attempts that failed; ``last_error``: why, or None.
+    ``files``: files written; ``failures``: failed attempts; ``last_error``: the latest failure, or None.
     """
 
     recorded: int
@@ -76,7 +76,7 @@ class _Rows(RecordBuffer):
         self._journal = journal
 
     def flush(self) -> None:
-        self._journal._rows_are_due()
+        self._journal._flush_due()
 
 
 class Journal(Observer):
@@ -88,16 +88,16 @@ class Journal(Observer):
             async with Purgatory("fetch", observers=[journal]) as purgatory:
                 ...
 
-    One journal serves any number of purgatories of one event loop.  When it closes, operations that still wait are
-    written as ``pending``.  The schema is in :mod:`purgatory.journal.schema`.
+    One journal serves any number of purgatories of one event loop.  When it closes, operations that are still
+    waiting are written as ``pending``.  The schema is in :mod:`purgatory.journal.schema`.
 
-    **Cancellation safety.**  A cancelled :meth:`aclose` has handed everything to the thread, which finishes its work.
+    **Cancellation safety.**  When :meth:`aclose` is cancelled, the thread already has every row and finishes its work.
 
-    ``path``: the directory; made if it is not there.  Entering the journal raises :class:`JournalError` if it cannot be
-    written.  ``rows_per_file``, ``interval`` (seconds): a file is written when either is reached.  ``max_buffered``:
-    rows that may wait for the disk.  ``key_text``: how a key becomes text, called in the journal's thread.  ``clock``:
-    the clock of the purgatories if it is not the usual one; its anchor is measured once.  ``epoch_ms``: the anchor, if
-    it is to be given: epoch milliseconds at the clock's zero.
+    ``path``: the directory, created if it does not exist.  Entering the journal raises :class:`JournalError` if it
+    cannot be written.  ``rows_per_file``, ``interval`` (seconds): a file is written when either is reached.
+    ``max_buffered``: rows that may wait for the disk.  ``key_text``: how a key becomes text, called in the journal's
+    thread.  ``clock``: the clock of the purgatories, unless it is the default one; its anchor is measured once.
+    ``epoch_ms``: the anchor, instead of measuring it: epoch milliseconds at the clock's zero.
     """
 
     def __init__(
@@ -113,14 +113,16 @@ class Journal(Observer):
     ) -> None:
         self.record_buffer: RecordBuffer = _Rows(self)
         self.path: Path = Path(os.fspath(path))
-        _check_whole("rows_per_file", rows_per_file, 1)
-        _check_whole("max_buffered", max_buffered, rows_per_file)
+        _validate_int("rows_per_file", rows_per_file, 1)
+        _validate_int("max_buffered", max_buffered, rows_per_file)
         if duration_ms(interval, "interval") == 0:
-            raise ValueError("interval is more than 0 seconds")
+            raise ValueError(f"interval must be more than 0 seconds, got {interval!r}")
         if clock is not None and not isinstance(clock, Clock):
-            raise TypeError(f"clock is a purgatory.clock.Clock, not {clock!r}")
+            raise TypeError(f"clock must be a purgatory.clock.Clock, got {clock!r}")
         if not callable(key_text):
-            raise TypeError(f"key_text is a function from a key to its text, not {key_text!r}")
+            raise TypeError(f"key_text must be a function that returns the text of a key, got {key_text!r}")
+        if epoch_ms is not None:
+            _validate_int("epoch_ms", epoch_ms, 0)
         self.rows_per_file = rows_per_file
         self.interval = interval
         self.max_buffered = max_buffered
@@ -128,20 +130,22 @@ class Journal(Observer):
         self._clock = clock
         self._fixed_anchor_ms = epoch_ms
         self._anchor_ms = 0
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._taken = 0  # rows that have left the list
+        self._taken = 0  # rows that have left the record buffer
         self._dropped = 0
         self._gap: Gap | None = None
         self._observed: list[Callable[[], _Parked | None]] = []
-        self._pending: dict[Any, int] = {}  # by purgatory, the last operation of which the row says pending
+        self._pending: dict[Any, int] = {}  # by purgatory: the id of the last operation written as pending
 
     # Life
 
     async def __aenter__(self) -> Self:
         if self._loop is not None or self._closed:
-            raise RuntimeError(f"{self!r} has been entered already: make a new journal, its files lie side by side")
+            raise RuntimeError(
+                f"{self!r} has been entered already: create a new journal, which may use the same directory"
+            )
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, prepare, self.path)
         await loop.run_in_executor(None, warm_up)
@@ -155,51 +159,51 @@ class Journal(Observer):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Write what there is, with a ``pending`` row for every operation that still waits.  Idempotent.
+        """Write all rows, and a ``pending`` row for every operation that is still waiting.  Idempotent.
 
-        It does not raise: rows that cannot be written now are dropped, counted and reported to the log.
+        It does not raise: rows that cannot be written are dropped, counted and logged.
         """
         if self._closed:
             return
         if self._loop is not None:
-            self._note_pending()
+            self._record_pending()
             self._hand_over()
         self._closed = True
-        self._silence()
+        self._stop_timer()
         try:
             await asyncio.shield(asyncio.wrap_future(self._writer.finish()))
         finally:
-            self._writer.let_go()
-        for lost in self._writer.give_up():
+            self._writer.shutdown()
+        for lost in self._writer.drop_waiting():
             self._drop(lost)
         if self._dropped:
             _LOGGER.error("the journal %s has dropped %d rows", self.path, self._dropped)
 
     async def flush(self) -> None:
-        """Hand over what there is, and return when it is written or could not be."""
+        """Hand all rows to the thread, and return when they are written or the attempt has failed."""
         self._hand_over()
         attempt = self._writer.retry()
         if attempt is None:
             attempt = self._writer.finish()
         await asyncio.shield(asyncio.wrap_future(attempt))
 
-    # The methods of an observer.  A purgatory fills the record buffer instead; callers that have only events use these.
+    # The methods of an observer.  A purgatory fills the record buffer instead; call these to record events by hand.
 
     def completed(self, event: Event) -> None:
         """Its condition held."""
-        self._hear(1, event)
+        self._record(1, event)
 
     def expired(self, event: Event) -> None:
         """Its deadline passed."""
-        self._hear(2, event)
+        self._record(2, event)
 
     def cancelled(self, event: Event) -> None:
         """It was withdrawn."""
-        self._hear(3, event)
+        self._record(3, event)
 
     def failed(self, event: Event) -> None:
         """It raised, or was failed."""
-        self._hear(4, event)
+        self._record(4, event)
 
     def attached(self, purgatory: _Parked) -> None:
         """The journal observes this purgatory from now on."""
@@ -208,14 +212,13 @@ class Journal(Observer):
         except TypeError:
             self._observed.append(lambda: purgatory)
 
-    # How it stands
+    # Introspection
 
     def statistics(self) -> JournalStatistics:
-        """A frozen snapshot."""
+        """Return a snapshot of the counters."""
         writer = self._writer
-        noted = len(self.record_buffer.values) // WIDTH
+        recorded = self._taken + len(self.record_buffer.values) // WIDTH
         written, unwritable = writer.written, writer.unwritable
-        recorded = self._taken + noted
         dropped = self._dropped + unwritable
         return JournalStatistics(
             recorded=recorded,
@@ -232,9 +235,9 @@ class Journal(Observer):
         s = self.statistics()
         return f"<Journal {state} {str(self.path)!r} written={s.written} buffered={s.buffered} dropped={s.dropped}>"
 
-    # Inside
+    # Implementation
 
-    def _hear(self, state: int, event: Event) -> None:
+    def _record(self, state: int, event: Event) -> None:
         append_record(
             self.record_buffer,
             state,
@@ -247,24 +250,24 @@ class Journal(Observer):
             event.finished_ms,
         )
 
-    def _rows_are_due(self) -> None:
-        """Set the alarm at the first row of a file; hand the rows over at the last one."""
+    def _flush_due(self) -> None:
+        """Start the timer at the first row of a file; hand the rows over at the last one."""
         full = self.rows_per_file * WIDTH
         if self._closed or self._loop is None:
-            self._miss()
+            self._drop_rows()
         elif len(self.record_buffer.values) >= full:
             self._hand_over()
         else:
-            if self._alarm is None:
-                self._alarm = self._loop.call_later(self.interval, self._ring, context=Context())
+            if self._timer is None:
+                self._timer = self._loop.call_later(self.interval, self._interval_over, context=Context())
             self.record_buffer.flush_at = full
 
-    def _ring(self) -> None:
-        self._alarm = None
+    def _interval_over(self) -> None:
+        self._timer = None
         self._hand_over()
         self._writer.retry()
         if self._writer.failing and self._loop is not None:
-            self._alarm = self._loop.call_later(self.interval, self._ring, context=Context())
+            self._timer = self._loop.call_later(self.interval, self._interval_over, context=Context())
 
     def _hand_over(self) -> None:
         if self._loop is None or self._closed or (not self.record_buffer.values and self._gap is None):
@@ -275,24 +278,24 @@ class Journal(Observer):
             self._drop(batch.as_gap())
             return
         batch.gap, self._gap = self._gap, None
-        self._writer.take(batch)
+        self._writer.put(batch)
 
     def _clear(self) -> list[Any]:
-        cells = self.record_buffer.values
+        values = self.record_buffer.values
         self.record_buffer.values = []
-        self._taken += len(cells) // WIDTH
+        self._taken += len(values) // WIDTH
         self.record_buffer.flush_at = 1
-        return cells
+        return values
 
-    def _miss(self) -> None:
-        """The row of an ending that the journal does not write; it counts as dropped.
+    def _drop_rows(self) -> None:
+        """Count the recorded rows as dropped: the journal has not been entered, or is closed.
 
-        After the closing that is the end of an operation parked since.  One parked before has its row: ``pending``.
+        An operation that was parked when the journal closed has a row already, ``pending``, and is not counted.
         """
-        cells, self.record_buffer.values = self.record_buffer.values, []
+        values, self.record_buffer.values = self.record_buffer.values, []
         start = 0
-        while start < len(cells):
-            row = cells[start : start + WIDTH]
+        while start < len(values):
+            row = values[start : start + WIDTH]
             if row[OP_ID] > self._pending.get(row[PURGATORY], 0):
                 self._taken += 1
                 self._drop(Batch(row, self._anchor_ms).as_gap())
@@ -303,24 +306,24 @@ class Journal(Observer):
         if self._gap is None:
             self._gap = gap
         else:
-            self._gap.join(gap)
+            self._gap.merge(gap)
 
-    def _note_pending(self) -> None:
+    def _record_pending(self) -> None:
         for observed in self._observed:
             purgatory = observed()
             if purgatory is not None:
                 for event in purgatory.parked_events():
-                    label = (event.purgatory, event.instance)
-                    self._pending[label] = max(event.op_id, self._pending.get(label, 0))
-                    self._hear(0, event)
+                    purgatory_id = (event.purgatory, event.instance)
+                    self._pending[purgatory_id] = max(event.op_id, self._pending.get(purgatory_id, 0))
+                    self._record(0, event)
 
-    def _silence(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _measure(self) -> int:
-        """Epoch milliseconds at the clock's zero, now."""
+        """Return the current epoch milliseconds at the clock's zero."""
         if self._fixed_anchor_ms is not None:
             return self._fixed_anchor_ms
         if self._clock is not None:
@@ -330,8 +333,8 @@ class Journal(Observer):
         return self._anchor_ms if abs(anchor_ms - self._anchor_ms) <= _STEP_MS else anchor_ms
 
 
-def _check_whole(name: str, value: int, least: int) -> None:
+def _validate_int(name: str, value: int, least: int) -> None:
     if type(value) is not int:
-        raise TypeError(f"{name} is a whole number (int), not {value!r}")
+        raise TypeError(f"{name} must be an int, got {value!r}")
     if value < least:
-        raise ValueError(f"{name} is at least {least}, not {value}")
+        raise ValueError(f"{name} must be at least {least}, got {value}")

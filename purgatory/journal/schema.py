@@ -1,16 +1,16 @@
-"""What a journal holds: one row per operation, its columns, and the version of both.  Pure: imports nothing.
+"""The schema of a journal: one row per operation, its columns, and their version.  Plain data: imports nothing.
 
-A journal is a directory of Parquet files.  A file is complete from the moment it can be seen; names that begin with a
-dot or an underscore are not (yet) part of the journal.  Files of several processes may lie side by side.
+A journal is a directory of Parquet files.  A file is complete from the moment it is visible; names that begin with a
+dot or an underscore are not part of the journal.  Several processes may write to one directory.
 
-**Versions.**  Every file carries ``SCHEMA_VERSION`` under ``VERSION_KEY`` in its metadata.  A column that is added
-later may be null and does not raise the version, so readers ask for the columns they need by name and ignore the rest.
-The version rises when a column changes its meaning or goes away; a reader then refuses the file by name.
+**Versions.**  Every file has ``SCHEMA_VERSION`` under ``VERSION_KEY`` in its metadata.  A column that is added
+later may be null and does not raise the version, so readers select the columns they need by name and ignore the rest.
+The version rises when a column changes its meaning or is removed; a reader then refuses the file and names it.
 
-**Time.**  Events are counted in whole milliseconds of the purgatory's clock, which is monotonic and starts anywhere.
+**Time.**  Times are whole milliseconds of the purgatory's clock, which is monotonic and starts at an arbitrary point.
 ``anchor_ms`` is the epoch time, in milliseconds, at which that clock showed zero; it is measured for each file.  The
 timestamps are the clock's time plus the anchor: differences within a row are exact, and rows of several processes can
-be put side by side as far as the machines' wall clocks agree.  ``timestamp - anchor_ms`` gives the clock's time back.
+be compared as far as the machines' wall clocks agree.  ``timestamp - anchor_ms`` is the time on the clock.
 """
 
 from typing import Final, NamedTuple
@@ -40,7 +40,7 @@ FAILED: Final = "failed"
 DROPPED: Final = "dropped"
 
 ENDED: Final = (COMPLETED, EXPIRED, CANCELLED, FAILED)
-# The first five stand in the order of the states of an operation.
+# The first five are in the order of the states of an operation.
 OUTCOMES: Final = (PENDING, *ENDED, DROPPED)
 
 
@@ -55,7 +55,7 @@ class Column(NamedTuple):
 
 
 COLUMNS: Final = (
-    Column("source", "string", False, "which run of which process wrote the row: host, process id, start"),
+    Column("source", "string", False, "the process that wrote the row: host, process id, start time"),
     Column("purgatory", "string", True, "name of the purgatory; null in a `dropped` row"),
     Column("kind", "string", True, "class name of the operation; null in a `dropped` row"),
     Column(
@@ -65,22 +65,25 @@ COLUMNS: Final = (
         "number within source, purgatory and instance, in the order of parking; null in `dropped`",
     ),
     Column("keys", "strings", True, "what it was parked on, as text; empty if it never had to wait; null in `dropped`"),
-    Column("parked_at", "timestamp", False, "when it was handed over; in a `dropped` row the first loss"),
+    Column("parked_at", "timestamp", False, "when it was submitted; in a `dropped` row the first lost row"),
     Column(
         "deadline",
         "timestamp",
         True,
-        "when it falls due, rounded up to the timer's tick, at the latest the end of the year 9999; null: it had none",
+        "when it was due, rounded up to the timer's tick, at the latest the end of the year 9999; null: no deadline",
     ),
     Column(
-        "finished_at", "timestamp", True, "when it ended; null in a `pending` row; in a `dropped` row the last loss"
+        "finished_at",
+        "timestamp",
+        True,
+        "when it ended; null in a `pending` row; in a `dropped` row the last lost row",
     ),
     Column(
         "outcome",
         "string",
         False,
-        "`completed`, `expired`, `cancelled`, `failed`; `pending`: it still waited when the journal closed;"
-        " `dropped`: no operation, but a note that rows were lost here",
+        "`completed`, `expired`, `cancelled`, `failed`; `pending`: it was still waiting when the journal closed;"
+        " `dropped`: not an operation, but a note that rows were lost here",
     ),
     Column(
         "lateness", "double", True, "seconds from the deadline to the expiry; null unless it expired on its deadline"
@@ -91,15 +94,15 @@ COLUMNS: Final = (
         "instance",
         "int64",
         True,
-        "number of the purgatory within its process: tells apart two of one name; null in a `dropped` row, and in files"
-        " of releases that did not have it",
+        "number of the purgatory within its process, which distinguishes two of the same name; null in a `dropped` row,"
+        " and in files of releases without this column",
         added=True,
     ),
 )
 
 
 def markdown() -> str:
-    """The columns as the table that stands in the documentation."""
+    """Return the columns as the table in the documentation."""
     lines = ["| column | type | null? | meaning |", "| --- | --- | --- | --- |"]
     for column in COLUMNS:
         null = "may be" if column.nullable else "never"

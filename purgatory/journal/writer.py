@@ -1,7 +1,7 @@
-"""The journal's thread: takes batches, writes files, keeps what could not be written and tries again.
+"""The journal's thread: writes batches to files, and retries those that could not be written.
 
-One batch becomes one file.  A batch that could not be written stays at the head of the line, so the order of the files
-is the order of the endings; the loop says when to try again.  The line is bounded by the one who fills it.
+One batch becomes one file.  A batch that could not be written stays at the head of the queue, so the files are in the
+order in which the operations ended; the event loop decides when to retry.  The caller of ``put`` bounds the queue.
 """
 
 import logging
@@ -21,10 +21,10 @@ _LOGGER = logging.getLogger("purgatory.journal")
 
 
 class Writer:
-    """Batches in, files out.  ``take``, ``retry`` and the counters belong to the loop's thread, the rest to its own.
+    """A queue of batches and the thread that writes them.  Its public methods are called in the event loop's thread.
 
-    ``waiting`` counts rows that are not on disk yet.  The counters are only ever changed by the writing thread or
-    under the lock, and reading one is a single step.
+    ``waiting``: the rows that are not on disk yet.  The counters are changed by the writing thread or under the lock,
+    and may be read at any time.
     """
 
     def __init__(self, directory: Path, source: str, text: Callable[[Any], str]) -> None:
@@ -38,62 +38,62 @@ class Writer:
         self.last_error: str | None = None
         self.failing: bool = False
         self._text = text
-        self._line: deque[Batch] = deque()
+        self._queue: deque[Batch] = deque()
         self._lock = threading.Lock()
         self._busy = False
         self._number = 0
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="purgatory-journal")
 
-    def take(self, batch: Batch) -> None:
-        """Write the batch in the other thread, as soon as possible."""
+    def put(self, batch: Batch) -> None:
+        """Queue the batch and start writing."""
         with self._lock:
-            self._line.append(batch)
+            self._queue.append(batch)
             self.waiting += batch.rows
         self.retry()
 
     def retry(self) -> "Future[None] | None":
         """Write the waiting batches, unless an attempt is running; return the future of the attempt."""
         with self._lock:
-            if self._busy or not self._line:
+            if self._busy or not self._queue:
                 return None
             self._busy = True
         return self._executor.submit(self._drain)
 
     def finish(self) -> "Future[None]":
-        """Try once more to write all waiting batches; those that still wait afterwards are dropped."""
+        """Try once more to write all waiting batches; the caller drops those that still wait afterwards."""
         return self._executor.submit(self._drain)
 
-    def let_go(self) -> None:
+    def shutdown(self) -> None:
         """End the thread after its current work."""
         self._executor.shutdown(wait=False)
 
-    def give_up(self) -> list[Gap]:
-        """Drop the batches that still wait, and return what was lost."""
-        lost = [batch.as_gap() for batch in self._line if batch.rows]
-        self._line.clear()
+    def drop_waiting(self) -> list[Gap]:
+        """Drop the batches that are still waiting, and return what was lost."""
+        lost = [batch.as_gap() for batch in self._queue if batch.rows]
+        self._queue.clear()
         self.waiting = 0
         return lost
 
     def _drain(self) -> None:
         while True:
             with self._lock:
-                if not self._line:
+                if not self._queue:
                     self._busy = False
                     return
-                batch = self._line[0]
+                batch = self._queue[0]
             if not self._write(batch):
                 with self._lock:
                     self._busy = False
                 return
             with self._lock:
-                self._line.popleft()
+                self._queue.popleft()
                 self.waiting -= batch.rows
 
     def _write(self, batch: Batch) -> bool:
-        """False if the batch must be tried again."""
+        """Write one batch; return False if it must be retried."""
         try:
             table = to_table(batch, self.source, self._text)
-        except Exception as error:  # it would fail the same way for ever
+        except Exception as error:  # a retry would fail in the same way
             self._failed(error)
             self.unwritable += batch.rows
             return True
@@ -107,7 +107,7 @@ class Writer:
         self.written += batch.rows
         if self.failing:
             self.failing = False
-            _LOGGER.warning("the journal %s is written again", self.directory)
+            _LOGGER.warning("the journal %s can be written again", self.directory)
         return True
 
     def _failed(self, error: Exception) -> None:
@@ -115,4 +115,4 @@ class Writer:
         self.last_error = f"{type(error).__name__}: {error}"
         if not self.failing:
             self.failing = True
-            _LOGGER.error("the journal %s cannot be written, it keeps trying: %s", self.directory, error)
+            _LOGGER.error("the journal %s cannot be written and will be retried: %s", self.directory, error)

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from purgatory.journal import JournalError
-from purgatory.journal.files import check_head, data_files, read_head
+from purgatory.journal.files import check_footer, data_files, read_footer
 from purgatory.journal.schema import COLUMNS
 
 __all__ = ["SPARK_SCHEMA", "Looked", "Reading", "damaged_file", "look", "open_journal", "read_through", "sound_files"]
@@ -132,7 +132,7 @@ def read_through(
         sound, wrong = sound_files(reading.files)
         if not wrong or not sound:
             raise JournalError(f"{file} is corrupt: its rows cannot be read, and nothing is left without it") from error
-        rows = sum(read_head(name).rows for name in sound)
+        rows = sum(read_footer(name).rows for name in sound)
         again = Reading(_read(spark, sound), tuple(sound), rows, (*reading.skipped, *wrong))
         return work(again), again
 
@@ -170,10 +170,10 @@ def _local(path: str) -> Path | None:
 def _look(file: str) -> int | str:
     """Return the number of rows of a file, or the reason why it cannot be read."""
     try:
-        head = read_head(file)
+        footer = read_footer(file)
     except JournalError as error:
         return str(error)
-    return check_head(head) or head.rows
+    return check_footer(footer) or footer.rows
 
 
 def _damage(file: str) -> str | None:

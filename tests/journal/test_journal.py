@@ -66,7 +66,7 @@ async def test_every_ending_becomes_a_row(tmp_path: pathlib.Path, clock: Virtual
     assert len({row["source"] for row in found.values()}) == 1
 
 
-async def test_who_still_waits_when_the_journal_closes_is_written_as_pending(
+async def test_operations_that_wait_when_the_journal_closes_are_written_as_pending(
     tmp_path: pathlib.Path, clock: VirtualClock
 ) -> None:
     """Operations that are live at the end have a row without an end, from each purgatory that is observed."""
@@ -138,7 +138,7 @@ async def test_rows_are_written_after_the_interval(tmp_path: pathlib.Path) -> No
         await begun.wait()
         await journal.flush()
         assert [row["op_id"] for row in rows(tmp_path)] == [1]
-        assert journal._alarm is None
+        assert journal._timer is None
 
 
 async def test_wall_clock_times_are_those_of_the_machine(tmp_path: pathlib.Path) -> None:
@@ -221,17 +221,21 @@ async def test_rows_that_cannot_be_written_at_the_end_are_counted(
 
 
 async def test_a_place_that_cannot_be_written_is_an_error_at_the_start(tmp_path: pathlib.Path) -> None:
-    """A path that is a file, one below a file, and one where nothing can be made are told by name when entering."""
+    """The error names the path: a file, a path below a file, and one where nothing can be created."""
     file = tmp_path / "file"
     file.write_text("here")
-    for path, why in ((file, "is a file"), (file / "below", "cannot be made"), (pathlib.Path("/proc/j"), "cannot be")):
+    for path, why in (
+        (file, "must be a directory, got a file"),
+        (file / "below", "cannot be created"),
+        (pathlib.Path("/proc/j"), "cannot be"),
+    ):
         with pytest.raises(JournalError, match=why) as caught:
             await Journal(path).__aenter__()
         assert str(path) in str(caught.value)
 
 
-async def test_arguments_that_cannot_be_meant_are_refused(tmp_path: pathlib.Path) -> None:
-    """Each is told by name, and nothing is made on disk."""
+async def test_bad_arguments_are_refused(tmp_path: pathlib.Path) -> None:
+    """The error names the argument, and nothing is created on disk."""
     path = tmp_path / "journal"
     for options, error in (
         ({"rows_per_file": 0}, ValueError),
@@ -240,6 +244,8 @@ async def test_arguments_that_cannot_be_meant_are_refused(tmp_path: pathlib.Path
         ({"interval": 0}, ValueError),
         ({"interval": float("nan")}, ValueError),
         ({"clock": 5}, TypeError),
+        ({"epoch_ms": 1.5}, TypeError),
+        ({"epoch_ms": -1}, ValueError),
         ({"key_text": "x"}, TypeError),
     ):
         with pytest.raises(error, match=list(options)[-1]):
@@ -249,8 +255,8 @@ async def test_arguments_that_cannot_be_meant_are_refused(tmp_path: pathlib.Path
     assert not path.exists()
 
 
-async def test_keys_become_text_in_the_way_that_is_asked_for(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """key_text decides; a key whose text cannot be made costs no other row, nor does a lone surrogate."""
+async def test_key_text_decides_how_keys_become_text(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """A key without a text affects no other row, nor does a lone surrogate."""
 
     def text(key: object) -> str:
         if key == 13:
@@ -267,7 +273,7 @@ async def test_keys_become_text_in_the_way_that_is_asked_for(tmp_path: pathlib.P
     assert [row["keys"] for row in found] == [["<12>"], ["<int: RuntimeError>"], ["<s\\udc80>"]]
 
 
-async def test_after_its_end_a_journal_counts_what_it_is_told_as_dropped(
+async def test_events_after_the_journal_has_closed_count_as_dropped(
     tmp_path: pathlib.Path, clock: VirtualClock
 ) -> None:
     """A purgatory that outlives its journal is not disturbed, and the loss is counted."""
@@ -300,7 +306,7 @@ async def test_a_journal_keeps_no_purgatory_and_no_operation_alive(
         assert journal.statistics().buffered == 1
 
 
-async def test_events_may_be_told_by_hand(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+async def test_events_may_be_recorded_by_hand(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
     """The journal has the methods of an observer, and writes the same rows for whoever only has events."""
     seen: list[Any] = []
 
@@ -346,7 +352,7 @@ async def test_a_deadline_beyond_all_dates_costs_no_row(tmp_path: pathlib.Path, 
     assert (journal.statistics().written, journal.statistics().dropped) == (7, 0)
 
 
-async def test_what_was_written_as_pending_is_not_dropped_when_it_ends(
+async def test_an_operation_written_as_pending_is_not_dropped_when_it_ends(
     tmp_path: pathlib.Path, clock: VirtualClock
 ) -> None:
     """A journal that closes first has a row for each operation that waits; the end of one parked later is lost."""
@@ -375,7 +381,7 @@ async def test_what_was_written_as_pending_is_not_dropped_when_it_ends(
     assert sorted(row["outcome"] for row in rows(tmp_path)) == ["completed", "pending", "pending", "pending"]
 
 
-async def test_two_purgatories_of_one_name_are_told_apart(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+async def test_two_purgatories_of_one_name_are_distinguished(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
     """Source, purgatory, instance and number are those of one operation only, however its row came about."""
     events: list[Any] = []
 

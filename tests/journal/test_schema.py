@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.journal import JournalError
-from purgatory.journal.files import ARROW_SCHEMA, check_head, data_files, read_head
+from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, read_footer
 from purgatory.journal.schema import COLUMNS, SCHEMA_VERSION, VERSION_KEY, markdown
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
@@ -26,9 +26,9 @@ def test_the_documentation_shows_the_columns_as_they_are() -> None:
 def test_a_file_of_this_version_can_be_read(tmp_path: pathlib.Path) -> None:
     """The head of a good file tells its rows and its version."""
     pq.write_table(ARROW_SCHEMA.empty_table(), tmp_path / "a.parquet")
-    head = read_head(str(tmp_path / "a.parquet"))
-    assert (head.rows, head.version, check_head(head)) == (0, SCHEMA_VERSION, None)
-    assert head.columns == {column.name for column in COLUMNS}
+    footer = read_footer(str(tmp_path / "a.parquet"))
+    assert (footer.rows, footer.version, check_footer(footer)) == (0, SCHEMA_VERSION, None)
+    assert footer.columns == {column.name for column in COLUMNS}
 
 
 def test_a_file_without_the_columns_that_came_later_can_be_read(tmp_path: pathlib.Path) -> None:
@@ -36,7 +36,7 @@ def test_a_file_without_the_columns_that_came_later_can_be_read(tmp_path: pathli
     empty = ARROW_SCHEMA.empty_table()
     for column in COLUMNS:
         pq.write_table(empty.drop_columns([column.name]), tmp_path / "a.parquet")
-        reason = check_head(read_head(str(tmp_path / "a.parquet")))
+        reason = check_footer(read_footer(str(tmp_path / "a.parquet")))
         assert (reason is None) == column.added == (column.name == "instance")
     assert all(column.nullable for column in COLUMNS if column.added)
 
@@ -46,14 +46,14 @@ def test_files_that_cannot_be_read_are_told_by_name(tmp_path: pathlib.Path) -> N
     empty = ARROW_SCHEMA.empty_table()
     newer = tmp_path / "newer.parquet"
     pq.write_table(empty.replace_schema_metadata({VERSION_KEY: "99"}), newer)
-    assert f"{newer} has schema version 99" in (check_head(read_head(str(newer))) or "")
+    assert f"{newer} has schema version 99" in (check_footer(read_footer(str(newer))) or "")
     poor = tmp_path / "poor.parquet"
     pq.write_table(pa.table({"op_id": [1]}), poor)
-    assert f"{poor} lacks the columns source, purgatory" in (check_head(read_head(str(poor))) or "")
+    assert f"{poor} lacks the columns source, purgatory" in (check_footer(read_footer(str(poor))) or "")
     rubbish = tmp_path / "rubbish.parquet"
     rubbish.write_bytes(b"PAR1 this is not")
     with pytest.raises(JournalError, match="corrupt") as caught:
-        read_head(str(rubbish))
+        read_footer(str(rubbish))
     assert str(rubbish) in str(caught.value)
     with pytest.raises(JournalError, match="no journal at"):
         data_files(tmp_path / "nowhere")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.journal import JournalError
-from purgatory.journal.files import ARROW_SCHEMA, check_head, read_head
+from purgatory.journal.files import ARROW_SCHEMA, check_footer, read_footer
 from purgatory.journal.schema import VERSION_KEY
 from purgatory.pipeline import journal_reader
 from purgatory.pipeline.journal_reader import open_journal
@@ -140,4 +140,4 @@ def test_other_widths_of_a_type_are_read(tmp_path: pathlib.Path) -> None:
     ):
         column = ARROW_SCHEMA.get_field_index(name)
         pq.write_table(table.set_column(column, name, pa.nulls(0, kind)), tmp_path / "part.parquet")
-        assert check_head(read_head(str(tmp_path / "part.parquet"))) is None
+        assert check_footer(read_footer(str(tmp_path / "part.parquet"))) is None

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from purgatory.journal.files import ARROW_SCHEMA, check_head, data_files, read_head
+from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, read_footer
 from purgatory.pipeline.synthetic_journal import Recipe, generate
 
 RECIPE = Recipe(3_000, seed=11, rate=100.0, keys=50, rows_per_file=1_000)
@@ -34,7 +34,7 @@ def test_the_files_are_a_journal(tmp_path: pathlib.Path) -> None:
     answers = generate(tmp_path, RECIPE)
     files = data_files(tmp_path)
     assert len(files) == answers["files"] == 3
-    assert [check_head(read_head(str(file))) for file in files] == [None] * 3
+    assert [check_footer(read_footer(str(file))) for file in files] == [None] * 3
     table = read(tmp_path)
     assert table.schema.equals(ARROW_SCHEMA)
     assert sorted(table["op_id"].to_pylist()) == list(range(1, 3_001))

@@ -146,10 +146,13 @@ def read_log(address: str, delivery: DeliveryCheck) -> None:
             if message.error() is not None:
                 delivery.fail(f"the log cannot be read: {message.error()}")
                 return
-            if message.offset() != next_offsets[message.partition()]:
-                delivery.fail(f"offset must be {next_offsets[message.partition()]}, got {message.offset()}")
-            next_offsets[message.partition()] = message.offset() + 1
-            delivery.add_logged(message.value())
+            partition, offset, value = message.partition(), message.offset(), message.value()
+            if partition is None or offset is None or value is None:
+                raise RuntimeError(f"a message without an error must have an offset and a value, got {message!r}")
+            if offset != next_offsets[partition]:
+                delivery.fail(f"offset must be {next_offsets[partition]}, got {offset}")
+            next_offsets[partition] = offset + 1
+            delivery.add_logged(value)
         if time.monotonic() - came > PATIENCE:
             delivery.fail(f"the log could only be read up to {next_offsets}")
             break
