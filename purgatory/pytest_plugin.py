@@ -17,7 +17,7 @@ __all__ = ["purgatory_leak_check", "virtual_clock"]
 
 @pytest.fixture
 def virtual_clock() -> VirtualClock:
-    """Return a clock that stands still until ``await virtual_clock.advance(seconds)`` moves it."""
+    """Return a clock that only ``await virtual_clock.advance(seconds)`` moves."""
     return VirtualClock()
 
 

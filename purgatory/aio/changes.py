@@ -1,13 +1,13 @@
-"""The keys that are checked, as an async iterator: what server-sent events and WebSockets are made of.
+"""An async iterator of the keys that are checked, for server-sent events and WebSockets.
 
-A subscription parks one operation on each of its keys that never completes: trying it notes the key.  So it sees every
-kind of check, on keys that nothing else watches too, it counts in the statistics and the limits like everything that
-waits, and a purgatory without subscriptions does nothing for them.  Two things are special:
+On each of its keys a subscription parks one operation that never completes: trying the operation records its key.  So a
+subscription sees every kind of check, even on keys that nothing else watches, and counts in the statistics and limits
+like any parked operation.  A purgatory without subscriptions has no extra cost.  Two cases are special:
 
 *   A check with a limit stops after so many completions.  It tries the operations of subscriptions first.
-*   A purgatory that closes ends its subscriptions at once: they would only use up the grace.
+*   A purgatory that closes ends its subscriptions at once, because they would only use up the grace.
 
-A key that is checked again before the consumer has taken it is noted once.  So the buffer never holds more than one
+A key that is checked again before the consumer takes it is recorded once.  So the buffer never holds more than one
 entry for each key, however slow the consumer is.
 """
 
@@ -37,7 +37,7 @@ K = TypeVar("K")
 
 
 class _Change(DelayedOperation[None]):
-    """Notes that one key was checked; it never completes."""
+    """Records that one key was checked; it never completes."""
 
     __slots__ = ("_index", "_subscription")
 
@@ -51,7 +51,7 @@ class _Change(DelayedOperation[None]):
         return False
 
 
-# Journals, metrics and dumps show the class of an operation as its kind: this is the name that users know.
+# Journals, metrics and dumps show the class of an operation as its kind, so this class has the name of the method.
 _Change.__name__ = _Change.__qualname__ = "changes"
 
 
@@ -65,7 +65,7 @@ class Subscription:
 
     def __init__(self, room: Purgatory[Any], keys: tuple[Hashable, ...]) -> None:
         self._room = room
-        self._checked: dict[int, None] = {}  # the indices of the keys: noting one runs no code of the user
+        self._checked: dict[int, None] = {}  # the indices of the keys: recording one runs no user code
         self._operations: list[_Change] = []
         self._parking = True
         self.ended: bool = False
@@ -85,26 +85,26 @@ class Subscription:
         room._subscriptions[id(self)] = self
 
     def note(self, index: int) -> None:
-        """The key with this index is checked."""
+        """Record a check of the key with this index."""
         if not self._parking:  # the first try of an operation is no check
             self._checked[index] = None
             self.wake()
 
     def take(self) -> int | None:
-        """The index of the key that was checked first, or None if none was."""
+        """Remove and return the index of the key that was checked first, or None if none was."""
         for index in self._checked:
             del self._checked[index]
             return index
         return None
 
     def wake(self, heartbeat: bool = False) -> None:
-        """Let the consumer go on."""
+        """Resume the consumer."""
         waiter = self.waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(heartbeat)
 
     def end(self) -> None:
-        """Withdraw the operations; the consumer still gets the keys that were noted."""
+        """Withdraw the operations; the consumer still gets the recorded keys."""
         self.ended = True
         self._room._subscriptions.pop(id(self), None)
         while self._operations:
@@ -126,16 +126,16 @@ class Subscription:
 class Changes(Generic[K]):
     """The keys that are checked, in the order of their first check: an async iterator.
 
-    **Usage.**  :meth:`Purgatory.changes`; ``async for key in changes``.  It is subscribed when it is made, so what is
-    read after that and before the iteration misses nothing.  ``async with``, or :meth:`aclose`, ends the subscription.
+    **Usage.**  :meth:`Purgatory.changes`; ``async for key in changes``.  It is subscribed when it is made, so
+    state that is read after that misses no change.  ``async with``, or :meth:`aclose`, ends the subscription.
     So does the end of the last reference to it, in one of the next turns of the loop.
 
     **Implementation.**  One parked operation for each key, which ``parked``, ``watched`` and the limits count.  A key
     that is checked several times before it is taken is returned once.  The iteration ends when the purgatory closes,
-    after the keys that were noted by then.
+    after the keys that were recorded by then.
 
     **Cancellation safety.**  Cancelling a task that waits for the next key ends the subscription, as it ends an async
-    generator: a framework that cancels a stream need not close it.  Use ``heartbeat`` for a look at something else.
+    generator: a framework that cancels a stream need not close it.  Use ``heartbeat`` to do other work in between.
 
     One task iterates at a time, else RuntimeError.
     """
@@ -167,7 +167,7 @@ class Changes(Generic[K]):
         """
         subscription = self._subscription
         if subscription.waiter is not None:
-            raise RuntimeError("another task waits for the next key already")
+            raise RuntimeError("another task is already waiting for the next key")
         while True:
             index = subscription.take()
             if index is not None:
@@ -182,7 +182,7 @@ class Changes(Generic[K]):
                 return nothing  # type: ignore[no-any-return]
 
     async def _wait(self, subscription: Subscription) -> bool:
-        """Wait until a key is noted or the subscription ends: False; True: the heartbeat came first."""
+        """Wait until a key is recorded or the subscription ends.  True: the heartbeat came first."""
         waiter: asyncio.Future[bool] = self._loop.create_future()
         subscription.waiter = waiter
         alarm = None

@@ -39,8 +39,8 @@ def when_all(
 
         outcomes = await when_all([first, second], 0.5)
 
-    ``callback(outcomes)`` is called once, when all are done or the time is up, with what there is: a list with, for
-    each future, what it returned or the exception with which it ended.  The same list is what an ``await`` returns.
-    The operation waits in ``purgatory``, or in one of the running event loop's own.  See :class:`DelayedFuture`.
+    ``callback(outcomes)`` is called once, when all are done or the time is up.  ``outcomes`` has one item for each
+    future: its result or its exception.  An ``await`` returns the same list.  The operation waits in ``purgatory``, by
+    default in a purgatory of the running event loop.  See :class:`DelayedFuture`.
     """
     return (default_purgatory() if purgatory is None else purgatory).when_all(futures, timeout, callback)

@@ -70,7 +70,7 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
     def _outcome(self, future: "asyncio.Future[T]") -> T | BaseException:
         if not future.done():
             late = TimeoutError(
-                "it was still pending when the others were asked for"
+                "it was still pending when the operation ended"
                 if self.timeout is None
                 else f"it was not done within {self.timeout:g} s"
             )
@@ -96,7 +96,7 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
 class DoneCallbacks:
     """The done-callbacks of one purgatory: one on each future, however many operations wait for it.
 
-    ``remove_done_callback`` looks at every callback of its future.  With one per operation, the end of each of ``n``
+    ``remove_done_callback`` visits every callback of its future.  With one per operation, the end of each of ``n``
     operations on one future would cost O(n).
     """
 

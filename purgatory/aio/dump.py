@@ -1,6 +1,6 @@
-"""The parked operations: their keys, since when, until when.
+"""A report of the parked operations: their keys, how long they have waited, and when they expire.
 
-It shows what a server waits for.  A debug endpoint can send it as JSON, and a signal handler can print it.
+It shows what a server is waiting for.  A debug endpoint can send it as JSON, and a signal handler can print it.
 """
 
 from collections.abc import Hashable
@@ -47,7 +47,7 @@ def dump(core: PurgatoryCore, limit: int | None) -> Dump:
     if limit is not None and (type(limit) is not int or limit < 0):
         raise ValueError(f"limit must be an int, at least 0, or None, got {safe_repr(limit)}")
     if limit is None or core.counters.parked <= limit:
-        waiting = core.watcher_lists.everyone()
+        waiting = core.watcher_lists.all_operations()
     else:
         waiting = list({operation._op_id: operation for operation in core.watcher_lists.some(limit)}.values())
         waiting.sort(key=_op_id)

@@ -67,7 +67,7 @@ class _Condition(DelayedOperation[bool]):
         return not self.expired
 
 
-# Journals, metrics and dumps show the class of an operation as its kind: this one has the name that users know.
+# Journals, metrics and dumps show the class of an operation as its kind, so this class has the name of the method.
 _Condition.__name__ = _Condition.__qualname__ = "wait_until"
 
 
@@ -150,10 +150,11 @@ class Purgatory(BasePurgatory, Generic[Op]):
     if the operation ended in the same turn of the loop, its outcome stands, the task is still cancelled, and the result
     goes to :meth:`DelayedOperation.on_abandoned`.
 
-    ``name``: for people, statistics and events.  ``timer``: one that several purgatories share; it is not closed with
-    any of them.  Without it the purgatory has one of its own, with ``clock``, ``tick_ms`` and ``wheel_size`` as in
-    :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``: above them :class:`PurgatoryFull`.  ``observers``:
-    receive the events of every operation, see :class:`purgatory.events.Observer`.
+    ``name``: identifies the purgatory in statistics, events and messages.  ``timer``: a timer that several purgatories
+    share; closing a purgatory does not close it.  Without it the purgatory has its own timer, with ``clock``,
+    ``tick_ms`` and ``wheel_size`` as in :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``: above them
+    :class:`PurgatoryFull`.  ``observers``: receive the events of every operation, see
+    :class:`purgatory.events.Observer`.
 
     ``expiry_jitter``: shortens timeouts at random, so that operations with equal deadlines do not all expire at once:
     the deadline of each operation that parks is up to this fraction of its remaining time earlier, so 0.1 makes a
@@ -205,7 +206,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._soon_scheduled = False
         self._soon_number = 0  # of the callback that is scheduled
         self._inbox: dict[Hashable, float | None] = {}
-        self._inbox_lock = threading.RLock()  # a signal handler may ask while the loop's own thread is asking
+        self._inbox_lock = threading.RLock()  # reentrant: a signal handler may interrupt the loop's thread
         self._empty: asyncio.Future[None] | None = None
         self._all_answered: asyncio.Future[None] | None = None
         timer._purgatories.add(self)
@@ -255,7 +256,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
             await asyncio.shield(answered)
             return
         self._core.closed = True
-        answered = self._all_answered = loop.create_future()  # also where a loop was closed in the midst of it
+        answered = self._all_answered = loop.create_future()  # also after a loop was closed during the first call
         try:
             slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
             while self._subscriptions:
@@ -430,7 +431,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
             self._timer.start()
         return operation
 
-    # Following what is checked
+    # Subscribing to checks
 
     @overload
     def changes(self, keys: Iterable[K], *, heartbeat: None = None) -> Changes[K]: ...
@@ -471,7 +472,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     async def afail_for_key(self, key: Hashable, error: Exception) -> int:
         """:meth:`fail_for_key` in slices, as :meth:`acancel_for_key`; return how many operations failed."""
         if not isinstance(error, Exception):
-            raise TypeError(f"error must be an exception (an instance), got {error!r}")
+            raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
         return len(await self._end_for_key(key, lambda operation: fail_externally(operation, error)))
 
     async def _end_for_key(self, key: Hashable, ending: Callable[[Operation], bool]) -> list[Any]:
@@ -522,7 +523,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def _schedule_checks(self) -> None:
         if not self._soon_scheduled:
             loop = self._reaper.bind()
-            if not self._soon_scheduled:  # else __bind() has come from another loop, and did it
+            if not self._soon_scheduled:  # else bind() has moved the timer here, which scheduled them
                 self._check_in_next_turn(loop)
 
     def _check_in_next_turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -587,7 +588,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     # Introspection
 
     def dump(self, limit: int | None = 1000) -> Dump:
-        """List the parked operations with keys, age and deadline: a dict whose ``str()`` is a table for people.
+        """List the parked operations with keys, age and deadline: a dict whose ``str()`` is a readable table.
 
         The operation that has waited longest comes first.  If more than ``limit`` wait, the list has an arbitrary
         ``limit`` of them, and its cost does not depend on the rest; None lists all.

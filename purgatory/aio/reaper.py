@@ -4,8 +4,8 @@ Kafka's ``ExpiredOperationReaper`` polls every 200 ms.  This one asks the clock 
 the earliest bucket; with an empty timer it asks for none.
 
 1. The reaper's task, and every caller of ``advance_clock``, waits on a future, its *sleeper*.
-2. One *wake-up* is requested from the clock.  ``timer.next_wake_ms`` is when it comes, as far as the timer has to know:
-   a task that is due earlier calls :meth:`Reaper.wake_earlier`, which requests an earlier one.
+2. One *wake-up* is requested from the clock.  ``timer.next_wake_ms`` is its time as the timer knows it: a task
+   that is due earlier calls :meth:`Reaper.wake_earlier`, which requests an earlier one.
 3. The wake-up completes every sleeper.  Each waiting task then looks at the timer again.
 
 **Event loops.**  A timer belongs to one event loop at a time.  Its first use in another loop moves it there, if the

@@ -55,7 +55,7 @@ class ThresholdPurgatory:
 
     **Cancellation safety.**  Cancelling a task in :meth:`wait` withdraws it at once.
 
-    The parameters are those of :class:`Purgatory`; the attribute :attr:`purgatory` is the one underneath.
+    The parameters are those of :class:`Purgatory`; the attribute :attr:`purgatory` is the underlying one.
     """
 
     def __init__(
@@ -139,13 +139,15 @@ class ThresholdPurgatory:
 
     def complete_all(self) -> int:
         """Complete every wait, whatever its threshold; :meth:`wait` returns None.  Return how many."""
-        return sum([waiting.force_complete() for waiting in self._purgatory._core.watcher_lists.everyone()])
+        return sum([waiting.force_complete() for waiting in self._purgatory._core.watcher_lists.all_operations()])
 
     def fail_all(self, error: Exception) -> int:
         """Fail every wait with the exception.  Return how many."""
         if not isinstance(error, Exception):
             raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
-        return sum([fail_externally(waiting, error) for waiting in self._purgatory._core.watcher_lists.everyone()])
+        return sum(
+            [fail_externally(waiting, error) for waiting in self._purgatory._core.watcher_lists.all_operations()]
+        )
 
     @property
     def num_waiting(self) -> int:
@@ -157,7 +159,7 @@ class ThresholdPurgatory:
 
     @property
     def purgatory(self) -> Purgatory[Any]:
-        """The purgatory underneath, for its gauges.  Complete waits through this class only."""
+        """The underlying purgatory, for its gauges.  Complete waits through this class only."""
         return self._purgatory
 
     def statistics(self) -> Statistics:

@@ -21,9 +21,9 @@ __all__ = ["BasePurgatory"]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BasePurgatory:
-    """Everything of a :class:`Purgatory` that happens without waiting.
+    """The synchronous part of :class:`Purgatory`.
 
-    It has no event loop and reads no clock but its timer's, so it also works without a loop.  The parameters are those
+    It uses no event loop and reads no clock but its timer's, so it also works without a loop.  The parameters are those
     of :class:`Purgatory`; ``contained``: the exceptions that are an operation's own failure, all others propagate;
     ``hooks``: where errors are reported.
     """
@@ -163,7 +163,7 @@ class BasePurgatory:
 
         For an observer that needs the parked operations now and then, without an event for each parking.
         """
-        return [self._core.parked_event(operation) for operation in self._core.watcher_lists.everyone()]
+        return [self._core.parked_event(operation) for operation in self._core.watcher_lists.all_operations()]
 
     def _check(self) -> None:
         """Assert the invariants of the whole purgatory.  For use between calls, not in a callback."""

@@ -15,9 +15,9 @@ __all__ = ["Hooks"]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Hooks:
-    """What a purgatory's owner provides: reports of errors, and what needs an event loop.
+    """What the owner of a purgatory provides: reports of errors, and the calls that need an event loop.
 
-    Without an event loop this class serves as it is: errors are raised where they would be reported.
+    Without an event loop use this class itself: it raises the errors that a subclass would report.
     """
 
     __slots__ = ()

@@ -22,13 +22,13 @@ next: a chain of 100 000 operations would need as many stack frames.  So while u
 purgatory, a check is only queued.  The outermost call runs the queue in order before it returns, and counts what it
 completes.
 
-Keys that act
-=============
+Keys that run user code
+=======================
 
-Hashing and comparing a key runs code of the user, which may end operations of this purgatory.  While a watcher list is
+Hashing or comparing a key can run user code, which may end operations of this purgatory.  While a watcher list is
 being changed (``WatcherLists.asking``) watches are therefore not removed but deferred, and a key may not submit an
-operation.  A key that raises when its operation ends does not keep the operation from ending: the error is reported
-after the awaiters have their answer.
+operation.  A key that raises when its operation ends does not prevent the operation from ending: the error is
+reported after the awaiters have their answer.
 """
 
 from collections import deque
@@ -297,8 +297,8 @@ class PurgatoryCore:
                     key=key,
                 )
 
-    # Watch.  The operation gets its watches only when they are complete: should the comparison of a key end it before
-    # that, it is not parked yet.
+    # Watch.  The operation gets its watches only when all of them exist.  If the comparison of a key ends it earlier,
+    # it is not parked yet.
 
     def _watch_keys(self, operation: Operation, keys: tuple[Hashable, ...]) -> None:
         lists = self.watcher_lists
@@ -431,7 +431,7 @@ class PurgatoryCore:
                 self._hooks.report_key(error, key)
 
     def _entry_of_queued(self, key: Hashable) -> Watch | None:
-        """The entry of a key whose check was queued.  A key that raises by now is reported; the others are checked."""
+        """The entry of a key whose check was queued.  A key that raises now is reported; the others are checked."""
         try:
             return self.watcher_lists.entry(key)
         except BaseException as error:
@@ -446,7 +446,7 @@ class PurgatoryCore:
         if not isinstance(entry, WatchList):
             operation = entry.operation
             return 1 if operation is not None and operation._watch is not None and self._try(operation) else 0
-        newest = self._last_id  # an operation that arrives meanwhile has had its own try
+        newest = self._last_id  # operations that arrive during the check have been tried already
         if entry.thresholds is not None:
             return self._check_thresholds(entry, value, newest)
         done: i64 = 0
@@ -458,7 +458,7 @@ class PurgatoryCore:
                 break
             if operation._watch is not None and self._try(operation):
                 done += 1
-            watch = watch.after  # a watch that has left leads on to the watches that have not
+            watch = watch.after  # a removed watch still leads to those behind it
         return done
 
     def _check_thresholds(self, entry: WatchList, value: Any, newest: i64) -> i64:
@@ -541,21 +541,21 @@ class PurgatoryCore:
         return operation._state == COMPLETED
 
     def is_trying(self, operation: Operation) -> bool:
-        """Whether a check tries the operation now, as against the caller who submits it."""
+        """Whether a check is trying the operation now, rather than the caller that submits it."""
         return self._trying is operation
 
     # Checks in slices
 
     def cursor(self, key: Hashable, value: Any) -> WatchCursor | None:
-        """A cursor along the operations parked on the key now, or None if there are none.
+        """Return a cursor over the operations parked on the key now, or None if there are none.
 
-        With a value it passes over those whose threshold is above the value.
+        With a value it skips those whose threshold is above the value.
         """
         entry = self.watcher_lists.entry(key)
         return None if entry is None else self._cursor_along(entry, value, _SLICE)
 
     def check_some(self, cursor: WatchCursor, number: int) -> int:
-        """Take the next ``number`` steps of a cursor along a key; return how many were taken, fewer at its end."""
+        """Take the next ``number`` steps of a cursor; return how many were taken, fewer at its end."""
         self.busy = True
         try:
             for tried in range(number):
@@ -569,7 +569,7 @@ class PurgatoryCore:
         return number
 
     def expire_some(self, number: int) -> int:
-        """Expire up to ``number`` of the parked operations, whatever their deadline; return how many have left."""
+        """Expire up to ``number`` of the parked operations, whatever their deadline; return how many left."""
         waiting = self.counters.parked
         for operation in self.watcher_lists.some(number):
             complete_or_expire(operation, EXPIRED, True)
@@ -583,7 +583,7 @@ class PurgatoryCore:
     # Release: called by the lifecycle when an operation ends
 
     def release(self, operation: Operation, now_ms: i64) -> None:
-        """Take the operation off the timer and off every watcher list, and out of the gauges."""
+        """Take the operation off the timer and off every watcher list, and update the gauges."""
         if operation._list is not None:
             unlink(operation)
         watch = operation._watch
@@ -606,7 +606,7 @@ class PurgatoryCore:
             self._hooks.emptied()
 
     def _unlink(self, watch: Watch, operation: Operation) -> None:
-        """Remove the watch.  A key that raises does not keep its operation from ending.
+        """Remove the watch.  A key that raises does not prevent its operation from ending.
 
         The error is kept for :meth:`_report_keys`: its report may raise, and the awaiters get their answer first.
         """
@@ -666,10 +666,10 @@ class PurgatoryCore:
                 raise error
             self._hooks.report(error, operation)
 
-    # What the lifecycle asks for
+    # Called by the lifecycle
 
     def ensure_stack(self) -> None:
-        """Raise RecursionError if endings are nested so deeply that another one might not be carried through."""
+        """Raise RecursionError if endings are nested so deeply that another one might not finish."""
         if self.depth >= _DEEP:
             ensure_stack(_FRAMES)
 
@@ -678,7 +678,7 @@ class PurgatoryCore:
         return now(self.timer)
 
     def contains(self, error: BaseException) -> bool:
-        """Whether the exception is an operation's own failure, as against an interrupt of the program."""
+        """Whether the exception is an operation's own failure, rather than an interrupt of the program."""
         return issubclass(type(error), self._contained)
 
     def report(self, error: BaseException, operation: Operation) -> None:
@@ -687,7 +687,7 @@ class PurgatoryCore:
 
     def extend(self, operation: Operation, delay_ms: int) -> None:
         """Move the deadline of an operation to ``delay_ms`` from now; below 0: no deadline."""
-        if operation._watch is None:  # in its first try: it goes on the timer when it is parked
+        if operation._watch is None:  # in its first try: it is put on the timer when it is parked
             operation.delay_ms = delay_ms
             operation._expiration_ms = NOT_QUEUED if delay_ms < 0 else ceil_now(self.timer) + delay_ms
             return
@@ -736,7 +736,7 @@ class PurgatoryCore:
         """Assert the invariants of the whole purgatory.  For use between calls, not in a callback."""
         counters = self.counters
         assert self.watcher_lists._check() == counters.watched
-        parked = self.watcher_lists.everyone()
+        parked = self.watcher_lists.all_operations()
         assert len(parked) == counters.parked, f"{len(parked)} operations are parked, the counter has {counters.parked}"
         assert sum([len(operation.keys) for operation in parked]) == counters.watched
         delayed = [operation for operation in parked if operation.delay_ms >= 0]

@@ -37,7 +37,7 @@ class _Ring:
 
 
 class VirtualClock(Clock):
-    """A clock that stands still until a task moves it.
+    """A clock that only advances when a task moves it.
 
     ::
 

@@ -225,7 +225,7 @@ async def test_one_task_iterates_at_a_time(purgatory: Purgatory[Any], clock: Vir
     async with purgatory.changes(["a"]) as changes:
         waiting = asyncio.ensure_future(anext(changes))
         await clock.settle()
-        with pytest.raises(RuntimeError, match="another task waits for the next key already"):
+        with pytest.raises(RuntimeError, match="another task is already waiting for the next key"):
             await anext(changes)
         purgatory.check_and_complete("a")
         assert await waiting == "a"

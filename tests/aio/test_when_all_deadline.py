@@ -105,7 +105,7 @@ async def test_the_error_of_a_pending_future_gives_the_reason(purgatory: Purgato
     await clock.advance(2)
     assert [str(operation.result()[0]) for operation in (timed, forced)] == [
         "it was not done within 2 s",
-        "it was still pending when the others were asked for",
+        "it was still pending when the operation ended",
     ]
 
 

@@ -17,7 +17,7 @@ COROUTINE: Final = types.CoroutineType
 
 
 def is_coroutine(value: Any) -> bool:
-    """Return whether the value is a coroutine of any kind, also of another compiler's."""
+    """Return whether the value is a coroutine of any kind, including those of other compilers."""
     return isinstance(value, Coroutine)
 
 
@@ -31,7 +31,7 @@ def is_coroutine_function(function: Any) -> bool:
 
 
 def refusal(coroutine: Any, what: str) -> TypeError:
-    """Close the coroutine if it has not started, and return the error that says what was expected instead.
+    """Close the coroutine if it has not started, and return the error that states what was expected instead.
 
     One that has started belongs to the code that runs it, and is left alone.
     """

@@ -14,8 +14,8 @@ The rules
     code, so on one event loop no lock is needed, and the second ending returns False.
 2.  The operation is off the timer and off every watcher list *before* its callback runs: the callback sees consistent
     state.
-3.  Whatever may fail comes before the change of state: the clock is read and, where callbacks end operations whose
-    callbacks end operations, the remaining stack is checked.  At the interpreter's recursion limit the ending is
+3.  Everything that may fail happens before the change of state: the clock is read and, where callbacks end operations
+    whose callbacks end operations, the remaining stack is checked.  At the interpreter's recursion limit the ending is
     refused with RecursionError, and the operation is still parked.
 4.  ``on_complete`` runs at most once.  If it raises, ``COMPLETED`` or ``EXPIRED`` becomes ``FAILED`` before any code
     but the callback itself could have seen it.
@@ -33,8 +33,8 @@ b)  *Completed, then cancelled.*  The outcome stands.  The task still gets its C
     swallowed cancellation breaks timeouts and task groups).  The result that no task received is given back: ``park()``
     calls ``on_abandoned(result)`` before it raises the CancelledError.
 
-These are functions, not methods, because the compiler calls a function directly and looks a method of a class with
-subclasses up.
+These are functions, not methods, because the compiler calls a function directly, but looks up a method of a class that
+has subclasses.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashab
 
 def answer(operation: Operation, waiter: Any, keys: tuple[Hashable, ...]) -> bool:
     """Set the result or the exception of the future.  False if it was cancelled, or if its loop is closed."""
-    # The error is made outside the try: an error hidden there would leave the future pending for ever.
+    # The error is made outside the try: an error hidden there would leave the future pending forever.
     if operation._state == COMPLETED or operation._state == EXPIRED:
         try:
             waiter.set_result(operation._value)
@@ -281,7 +281,7 @@ def answer(operation: Operation, waiter: Any, keys: tuple[Hashable, ...]) -> boo
 
 
 def exception_of(operation: Operation, keys: tuple[Hashable, ...]) -> BaseException:
-    """Return the exception for awaiters of a CANCELLED or FAILED operation.  It runs no code of the user.
+    """Return the exception for awaiters of a CANCELLED or FAILED operation.  It runs no user code.
 
     ``keys``: the keys that a CANCELLED operation was parked on.  Raising an exception lengthens its traceback each
     time; the one of a FAILED operation is cut back to its length when the operation failed, as a future does.
@@ -309,7 +309,7 @@ def error_of(operation: Operation) -> Any:
 def keys_from(watch: Watch | None) -> tuple[Hashable, ...]:
     """Return the keys of an operation, given its last watch, in the order in which they were given.
 
-    This runs no code of the user: no method of a key or of the operation is called.
+    This runs no user code: no method of a key or of the operation is called.
     """
     keys: list[Hashable] = []
     while watch is not None:
@@ -352,8 +352,8 @@ def _length(traceback: Any) -> i64:
 def _for_awaiters(error: BaseException, contained: bool) -> Failure:
     """Return the failure with an exception that awaiters can receive.
 
-    A future cannot carry StopIteration, and KeyboardInterrupt is only for the code that was interrupted.  The class
-    decides, and its name is the message, because the exception itself may run code of the user.
+    A future cannot carry StopIteration, and KeyboardInterrupt is only for the code that was interrupted.  Only the
+    class of the exception is used, because the exception itself may run user code.
     """
     if contained and not issubclass(type(error), StopIteration):
         return Failure(error)

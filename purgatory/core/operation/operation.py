@@ -235,7 +235,7 @@ class Operation(TimerTask):
                 self._awaiters = [waiter]
             else:
                 if len(awaiters) >= 8 and len(awaiters) & (len(awaiters) - 1) == 0:
-                    # Futures of cancelled awaiters stay in the list until it has doubled, not for ever.
+                    # Futures of cancelled awaiters stay in the list until it has doubled, not forever.
                     awaiters[:] = [other for other in awaiters if not other.done()]
                 awaiters.append(waiter)
         return waiter.__await__()  # type: ignore[no-any-return]

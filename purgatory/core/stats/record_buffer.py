@@ -46,7 +46,7 @@ def append_record(
     deadline_ms: int | None,
     finished_ms: int | None,
 ) -> None:
-    """Append one record.  A function, because the compiler looks methods of a class with subclasses up by name."""
+    """Append one record.  A function, because the compiler looks up the methods of a class that has subclasses."""
     values = buffer.values
     values.append(state)
     values.append(purgatory)

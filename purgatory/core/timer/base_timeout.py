@@ -76,9 +76,9 @@ class BaseTimeout(TimerTask):
 
     def _validate_entry(self, task: Any) -> None:
         if self._state != _CREATED:
-            raise RuntimeError("the timeout has already been entered: it serves one block, make a new one")
+            raise RuntimeError("the timeout has already been entered: make a new one for each block")
         if task is None:
-            raise RuntimeError("a timeout is used inside a task: there is nothing here that it could cancel")
+            raise RuntimeError("a timeout must be used inside a task: here there is no task to cancel")
         if self._timer.closed:
             raise PurgatoryClosed("the timer is closed")
 
@@ -121,7 +121,7 @@ class BaseTimeout(TimerTask):
         if self._state != _ACTIVE:
             if self._state == _CREATED:
                 raise RuntimeError("the timeout has not been entered: use it with 'async with' first")
-            raise RuntimeError(f"the timeout is {_NAMES[self._state]}: its deadline cannot be moved any more")
+            raise RuntimeError(f"the timeout is {_NAMES[self._state]}: its deadline can no longer be moved")
         if when is not None:
             when = validated_seconds(when, "when")
         if self._alarm is not None:
@@ -138,7 +138,7 @@ class BaseTimeout(TimerTask):
         """Put the deadline on the timer.  True: it has come, and nothing was scheduled."""
         timer = self._timer
         now_ms: i64 = ceil_now(timer)
-        # Before the start of the clock counts as the start, and infinity as the longest time.
+        # A time before the start of the clock counts as the start, and infinity as the latest time.
         when_ms: i64
         if 0.0 < when < _LONGEST:
             when_ms = ceil_ms(when)
@@ -150,7 +150,7 @@ class BaseTimeout(TimerTask):
             unlink(self)
             return True
         if timer.closed:
-            unlink(self)  # a timer that is closing takes its tasks off in slices
+            unlink(self)  # a timer that is closing removes its tasks in slices
             self._expiration_ms = when_ms
             self._set_alarm()
         else:

@@ -54,7 +54,7 @@ class BaseTimer:
     ) -> None:
         self.clock: Clock = clock
         self.core: TimerCore = TimerCore(tick_ms, wheel_size, clock.now_ms(), self._report, contained)
-        # Reading the usual clock here saves the call of its method.
+        # Reading the default clock directly saves a method call.
         self._read: Callable[[], float] | None = clock.reader()
         self.loop: Any = None  # the event loop of the subclass, once it has one
         self.closed: bool = False
@@ -141,7 +141,7 @@ class BaseTimer:
         self.core._check()
 
 
-# Functions beside the methods: the compiler calls them directly, and looks a method of a class with subclasses up.
+# Functions beside the methods: the compiler calls them directly, but looks up a method of a class that has subclasses.
 
 
 def now(timer: BaseTimer) -> int:

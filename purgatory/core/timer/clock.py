@@ -1,4 +1,4 @@
-"""What the core expects of a clock.  It reads no clock of its own: the layer above gives it one."""
+"""The interface of a clock.  The core reads only the clock that the layer above passes to it."""
 
 from collections.abc import Callable
 from typing import Any

@@ -28,7 +28,7 @@ class TimerCore:
     """Tasks by deadline, without a clock.
 
     ``tick_ms``, ``wheel_size``: see :class:`TimingWheel`.  ``start_ms``: the initial time.  ``on_error``: called with
-    the exception of a task that raised; the tasks behind it run all the same.  ``contained``: the exceptions treated in
+    the exception of a task that raised; the tasks after it still run.  ``contained``: the exceptions treated in
     this way; all others propagate.
 
     **The order of work.**  Three kinds of tasks can be due: the rest of the bucket that an earlier call took
@@ -140,7 +140,7 @@ class TimerCore:
         ``limit`` > 0 bounds the tasks that run, cascade or move; the rest is kept for the next call.  A task that is
         already due when a callback adds it waits for the next call, so this ends even if every task adds another.  A
         contained exception goes to ``on_error``; KeyboardInterrupt and the like propagate, and the next call continues
-        behind the task that raised.  Called from inside a task it does nothing and returns 0.
+        after the task that raised.  Called from inside a task it does nothing and returns 0.
         """
         if self._expiring:
             return 0

@@ -30,7 +30,7 @@ def duration_ms(seconds: Any, name: str) -> int:
     if isinstance(seconds, float):
         given: float = seconds
     elif isinstance(seconds, int) and not isinstance(seconds, bool):
-        given = float(max(-1, min(seconds, _TOO_LONG)))  # a huge int does not fit a float, and is refused below
+        given = float(max(-1, min(seconds, _TOO_LONG)))  # a huge int does not fit a float, and is rejected below
     else:
         raise TypeError(f"{name} must be a number of seconds, got {safe_repr(seconds)}")
     if not 0.0 <= given <= _LONGEST:

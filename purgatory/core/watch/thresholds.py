@@ -8,7 +8,8 @@ must try the consumers whose offset is reached, in the order of arrival, and tou
 
 **Design.**  A binary heap per key, lowest threshold first.  A check does not pop the reached entries and push back
 those that did not complete.  It walks the heap from the top and turns back at every entry that is not reached, because
-no entry below it can be.  So a check costs as much as it tries, and a value that falls again moves nothing.
+no entry below it can be.  So the cost of a check is proportional to what it tries, and a value that falls again changes
+nothing.
 
 **Costs.**  Watching is O(log n), a check O(reached).  An entry whose operation has ended releases the operation at once
 and stays in the heap as a tombstone, until it reaches the top or until tombstones are more than half of the heap.  So

@@ -21,8 +21,8 @@ class Watch:
     ``list_root``: the list that it is linked into, or None if it is the only watch of its key or has been removed.
     ``sibling``: the watch of the same operation on its previous key.
 
-    A removed watch keeps its ``after``.  A cursor that holds on to it is thus led along removed watches to the next one
-    that is still linked; lists only grow at the end, so nothing is skipped.  Nothing else refers to a removed watch.
+    A removed watch keeps its ``after``.  A cursor at a removed watch follows these links to the next watch that is
+    still linked; lists only grow at the end, so it skips none.  Nothing else refers to a removed watch.
     """
 
     __slots__ = ("after", "before", "key", "list_root", "operation", "sibling")

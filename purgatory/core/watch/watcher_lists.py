@@ -8,7 +8,7 @@ are.
 that completes through one key stays on the lists of its others until a purge pass finds it.  trio's parking lot keeps
 an ordered dict per lot.  Hand-written servers keep an ``Event`` per key and never free it.
 
-**Design.**  512 shards as well, though not for the sake of locks: a dict grows by copying itself, and copying a
+**Design.**  512 shards as well, but not because of locks: a dict grows by copying itself, and copying a
 million entries takes tens of milliseconds, while copying two thousand is not noticeable.  Most keys have one watcher,
 so the entry of a key is the :class:`Watch` of that watcher.  The second watcher turns it into a list, circular and
 doubly linked around a root, which stays until it is empty.
@@ -255,7 +255,7 @@ class WatcherLists:
         """Return how many keys are watched.  O(1): there are always 512 shards."""
         return sum([len(shard) for shard in self._shards]) - self._tombstones + len(self._misplaced)
 
-    def everyone(self) -> list[Operation]:
+    def all_operations(self) -> list[Operation]:
         """Return every parked operation once, in the order of arrival.  O(watches)."""
         seen = {}
         for shard in self._shards:

@@ -68,7 +68,7 @@ def test_the_entry_of_another_key_is_given_back(room: QuietPurgatory, back: Any)
     second.answers.append(True)
     refused(room, [Key()])
     first.answers.clear()
-    assert room._core.watcher_lists.everyone() == [one, two]
+    assert room._core.watcher_lists.all_operations() == [one, two]
     assert set(room._core.watcher_lists.some(10)) == {one, two}
     assert one.cancel()
     room._check()
@@ -100,7 +100,7 @@ def test_an_entry_that_cannot_be_replaced_is_put_back(room: QuietPurgatory) -> N
     first.answers.extend([True, True, True])
     second.answers.extend([True, False])
     refused(room, [Key()])
-    assert room._core.watcher_lists.everyone() == [one, two]
+    assert room._core.watcher_lists.all_operations() == [one, two]
     close(room)
 
 
