@@ -113,7 +113,7 @@ async def test_bad_input_changes_nothing(purgatory: Purgatory[Op]) -> None:
     """An error that is no exception and a key that is unhashable raise TypeError before anything ends."""
     (operation,) = parked(purgatory, 1)
     bad: Any = ["unhashable"]
-    with pytest.raises(TypeError, match="error must be an exception"):
+    with pytest.raises(TypeError, match="error must be an instance of Exception"):
         await purgatory.afail_for_key("a", bad)
     with pytest.raises(TypeError):
         await purgatory.acancel_for_key(bad)
