@@ -20,7 +20,9 @@ That is always correct, so workers of two versions can run side by side.
 import json
 import math
 from collections.abc import Hashable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
+
+from purgatory.texts import safe_repr
 
 __all__ = [
     "Entry",
@@ -30,13 +32,14 @@ __all__ = [
     "encode_keys",
     "encode_ping",
     "is_key",
+    "is_value",
     "validate_key",
     "validate_value",
 ]
 
 VERSION: Final = 1
 DEEPEST: Final = 8  # how deep a key may be nested
-LONGEST_INT: Final = 4000  # in bits; Python refuses to parse integers of more than 4300 digits
+LONGEST_INT: Final = 4000  # in bits, of a key; Python refuses to parse integers of more than 4300 digits
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -70,15 +73,26 @@ def is_key(key: object, depth: int = DEEPEST) -> bool:
 def validate_key(key: object) -> None:
     """Raise TypeError unless the key can travel."""
     if not is_key(key):
-        raise TypeError(f"a key to relay must be a str, an int or a tuple of them, at most {DEEPEST} deep, got {key!r}")
+        kinds = f"a str, an int or a tuple of them, at most {DEEPEST} deep"
+        raise TypeError(f"a key to relay must be {kinds}, got {safe_repr(key)}")
+
+
+def is_value(value: object) -> TypeGuard[float]:
+    """Whether the value can be compared with a threshold: an int or a float that is not NaN and fits a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return not math.isnan(value)
+    except OverflowError:
+        return False
 
 
 def validate_value(value: object) -> None:
-    """Raise TypeError unless the value is a number, ValueError if it is NaN."""
+    """Raise TypeError unless the value is a number, ValueError if it is NaN or too large for a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"a value to relay must be an int or a float, got {value!r}")
-    if math.isnan(value):
-        raise ValueError("a value to relay must not be NaN")
+        raise TypeError(f"a value to relay must be an int or a float, got {safe_repr(value)}")
+    if not is_value(value):
+        raise ValueError(f"a value to relay must be a number that fits a float, got {safe_repr(value)}")
 
 
 # Writing
@@ -113,9 +127,7 @@ def _entry(entry: Entry) -> str | None:
     key, value = entry
     if not _is_short(key):
         return None
-    if value is None or (isinstance(value, int) and value.bit_length() > LONGEST_INT):
-        return _encode([key])
-    return _encode([key, value])
+    return _encode([key] if value is None else [key, value])
 
 
 def _is_short(key: Any) -> bool:
@@ -159,7 +171,7 @@ def _read_entry(entry: object) -> Entry:
             return _read_key(key, DEEPEST), None
         case [key, value]:
             read = _read_key(key, DEEPEST)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
+            if is_value(value):
                 return read, value
     raise ValueError(f"an entry must be [key] or [key, value], got {entry!r}")
 

@@ -87,7 +87,7 @@ class Connection:
     async def run(self) -> "set[asyncio.Task[None]]":
         """Return when the connection is lost and its tasks have ended; those that would not end are returned."""
         try:
-            self._spawn(self._transport.listen(self._subscribed, self._received))
+            self._spawn(self._listen())
             await self._lost
         finally:
             self.lose(ConnectionAbortedError("the relay ended the connection"))
@@ -122,6 +122,9 @@ class Connection:
         else:
             reason = task.exception()
         self.lose(reason or ConnectionResetError("the transport has stopped listening"))
+
+    async def _listen(self) -> None:
+        await self._transport.listen(self._subscribed, self._received)
 
     def _subscribed(self) -> None:
         if self.state is State.CONNECTING:

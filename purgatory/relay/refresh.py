@@ -12,22 +12,25 @@ Without ``refresh`` a stale key is checked at once.
 """
 
 import asyncio
+import contextlib
 import contextvars
+import logging
 import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from purgatory import Clock, Purgatory
 
-from .codec import Entry, is_key
+from .codec import Entry, is_key, is_value
 from .pending import PendingKeys
-from .timing import backoff_ms, new_jitter, sleep_ms
+from .timing import backoff_ms, end_tasks, new_jitter, sleep_ms, wait_until
 
 __all__ = ["Refresh", "Refresher"]
 
 Refresh = Callable[[list[Any]], Awaitable[Mapping[Any, object] | None]]
 """Read the state of the keys and store it; return what was read, by key."""
 
+_LOGGER = logging.getLogger("purgatory.relay")
 _SLICE: Final = 200  # keys that are handled in one turn of the loop
 
 
@@ -83,30 +86,34 @@ class Refresher:
         """Read and check stale keys, until cancelled."""
         failures = 0
         while True:
-            batch = await self._next_batch()
-            if not batch:
-                if self._walk is not None:
-                    continue
-                await self._wake.wait()
-                self._wake.clear()
-                continue
+            batch: list[Entry] = []
             try:
-                found = await self._read([key for key, _ in batch])
-                await self._check(batch, found)
+                batch = await self._next_batch()
+                if batch:
+                    found = await self._read([key for key, _ in batch])
+                    await self._check(batch, found)
+                    failures = 0
+                elif self._walk is None:
+                    await self._wake.wait()
+                    self._wake.clear()
             except Exception as error:
                 failures += 1
                 self.failed_reads += 1
+                if not batch:
+                    self.stale.add_everything()  # the keys that were taken are not known any more
                 for key, value in batch:
                     self.stale.add(key, value)
                 self._report(error)
                 await sleep_ms(self._clock, backoff_ms(failures, self.jitter))
-            else:
-                failures = 0
 
     # One read
 
     async def _next_batch(self) -> list[Entry]:
-        """At most ``max_keys`` stale keys that are watched now."""
+        """At most ``max_keys`` stale keys that are watched now.
+
+        While all keys are to be read, those that were marked one by one fill half of it at most.  Otherwise keys that
+        change during every read could keep the others from ever being read.
+        """
         purgatory = self._purgatory
         batch: dict[Hashable, float | None] = {}
         if self.stale.take_everything():
@@ -114,9 +121,13 @@ class Refresher:
                 self._walk = purgatory.keys()
             else:
                 self._walk_again = True  # after this walk, lest the keys at its end are never reached
+        most = self.stale.max_keys if self._walk is None else self.stale.max_keys // 2
         for number, (key, value) in enumerate(self.stale.take(), 1):
             if purgatory.is_watched(key):
-                batch[key] = value
+                if len(batch) < most:
+                    batch[key] = value
+                else:
+                    self.stale.add(key, value)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         if self._walk is not None:
@@ -138,27 +149,24 @@ class Refresher:
         return list(batch.items())
 
     async def _read(self, keys: list[Hashable]) -> Mapping[Any, object]:
-        """Call ``refresh`` in a task of its own, so that it can be cancelled when it takes too long."""
+        """Call ``refresh`` in a task of its own, so that it can be cancelled when it takes too long.
+
+        A call that swallows its cancellations is left behind after as long again.
+        """
         reading = asyncio.get_running_loop().create_task(self._call(keys), context=contextvars.Context())
-        late = False
-
-        def stop() -> None:
-            nonlocal late
-            late = True
-            reading.cancel()
-
-        alarm = self._clock.call_at(self._clock.ceil_ms() + self._limit_ms, stop)
         try:
-            await asyncio.wait([reading])
+            if await wait_until({reading}, self._clock, self._clock.ceil_ms() + self._limit_ms):
+                if await end_tasks([reading], self._clock, self._limit_ms):
+                    _LOGGER.error("a call of refresh has not ended when cancelled, and is left behind: %s", reading)
+                raise TimeoutError(f"refresh of {len(keys)} keys has not returned within {self._limit_ms / 1000:g} s")
         except asyncio.CancelledError:
-            reading.cancel()
-            await asyncio.wait([reading])
+            while not reading.done():
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError):  # the relay cancels again what does not end
+                    await asyncio.wait([reading])
             raise
-        finally:
-            alarm.cancel()
         if reading.cancelled():
-            reason = f"has not returned within {self._limit_ms / 1000:g} s" if late else "was cancelled"
-            raise TimeoutError(f"refresh of {len(keys)} keys {reason}")
+            raise TimeoutError(f"refresh of {len(keys)} keys was cancelled")
         error = reading.exception()
         if error is not None and not isinstance(error, Exception):
             raise RuntimeError(f"refresh of {len(keys)} keys was interrupted") from error  # the loop has raised it
@@ -177,10 +185,7 @@ class Refresher:
         """Check the keys that were read, each with its value if that is a number."""
         for number, (key, _) in enumerate(batch, 1):
             value = found.get(key)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
-                self._purgatory.check_soon(key, value)
-            else:
-                self._purgatory.check_soon(key)
+            self._purgatory.check_soon(key, value if is_value(value) else None)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         self.reads += 1

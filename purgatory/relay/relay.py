@@ -38,7 +38,7 @@ from .receiver import Receiver
 from .refresh import Refresh, Refresher
 from .sender import Sender
 from .statistics import RelayStatistics
-from .timing import backoff_ms, end_tasks, new_jitter, seconds_ms, sleep_ms, wake
+from .timing import backoff_ms, end_tasks, new_jitter, seconds_ms, sleep_ms, wait_until, wake
 from .transport import TransactionalTransport, Transport
 
 __all__ = ["Relay"]
@@ -172,6 +172,7 @@ class Relay:
         answer them.  Idempotent: a second call waits for the first.
         """
         grace_ms = 0 if grace == 0 else seconds_ms(grace, "grace")
+        self._require_own_loop()
         if self._all_ended is not None:
             await asyncio.shield(self._all_ended)
             return
@@ -208,14 +209,34 @@ class Relay:
         finally:
             self._connection = None
             if self._loop is not None:
+                await self._release_transport(self._loop)
+
+    async def _release_transport(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close the transport, within ``heartbeat``.  What goes wrong is logged: it must not fail a shutdown."""
+
+        async def release() -> None:
+            try:
                 await self._transport.aclose()
+            except Exception as error:
+                _LOGGER.warning("the transport of purgatory %r was not closed: %s", self._purgatory.name, error)
+
+        releasing = loop.create_task(release(), context=contextvars.Context())
+        try:
+            if await wait_until({releasing}, self._clock, self._clock.ceil_ms() + self._heartbeat_ms):
+                limit = f"{self._heartbeat_ms / 1000:g} s"
+                _LOGGER.warning("the transport of purgatory %r was not closed within %s", self._purgatory.name, limit)
+        finally:
+            self._report_stubborn(await end_tasks([releasing], self._clock, self._heartbeat_ms))
 
     def _require_open(self) -> None:
         if self._closing:
             raise PurgatoryClosed("the relay is closed")
         if self._loop is None:
             raise RuntimeError("the relay is not entered: enter it with 'async with' first")
-        if asyncio.get_running_loop() is not self._loop:
+        self._require_own_loop()
+
+    def _require_own_loop(self) -> None:
+        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
             raise RuntimeError("the relay belongs to another event loop; use loop.call_soon_threadsafe from a thread")
 
     # Waiting
@@ -369,7 +390,7 @@ class Relay:
         self._attempted()
         if self._waits_for_sender is not None:
             wake(self._waits_for_sender)  # the relay is closing, and will not connect again
-        if self._fails:
+        if self._fails and not self._closing:
             self._spawn(self._fail_waiters, "purgatory-relay-fail", restart=False)
 
     def _attempted(self) -> None:
@@ -392,9 +413,9 @@ class Relay:
         self._resync_alarm = self._clock.call_at(self._clock.ceil_ms() + delay_ms, self._resync)
 
     def _resync(self) -> None:
+        self._resync_later()
         self._receiver.forget_peers(self._clock.now_ms() - 3 * self._heartbeat_ms)
         self._refresher.mark_everything()
-        self._resync_later()
 
     # Tasks
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from purgatory import Clock
 
-__all__ = ["backoff_ms", "end_tasks", "new_jitter", "seconds_ms", "sleep_ms", "wake"]
+__all__ = ["backoff_ms", "end_tasks", "new_jitter", "seconds_ms", "sleep_ms", "wait_until", "wake"]
 
 _SHORTEST_MS: Final = 50
 _LONGEST_MS: Final = 5_000
@@ -62,13 +62,13 @@ async def end_tasks(tasks: "Iterable[asyncio.Task[Any]]", clock: Clock, limit_ms
     while pending:
         for task in pending:
             task.cancel()
-        pending = await _wait_for(pending, clock, min(until_ms, clock.ceil_ms() + max(1, limit_ms // 8)))
+        pending = await wait_until(pending, clock, min(until_ms, clock.ceil_ms() + max(1, limit_ms // 8)))
         if clock.now_ms() >= until_ms:
             break
     return pending
 
 
-async def _wait_for(pending: "set[asyncio.Task[Any]]", clock: Clock, until_ms: int) -> "set[asyncio.Task[Any]]":
+async def wait_until(pending: "set[asyncio.Task[Any]]", clock: Clock, until_ms: int) -> "set[asyncio.Task[Any]]":
     """Wait until the tasks have ended or the time has come; return those that have not."""
     limit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     alarm = clock.call_at(until_ms, functools.partial(wake, limit))

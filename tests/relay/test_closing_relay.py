@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from typing import Any
 
 import pytest
@@ -265,3 +266,114 @@ async def test_closing_while_a_connection_is_torn_down(clock: VirtualClock) -> N
                 await asyncio.sleep(0)
             await relay.aclose()
             assert all(task.done() for task in connection.tasks), turns
+
+
+@pytest.mark.parametrize("how", ["raises", "hangs", "swallows"])
+async def test_a_transport_that_cannot_release_its_client(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """It is logged, and holds the relay up for two heartbeats at most; the application's shutdown does not fail."""
+    release = asyncio.Event()
+
+    class Broken(MemoryTransport):
+        async def aclose(self) -> None:
+            if how == "raises":
+                raise ConnectionResetError("the line is dead")
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    if how == "hangs":
+                        raise
+
+    async with Worker(clock, Broken(clock=clock), {}, heartbeat=10.0) as worker:
+        await clock.settle()
+        closing = asyncio.create_task(worker.relay.aclose())
+        await clock.advance(20.1)
+        assert closing.done()
+        await closing
+        assert not worker.relay.connected
+        assert {"raises": "the line is dead", "hangs": "within 10 s", "swallows": "left behind"}[how] in caplog.text
+        release.set()
+        await clock.settle()
+
+
+async def test_closing_from_another_loop_is_refused(clock: VirtualClock) -> None:
+    """RuntimeError, and the relay keeps running in its own."""
+    (worker,), _ = workers(clock, 1)
+    errors: list[BaseException] = []
+
+    async def close() -> None:
+        try:
+            await worker.relay.aclose()
+        except RuntimeError as error:
+            errors.append(error)
+
+    async with worker:
+        thread = threading.Thread(target=lambda: asyncio.run(close()))
+        thread.start()
+        thread.join()
+        assert "belongs to another event loop" in str(errors[0])
+        assert worker.relay.connected
+        assert worker.relay.check("a") == 0
+
+
+async def test_closing_that_is_cancelled_at_every_turn_leaves_nothing(clock: VirtualClock) -> None:
+    """With a read under way and keys to be sent, whatever the relay waits for when the CancelledError comes."""
+    for turns in range(1, 16):  # before that it has not begun
+        (worker,), (transport,) = workers(clock, 1, heartbeat=10.0)
+        async with worker:
+            worker.read_takes = 5.0
+            waiting = worker.waits("a")
+            await clock.advance(0.5)
+            transport.silence()  # a publish hangs
+            worker.relay.check("a")
+            closing = asyncio.create_task(worker.relay.aclose())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await clock.advance(0.1)
+            assert closing.done(), turns
+            left = [task for task in asyncio.all_tasks() if "purgatory/relay" in repr(task) and task is not waiting]
+            assert left == [], turns
+            waiting.cancel()
+
+
+async def test_a_caller_that_is_cancelled_at_every_turn_leaves_the_others(clock: VirtualClock) -> None:
+    """One of two that wait on a key gives up, at any turn of the notice's way; the other is answered."""
+    for turns in range(24):
+        (first, second), _ = workers(clock, resync_every=1000.0)
+        async with first, second:
+            leaves = second.waits("a")
+            stays = second.waits("a")
+            for turn in range(24):
+                if turn == 6:
+                    first.write("a", 1)
+                    first.relay.check("a")
+                if turn == turns:
+                    leaves.cancel()
+                await asyncio.sleep(0)
+            await clock.settle()
+            assert stays.done(), turns
+            assert await stays is True
+            assert leaves.done()
+            assert len(second.purgatory) == 0
+
+
+async def test_closing_at_every_turn_of_a_read(clock: VirtualClock) -> None:
+    """Wherever the refresh is: no task is left, and the purgatory answers who waits."""
+    for turns in range(1, 20):  # before that nothing is parked
+        (first, second), _ = workers(clock)
+        async with first, second:
+            waiting = [second.waits(number) for number in range(3)]
+            for turn in range(20):
+                if turn == 6:
+                    first.relay.check(1)
+                if turn == turns:
+                    await second.relay.aclose()
+                await asyncio.sleep(0)
+            await second.relay.aclose()
+            left = [task for task in asyncio.all_tasks() if "purgatory-relay" in task.get_name()]
+            assert len(left) == 2  # those of the other process
+            await second.purgatory.aclose()
+            assert await asyncio.gather(*waiting) == [False] * 3

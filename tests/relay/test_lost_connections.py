@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
@@ -363,3 +364,118 @@ async def test_an_error_of_the_relay_itself_does_not_end_it(
         assert worker.relay.connected
         assert [str(context["exception"]) for context in reported] == ["a bug"]
         assert "a task of the relay of purgatory 'worker' raised" in reported[0]["message"]
+
+
+@pytest.mark.parametrize("direction", ["out", "in"])
+async def test_a_line_that_is_dead_in_one_direction_is_found_by_its_ping(clock: VirtualClock, direction: str) -> None:
+    """The engine confirms what it then drops, or delivers nothing: within two heartbeats all is made up for."""
+
+    class OneWay(MemoryTransport):
+        dead = False
+
+        async def publish(self, payload: str) -> None:
+            if not self.dead:
+                await super().publish(payload)
+
+    table: dict[Hashable, float] = {}
+    transport = OneWay(clock=clock)
+    options: dict[str, Any] = {"heartbeat": 10.0, "resync_every": 1000.0}
+    async with (
+        Worker(clock, transport, table, **options) as first,
+        Worker(clock, transport.peer(), table, **options) as second,
+    ):
+        here, there = first.waits("a", timeout=100.0), second.waits("b", timeout=100.0)
+        await clock.settle()
+        if direction == "out":
+            transport.dead = True
+        else:
+            transport.deliveries = lambda _: []
+        second.write("a", 1)
+        second.relay.check("a")
+        await clock.settle()
+        assert here.done() is (direction == "out")
+        await clock.advance(20.1)
+        assert "a ping through the engine has not come back" in str(first.relay.statistics().last_loss)
+        transport.dead, transport.deliveries = False, None
+        await clock.advance(12.0)
+        assert first.relay.connected
+        assert here.done()
+        first.write("b", 1)
+        first.relay.check("b")
+        await clock.settle()
+        assert await asyncio.gather(here, there) == [True, True]
+
+
+async def test_an_engine_that_is_down_for_a_minute(clock: VirtualClock) -> None:
+    """Deadlines and local checks as before; answered within 5 s of its return, and no more than max_keys are kept."""
+    (first, second), (transport, _) = workers(clock, heartbeat=10.0, resync_every=1000.0, max_keys=100)
+    async with first, second:
+        for worker in (first, second):
+            worker.state = first.state  # for a local answer without a read
+        remote = [second.waits(f"r{number}", timeout=300.0) for number in range(150)]
+        await clock.settle()
+        transport.stop()
+        await clock.settle()
+        for second_of_outage in range(60):
+            assert not first.relay.connected
+            assert not second.relay.connected
+            expires = first.waits("expires", timeout=0.5)
+            local = first.waits(f"l{second_of_outage}", timeout=300.0)
+            await clock.advance(0.49)
+            assert not expires.done()
+            await clock.advance(0.01)
+            assert expires.done()
+            assert await expires is False
+            first.write(f"l{second_of_outage}", 1)
+            first.state[f"l{second_of_outage}"] = 1
+            assert first.relay.check(f"l{second_of_outage}") == 1
+            assert await local is True
+            await clock.advance(0.5)
+        second.state = {}
+        for number in range(150):
+            first.write(f"r{number}", 1)
+            first.relay.check(f"r{number}")
+        assert first.relay.statistics().pending <= 100
+        assert first.relay.statistics().collapsed == 1
+        assert not any(task.done() for task in remote)
+        transport.start()
+        await clock.advance(5.0)
+        assert first.relay.connected
+        assert second.relay.connected
+        assert await asyncio.gather(*remote) == [True] * 150
+
+
+async def test_a_listen_that_is_not_asynchronous_is_a_loss_with_a_pause(
+    clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """A mistake in a transport of the application's own does not keep the loop busy."""
+
+    class NotAsync(MemoryTransport):
+        def listen(self, subscribed: Any, received: Any) -> Any:
+            raise TypeError("listen needs an argument")
+
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, NotAsync(clock=clock)) as relay:
+        await clock.advance(60.0)
+        assert 12 <= relay.statistics().losses <= 40
+        assert relay.statistics().last_loss == "TypeError: listen needs an argument"
+    assert reported == []
+
+
+async def test_a_purgatory_that_is_closed_first_ends_quietly(clock: VirtualClock, reported: list[Any]) -> None:
+    """The relay still reconnects, resyncs and receives without an error; there is nothing left to answer."""
+    for refreshes in (False, True):
+        (worker,), (transport,) = workers(clock, 1, refreshes=refreshes, resync_every=20.0)
+        async with worker:
+            waiting = worker.waits("a")
+            await clock.settle()
+            await worker.purgatory.aclose()
+            assert await waiting is False
+            await transport.peer().publish('[1,"other","keys",[["a",5]]]')
+            await transport.peer().publish('[1,"other","all"]')
+            await clock.advance(30.0)
+            transport.disconnect()
+            await clock.advance(1.0)
+            assert worker.relay.connected
+            assert worker.relay.statistics().losses == 1
+    assert reported == []

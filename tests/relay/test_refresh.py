@@ -1,6 +1,7 @@
 """Which keys are read, when, and what happens when a read is slow or fails."""
 
 import asyncio
+import contextlib
 import contextvars
 from collections.abc import Hashable
 from typing import Any
@@ -309,3 +310,152 @@ def test_an_interrupted_read_is_made_again(loop: str) -> None:
         assert running.run_until_complete(waiting) is True
         running.run_until_complete(relay.aclose())
         running.run_until_complete(room.aclose())
+
+
+async def test_a_number_that_no_float_holds_is_no_level(clock: VirtualClock, reported: list[Any]) -> None:
+    """The key is checked without a value, like one whose value is no number."""
+    state: dict[Hashable, int] = {}
+
+    async def refresh(keys: list[Hashable]) -> dict[Hashable, int]:
+        return {key: state[key] for key in keys if key in state}
+
+    room = Purgatory[Any]("test", clock=clock)
+    transport = MemoryTransport(clock=clock)
+    async with room, Relay(room, transport, refresh=refresh) as relay:
+        waiting = asyncio.create_task(relay.wait_until(lambda: "a" in state, keys={"a": 5}, timeout=30.0))
+        await clock.settle()
+        state["a"] = 10**400
+        await transport.publish('[1,"other","keys",[["a"]]]')
+        await clock.settle()
+        assert waiting.done()
+        assert await waiting is True
+        assert reported == []
+
+
+async def test_a_read_that_does_not_end_when_cancelled_is_left_behind(
+    clock: VirtualClock, reported: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client library that swallows every cancellation does not end the reading: the next read answers."""
+    (worker,), _ = workers(clock, 1, resync_every=20.0)
+    release = asyncio.Event()
+    load, calls = worker.load, 0
+
+    async def stubborn(keys: list[Hashable]) -> dict[Hashable, float]:
+        nonlocal calls
+        calls += 1
+        while calls == 1 and not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+        return await load(keys)
+
+    worker.relay._refresher._refresh = stubborn
+    async with worker:
+        waiting = worker.waits("a", timeout=100.0)
+        await clock.advance(5.0)
+        worker.write("a", 1)
+        await clock.advance(40.2)
+        assert waiting.done()
+        assert await waiting is True
+        assert "has not returned within 20 s" in str(reported[0]["exception"])
+        assert "has not ended when cancelled" in caplog.text
+        release.set()
+        await clock.settle()
+
+
+async def test_a_read_that_swallows_one_cancellation_is_cancelled_again(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """Both when it takes too long and when the relay is closed; no read is left behind."""
+    (worker,), _ = workers(clock, 1, resync_every=20.0, heartbeat=5.0)
+    swallowed = 0
+
+    async def stubborn(_: list[Hashable]) -> None:
+        nonlocal swallowed
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            swallowed += 1
+            await asyncio.get_running_loop().create_future()
+
+    worker.relay._refresher._refresh = stubborn  # type: ignore[assignment]
+    async with worker:
+        waiting = worker.waits("a", timeout=100.0)
+        await clock.advance(30.0)
+        assert swallowed == 1
+        assert len(reported) == 1
+        await clock.advance(1.0)  # it reads again
+        closing = asyncio.create_task(worker.relay.aclose())
+        await clock.advance(10.0)
+        assert closing.done()
+        assert swallowed == 2
+        assert [task for task in asyncio.all_tasks() if "stubborn" in repr(task) or "_call" in repr(task)] == []
+        waiting.cancel()
+
+
+async def test_a_hot_key_does_not_keep_a_resync_from_the_others(clock: VirtualClock) -> None:
+    """Keys that change during every read fill no more than a part of the next one while all keys have to be read."""
+    for max_keys in (1, 2, 3):
+        (worker,), (transport,) = workers(clock, 1, max_keys=max_keys)
+        async with worker:
+            hot = [worker.waits(f"hot {number}", timeout=300.0) for number in range(max_keys)]
+            cold = [worker.waits(f"cold {number}", timeout=300.0) for number in range(5)]
+            await clock.advance(1.0)
+            worker.read_takes = 0.5
+            for number in range(5):
+                worker.write(f"cold {number}", 1)
+            transport.disconnect()
+            for _ in range(60):
+                await clock.advance(0.25)
+                for number in range(max_keys):
+                    worker.relay._refresher.mark(f"hot {number}", None)
+            assert all(task.done() for task in cold), max_keys
+            for task in hot:
+                task.cancel()
+
+
+async def test_a_reconnect_during_a_read_has_all_keys_read_again(clock: VirtualClock) -> None:
+    """The read began before the gap and returns after it; the change in the gap is in the read that follows."""
+    (first, second), (_, transport) = workers(clock, resync_every=1000.0)
+    async with first, second:
+        waiting = second.waits("a", timeout=100.0)
+        await clock.settle()
+        second.read_takes = 2.0
+        first.relay.check("a")
+        await clock.advance(0.5)
+        assert len(second.reads) == 2  # it has seen 0, and takes 1.5 s more
+        transport.disconnect()
+        first.write("a", 1)
+        first.relay.check("a")  # into the gap
+        await clock.advance(0.5)
+        assert second.relay.connected
+        assert not waiting.done()
+        await clock.advance(3.0)
+        assert waiting.done()
+        assert await waiting is True
+
+
+async def test_a_key_whose_hash_raises_does_not_end_reading(clock: VirtualClock, reported: list[Any]) -> None:
+    """The error is reported, with a pause before the next attempt, and no other key is lost."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+
+    class Key(str):
+        __slots__ = ("broken",)
+
+        def __eq__(self, other: object) -> bool:
+            return str.__eq__(self, other)  # type: ignore[arg-type]
+
+        def __hash__(self) -> int:
+            if getattr(self, "broken", False):
+                raise RuntimeError("no hash")
+            return str.__hash__(self)
+
+    key = Key("b")
+    async with worker:
+        waiting = worker.waits("a", timeout=100.0)
+        await clock.settle()
+        worker.write("a", 1)
+        worker.relay._refresher.mark_parked([key, "a"])
+        key.broken = True
+        await clock.advance(1.0)
+        assert waiting.done()
+        assert [str(context["exception"]) for context in reported] == ["no hash"]
