@@ -15,6 +15,7 @@ from .row import Row, Scale, Unavailable
 from .table import print_machine, print_rows, print_verdicts
 
 SECTIONS = {
+    "server": "a long poll in Starlette on uvicorn, its wait written in five ways; needs the extra 'examples'",
     "timers": "add, cancel and churn timers, at 1 000 to 1 000 000 outstanding",
     "waiting": "park, await and complete, above the floor of a bare future",
     "watching": "park and check_and_complete, callbacks only",

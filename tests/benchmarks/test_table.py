@@ -85,7 +85,7 @@ def test_the_command_says_what_it_has(capsys: pytest.CaptureFixture[str]) -> Non
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(SECTIONS)
     with pytest.raises(SystemExit):
         main(["nonsense"])
-    assert "choose from timers" in capsys.readouterr().err
+    assert f"choose from {', '.join(SECTIONS)}" in capsys.readouterr().err
 
 
 def test_a_section_measured_again_replaces_its_own_rows(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""The server in a process of its own, whose CPU time and memory are read from outside."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+__all__ = ["ServerProcess"]
+
+_ROOT = Path(__file__).parent.parent.parent
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class ServerProcess:
+    """A server of one form on a free port of the loopback; ``with`` starts it and sees that it ends.
+
+    ``core``: the processor that it keeps to.
+    """
+
+    def __init__(self, form: str, core: int) -> None:
+        with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
+            self.port: int = listener.getsockname()[1]
+            command = [sys.executable, "-m", "benchmarks.server.app", form, str(listener.fileno())]
+            before = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, {core})  # a child inherits it
+            try:
+                self._process = subprocess.Popen(command, cwd=_ROOT, pass_fds=[listener.fileno()])
+            finally:
+                os.sched_setaffinity(0, before)
+        self.pid = self._process.pid
+        # The clock of a process's CPU time, as clock_getcpuclockid(3) makes it on Linux.
+        self._clock = (~self.pid << 3) | 2
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process at once, without answering the requests that wait.  Idempotent."""
+        self._process.kill()
+        self._process.wait()
+
+    def cpu(self) -> float:
+        """Return the seconds of CPU time that the process has had, in user code and in the kernel."""
+        return time.clock_gettime(self._clock)
+
+    def resident(self) -> int:
+        """Return the bytes of the process that are in memory."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE

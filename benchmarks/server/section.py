@@ -1,0 +1,171 @@
+"""CPU time per request, memory per waiting connection, and the time from a publish to its last answer.
+
+The same Starlette handler waits in five ways, each on a uvicorn of its own (uvloop, httptools) in a process of its own,
+whose CPU time and memory are read from outside.  The clients are plain sockets on loopback in this process.  The
+servers share one core and this process has another.  Passes of the forms take turns; where the limit of open files does
+not allow all their connections at once, whole lives of the servers do.
+
+At the start of a pass all clients wait.  A pass publishes one entry after another, each when the requests that the one
+before completes are answered; then the answered clients wait again.  The CPU time per request is that of one long poll
+and its share of a publish: parse, route, wait, wake, answer.
+"""
+
+import importlib.util
+import os
+import resource
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from benchmarks.measure import compare
+from benchmarks.row import Budget, Row, Scale, Unavailable, Unit, grouped, quantile
+
+from .load import Load, Shape
+from .process import ServerProcess
+
+__all__ = ["NAMES", "Samples", "prepare", "rows", "rows_of", "shapes"]
+
+SECTION = "server"
+NAMES = {
+    "wait": "purgatory",
+    "thresholds": "purgatory, thresholds",
+    "event": "asyncio.timeout + Event",
+    "event-reader": "timeout + Event + reader task",
+    "condition": "timeout + Condition.wait_for",
+}
+_NEEDED = ("starlette", "uvicorn", "uvloop", "httptools")
+_SPARE_FILES = 200
+_WARM_UP = 50  # requests that are answered before the memory is read
+
+
+def prepare() -> None:
+    """Raise Unavailable if this cannot be measured here."""
+    if sys.platform != "linux":
+        raise Unavailable("the CPU time and the memory of another process are read on Linux only")
+    for name in _NEEDED:
+        if importlib.util.find_spec(name) is None:
+            raise Unavailable(f"{name} is not installed: install the extra 'examples'")
+    _allow_files(max(shape.clients for shape in shapes(Scale())) + _SPARE_FILES)
+
+
+def _allow_files(number: int) -> int:
+    """Raise the limit of open files as far as possible, and return it.  Unavailable below the number."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < number:
+        raise Unavailable(f"{number} open files are needed, and the limit is {hard}: ulimit -n")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def shapes(scale: Scale) -> list[Shape]:
+    """What is measured, the most telling first."""
+    return [
+        _on_one_key(scale.pick(10_000, 1_000), scale.pick(100, 20)),
+        _on_one_key(scale.pick(2_000, 500), scale.pick(200, 50)),
+        _on_many_keys(scale.pick(2_000, 500), scale.pick(200, 50)),
+    ]
+
+
+def _on_one_key(clients: int, publishes: int) -> Shape:
+    name = f"{grouped(clients)} waiting on one key, a publish completes one"
+    return Shape(name, clients, keys=1, publishes=publishes, apart=True)
+
+
+def _on_many_keys(clients: int, keys: int) -> Shape:
+    name = f"{grouped(clients)} waiting on {keys} keys, a publish completes its key"
+    return Shape(name, clients, keys=keys, publishes=keys, apart=False)
+
+
+@dataclass(slots=True)
+class Samples:
+    """What was measured of one form in one shape, pass by pass; ``memory`` life by life."""
+
+    cpu_us: list[float] = field(default_factory=list)
+    own_us: list[float] = field(default_factory=list)  # without the garbage collector
+    memory: list[float] = field(default_factory=list)
+    median_ms: list[float] = field(default_factory=list)
+    p99_ms: list[float] = field(default_factory=list)
+
+
+class _Life:
+    """A server of one form with its clients, all of them waiting."""
+
+    def __init__(self, stack: ExitStack, form: str, shape: Shape, core: int, samples: Samples) -> None:
+        self._samples = samples
+        self._server = stack.enter_context(ServerProcess(form, core))
+        self._load = stack.enter_context(Load(self._server.port, shape))
+        self._load.warm_up(_WARM_UP)
+        before = self._server.resident()
+        self._load.connect()
+        stack.callback(self._server.kill)  # before the clients close: it is not to handle their hang-ups
+        samples.memory.append((self._server.resident() - before) / shape.clients)
+
+    def one_pass(self, *, counted: bool) -> None:
+        """Publish, and let the answered clients wait again.  ``counted``: keep what it cost."""
+        collector = self._load.collector()
+        before = self._server.cpu()
+        latencies = self._load.one_pass()
+        cost = self._server.cpu() - before
+        collector = self._load.collector() - collector
+        if counted:
+            shape = self._load.shape
+            requests = shape.publishes * shape.completed
+            self._samples.cpu_us.append(cost / requests * 1e6)
+            self._samples.own_us.append((cost - collector) / requests * 1e6)
+            self._samples.median_ms.append(statistics.median(latencies) * 1e3)
+            self._samples.p99_ms.append(quantile(latencies, 0.99) * 1e3)
+
+
+def rows(scale: Scale) -> Iterator[Row]:
+    """The rows of this section."""
+    prepare()
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[0]})
+    try:
+        for shape in shapes(scale):
+            yield from rows_of(shape, _measure(shape, scale, cores[-1]))
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _measure(shape: Shape, scale: Scale, core: int) -> dict[str, Samples]:
+    samples = {form: Samples() for form in NAMES}
+    # A pass in which a publish wakes every client takes long, so there are few of them.
+    lives, passes = scale.pick(3, 1), scale.pick(3 if shape.apart else 10, 2)
+    files = _allow_files(shape.clients + _SPARE_FILES)
+    together = files >= len(samples) * shape.clients + _SPARE_FILES
+    for _ in range(lives):
+        for forms in [list(samples)] if together else [[form] for form in samples]:
+            with ExitStack() as stack:
+                servers = [_Life(stack, form, shape, core, samples[form]) for form in forms]
+                for number in range(passes + 1):
+                    for server in servers:
+                        server.one_pass(counted=number > 0)
+    return samples
+
+
+def rows_of(shape: Shape, samples: dict[str, Samples]) -> list[Row]:
+    """The rows of one shape.  Ours is the form that fits it: with thresholds where a publish completes one of many."""
+    ours = NAMES["thresholds" if shape.apart else "wait"]
+
+    def compared(what: str, unit: Unit, field: str, budget: float | None = None) -> list[Row]:
+        values = {NAMES[form]: getattr(samples[form], field) for form in NAMES}
+        budgets = {} if budget is None else {NAMES["event"]: Budget.ratio_at_least(budget)}
+        return compare(SECTION, f"{what}, {shape.name}", unit, values, ours=ours, budgets=budgets)
+
+    return [
+        *compared("CPU per request", "us", "cpu_us", _budget(shape)),
+        *compared("the same without the garbage collector", "us", "own_us"),
+        *compared("publish to last answer, median", "ms", "median_ms"),
+        *compared("publish to last answer, p99", "ms", "p99_ms"),
+        *compared("memory per waiting connection", "bytes", "memory"),
+    ]
+
+
+def _budget(shape: Shape) -> float | None:
+    """How many times our CPU time per request must go into that of asyncio.timeout + Event; None: no budget."""
+    if shape.apart:
+        return 30.0 if shape.clients == 10_000 else None
+    return 1.053  # ours at most 0.95 of theirs
