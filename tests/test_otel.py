@@ -147,7 +147,7 @@ async def test_durations_are_recorded_as_histograms(reader: InMemoryMetricReader
 
 @pytest.mark.parametrize(
     ("names", "options", "message"),
-    [([], {}, "takes the purgatories"), (["a", "a"], {}, "same"), (["a"], {"hot_keys": -1}, "hot_keys")],
+    [([], {}, "at least one purgatory"), (["a", "a"], {}, "different names"), (["a"], {"hot_keys": -1}, "hot_keys")],
 )
 async def test_bad_input_is_refused(names: list[str], options: dict[str, Any], message: str) -> None:
     """Nothing to report, names that cannot be told apart, and bad numbers are a ValueError."""

@@ -10,7 +10,7 @@
     async def orders(wait: Annotated[Wait, Depends(waiting(room))], after: int = 0):
         if not await wait.until(lambda: log.end > after, keys=["orders"], timeout=30):
             return Response(status_code=204)
-        return log.read(after)                          # a client that hangs up has withdrawn its wait
+        return log.read(after)                          # a client that hangs up withdraws its wait
 
     @app.get("/events")
     async def events():
@@ -19,12 +19,12 @@
 ===============================  ==================================================================
 ``lifespan``, ``signals``        opening, and closing when the server is told to stop
 ``wait``, ``connection``         waiting in a handler, withdrawn when the client hangs up
-``errors``                       responses for what a purgatory raises
+``errors``                       responses for the exceptions of a purgatory
 ``health``                       the readiness probe
 ``server_sent_events``           the checks of a purgatory as server-sent events
 ===============================  ==================================================================
 
-It needs nothing but the types of ASGI, and imports no framework and no server.
+It uses only the types of ASGI, and imports no framework and no server.
 """
 
 from .connection import ClientDisconnected

@@ -1,11 +1,11 @@
 """One client connection, read by the handler and on behalf of the operations that wait.
 
-ASGI announces a hang-up only as a message: the application has to await ``receive()`` to learn of it.  So while an
+ASGI announces a hang-up only as a message: the application has to await ``receive()`` to detect it.  So while an
 operation waits, a task reads the connection.  The rules:
 
 1.  At most one ``receive()`` of the server is pending at any time: the handler's or the task's.
-2.  A message that the task reads and that is no disconnect is buffered; the handler reads it afterwards, through
-    :attr:`Connection.receive`.
+2.  If the task reads any other message than a disconnect, it buffers the message; the handler reads it afterwards,
+    through :attr:`Connection.receive`.
 3.  A disconnect withdraws every operation that waits, whichever of the two reads it.  From then on
     :attr:`Connection.receive` returns it again and again, also on servers that announce it once.
 4.  The task stops when the last operation has ended, and pauses while the buffer holds 1 MiB.  While it pauses, a
@@ -126,7 +126,7 @@ class Connection:
         return message
 
     def _start_reading(self) -> None:
-        """See that the connection is read, if an operation waits."""
+        """Start the task that reads, if an operation waits and nothing else reads."""
         if (
             self._operations
             and self._reader is None
@@ -177,7 +177,7 @@ class Connection:
 
 
 def _size(message: Message) -> int:
-    """Bytes that a buffered message takes, roughly."""
+    """Return roughly how many bytes a buffered message takes."""
     if message["type"] == "http.request":
         return len(message.get("body", b"")) + _MESSAGE_SIZE
     return len(message.get("bytes") or message.get("text") or b"") + _MESSAGE_SIZE

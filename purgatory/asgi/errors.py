@@ -1,4 +1,4 @@
-"""What a client hears when its request could not wait: 429, 503, or nothing more where it has hung up."""
+"""Responses to requests that could not wait: 429 or 503, and nothing to a client that has hung up."""
 
 import json
 import math
@@ -12,21 +12,21 @@ from .types import CLOSING, ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["PurgatoryErrorMiddleware", "install_errors"]
 
-_CLIENT_CLOSED_REQUEST: Final = 499  # nginx's number; nobody reads it but middlewares and logs
+_CLIENT_CLOSED_REQUEST: Final = 499  # as in nginx; only other middleware and logs see it
 _SERVICE_RESTART: Final = 1012  # WebSocket close codes, as registered with IANA
 _TRY_AGAIN_LATER: Final = 1013
 
 
 class PurgatoryErrorMiddleware:
-    """ASGI middleware that turns what a purgatory raises into responses.
+    """ASGI middleware that turns the exceptions of a purgatory into responses.
 
     ==============================  ==========================  ============================================
     raised                          HTTP                        WebSocket
     ==============================  ==========================  ============================================
-    PurgatoryFull, of the room      503 and Retry-After         the same before it is accepted, then close 1013
+    PurgatoryFull, whole purgatory  503 and Retry-After         the same before it is accepted, then close 1013
     PurgatoryFull, of one key       429 and Retry-After         the same before it is accepted, then close 1013
     PurgatoryClosed                 503 and Retry-After         the same before it is accepted, then close 1012
-    ClientDisconnected              499, which nobody receives  nothing
+    ClientDisconnected              499, which no client gets   nothing
     ==============================  ==========================  ============================================
 
     A response to a request that waited in a purgatory that is closing gets ``Connection: close`` (HTTP/1 only): the
@@ -37,7 +37,7 @@ class PurgatoryErrorMiddleware:
     server closes the connection.  Where the server cannot refuse a WebSocket with a status, it is closed before it is
     accepted, which clients see as 403.
 
-    ``retry_after``: seconds after which a refused client may come back; rounded up to whole seconds.
+    ``retry_after``: seconds after which a refused client may try again; rounded up to whole seconds.
     """
 
     def __init__(self, app: ASGIApp, *, retry_after: float = 1.0) -> None:
@@ -45,7 +45,7 @@ class PurgatoryErrorMiddleware:
         self._retry_after = b"%d" % _whole_seconds(retry_after)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application, and answer for it if it raises one of these errors."""
+        """Run the application, and respond if it raises one of these exceptions."""
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -118,7 +118,7 @@ def install_errors(app: Any, *, retry_after: float = 1.0) -> None:
     """Add :class:`PurgatoryErrorMiddleware` to a FastAPI or Starlette application, before it starts.
 
     Wrap an application of another kind: ``app = PurgatoryErrorMiddleware(app)``.  TypeError if the application has no
-    ``add_middleware``, ValueError if ``retry_after`` is no number of seconds.
+    ``add_middleware``, ValueError if ``retry_after`` is not a number of seconds.
     """
     add_middleware = getattr(app, "add_middleware", None)
     if not callable(add_middleware):
@@ -136,7 +136,7 @@ def _whole_seconds(retry_after: float) -> int:
 
 
 def _response(error: Exception) -> tuple[int, str]:
-    """The status of the response, and what it says; nothing of the keys, which are the application's own."""
+    """Return the status and the detail of the response.  The detail names no keys: they are internal."""
     if isinstance(error, ClientDisconnected):
         return _CLIENT_CLOSED_REQUEST, "the client closed the request"
     if isinstance(error, PurgatoryClosed):
@@ -147,7 +147,7 @@ def _response(error: Exception) -> tuple[int, str]:
 
 
 def _cause(error: BaseException) -> Exception | None:
-    """The error to answer for: this one, or that of a group with nothing else in it.  None: not for this middleware."""
+    """Return the exception to respond to: this one, or one of a group of nothing else; None for any other."""
     leaves = list(_leaves(error))
     for kind in (ClientDisconnected, PurgatoryClosed, PurgatoryFull):
         for leaf in leaves:
@@ -168,7 +168,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _with_connection_close(scope: Scope, start: Message) -> Message:
-    """The start of a response with ``Connection: close``, where that is allowed and nothing else is said there."""
+    """Return the start of a response with ``Connection: close``, if HTTP/1 and if it has no such header."""
     headers = list(start.get("headers", ()))
     if scope.get("http_version") not in ("1.0", "1.1") or any(name.lower() == b"connection" for name, _ in headers):
         return start
@@ -179,4 +179,4 @@ async def _send_if_connected(send: Send, message: Message) -> None:
     try:
         await send(message)
     except OSError:
-        return  # the client is gone; ASGI servers may say so in this way
+        return  # the client has disconnected; ASGI servers may report it in this way

@@ -1,4 +1,4 @@
-"""A readiness probe: whether this process still takes requests that wait."""
+"""A readiness probe: whether this process still accepts requests that wait."""
 
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ def health(room: Purgatory[Any], *others: Purgatory[Any]) -> ASGIApp:
         app.mount("/healthz", health(room))        # answers at /healthz/, and redirects /healthz there
         app.add_route("/healthz", health(room))    # Starlette and FastAPI: answers at /healthz
 
-    It answers GET and HEAD.  TypeError if one of them is no purgatory.
+    It answers GET and HEAD.  TypeError if one of them is not a purgatory.
     """
     rooms = (room, *others)
     for given in rooms:

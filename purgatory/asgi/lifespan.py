@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from purgatory import Purgatory
 from purgatory.core.timer.units import duration_ms
 
-from .signals import StopWatch
+from .signals import StopListener
 from .types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["PurgatoryLifespan", "purgatory_lifespan"]
@@ -28,10 +28,10 @@ def purgatory_lifespan(
         app = FastAPI(lifespan=purgatory_lifespan(room, grace=2.0, lifespan=own))    # with the application's own
         app = purgatory_lifespan(room).wrap(app)                                     # any other ASGI application
 
-    A server that gets SIGTERM or SIGINT waits for its open requests before it tells the application.  So the signal
-    handlers that are found at startup are put behind one that closes the purgatories: every parked request is answered
-    while the server still serves.  Requests that would have to wait from then on get :class:`PurgatoryClosed`.  The
-    handlers are put back at shutdown.
+    A server that gets SIGTERM or SIGINT waits for its open requests before it notifies the application.  So at startup
+    each signal handler is replaced by one that closes the purgatories and then calls the original handler: every parked
+    request is answered while the server still serves.  Requests that would have to wait from then on get
+    :class:`PurgatoryClosed`.  The original handlers are restored at shutdown.
 
     ``grace``: seconds in which parked operations may still complete by themselves, as in :meth:`Purgatory.aclose`; the
     rest expires after it, or at a second signal.  It adds to the time that the server takes to exit.  ``lifespan``: the
@@ -45,7 +45,7 @@ def purgatory_lifespan(
 
 
 class PurgatoryLifespan:
-    """What :func:`purgatory_lifespan` returns: a lifespan for Starlette and FastAPI; :meth:`wrap` for the others."""
+    """The result of :func:`purgatory_lifespan`: a lifespan for Starlette and FastAPI; others use :meth:`wrap`."""
 
     def __init__(self, rooms: tuple[Purgatory[Any], ...], grace: float, lifespan: Lifespan | None) -> None:
         for room in rooms:
@@ -68,7 +68,7 @@ class PurgatoryLifespan:
             for room in self._rooms:
                 await stack.enter_async_context(room)
             closing = _Closing(self._rooms, self._grace)
-            watch = StopWatch(closing.begin)
+            watch = StopListener(closing.begin)
             stack.callback(watch.stop)
             watch.start()
             state = None
@@ -110,7 +110,7 @@ class PurgatoryLifespan:
 
 @asynccontextmanager
 async def _lifespan_of(app: ASGIApp, scope: Scope) -> AsyncIterator[None]:
-    """The application's own lifespan protocol.  One that raises before it has started does not have any."""
+    """Run the application's own lifespan protocol.  An application that raises before startup does not support it."""
     messages: asyncio.Queue[Message] = asyncio.Queue()
     replies: asyncio.Queue[Message] = asyncio.Queue()
 
@@ -137,7 +137,7 @@ async def _lifespan_of(app: ASGIApp, scope: Scope) -> AsyncIterator[None]:
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # retrieved: what it replied has been raised above
+            task.exception()  # retrieved: a failure that it reported was raised above
 
 
 class _Closing:

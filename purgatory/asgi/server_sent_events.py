@@ -26,8 +26,8 @@ _HEARTBEAT: Final = b":\n\n"
 def server_sent_event(item: Any) -> bytes:
     """Encode one item as an event: text and bytes as its data, None as a comment, anything else as JSON.
 
-    A comment keeps the connection alive, and the browser's ``EventSource`` drops it.  TypeError and ValueError for what
-    is no JSON.
+    A comment keeps the connection alive, and the browser's ``EventSource`` drops it.  TypeError and ValueError for an
+    item that is not valid JSON.
     """
     if item is None:
         return _HEARTBEAT
@@ -42,7 +42,7 @@ def server_sent_event(item: Any) -> bytes:
 
 
 class EventSourceResponse:
-    """Send what an async iterator gives as server-sent events, until it ends or the client hangs up.
+    """Send the items of an async iterator as server-sent events, until it ends or the client hangs up.
 
     ::
 
@@ -53,10 +53,10 @@ class EventSourceResponse:
     A path operation of FastAPI and an endpoint of Starlette return it; in a plain ASGI application call it with
     ``scope``, ``receive`` and ``send``.  Where Starlette is loaded it is an instance of its ``Response``.
 
-    ``items``: see :func:`server_sent_event` for what they become.  It is closed in the end, if it has ``aclose()``, so
-    a client that hangs up frees its places in the purgatory at once.  ``headers``: more of them.  ``retry``: seconds
-    after which a browser that lost the connection tries again; None leaves that to the browser.  ``status_code``: the
-    status.
+    ``items``: encoded by :func:`server_sent_event`.  The iterator is closed at the end if it has ``aclose()``, so a
+    client that hangs up frees its places in the purgatory at once.  ``headers``: additional headers.  ``retry``:
+    seconds after which a browser that lost the connection tries again; None leaves that to the browser.
+    ``status_code``: the status.
     """
 
     media_type: str | None = "text/event-stream"

@@ -1,8 +1,8 @@
-"""Hearing that the server is being stopped, before it waits for its requests.
+"""Detecting that the server is being stopped, before it waits for its requests.
 
-A server that is told to stop waits for its open requests and then tells the application.  Requests that wait would hold
-it up until their deadlines, so the purgatories have to be closed when the signal comes.  Servers leave two ways to see
-it:
+A server that is told to stop waits for its open requests and then notifies the application.  Waiting requests would
+delay it until their deadlines, so the purgatories have to be closed when the signal comes.  There are two ways to
+detect it:
 
 *   **A signal handler.**  uvicorn, also with ``--workers`` and under gunicorn, gunicorn's own ASGI worker and
     ``hypercorn --workers 0`` handle SIGTERM and SIGINT in the process that runs the application.  The handler found
@@ -12,8 +12,8 @@ it:
 *   **Hypercorn's shutdown event.**  The processes that ``hypercorn`` starts get no signal: their parent sets an event
     that they poll.  It is an argument of the process, and is polled here as well.
 
-Where a signal has no handler in Python (the default action ends the process at once) it is left alone, and so is every
-signal in a thread that is not the main one, which may not have handlers.
+A signal without a Python handler is left alone, because its default action ends the process at once.  So is every
+signal if the application does not run in the main thread, because Python allows handlers only there.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from contextvars import Context
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["StopWatch"]
+__all__ = ["StopListener"]
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
 _POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
 
 
-class StopWatch:
-    """Calls back on the running loop whenever the server is told to stop, from :meth:`start` to :meth:`stop`."""
+class StopListener:
+    """Calls ``callback`` on the running loop when the server is told to stop, from :meth:`start` to :meth:`stop`."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
@@ -44,7 +44,7 @@ class StopWatch:
         self._poll: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Chain the signal handlers of the main thread, and poll hypercorn's event where there is one."""
+        """Chain the signal handlers of the main thread, and poll hypercorn's event if there is one."""
         self._loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
@@ -54,10 +54,10 @@ class StopWatch:
                     _set_handler(number, self._handle)
         self._shutdown_event = _hypercorn_shutdown_event()
         if self._shutdown_event is not None:
-            self._look()
+            self._poll_event()
 
     def stop(self) -> None:
-        """Put the handlers back.  One that others have replaced meanwhile stays, and goes on calling its own."""
+        """Restore the original handlers.  If other code has installed a handler since then, that handler stays."""
         self._loop = None
         for number, previous in self._previous.items():
             if signal.getsignal(number) == self._handle:
@@ -72,14 +72,14 @@ class StopWatch:
                 loop.call_soon_threadsafe(self._callback, context=Context())
         self._previous[number](number, frame)
 
-    def _look(self) -> None:
+    def _poll_event(self) -> None:
         loop = self._loop
         if loop is None:
             return
         if self._shutdown_event.is_set():
             self._callback()
         else:
-            self._poll = loop.call_later(_POLL, self._look, context=Context())
+            self._poll = loop.call_later(_POLL, self._poll_event, context=Context())
 
 
 def _set_handler(number: int, handler: Callable[[int, FrameType | None], Any]) -> None:

@@ -12,4 +12,4 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CLOSING: Final = "purgatory.closing"
-"""The key of a scope whose request waited in a purgatory that is closing: the connection is not to be used again."""
+"""The key of a scope whose request waited in a purgatory that is closing: the connection must not be reused."""

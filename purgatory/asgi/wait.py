@@ -59,7 +59,7 @@ class Wait:
     ) -> bool:
         """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
 
-        True: it was.  False: ``timeout`` seconds have passed, or the purgatory was closed.  Raises
+        Return True when it is, and False when ``timeout`` seconds have passed or the purgatory closes.  Raises
         :class:`ClientDisconnected` if the client hangs up first, and what :meth:`Purgatory.wait_until` raises.
         """
         return await self.park(_condition(predicate, timeout), keys)
@@ -133,14 +133,14 @@ def waiting(room: "Purgatory[Any] | Relay") -> _Waiting:
             return log.read(after)
 
     It works in path operations and in WebSocket endpoints.  Elsewhere call it: ``await waiting(room)(request)``, or
-    ``await waiting(room)(scope, receive)``; that is ``Wait(room, ...)``.  TypeError if ``room`` is neither a purgatory
-    nor a relay.
+    ``await waiting(room)(scope, receive)``; this returns ``Wait(room, ...)``.  TypeError if ``room`` is neither a
+    purgatory nor a relay.
     """
     return _Waiting(room)
 
 
 def _purgatory_of(room: Any) -> Purgatory[Any]:
-    """The purgatory itself, or that of a relay, which this module does not import."""
+    """Return the purgatory itself, or that of a relay, which this module does not import."""
     purgatory = room if isinstance(room, Purgatory) else getattr(room, "_purgatory", None)
     if not isinstance(purgatory, Purgatory):
         raise TypeError(f"room must be a Purgatory or a Relay, got {room!r}")
@@ -148,7 +148,7 @@ def _purgatory_of(room: Any) -> Purgatory[Any]:
 
 
 def _connection_of_request(request: Any) -> Connection:
-    """The connection of a Starlette request or WebSocket, which from now on reads through it.
+    """Return the connection of a Starlette request or WebSocket, which from now on reads through it.
 
     Starlette reads ``_receive`` in every request and WebSocket; its own middlewares replace it in the same way.
     """

@@ -26,9 +26,9 @@ instrument                             kind              unit             in Kaf
 =====================================  ================  ===============  ===========================================
 
 ``ended`` has the attribute ``purgatory.outcome`` (completed, expired, cancelled, failed), the quantiles have
-``quantile`` (0.5, 0.99, 0.999, 1), ``key.watchers`` has ``purgatory.key`` and is there only on request.  Quantiles
-cannot be added up over processes; where that matters, give the purgatory a :class:`Durations` as an observer, which
-records histograms at the price of one call per operation.
+``quantile`` (0.5, 0.99, 0.999, 1), ``key.watchers`` has ``purgatory.key`` and is reported only on request.  Quantiles
+of several processes cannot be combined.  If you need that, attach a :class:`Durations` as an observer: it records
+histograms, at the cost of one call per operation.
 """
 
 import weakref
@@ -60,18 +60,18 @@ _Read = Callable[[Statistics], Iterable[tuple[float, dict[str, str]]]]
 def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: int = 0) -> None:
     """Report these purgatories, and their timers, to OpenTelemetry.  Call it once for all of them.
 
-    ``meter``: that of the global meter provider unless given.  ``hot_keys``: how many of each purgatory's busiest keys
-    to report; each is a time series of its own, and finding them is a pass over all keys.
+    ``meter``: by default that of the global meter provider.  ``hot_keys``: how many of each purgatory's busiest keys to
+    report; each is a separate time series, and finding them visits all keys.
 
-    Raises ValueError for no purgatory, and for two of the same name: their series could not be told apart.
+    Raises ValueError for no purgatory, and for two of the same name, because their series would be indistinguishable.
     """
     if not purgatories:
-        raise ValueError("observe() takes the purgatories to report")
+        raise ValueError("observe() must get at least one purgatory, got none")
     names = [purgatory.name for purgatory in purgatories]
     if len(set(names)) < len(names):
-        raise ValueError(f"purgatories are told apart by their names, and two of {names} are the same")
+        raise ValueError(f"purgatories must have different names, got {names}")
     if type(hot_keys) is not int or hot_keys < 0:
-        raise ValueError(f"hot_keys is a number of keys, at least 0, not {hot_keys!r}")
+        raise ValueError(f"hot_keys must be an int, at least 0, got {hot_keys!r}")
     if meter is None:
         meter = get_meter(_SCOPE)
     reader = _Reader(purgatories)
@@ -116,7 +116,7 @@ def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
     Raises ValueError for no relay, and for two whose purgatories have the same name.
     """
     if not relays:
-        raise ValueError("observe_relays() takes the relays to report")
+        raise ValueError("observe_relays() must get at least one relay, got none")
     names = [relay.statistics().purgatory for relay in relays]
     if len(set(names)) < len(names):
         raise ValueError(f"relays must have purgatories of different names, got {names}")

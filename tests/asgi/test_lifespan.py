@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from purgatory import Purgatory, PurgatoryClosed
 from purgatory.asgi import purgatory_lifespan
-from purgatory.asgi.signals import StopWatch
+from purgatory.asgi.signals import StopListener
 from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op
@@ -277,7 +277,7 @@ def test_a_signal_after_the_loop_is_closed_reaches_the_server(server_handlers: l
         watch.start()
 
     called: list[int] = []
-    watch = StopWatch(lambda: called.append(1))
+    watch = StopListener(lambda: called.append(1))
     loop = asyncio.new_event_loop()
     loop.run_until_complete(start())
     loop.close()
