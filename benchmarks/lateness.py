@@ -4,7 +4,8 @@ Operations are parked ahead of time with deadlines spread evenly, 50 for each mi
 is answered: lateness is that time minus its deadline (parked + timeout, on the monotonic clock).  Timeouts are whole
 milliseconds.  Peer: the same number of ``call_later`` on the same loop, in a run of its own.  An operation must not be
 early; a ``call_later`` may be.  The loop does nothing else meanwhile, but the numbers are wall-clock times, so other
-programs on the machine affect them.
+programs on the machine affect them.  The last rows are the same load on a simulated core of its own (see
+:mod:`.simulated_core`), which other programs do not affect; the peer there is the same timer without early cascades.
 
 The garbage collector is off while the operations are parked, because a collection between the reading of the clock and
 the parking would count as lateness.  It is on when they fall due.
@@ -24,6 +25,7 @@ from purgatory import Purgatory
 from .measure import frozen, loops, new_loop
 from .operations import Request
 from .row import Budget, Row, Scale, quantile
+from .simulated_core import lateness
 
 __all__ = ["rows"]
 
@@ -114,6 +116,7 @@ def rows(scale: Scale) -> Iterator[Row]:
             ours.append(_run(kind, _ours, number))
             theirs.append(_run(kind, _loop, number))
         yield from _rows_of(kind, ours, theirs)
+    yield from _simulated(scale.pick(5, 2))
 
 
 def _rows_of(kind: str, ours: list["array[float]"], theirs: list["array[float]"]) -> Iterator[Row]:
@@ -129,6 +132,30 @@ def _rows_of(kind: str, ours: list["array[float]"], theirs: list["array[float]"]
     early = sum(late < 0 for found in ours for late in found)
     of_theirs = sum(late < 0 for found in theirs for late in found)
     row = Row(SECTION, f"early {at}", "count", early, f"{kind} call_later", of_theirs)
+    row.budget = Budget.at_most_value(0.0)
+    yield row
+
+
+def _simulated(seconds: int) -> Iterator[Row]:
+    ours = lateness(RATE, seconds, early=True)
+    theirs = lateness(RATE, seconds, early=False)
+    quantiles = (
+        ("p50", 0.5, None),
+        ("p99", 0.99, Budget.at_most_value(1.5, interpreted=2.5)),
+        ("p99.9", 0.999, Budget.at_most_value(3.0, interpreted=5.0)),
+        ("longest", 1.0, None),
+    )
+    for name, fraction, budget in quantiles:
+        what = f"lateness {name} at 50 000 expiries/s, simulated core"
+        row = Row(SECTION, what, "ms", quantile(ours, fraction) * 1e3, "without early cascades")
+        row.theirs = quantile(theirs, fraction) * 1e3
+        row.ratio = row.theirs / row.ours
+        row.budget = budget
+        yield row
+    early, of_theirs = sum(late < 0 for late in ours), sum(late < 0 for late in theirs)
+    row = Row(
+        SECTION, "early at 50 000 expiries/s, simulated core", "count", early, "without early cascades", of_theirs
+    )
     row.budget = Budget.at_most_value(0.0)
     yield row
 

@@ -46,8 +46,8 @@ class Budget:
         return cls("ratio", limit, limit, at_most=True)
 
     @classmethod
-    def at_most_value(cls, limit: float, *, compiled_only: bool = False) -> Self:
-        return cls("value", limit, None if compiled_only else limit, at_most=True)
+    def at_most_value(cls, limit: float, *, interpreted: float | None = None, compiled_only: bool = False) -> Self:
+        return cls("value", limit, None if compiled_only else interpreted or limit, at_most=True)
 
     def limit_for(self, *, compiled: bool) -> float | None:
         return self.limit if compiled else self.interpreted

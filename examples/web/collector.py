@@ -110,16 +110,17 @@ class Collector:
 def _look_at_wheel(wheel: TimingWheel, now_ms: int) -> dict[str, Any]:
     """Return one level.  ``buckets``: the non-empty ones as (slot, milliseconds until due, tasks)."""
     tick_ms = wheel.tick_ms
-    buckets = [
-        [expiration_ms // tick_ms % wheel.wheel_size, expiration_ms - now_ms, tasks]
-        for expiration_ms, tasks in wheel.occupancy()
-    ]
+    buckets: dict[int, list[int]] = {}
+    for expiration_ms, tasks in wheel.occupancy():
+        slot = expiration_ms // tick_ms % wheel.wheel_size
+        # Buckets filled by an early cascade may be one turn of the wheel ahead: they share the slot of an earlier one.
+        buckets.setdefault(slot, [slot, expiration_ms - now_ms, 0])[2] += tasks
     return {
         "tick_ms": tick_ms,
         "wheel_size": wheel.wheel_size,
         "interval_ms": wheel.interval_ms,
         "slot": now_ms // tick_ms % wheel.wheel_size,
-        "buckets": buckets,
+        "buckets": list(buckets.values()),
     }
 
 

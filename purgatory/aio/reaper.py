@@ -18,7 +18,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING
 
 from purgatory.core.timer.clock import Alarm
-from purgatory.core.timer.timer_core import FAR_MS
+from purgatory.core.timer.task import FAR_MS
 from purgatory.errors import PurgatoryClosed
 
 if TYPE_CHECKING:
@@ -112,15 +112,17 @@ class Reaper:
     # Sleeping
 
     async def sleep(self, until_ms: int | None) -> None:
-        """Wait until a bucket is due, but not beyond ``until_ms``."""
+        """Wait until a bucket is due or has to be cascaded early, but not beyond ``until_ms``."""
         timer = self._timer
         while True:
             now_ms = timer.clock.now_ms()
-            if timer.core.is_due(now_ms) or (until_ms is not None and now_ms >= until_ms):
+            early_ms = timer.core.next_early_ms()
+            if early_ms <= now_ms or timer.core.is_due(now_ms) or (until_ms is not None and now_ms >= until_ms):
                 return
             sleeper = self.bind().create_future()
             self._sleepers.append(sleeper)
-            self._set_wake_up(timer.next_expiration_ms)
+            expiration_ms = timer.next_expiration_ms
+            self._set_wake_up(expiration_ms if expiration_ms is None else min(expiration_ms, early_ms))
             limit = None if until_ms is None else timer.clock.call_at(until_ms, self._wake_up)
             try:
                 await sleeper

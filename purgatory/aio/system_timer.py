@@ -161,7 +161,8 @@ class SystemTimer(BaseTimer):
         """Wait at most ``timeout`` seconds until a bucket is due, run the due tasks, and return how many ran.
 
         This is one round of the reaper.  A bucket that only cascades also ends the wait, so a result of 0 does not mean
-        that ``timeout`` seconds have passed.
+        that ``timeout`` seconds have passed.  With 1 000 tasks or more on the timer a coarse bucket is cascaded before
+        it is due.
         """
         until_ms = None if timeout is None else self.clock.ceil_ms() + duration_ms(timeout, "timeout")
         await self._reaper.sleep(until_ms)
@@ -173,7 +174,7 @@ class SystemTimer(BaseTimer):
             now_ms = self.clock.now_ms()
             ran += Context().run(self.core.expire_due, now_ms, slices.portion())
             over = slices.over()
-            if not self.core.is_due(now_ms):
+            if not self.core.is_due(now_ms) and not self.core.cascade_early(now_ms, slices.portion()):
                 return ran
             if over:
                 await slices.next_turn()

@@ -32,11 +32,17 @@ class TimerMachine(RuleBasedStateMachine):
 
     tasks = Bundle("tasks")
 
-    @initialize(tick_ms=ticks, wheel_size=st.sampled_from([2, 3, 20]), start_ms=st.integers(100, 10**6))
-    def begin(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
+    @initialize(
+        tick_ms=ticks,
+        wheel_size=st.sampled_from([2, 3, 20]),
+        start_ms=st.integers(100, 10**6),
+        early_from=st.sampled_from([1, 3, 1000]),
+    )
+    def begin(self, tick_ms: int, wheel_size: int, start_ms: int, early_from: int) -> None:
         self.tick_ms = tick_ms
         self.now_ms = start_ms
-        self.core = TimerCore(tick_ms, wheel_size, start_ms, self._on_error, (Exception,))
+        self.early_from = early_from
+        self.core = TimerCore(tick_ms, wheel_size, start_ms, self._on_error, (Exception,), early_from)
         self.model: dict[int, tuple[int, int]] = {}
         self.ordered: set[int] = set()
         self.added = 0
@@ -133,6 +139,24 @@ class TimerMachine(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 5))
     def expire_a_slice(self, limit: int) -> None:
         assert self._expire(limit) <= limit
+
+    @rule(limit=st.integers(1, 5))
+    def cascade_early(self, limit: int) -> None:
+        """Tasks move while nothing is due; when and in which order they run does not depend on it."""
+        due = self.core.is_due(self.now_ms)
+        early = self.core.next_early_ms() <= self.now_ms
+        moved = self.core.cascade_early(self.now_ms, limit)
+        assert moved <= limit
+        assert (moved > 0) is (early and not due and len(self.model) >= self.early_from)
+
+    @precondition(lambda self: bool(self.model))
+    @rule(pick=st.integers(0, 100), before_ms=st.integers(1, 500), limit=st.integers(1, 5))
+    def cascade_shortly_before_one_is_due(self, pick: int, before_ms: int, limit: int) -> None:
+        """The buckets that fall due together with the task, on every level, are cascaded in part."""
+        due_ms = sorted(self.model.values())[pick % len(self.model)][0]
+        self.now_ms = max(self.now_ms, due_ms - before_ms)
+        self._expire(0)
+        self.cascade_early(limit)
 
     @precondition(lambda self: bool(self.model))
     @rule()

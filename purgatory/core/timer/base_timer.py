@@ -12,8 +12,8 @@ from purgatory.errors import PurgatoryClosed
 from purgatory.texts import safe_repr
 
 from .clock import Clock
-from .task import TimerTask, unlink
-from .timer_core import FAR_MS, TimerCore
+from .task import FAR_MS, TimerTask, unlink
+from .timer_core import TimerCore
 from .units import duration_ms
 from .wheel import TimingWheel
 

@@ -15,9 +15,10 @@ from purgatory.texts import safe_repr, type_name
 if TYPE_CHECKING:
     from .task_list import TimerTaskList
 
-__all__ = ["NOT_QUEUED", "TimerTask", "unlink"]
+__all__ = ["FAR_MS", "NOT_QUEUED", "TimerTask", "unlink"]
 
 NOT_QUEUED: Final = -1  # the expiration of a task that was never scheduled, and of a bucket outside the delay queue
+FAR_MS: Final = 1 << 60  # later than every deadline
 _LONGEST_MS: Final = 10**18  # 31 million years; every sum of times then fits one machine word
 
 

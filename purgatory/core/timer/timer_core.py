@@ -11,14 +11,14 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from .delay_queue import DelayQueue
-from .task import TimerTask, unlink
+from .task import FAR_MS, TimerTask, unlink
 from .task_list import TaskCounter, TimerTaskList
 from .wheel import TimingWheel
 
-__all__ = ["FAR_MS", "TimerCore"]
+__all__ = ["TimerCore"]
 
-FAR_MS: Final = 1 << 60  # later than every deadline
 _NO_LIMIT: Final = 1 << 60
+_MANY_TASKS: Final = 1000
 
 _OnError = Callable[[BaseException, TimerTask], None]
 _Errors = tuple[type[BaseException], ...]
@@ -29,7 +29,8 @@ class TimerCore:
 
     ``tick_ms``, ``wheel_size``: see :class:`TimingWheel`.  ``start_ms``: the initial time.  ``on_error``: called with
     the exception of a task that raised; the tasks after it still run.  ``contained``: the exceptions treated in
-    this way; all others propagate.
+    this way; all others propagate.  ``early_from``: with so many tasks on the timer :meth:`cascade_early` empties
+    coarse buckets before they fall due (see :mod:`.wheel`); with fewer, that would only add wake-ups.
 
     **The order of work.**  Three kinds of tasks can be due: the rest of the bucket that an earlier call took
     (``_taken``), tasks that were due when they were added (``_due_when_added``, and ``_ready`` once the next call has
@@ -45,6 +46,7 @@ class TimerCore:
         "_contained",
         "_counter",
         "_due_when_added",
+        "_early_from",
         "_expiring",
         "_on_error",
         "_queue",
@@ -55,7 +57,15 @@ class TimerCore:
         "wheel",
     )
 
-    def __init__(self, tick_ms: Any, wheel_size: Any, start_ms: int, on_error: _OnError, contained: _Errors) -> None:
+    def __init__(
+        self,
+        tick_ms: Any,
+        wheel_size: Any,
+        start_ms: int,
+        on_error: _OnError,
+        contained: _Errors,
+        early_from: int = _MANY_TASKS,
+    ) -> None:
         self._counter: TaskCounter = TaskCounter()
         self._queue: DelayQueue = DelayQueue()
         self.wheel: TimingWheel = TimingWheel(tick_ms, wheel_size, start_ms, self._queue, self._counter)
@@ -65,6 +75,7 @@ class TimerCore:
         self._taken_ms: i64 = start_ms  # the expiration of the bucket that was taken
         self._taken_coarse: bool = False  # whether it came from an overflow wheel
         self._expiring: bool = False
+        self._early_from: i64 = early_from
         self._on_error = on_error
         self._contained = contained
 
@@ -177,6 +188,29 @@ class TimerCore:
             if not isinstance(error, self._contained):
                 raise
             self._on_error(error, task)
+
+    # Early cascades
+
+    def next_early_ms(self) -> i64:
+        """When :meth:`cascade_early` has something to do, FAR_MS if not before the next expiration."""
+        early_ms: i64 = FAR_MS
+        if self._counter.value >= self._early_from:
+            first_ms = self._queue.peek_ms()
+            if first_ms is not None:
+                level = self.wheel.overflow_wheel
+                while level is not None:
+                    early_ms = min(early_ms, level.early_ms(first_ms))
+                    level = level.overflow_wheel
+        return early_ms
+
+    def cascade_early(self, now_ms: i64, limit: i64) -> i64:
+        """Cascade tasks whose coarse bucket falls due soon, at most ``limit``; return how many.  0 if a task is due."""
+        if self._counter.value < self._early_from or self.is_due(now_ms):
+            return 0
+        first_ms = self._queue.peek_ms()
+        assert first_ms is not None
+        self._catch_up(now_ms)
+        return self.wheel.cascade_early(first_ms, now_ms, limit)
 
     def drain(self, limit: i64) -> list[TimerTask]:
         """Take tasks off in the order of their deadlines, and of arrival among equal ones: for a timer that closes.

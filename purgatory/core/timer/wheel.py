@@ -33,15 +33,24 @@ time  what falls due               where the task is then
 The timer wakes three times instead of 450.  Adding a task walks up the levels, five for an hour; cancelling it unlinks
 it.  Neither cost depends on the number of tasks.
 
-The same slot serves the next round: bucket 0 of level 1 covers 0, then 20, then 40.  This is sound because the wheel's
-time never passes a queued bucket, so two rounds never share a slot.
+The same slot serves a later round: bucket 0 of level 1 covers 0, then 40, then 80.  This is sound because the wheel's
+time never passes a queued bucket, so two rounds never share a slot.  Each level has two rounds of slots; the next
+section says what the second one is for.
+
+**Early cascades.**  A coarse bucket that is cascaded when it falls due delays its first tasks until all its tasks have
+been moved: 400 000 tasks at 50 000 deadlines a second and a bucket of 8 s.  So a timer with many tasks empties a bucket
+before it falls due, from half a tick before (:meth:`TimingWheel.cascade_early`).  This needs a finer wheel with room
+for all of its tasks.  The next bucket of a level covers at most the two intervals of the level below that follow its
+current time, hence two rounds of slots.  When an early cascade begins, the horizon of the finer level moves to the end
+of the coarse bucket.  From then on a new task for that span goes to the finer levels, so the coarse bucket only drains.
 
 **Order.**  Tasks fire in the order of their deadlines, and those with equal deadlines in the order in which they were
 added, which Kafka does not promise.  A task in a coarse bucket was added before every task in a finer bucket with the
 same deadline, because the deadline was further ahead at that time.  So a cascade takes the coarse bucket from its end
 and puts each task at the *front* of its finer bucket.  When buckets of several levels fall due together, the coarsest
 is cascaded last, because its tasks go in front of all others; the bucket of level 1, whose tasks run, comes after
-them.
+them.  An early cascade empties the finest level first and moves tasks down one level only: a task that skipped a level
+would pass newer tasks there, and these would later come down in front of it.
 """
 
 from typing import Any, Final
@@ -51,7 +60,7 @@ from mypy_extensions import i64
 from purgatory.texts import safe_repr
 
 from .delay_queue import DelayQueue
-from .task import NOT_QUEUED, TimerTask
+from .task import FAR_MS, NOT_QUEUED, TimerTask
 from .task_list import TaskCounter, TimerTaskList
 
 __all__ = ["TimingWheel"]
@@ -76,6 +85,7 @@ class TimingWheel:
         "_counter",
         "_horizon_ms",
         "_queue",
+        "_slots",
         "current_time_ms",
         "interval_ms",
         "level",
@@ -103,10 +113,11 @@ class TimingWheel:
         self.current_time_ms: i64 = start_ms - start_ms % tick_ms
         self.overflow_wheel: TimingWheel | None = None
         self.level: i64 = level
-        self._horizon_ms: i64 = self.current_time_ms + self.interval_ms
+        self._horizon_ms: i64 = self.current_time_ms + self.interval_ms  # tasks from here on go to the overflow wheel
         self._queue: DelayQueue = DelayQueue() if queue is None else queue
         self._counter: TaskCounter = TaskCounter() if counter is None else counter
-        self._buckets: list[TimerTaskList] = [TimerTaskList(self._counter) for _ in range(wheel_size)]
+        self._slots: i64 = 2 * wheel_size  # a round for the current interval, and one for early cascades
+        self._buckets: list[TimerTaskList] = [TimerTaskList(self._counter) for _ in range(self._slots)]
 
     def add(self, task: TimerTask, expiration_ms: i64) -> bool:
         """Put the task, which is in no bucket, into the bucket for its expiration.
@@ -126,7 +137,7 @@ class TimingWheel:
             above = wheel.overflow_wheel
             wheel = wheel._grow() if above is None else above
         tick_ms = wheel.tick_ms
-        bucket = wheel._buckets[expiration_ms // tick_ms % wheel.wheel_size]
+        bucket = wheel._buckets[expiration_ms // tick_ms % wheel._slots]
         start_ms = expiration_ms - expiration_ms % tick_ms
         if bucket.expiration_ms != start_ms:
             wheel._queue.push(start_ms, wheel)
@@ -143,7 +154,7 @@ class TimingWheel:
             above = wheel.overflow_wheel
             wheel = wheel._grow() if above is None else above
         tick_ms = wheel.tick_ms
-        bucket = wheel._buckets[expiration_ms // tick_ms % wheel.wheel_size]
+        bucket = wheel._buckets[expiration_ms // tick_ms % wheel._slots]
         start_ms = expiration_ms - expiration_ms % tick_ms
         if bucket.expiration_ms != start_ms:
             wheel._queue.push(start_ms, wheel)
@@ -161,24 +172,25 @@ class TimingWheel:
 
     def bucket_at(self, expiration_ms: i64) -> TimerTaskList:
         """Return the bucket of this level whose slot serves the expiration."""
-        return self._buckets[expiration_ms // self.tick_ms % self.wheel_size]
+        return self._buckets[expiration_ms // self.tick_ms % self._slots]
 
     def take(self, expiration_ms: i64, replacement: TimerTaskList) -> TimerTaskList:
         """Replace the bucket by an empty one, in O(1), and return it; the caller then owns its tasks.
 
         Nothing is added to a bucket that was taken, so the tasks that run can only remove tasks from it.
         """
-        slot = expiration_ms // self.tick_ms % self.wheel_size
+        slot = expiration_ms // self.tick_ms % self._slots
         bucket = self._buckets[slot]
         bucket.expiration_ms = NOT_QUEUED
         self._buckets[slot] = replacement
         return bucket
 
     def cascade(self, coarse: TimerTaskList, due_ms: i64, limit: i64) -> i64:
-        """Move tasks of a coarse bucket that was taken at ``due_ms``, from its end, to the fronts of the finer buckets.
+        """Move tasks of a coarse bucket that falls due at ``due_ms``, from its end, to the fronts of the finer buckets.
 
-        Called on the finest wheel.  At most ``limit`` tasks are moved; return how many were.  This is ``pop_last()``
-        and ``add_first()`` without the calls and without counting twice: a coarse bucket may hold every task there is.
+        Called on the finest wheel that a task may go to.  At most ``limit`` tasks are moved; return how many were.
+        This is ``pop_last()`` and ``add_first()`` without the calls and without counting twice: a coarse bucket may
+        hold every task there is.
         """
         root = coarse._root
         moved: i64 = 0
@@ -201,12 +213,43 @@ class TimingWheel:
             moved += 1
         return moved
 
+    def early_ms(self, first_ms: i64) -> i64:
+        """Return when to begin the early cascade of this overflow wheel's next bucket, FAR_MS if that is empty.
+
+        ``first_ms``: when the earliest bucket of all levels falls due.
+        """
+        due_ms = first_ms + -first_ms % self.tick_ms
+        bucket = self.bucket_at(due_ms)
+        if bucket.expiration_ms != due_ms or bucket.is_empty:
+            return FAR_MS
+        return due_ms - self.tick_ms // 2
+
+    def cascade_early(self, first_ms: i64, now_ms: i64, limit: i64) -> i64:
+        """Move tasks out of coarse buckets that fall due within half a tick; at most ``limit``.  Return how many.
+
+        Called on the finest wheel, when nothing is due and its time is now.  ``first_ms``: as for :meth:`early_ms`.
+        """
+        moved: i64 = 0
+        finer = self
+        while moved < limit:
+            coarse = finer.overflow_wheel
+            if coarse is None:
+                break
+            if coarse.early_ms(first_ms) <= now_ms:
+                due_ms = first_ms + -first_ms % coarse.tick_ms
+                finer._horizon_ms = due_ms + coarse.tick_ms
+                moved += finer.cascade(coarse.bucket_at(due_ms), due_ms, limit - moved)
+            finer = coarse
+        return moved
+
     def advance(self, time_ms: i64) -> None:
         """Move the current time of this level and of those above forward to the tick that contains ``time_ms``."""
         wheel: TimingWheel | None = self
         while wheel is not None and time_ms >= wheel.current_time_ms + wheel.tick_ms:
             wheel.current_time_ms = time_ms - time_ms % wheel.tick_ms
-            wheel._horizon_ms = wheel.current_time_ms + wheel.interval_ms
+            horizon_ms = wheel.current_time_ms + wheel.interval_ms
+            if horizon_ms > wheel._horizon_ms:  # an early cascade may have moved it further
+                wheel._horizon_ms = horizon_ms
             wheel = wheel.overflow_wheel
 
     def levels(self) -> list["TimingWheel"]:
@@ -244,7 +287,9 @@ class TimingWheel:
         for wheel in self.levels():
             now_ms, tick_ms = wheel.current_time_ms, wheel.tick_ms
             assert now_ms % tick_ms == 0, f"{wheel!r}: its time is not a multiple of its tick"
-            assert wheel._horizon_ms == now_ms + wheel.interval_ms
+            above = wheel.overflow_wheel
+            furthest_ms = now_ms if above is None else above.current_time_ms + 2 * above.tick_ms
+            assert now_ms + wheel.interval_ms <= wheel._horizon_ms <= max(now_ms + wheel.interval_ms, furthest_ms)
             for slot, bucket in enumerate(wheel._buckets):
                 total += bucket._check()
                 start_ms = bucket.expiration_ms
@@ -252,7 +297,7 @@ class TimingWheel:
                     assert bucket.is_empty, f"{bucket!r} holds tasks and is not queued"
                     continue
                 assert (wheel.level, start_ms) in queued, f"{bucket!r} is marked as queued and is not"
-                assert start_ms // tick_ms % wheel.wheel_size == slot, f"{bucket!r} is in the wrong slot"
+                assert start_ms // tick_ms % wheel._slots == slot, f"{bucket!r} is in the wrong slot"
                 assert now_ms <= start_ms < wheel._horizon_ms, f"{bucket!r} is out of range at {now_ms}"
         return total
 

@@ -23,11 +23,11 @@ def take_everything_off(core: TimerCore, limit: int = 3) -> list[Any]:
 class Bench:
     """A timer core, its time, and a log of the tasks that ran with their times."""
 
-    def __init__(self, tick_ms: int = 1, wheel_size: int = 20, start_ms: int = 0) -> None:
+    def __init__(self, tick_ms: int = 1, wheel_size: int = 20, start_ms: int = 0, early_from: int = 1000) -> None:
         self.now_ms = start_ms
         self.log: list[Any] = []
         self.errors: list[tuple[BaseException, Any]] = []
-        self.core = TimerCore(tick_ms, wheel_size, start_ms, self._on_error, (Exception,))
+        self.core = TimerCore(tick_ms, wheel_size, start_ms, self._on_error, (Exception,), early_from)
 
     def _on_error(self, error: BaseException, task: Any) -> None:
         self.errors.append((error, task))
@@ -46,6 +46,13 @@ class Bench:
         self.core._check()
         assert ran == len(self.log) - before
         return self.log[before:]
+
+    def cascade_early(self, now_ms: int, limit: int = 32) -> int:
+        """Set the time, at which nothing is due, and cascade coarse buckets early; return how many tasks were moved."""
+        self.now_ms = now_ms
+        moved = self.core.cascade_early(now_ms, limit)
+        self.core._check()
+        return moved
 
     def jumps(self) -> list[int]:
         """Go from one expiration to the next until nothing is left, and return the times."""

@@ -76,7 +76,7 @@ def test_the_start_is_rounded_down_to_a_tick() -> None:
     assert TimingWheel(7, 20, 100).current_time_ms == 98
 
 
-def test_an_emptied_bucket_is_reused_in_the_next_turn_of_the_wheel() -> None:
+def test_an_emptied_bucket_is_reused_two_turns_of_the_wheel_later() -> None:
     """A bucket that was taken is used for a later time, and is queued again."""
     queue = DelayQueue()
     wheel = TimingWheel(1, 20, 0, queue)
@@ -90,13 +90,16 @@ def test_an_emptied_bucket_is_reused_in_the_next_turn_of_the_wheel() -> None:
     taken.pop_first()
     wheel.add(TimerTask(20), 24)
     wheel.add(TimerTask(20), 5 + 19)
-    again = wheel.bucket_at(25)
+    again = wheel.bucket_at(45)
     assert again is wheel.bucket_at(5)
+    assert again is not wheel.bucket_at(25)
     assert queue.peek_ms() == 24
-    wheel.advance(6)
-    wheel.add(TimerTask(19), 25)
-    assert again.expiration_ms == 25
-    assert wheel._check() == 3
+    assert queue.pop_due(24) == (24, wheel)
+    wheel.take(24, taken).flush(lambda _: None)
+    wheel.advance(26)
+    wheel.add(TimerTask(19), 45)
+    assert again.expiration_ms == 45
+    assert wheel._check() == 1
 
 
 def test_a_bucket_is_queued_once_however_many_tasks_it_holds() -> None:
