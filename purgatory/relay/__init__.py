@@ -1,4 +1,4 @@
-"""Relay checks between processes: several workers, one waiting room.
+"""Relay checks between processes, so that a check in one worker also reaches requests in the others.
 
 ::
 
@@ -45,7 +45,7 @@ _CLIENTS = {"NatsTransport": "nats", "PostgresTransport": "postgres", "RedisTran
 
 
 def __getattr__(name: str) -> Any:
-    """Import a transport, and with it its client library, when it is first asked for."""
+    """Import a transport, and with it its client library, on first access."""
     if name not in _CLIENTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

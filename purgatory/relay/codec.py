@@ -7,11 +7,11 @@ payload                                               meaning
 ====================================================  ==============================================================
 ``[1, origin, "keys", [[key], [key, value], ...]]``   check these keys, each with its value where there is one
 ``[1, origin, "all"]``                                check every key
-``[1, origin, "ping", number]``                       the sender measures the way through the engine and back
+``[1, origin, "ping", number]``                       the sender measures the round trip through the engine
 ====================================================  ==============================================================
 
 The first item is the version of this format.  ``origin`` is the id of the sender; it is empty in a notice that the
-sender wants back as well.  A key is a string, an integer, or a tuple of keys, which travels as an array.
+sender wants back as well.  A key is a string, an integer, or a tuple of keys, which is sent as an array.
 
 A receiver that cannot read a payload, because it is damaged or of a later version, treats it as "check every key".
 That is always correct, so workers of two versions can run side by side.
@@ -58,11 +58,11 @@ class Notice(NamedTuple):
     ping: int | None
 
 
-# What may travel
+# What can be relayed
 
 
 def is_key(key: object, depth: int = DEEPEST) -> bool:
-    """Whether the key can travel: a str, an int, or a tuple of such keys."""
+    """Return whether the key can be relayed: a str, an int, or a tuple of such keys."""
     if isinstance(key, str):
         return True
     if isinstance(key, int):
@@ -71,7 +71,7 @@ def is_key(key: object, depth: int = DEEPEST) -> bool:
 
 
 def validate_key(key: object) -> None:
-    """Raise TypeError unless the key can travel."""
+    """Raise TypeError unless the key can be relayed."""
     if not is_key(key):
         kinds = f"a str, an int or a tuple of them, at most {DEEPEST} deep"
         raise TypeError(f"a key to relay must be {kinds}, got {safe_repr(key)}")
@@ -102,7 +102,7 @@ def encode_keys(origin: str, entries: list[Entry], max_payload: int) -> Iterator
     """Yield payloads of at most ``max_payload`` bytes, each with the entries that it carries, in their order.
 
     At a key that does not fit into a payload by itself, the last payload is "check every key"; it carries the rest.
-    A payload is made when it is asked for, so a long list does not hold up the loop.
+    Each payload is made on demand, so a long list does not block the loop.
     """
     head = f'[{VERSION},"{origin}","keys",['
     space = max_payload - len(head) - 2
@@ -123,7 +123,7 @@ def encode_keys(origin: str, entries: list[Entry], max_payload: int) -> Iterator
 
 
 def _entry(entry: Entry) -> str | None:
-    """The entry as JSON; None if an integer in its key is too long to be parsed."""
+    """Return the entry as JSON; None if an integer in its key is too long to be parsed."""
     key, value = entry
     if not _is_short(key):
         return None
@@ -137,12 +137,12 @@ def _is_short(key: Any) -> bool:
 
 
 def encode_everything(origin: str) -> str:
-    """The payload that says "check every key"."""
+    """Return the payload "check every key"."""
     return f'[{VERSION},"{origin}","all"]'
 
 
 def encode_ping(origin: str, number: int) -> str:
-    """The payload that only its sender reads."""
+    """Return the payload that only its sender reads."""
     return f'[{VERSION},"{origin}","ping",{number}]'
 
 

@@ -5,14 +5,14 @@ state           leaves it                                                       
 ==============  =================================================================  =========================
 ``CONNECTING``  ``listen`` calls ``subscribed()``                                  ``CONNECTED``
 ``CONNECTING``  ``listen`` ends, or ``heartbeat`` passes                           ``LOST``
-``CONNECTED``   ``listen`` or ``publish`` raises, or a ping stays away             ``LOST``
+``CONNECTED``   ``listen`` or ``publish`` raises, or a ping does not return        ``LOST``
 ``LOST``        never; the relay makes a new connection after a pause
 ==============  =================================================================  =========================
 
 A dead peer need not be visible on a socket: a router forgets the connection, a pooler swallows ``LISTEN``, an engine
 hangs.  So the relay sends a ping through the engine to itself every ``heartbeat``, and the one before must be back by
-then.  A process that was stopped itself, or whose loop was busy, finds the time passed and its own ping perhaps
-unread; it waits one more heartbeat before it gives up the connection.
+then.  If this process was itself stopped, or its loop was busy, the ping may have come back unread; then the relay
+waits one more heartbeat before it gives up the connection.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from .transport import Transport
 __all__ = ["Connection", "State"]
 
 
-_NUMBERS = itertools.count(1)  # of pings; a late one of an earlier connection is not taken for one of this
+_NUMBERS = itertools.count(1)  # of pings: a late ping of an earlier connection does not count for a new one
 
 
 class State(enum.Enum):

@@ -12,7 +12,7 @@ __all__ = ["MemoryTransport"]
 
 
 class _Engine:
-    """Hands every message to every line of every transport."""
+    """Delivers every message to every subscription of every transport."""
 
     __slots__ = ("running", "transports")
 
@@ -27,7 +27,7 @@ class _Engine:
 
 
 class _Line:
-    """One subscription, for as long as it lasts."""
+    """One subscription."""
 
     __slots__ = ("broken", "received", "silent")
 
@@ -44,7 +44,7 @@ class MemoryTransport:
 
         clock = VirtualClock()
         first = MemoryTransport(clock=clock)
-        second = first.peer()                # another worker's line to the same engine
+        second = first.peer()                # another worker's connection to the same engine
         async with room_1, room_2, Relay(room_1, first), Relay(room_2, second):
             second.silence()                 # half-open: nothing gets through, and nothing fails
 
@@ -73,7 +73,7 @@ class MemoryTransport:
         self.max_payload = max_payload
 
     def peer(self, *, deliveries: Callable[[str], Iterable[float]] | None = None) -> "MemoryTransport":
-        """Another transport to the same engine, with faults of its own."""
+        """Return another transport to the same engine, with its own faults."""
         other = MemoryTransport(clock=self._clock, max_payload=self.max_payload, deliveries=deliveries)
         other._engine = self._engine
         self._engine.transports.append(other)
@@ -138,17 +138,17 @@ class MemoryTransport:
 
     @property
     def subscriptions(self) -> int:
-        """How many relays are subscribed through this transport now."""
+        """The number of relays that are subscribed through this transport."""
         return len(self._lines)
 
     def disconnect(self) -> None:
-        """Break the connections of this transport; the relays see it at once and may connect again."""
+        """Break the connections of this transport; the relays detect it at once and may connect again."""
         for line in self._lines:
             if not line.broken.done():
                 line.broken.set_exception(ConnectionResetError("the connection in memory was broken"))
 
     def silence(self) -> None:
-        """Make the line half-open: nothing gets through in either direction, and nothing fails.
+        """Make the connection half-open: nothing gets through in either direction, and nothing fails.
 
         The connections that exist stay silent for ever, as behind a router that has forgotten them; new ones, and
         what is published, hang until :meth:`restore`.
@@ -162,7 +162,7 @@ class MemoryTransport:
         self._silent = False
 
     def lose(self, messages: int = 1) -> None:
-        """Lose the next ``messages`` messages to this transport without a sign."""
+        """Lose the next ``messages`` messages to this transport without an error."""
         self._to_lose += messages
 
     def stop(self) -> None:

@@ -90,7 +90,7 @@ class NatsTransport:
             await lost
         finally:
             if not lost.cancel() and not lost.cancelled():
-                lost.exception()  # whatever ended this is raised already
+                lost.exception()  # retrieved: the cause has been raised already
             if connection is not None:
                 await connection.close()
 
@@ -118,7 +118,7 @@ class NatsTransport:
         """See :meth:`Transport.aclose`."""
         connection, self._publishing = self._publishing, None
         if connection is not None:
-            with contextlib.suppress(Exception):  # it is given up in any case
+            with contextlib.suppress(Exception):  # the connection is dropped in any case
                 await connection.close()
 
     def __repr__(self) -> str:

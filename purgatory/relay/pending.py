@@ -1,4 +1,4 @@
-"""Keys that wait to be sent or refreshed: each once, and at most so many of them."""
+"""Keys that wait to be sent or refreshed: each once, and at most ``max_keys`` of them."""
 
 from collections.abc import Hashable
 
@@ -50,7 +50,7 @@ class PendingKeys:
         self._values = {}
 
     def take_everything(self) -> bool:
-        """Whether every key was pending; from here on none is."""
+        """Return whether every key was pending; from now on none is."""
         taken, self.everything = self.everything, False
         return taken
 

@@ -22,7 +22,7 @@ except ImportError as _missing:
 
 __all__ = ["PostgresTransport"]
 
-_PATIENCE: Final = 0.1  # seconds that a query on a good line needs to be cancelled
+_CANCEL_TIMEOUT: Final = 0.1  # seconds in which a working connection can cancel a query
 _NOTIFY: Final = "SELECT pg_catalog.pg_notify(%s, %s)"
 
 
@@ -101,7 +101,7 @@ async def _at_once(query: Coroutine[Any, Any, object]) -> None:
     except asyncio.CancelledError:
         while not task.done():
             task.cancel()
-            await asyncio.wait([task], timeout=_PATIENCE)
+            await asyncio.wait([task], timeout=_CANCEL_TIMEOUT)
         if not task.cancelled():
             task.exception()
         raise

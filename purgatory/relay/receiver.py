@@ -1,4 +1,4 @@
-"""What arrives: own echoes, pings, and the notices of other processes."""
+"""Handling of received payloads: own echoes, pings, and the notices of other processes."""
 
 from collections.abc import Callable
 from typing import Final
@@ -24,10 +24,10 @@ class Receiver:
         self.unreadable: int = 0
         self._refresher = refresher
         self._clock = clock
-        self._peers: dict[str, int] = {}  # when each was last heard of
+        self._peers: dict[str, int] = {}  # the time of the last message of each
 
     def receive(self, payload: str | bytes, pong: Callable[[int], None]) -> None:
-        """A message has arrived."""
+        """Handle a message."""
         self.messages_received += 1
         try:
             notice = decode(payload)
@@ -50,10 +50,10 @@ class Receiver:
             self._refresher.mark(key, value)
 
     def peers(self, since_ms: int) -> int:
-        """How many other relays were heard of since then.  It changes nothing, so any thread may ask for metrics."""
+        """Return how many other relays sent a message since then.  It changes nothing, so any thread may call it."""
         return sum([heard_ms >= since_ms for heard_ms in list(self._peers.values())])
 
     def forget_peers(self, before_ms: int) -> None:
-        """Forget the relays that were last heard of before then."""
+        """Forget the relays whose last message is older."""
         for origin in [origin for origin, heard_ms in self._peers.items() if heard_ms < before_ms]:
             del self._peers[origin]

@@ -49,7 +49,7 @@ class RedisTransport:
         self._url = url
         self._channel = channel
         self._publishing: Redis | None = None
-        self._client()  # ValueError for a URL that cannot be read
+        self._client()  # ValueError for an invalid URL
 
     def _client(self) -> Redis:
         return Redis.from_url(self._url, retry=Retry(NoBackoff(), 0))

@@ -120,7 +120,7 @@ class Refresher:
             if self._walk is None:
                 self._walk = purgatory.keys()
             else:
-                self._walk_again = True  # after this walk, lest the keys at its end are never reached
+                self._walk_again = True  # after this pass, so that the keys at its end are reached too
         most = self.stale.max_keys if self._walk is None else self.stale.max_keys // 2
         for number, (key, value) in enumerate(self.stale.take(), 1):
             if purgatory.is_watched(key):
@@ -140,7 +140,7 @@ class Refresher:
                     self._walk_again = False
                     break
                 if not is_key(key):
-                    purgatory.check_soon(key)  # it cannot travel, so its state is in this process
+                    purgatory.check_soon(key)  # it cannot be relayed, so its state is in this process
                 elif purgatory.is_watched(key):
                     batch[key] = None
                 looked_at += 1

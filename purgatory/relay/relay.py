@@ -1,21 +1,21 @@
-"""The relay: one waiting room for several processes.
+"""The relay: a check in one process also reaches the operations in the others.
 
 A purgatory lives in one process.  Where several workers serve the same users, the state changes in one of them while
 the request is parked in another.  The relay sends the *keys* of a check, not the data, through an engine that the
-application runs already; each worker then looks at the state itself.  Checks are idempotent, so it is enough that each
+application already uses; each worker then reads the state itself.  Checks are idempotent, so it is enough that each
 notice arrives at least once, and notices of the same key are coalesced.
 
 Why no wake-up is lost
 ======================
 
-1.  While the connection is up, the engine delivers every notice that it has taken.
-2.  A notice that the engine has not taken stays pending, and is sent over the next connection.
+1.  While the connection is up, the engine delivers every notice that it has accepted.
+2.  A notice that the engine has not accepted stays pending, and is sent over the next connection.
 3.  When a connection is lost, for whatever reason, notices may be lost with it.  So once the *next* subscription is
     confirmed, every watched key is refreshed and checked.  A change before that moment is seen by this refresh; the
     notice of a change after it comes through the subscription.
 4.  A set of pending keys that grows too large becomes "every key": memory is bounded, and nothing is left out.
-5.  A connection that is dead without a sign loses its pings as well, and is given up.
-6.  For whatever this list has overlooked, every watched key is refreshed and checked every ``resync_every`` seconds,
+5.  On a connection that is dead without an error, pings are lost too, and the relay gives it up.
+6.  As a safety net, every watched key is refreshed and checked every ``resync_every`` seconds,
     connected or not.
 """
 
@@ -50,7 +50,7 @@ _SLICE: Final = 100  # keys that are failed in one turn of the loop
 
 
 def _new_origin() -> str:
-    """An id that no other relay has."""
+    """Return an id that no other relay has."""
     return secrets.token_hex(8)
 
 
@@ -75,11 +75,11 @@ class Relay:
     most ``max_keys`` of them, once at a time; a call that takes longer than ``resync_every`` is cancelled and repeated.
     Without it, a notice only checks: the conditions then see the shared state by themselves.
 
-    ``max_keys``: above so many pending keys the relay sends "check every key", and likewise for keys that are stale.
+    ``max_keys``: above this number of pending keys the relay sends "check every key"; the same limit is for stale keys.
     ``heartbeat``: seconds within which a ping through the engine has to come back, and the engine has to confirm a
     subscription.  ``resync_every``: seconds after which every watched key is refreshed and checked even if nothing
-    seems to be lost.  ``on_lost``: "wait" lets operations keep their deadlines while the engine is away, "fail" fails
-    those that wait on keys that can travel with :class:`RelayLost`.  ``clock``: that of the purgatory unless given.
+    seems to be lost.  ``on_lost``: "wait" lets operations keep their deadlines while the engine is unreachable;
+    "fail" fails those on keys that can be relayed, with :class:`RelayLost`.  ``clock``: that of the purgatory unless given.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class Relay:
     async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
         """Park the operation, refresh its keys, and check them: no change between the read and the watch is missed.
 
-        Raises what :meth:`Purgatory.park` raises; TypeError, with nothing parked, for a key that cannot travel;
+        Raises what :meth:`Purgatory.park` raises; TypeError, with nothing parked, for a key that cannot be relayed;
         :class:`RelayLost` with ``on_lost="fail"`` while not connected.
         """
         return await self._purgatory.park(operation, self._prepare(keys))
@@ -282,7 +282,7 @@ class Relay:
         of several values for one key the largest is sent.  With ``refresh``, the key is read here as well if an
         operation still waits on it, so it does not matter whether this process has stored the change.
 
-        Raises TypeError for a key or a value that cannot travel, PurgatoryClosed when the relay is closed,
+        Raises TypeError for a key or a value that cannot be relayed, PurgatoryClosed when the relay is closed,
         RuntimeError outside its event loop; nothing is checked or sent then.
         """
         self._require_open()
@@ -299,7 +299,7 @@ class Relay:
 
         For :class:`PostgresTransport`: the change and the notice commit together or not at all.  ``keys`` may map keys
         to values.  It does not depend on the relay being connected.  TypeError if the transport has no transactions,
-        or for a key or a value that cannot travel; nothing is sent then.
+        or for a key or a value that cannot be relayed; nothing is sent then.
         """
         self._require_open()
         transport = self._transport
@@ -323,7 +323,7 @@ class Relay:
     # Figures
 
     def statistics(self) -> RelayStatistics:
-        """The relay at this moment."""
+        """Return the current figures of the relay."""
         connection, refresher, sender, receiver = self._connection, self._refresher, self._sender, self._receiver
         lag_ms = connection.lag_ms if connection is not None and self.connected else None
         return RelayStatistics(
@@ -359,10 +359,10 @@ class Relay:
 
     def _report_stubborn(self, tasks: "set[asyncio.Task[None]]") -> None:
         if tasks:
-            _LOGGER.error("tasks of the transport have not ended when cancelled, and are left behind: %s", tasks)
+            _LOGGER.error("tasks of the transport did not end when they were cancelled, and are abandoned: %s", tasks)
 
     async def _keep_connected(self) -> None:
-        """Connect, again and again; the pause between two attempts grows until a ping has come back."""
+        """Connect, and reconnect after each loss; the pause between attempts grows until a ping has come back."""
         failures = 0
         while True:
             connection = self._connection = Connection(
@@ -398,7 +398,7 @@ class Relay:
             wake(self._first_attempt)
 
     async def _fail_waiters(self) -> None:
-        """Fail what waits on keys that can travel, in slices, unless the connection is back."""
+        """Fail the operations on keys that can be relayed, in slices, until the connection is back."""
         for number, key in enumerate(self._purgatory.keys(), 1):
             if self.connected:
                 return
@@ -408,7 +408,7 @@ class Relay:
                 await asyncio.sleep(0)
 
     def _resync_later(self) -> None:
-        # Up to a tenth early, so that workers that start together do not all read at once for ever.
+        # Up to a tenth early, so that workers that start together do not always read at the same time.
         delay_ms = max(1, round(self._resync_ms * (1 - self._jitter.random() / 10)))
         self._resync_alarm = self._clock.call_at(self._clock.ceil_ms() + delay_ms, self._resync)
 

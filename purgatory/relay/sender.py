@@ -1,4 +1,4 @@
-"""What is to be sent, and the task that sends it."""
+"""The keys and pings to be sent, and the task that sends them."""
 
 import asyncio
 from collections.abc import Hashable
@@ -32,7 +32,7 @@ class Sender:
         self._idle: asyncio.Future[None] | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is something that the engine has not taken."""
+        """Whether there is something that the engine has not accepted."""
         return self._busy or bool(self.pending)
 
     def add(self, key: Hashable, value: float | None) -> None:
@@ -46,13 +46,13 @@ class Sender:
         self._wake.set()
 
     def when_idle(self) -> "asyncio.Future[None]":
-        """A future that is done when everything has been sent; to be cancelled when it is no longer wanted."""
+        """Return a future that is done when everything has been sent; cancel it when it is no longer needed."""
         self._idle = asyncio.get_running_loop().create_future()
         self._wake.set()
         return self._idle
 
     async def run(self) -> None:
-        """Send, for as long as one connection lasts: until the task is cancelled.
+        """Send for as long as one connection lasts, that is, until the task is cancelled.
 
         That is looked up as well as waited for, because a client library may swallow the CancelledError.
         """

@@ -12,7 +12,7 @@ class RelayStatistics:
     ``purgatory``         the name of the purgatory
     ``connected``         the subscription is confirmed, and the connection not known to be lost
     ``lag``               seconds that a ping took through the engine and back, or takes already; None: not connected
-    ``peers``             other relays on the channel that were heard of in the last three heartbeats
+    ``peers``             other relays on the channel that sent a message in the last three heartbeats
     ``connects``          times the subscription was confirmed
     ``losses``            times a connection, or an attempt to connect, failed
     ``last_loss``         the reason of the last of those, or None

@@ -15,7 +15,7 @@ _LONGEST_MS: Final = 5_000
 
 
 def seconds_ms(value: Any, name: str) -> int:
-    """A duration in whole milliseconds, rounded up.  TypeError or ValueError unless it is a number above 0."""
+    """Return a duration in whole milliseconds, rounded up.  TypeError or ValueError unless it is a number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number of seconds, got {value!r}")
     if not 0 < value <= 1e9:
@@ -24,24 +24,24 @@ def seconds_ms(value: Any, name: str) -> int:
 
 
 def backoff_ms(failures: int, jitter: random.Random) -> int:
-    """How long to wait after so many failures in a row: doubled each time up to 5 s, and up to half of it left out."""
+    """Return the pause after this many failures in a row: doubled each time up to 5 s, less a random half at most."""
     longest = min(_SHORTEST_MS << min(failures, 16), _LONGEST_MS)
     return max(1, round(longest * (0.5 + jitter.random() / 2)))
 
 
 def wake(waiter: "asyncio.Future[None]") -> None:
-    """End a wait; harmless where it has ended."""
+    """End a wait; do nothing if it has ended."""
     if not waiter.done():
         waiter.set_result(None)
 
 
 def new_jitter(seed: str) -> random.Random:
-    """Random numbers that spread retries of many workers over time; they keep no secret."""
+    """Return a generator of random numbers that spread the retries of many workers over time."""
     return random.Random(seed)  # noqa: S311
 
 
 async def sleep_ms(clock: Clock, delay_ms: int) -> None:
-    """Sleep on the given clock, which may ring early."""
+    """Sleep on the given clock, which may call back early."""
     until_ms = clock.ceil_ms() + delay_ms
     while clock.now_ms() < until_ms:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -77,7 +77,7 @@ async def wait_until(pending: "set[asyncio.Task[Any]]", clock: Clock, until_ms: 
             done, _ = await asyncio.wait({*pending, limit}, return_when=asyncio.FIRST_COMPLETED)
             for task in pending & done:
                 if not task.cancelled():
-                    task.exception()  # it was ended; how it took that is of no interest
+                    task.exception()  # retrieved: the task was cancelled, so its error does not matter
             pending = pending - done
     finally:
         alarm.cancel()

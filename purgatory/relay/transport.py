@@ -1,4 +1,4 @@
-"""What a relay needs of an engine.  Write one of your own with three methods.
+"""The interface between a relay and an engine.  A transport of your own needs three methods.
 
 ::
 
@@ -13,7 +13,7 @@
                 async for message in connection:
                     received(message.text)
             finally:
-                await connection.abort()                  # at once: the line may be dead
+                await connection.abort()                  # at once: the connection may be dead
 
         async def publish(self, payload):
             await self._client.publish("purgatory", payload)
@@ -21,8 +21,8 @@
         async def aclose(self):
             await self._client.close()
 
-The relay calls ``listen`` again after every loss, with backoff, for ever.  So a transport never reconnects by itself:
-a line that is back before the relay sees the gap has lost what was said in between.
+The relay calls ``listen`` again after every loss, with backoff, without limit.  So a transport must not reconnect by
+itself: if it reconnects before the relay detects the gap, the messages in between are lost.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ Received = Callable[[str | bytes], None]
 class Transport(Protocol):
     """Publish and subscribe on one channel of an engine.
 
-    ``max_payload``: the most bytes that one payload may have; payloads are ASCII.  It is read before every publish, so
+    ``max_payload``: the largest size of a payload in bytes; payloads are ASCII.  It is read before every publish, so
     it may be a property that is known only once there is a connection.
     """
 
@@ -46,19 +46,19 @@ class Transport(Protocol):
     def max_payload(self) -> int: ...
 
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
-        """Be subscribed for as long as one connection lasts.
+        """Subscribe, and stay subscribed for as long as one connection lasts.
 
         Connect, subscribe, call ``subscribed()`` once the engine has confirmed it, then call ``received(payload)`` for
         every message on the channel, those from this process included.  Return or raise when the connection is lost,
-        when the client library had to drop a message, and when the line would be repaired behind the relay's back.
-        When the task is cancelled, let go of the connection without waiting for the other end.
+        when the client library had to drop a message, and when the library would reconnect without the relay noticing.
+        When the task is cancelled, drop the connection without waiting for the other side.
 
         A transport that serves several relays has several of these running at a time.
         """
         ...
 
     async def publish(self, payload: str) -> None:
-        """Send one message to every subscriber of the channel; raise where the engine has not taken it.
+        """Send one message to every subscriber of the channel; raise if the engine has not accepted it.
 
         It is never called twice at a time by one relay, and not while ``listen`` is not subscribed.  After it raised,
         or was cancelled, the next call uses a fresh connection.
