@@ -79,7 +79,7 @@ class Relay:
     ``heartbeat``: seconds within which a ping through the engine has to come back, and the engine has to confirm a
     subscription.  ``resync_every``: seconds after which every watched key is refreshed and checked even if nothing
     seems to be lost.  ``on_lost``: "wait" lets operations keep their deadlines while the engine is unreachable;
-    "fail" fails those on keys that can be relayed, with :class:`RelayLost`.  ``clock``: that of the purgatory unless given.
+    "fail" fails those on keys that can be relayed, with :class:`RelayLost`.  ``clock``: by default that of the purgatory.
     """
 
     def __init__(
@@ -359,7 +359,7 @@ class Relay:
 
     def _report_stubborn(self, tasks: "set[asyncio.Task[None]]") -> None:
         if tasks:
-            _LOGGER.error("tasks of the transport did not end when they were cancelled, and are abandoned: %s", tasks)
+            _LOGGER.error("tasks of the transport did not end when they were cancelled, and are left behind: %s", tasks)
 
     async def _keep_connected(self) -> None:
         """Connect, and reconnect after each loss; the pause between attempts grows until a ping has come back."""

@@ -294,7 +294,7 @@ async def test_a_listen_that_does_not_end_when_cancelled_is_left_behind(
         transport.restore()
         await clock.advance(31.0)
         assert worker.relay.statistics().connects == 2
-        assert "have not ended when cancelled" in caplog.text
+        assert "did not end when they were cancelled" in caplog.text
         release.set()
 
 
