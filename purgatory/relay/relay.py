@@ -79,7 +79,8 @@ class Relay:
     ``heartbeat``: seconds within which a ping through the engine has to come back, and the engine has to confirm a
     subscription.  ``resync_every``: seconds after which every watched key is refreshed and checked even if nothing
     seems to be lost.  ``on_lost``: "wait" lets operations keep their deadlines while the engine is unreachable;
-    "fail" fails those on keys that can be relayed, with :class:`RelayLost`.  ``clock``: by default that of the purgatory.
+    "fail" fails those on keys that can be relayed, with :class:`RelayLost`.  ``clock``: by default that of the
+    purgatory.
     """
 
     def __init__(
