@@ -44,6 +44,7 @@ class NatsTransport:
         self._subject = subject
         self._options = options
         self._publishing: Client | None = None
+        self._turn = asyncio.Lock()  # relays that share the transport publish one after the other
         self._publish_error: Exception | None = None
 
     @property
@@ -96,30 +97,32 @@ class NatsTransport:
 
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
-        if self._publishing is None or self._publishing.is_closed:
-            self._publish_error = None
-            self._publishing = await self._connect(self._publish_failed)
-        connection = self._publishing
-        try:
-            await connection.publish(self._subject, payload.encode())
-            await connection.flush()
-            if self._publish_error is not None:
-                raise self._publish_error
-        except BaseException:
-            if self._publishing is connection:
-                self._publishing = None
-            await connection.close()
-            raise
+        async with self._turn:
+            if self._publishing is None or self._publishing.is_closed:
+                self._publish_error = None
+                self._publishing = await self._connect(self._publish_failed)
+            connection = self._publishing
+            try:
+                await connection.publish(self._subject, payload.encode())
+                await connection.flush()
+                if self._publish_error is not None:
+                    raise self._publish_error
+            except BaseException:
+                if self._publishing is connection:
+                    self._publishing = None
+                await connection.close()
+                raise
 
     def _publish_failed(self, reason: Exception) -> None:
         self._publish_error = reason
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
-        connection, self._publishing = self._publishing, None
-        if connection is not None:
-            with contextlib.suppress(Exception):  # the connection is dropped in any case
-                await connection.close()
+        async with self._turn:
+            connection, self._publishing = self._publishing, None
+            if connection is not None:
+                with contextlib.suppress(Exception):  # the connection is dropped in any case
+                    await connection.close()
 
     def __repr__(self) -> str:
         return f"<NatsTransport subject={self._subject!r}>"

@@ -45,6 +45,7 @@ class PostgresTransport:
         self._dsn = dsn
         self._channel = channel
         self._publishing: psycopg.AsyncConnection[Any] | None = None
+        self._turn = asyncio.Lock()  # relays that share the transport publish one after the other
 
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
@@ -59,16 +60,17 @@ class PostgresTransport:
 
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
-        connection = self._publishing
-        if connection is None:
-            connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
-            self._publishing = connection
-        try:
-            await _at_once(connection.execute(_NOTIFY, (self._channel, payload)))
-        except BaseException:
-            self._publishing = None
-            await connection.close()
-            raise
+        async with self._turn:
+            connection = self._publishing
+            if connection is None:
+                connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
+                self._publishing = connection
+            try:
+                await _at_once(connection.execute(_NOTIFY, (self._channel, payload)))
+            except BaseException:
+                self._publishing = None
+                await connection.close()
+                raise
 
     async def publish_in(self, connection: Any, payload: str) -> None:
         """See :meth:`TransactionalTransport.publish_in`.
@@ -81,9 +83,10 @@ class PostgresTransport:
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
-        connection, self._publishing = self._publishing, None
-        if connection is not None:
-            await connection.close()
+        async with self._turn:
+            connection, self._publishing = self._publishing, None
+            if connection is not None:
+                await connection.close()
 
     def __repr__(self) -> str:
         return f"<PostgresTransport channel={self._channel!r}>"

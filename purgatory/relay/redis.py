@@ -5,6 +5,7 @@ long that its output buffer is full (``client-output-buffer-limit pubsub``); the
 every key.  A cluster passes every message to all of its nodes, so any node will do.
 """
 
+import asyncio
 from typing import Any
 
 from .transport import Received, Subscribed
@@ -49,6 +50,7 @@ class RedisTransport:
         self._url = url
         self._channel = channel
         self._publishing: Redis | None = None
+        self._turn = asyncio.Lock()  # relays that share the transport publish one after the other
         self._client()  # ValueError for an invalid URL
 
     def _client(self) -> Redis:
@@ -71,15 +73,17 @@ class RedisTransport:
 
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
-        if self._publishing is None:
-            self._publishing = self._client()
-        await self._publishing.publish(self._channel, payload)
+        async with self._turn:
+            if self._publishing is None:
+                self._publishing = self._client()
+            await self._publishing.publish(self._channel, payload)
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
-        client, self._publishing = self._publishing, None
-        if client is not None:
-            await client.aclose()
+        async with self._turn:
+            client, self._publishing = self._publishing, None
+            if client is not None:
+                await client.aclose()
 
     def __repr__(self) -> str:
         return f"<RedisTransport channel={self._channel!r}>"

@@ -60,13 +60,17 @@ class Transport(Protocol):
     async def publish(self, payload: str) -> None:
         """Send one message to every subscriber of the channel; raise if the engine has not accepted it.
 
-        It is never called twice at a time by one relay, and not while ``listen`` is not subscribed.  After it raised,
+        It is never called twice at a time by one relay, and not while ``listen`` is not subscribed.  Relays that share
+        the transport may call it at the same time.  After it raised,
         or was cancelled, the next call uses a fresh connection.
         """
         ...
 
     async def aclose(self) -> None:
-        """Release what :meth:`publish` holds.  Called when no ``listen`` of the relay runs any more."""
+        """Release what :meth:`publish` holds.  Called when no ``listen`` of the relay runs any more.
+
+        Another relay that shares the transport may publish afterward, over a new connection.
+        """
         ...
 
 

@@ -21,8 +21,9 @@ from purgatory.relay import (
     Transport,
 )
 from tests.parts import missing
-from tests.relay.engines import ENGINES, Engine
+from tests.relay.engines import ENGINES, Engine, NatsServer
 from tests.relay.kit import Worker
+from tests.relay.proxy import Proxy
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -174,6 +175,53 @@ async def test_an_engine_that_stands_still_is_given_up(engine: Engine, pair: tup
     assert "within 2 s" in str(first.relay.statistics().last_loss)
 
 
+async def test_closing_while_the_line_is_silent(engine: Engine) -> None:
+    """Nothing answers and nothing fails: the relay lets go of its connections within its grace and its heartbeats."""
+    proxy = Proxy(engine.url)
+    await proxy.start()
+    channel = f"channel_{uuid4().hex}"
+    worker = Worker(None, engine.transport(channel, proxy.url), {}, heartbeat=1.0)
+    async with worker.purgatory:
+        await worker.relay.__aenter__()
+        await connected(worker)
+        worker.relay.check("a")
+        await asyncio.sleep(0)
+        proxy.silence()
+        worker.relay.check("b")
+        async with asyncio.timeout(8.0):
+            await worker.relay.aclose(grace=0.1)
+    assert not [task for task in asyncio.all_tasks() if "purgatory/relay" in repr(task)]
+    await proxy.close()
+
+
+async def test_two_relays_share_a_transport(engine: Engine) -> None:
+    """They connect at the same moment, and one is closed while the other publishes: it loses nothing by that."""
+    transport = engine.transport(f"channel_{uuid4().hex}")
+    table: dict[Hashable, float] = {}
+    before = asyncio.all_tasks()
+    first, second = (Worker(None, transport, table, heartbeat=5.0) for _ in range(2))
+    await asyncio.gather(first.__aenter__(), second.__aenter__())
+    await connected(first, second)
+    waiting = [first.waits(number) for number in range(20)]
+    await have_read(first, *range(20))
+    third = Worker(None, transport, table, heartbeat=5.0)
+    async with third:
+        await connected(third)
+    for number in range(20):
+        second.write(number, 1)
+        second.relay.check(number)
+        if number == 10:
+            closing = asyncio.create_task(transport.aclose())  # as when one more relay is closed
+        await asyncio.sleep(0)
+    await closing
+    assert await asyncio.gather(*waiting) == [True] * 20
+    assert first.relay.statistics().losses == second.relay.statistics().losses == 0
+    await asyncio.gather(first.__aexit__(None, None, None), second.__aexit__(None, None, None))
+    del first, second, third, waiting, closing
+    gc.collect()  # a connection that was left open warns
+    assert asyncio.all_tasks() == before
+
+
 async def test_an_engine_that_is_away_at_the_start(engine: Engine, reported: list[dict[str, Any]]) -> None:
     """The relay enters, is not connected, and connects when the engine is there; it says nothing but a log line."""
     own(engine)
@@ -196,6 +244,7 @@ async def test_an_engine_that_is_away_at_the_start(engine: Engine, reported: lis
 
 ON_POSTGRES = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 ON_REDIS = pytest.mark.parametrize("engine", ["redis"], indirect=True)
+ON_NATS = pytest.mark.parametrize("engine", ["nats"], indirect=True)
 
 
 @ON_POSTGRES
@@ -306,6 +355,41 @@ async def test_redis_kills_the_subscriber(engine: Engine, pair: tuple[Worker, Wo
 
 
 # Arguments
+
+
+@ON_NATS
+async def test_a_server_that_allows_shorter_payloads(engine: Engine) -> None:
+    """Many keys are split below the limit of the server; a key that is longer reaches the others as "every key"."""
+    own(engine)
+
+    class Small(NatsServer):
+        def settings(self) -> list[str]:
+            return ["max_payload: 1KB"]
+
+    server = Small()
+    await asyncio.to_thread(server.start)
+    table: dict[Hashable, float] = {}
+    try:
+        async with (
+            Worker(None, server.transport("small"), table) as first,
+            Worker(None, server.transport("small"), table) as second,
+        ):
+            await connected(first, second)
+            long = "x" * 2000
+            waiting = [second.waits(key) for key in [*range(500), long]]
+            await have_read(second, *range(500), long)
+            before = first.relay.statistics().messages_sent
+            for number in range(500):
+                first.write(number, 1)
+                first.relay.check(number)
+            assert await asyncio.gather(*waiting[:500]) == [True] * 500
+            assert 3 <= first.relay.statistics().messages_sent - before <= 6
+            first.write(long, 1)
+            first.relay.check(long)
+            assert await waiting[500] is True
+            assert (first.relay.statistics().losses, first.relay.statistics().everything_sent) == (0, 1)
+    finally:
+        await asyncio.to_thread(server.close)
 
 
 def test_bad_arguments() -> None:
