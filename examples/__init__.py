@@ -1,1 +1,1 @@
-"""Example programs, from forty lines to a server."""
+"""Example programs, from a forty-line quickstart to a Kafka broker."""

@@ -1,4 +1,4 @@
-"""``python -m examples``: the long poll, and then the join-group simulation, within half a minute."""
+"""``python -m examples``: run the long poll and then the join-group simulation, within half a minute."""
 
 import sys
 
@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run both demonstrations; return the exit status of the first that fails."""
+    """Run both demonstrations.  Return the exit status of the first one that fails."""
     try:
         from .join_group.__main__ import main as join_group
         from .long_poll.demo import main as long_poll
@@ -17,7 +17,7 @@ def main() -> int:
     status = long_poll()
     if status:
         return status
-    print("\nA consumer group of Kafka that rebalances: python -m examples.join_group\n", flush=True)
+    print("\nKafka consumer groups that rebalance: python -m examples.join_group\n", flush=True)
     return join_group([])
 
 

@@ -1,8 +1,8 @@
-"""A job queue without lost jobs: ``python -m examples.job_queue``.
+"""A job queue that loses no jobs: ``python -m examples.job_queue``.
 
-Ten thousand workers wait for jobs.  Each new job goes to the worker that has waited longest, and to no other.  Workers
-are cancelled all the time, some of them in the moment in which they have got a job: they give it back, and the next
-worker gets it.  At the end the program prints where each job went, and the CPU time of a hand-over.
+Ten thousand workers wait for jobs.  Each new job goes only to the worker that has waited longest.  The program cancels
+workers at random, some of them just after they were assigned a job.  Such a worker returns its job to the queue, and
+the next worker receives it.  At the end, the program prints what happened to the jobs, and the CPU time per job.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from purgatory import DelayedOperation, Purgatory
 
 
 class JobQueue:
-    """Hands each job to one worker."""
+    """Assign each job to one worker."""
 
     def __init__(self) -> None:
         self.purgatory = Purgatory[TakeJob]("jobs")
@@ -23,16 +23,16 @@ class JobQueue:
         self.given_back = 0
 
     def put(self, job: int) -> None:
-        """Add a job, and hand it to the worker that has waited longest."""
+        """Add a job and assign it to the worker that has waited longest."""
         self.jobs.append(job)
         self.purgatory.check_and_complete("jobs", limit=1)
 
     async def take(self, timeout: float | None = None) -> int | None:
-        """Wait for a job; None after ``timeout`` seconds."""
+        """Wait for a job.  Return None after ``timeout`` seconds."""
         return await self.purgatory.park(TakeJob(self, timeout), ["jobs"])
 
     def give_back(self, job: int) -> None:
-        """Put a job in front that its worker did not get, and hand it to the next worker."""
+        """Return a job to the front of the queue because its worker was cancelled, and assign it to the next one."""
         self.given_back += 1
         self.jobs.appendleft(job)
         self.purgatory.check_and_complete("jobs", limit=1)
@@ -57,7 +57,7 @@ class TakeJob(DelayedOperation[int | None]):
 
 
 async def simulate(number_of_workers: int, number_of_jobs: int, seed: int) -> list[str]:
-    """Run the simulation; return the lines of the report."""
+    """Run the simulation.  Return the lines of the report."""
     random_source = random.Random(seed)
     queue = JobQueue()
     done: list[int] = []
@@ -78,7 +78,7 @@ async def simulate(number_of_workers: int, number_of_jobs: int, seed: int) -> li
             for job in jobs:
                 queue.put(job)
             spent += time.process_time() - before
-            for _ in jobs:  # the longest waiting worker has a job, which it has not received yet; some are cancelled
+            for _ in jobs:  # the oldest worker has a job, but its task has not received it yet; cancel some of them
                 worker = workers.popleft()
                 while worker.done():
                     worker = workers.popleft()
@@ -86,26 +86,26 @@ async def simulate(number_of_workers: int, number_of_jobs: int, seed: int) -> li
                     cancelled += worker.cancel()
             workers.extend(asyncio.create_task(work()) for _ in range(number_of_workers - len(workers)))
             await asyncio.sleep(0)
-        await asyncio.sleep(0)  # the last jobs that were given back reach their workers
+        await asyncio.sleep(0)  # let the last returned jobs reach their workers
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
         handed_over = queue.purgatory.statistics().completed
     lost = set(range(number_of_jobs)) - set(done) - set(queue.jobs)
     return [
-        f"{number_of_workers} workers waited, {number_of_jobs} jobs came, {cancelled} workers were cancelled",
-        f"jobs handed over: {handed_over}, of which given back: {queue.given_back}, done: {len(done)}",
+        f"{number_of_workers} workers waited, {number_of_jobs} jobs arrived, {cancelled} workers were cancelled",
+        f"jobs assigned: {handed_over}, of which returned: {queue.given_back}, done: {len(done)}",
         f"jobs left in the queue: {len(queue.jobs)}, lost: {len(lost)}, done twice: {len(done) - len(set(done))}",
-        f"CPU time of a hand-over: {spent / number_of_jobs * 1e6:.1f} us",
+        f"CPU time per job: {spent / number_of_jobs * 1e6:.1f} us",
     ]
 
 
 def main() -> None:
     """Run the simulation and print its report."""
     parser = argparse.ArgumentParser(prog="python -m examples.job_queue", description=__doc__)
-    parser.add_argument("--workers", type=int, default=10_000, help="workers that wait at any time (10000)")
-    parser.add_argument("--jobs", type=int, default=20_000, help="jobs to hand over (20000)")
-    parser.add_argument("--seed", type=int, default=1, help="decides which workers are cancelled (1)")
+    parser.add_argument("--workers", type=int, default=10_000, help="number of waiting workers (10000)")
+    parser.add_argument("--jobs", type=int, default=20_000, help="number of jobs (20000)")
+    parser.add_argument("--seed", type=int, default=1, help="seed that selects the workers to cancel (1)")
     arguments = parser.parse_args()
     for line in asyncio.run(simulate(arguments.workers, arguments.jobs, arguments.seed)):
         print(line)

@@ -1,4 +1,4 @@
-"""Requests that park, complete and expire: ``python -m examples.quickstart``."""
+"""Park two requests; one completes, and one expires: ``python -m examples.quickstart``."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ orders: list[str] = []
 
 
 class FetchOrders(DelayedOperation[list[str]]):
-    """Wait until there are ``count`` orders; on expiry, return the available ones."""
+    """Wait for ``count`` orders; after the timeout, return the orders that have arrived."""
 
     def __init__(self, count: int, timeout: float) -> None:
         super().__init__(timeout)

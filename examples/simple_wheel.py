@@ -1,10 +1,10 @@
-"""A single-level timing wheel with rounds, to compare: ``python -m examples.simple_wheel``.
+"""A single-level timing wheel with rounds, for comparison: ``python -m examples.simple_wheel``.
 
 The wheel is a ring of slots, and its hand moves one slot per tick.  A task that is due after more than one revolution
-waits in its slot with a number of *rounds*, the revolutions that are left.  This is scheme 6 of Varghese and Lauck
-(1987); Netty and many message brokers use it.
+waits in its slot with a number of *rounds*, the number of remaining revolutions.  This is scheme 6 of Varghese and
+Lauck (1987); Netty and many message brokers use it.
 
-Adding and cancelling a task are O(1).  The wheel has two costs: the hand must move at every tick even if no task is
+Adding and cancelling a task take O(1).  The wheel has two costs: the hand must move at every tick even if no task is
 due, and at every tick it visits tasks that are due in later rounds.  In a ring of 20 slots of 1 ms, it visits a task
 with a delay of one hour 180 000 times.  The hierarchy of wheels in ``purgatory.timer`` moves the task once per level.
 Run this file to compare the counts.
@@ -108,11 +108,11 @@ class SimpleWheel:
 
 
 class _Task(TimerTask):
-    """A task without an effect for the real timer."""
+    """A task for the real timer that does nothing."""
 
 
 def compare(tasks: int, longest_ms: int, seed: int) -> list[tuple[str, int, int, float]]:
-    """Run the same delays through both designs.  Return name, turns, touched tasks and seconds of each."""
+    """Run the same delays through both designs.  Return the name, turns, touched tasks, and seconds of each."""
     rng = random.Random(seed)
     delays = [rng.randrange(1, longest_ms) for _ in range(tasks)]
 
@@ -139,7 +139,7 @@ def compare(tasks: int, longest_ms: int, seed: int) -> list[tuple[str, int, int,
 
 def main() -> None:
     """Print the comparison for several ranges of delays."""
-    parser = argparse.ArgumentParser(description="Compare a ring with rounds to the hierarchy of wheels.")
+    parser = argparse.ArgumentParser(description="Compare a ring with rounds with the hierarchy of wheels.")
     parser.add_argument("--tasks", type=int, default=1_000, help="number of tasks (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random delays (default: %(default)s)")
     options = parser.parse_args()

@@ -15,16 +15,15 @@
 The methods of :class:`GroupCoordinator`, with durations in seconds:
 
 - ``await join(JoinRequest) -> JoinResult`` and ``await sync(SyncRequest) -> SyncResult`` wait for the group.
-  Cancelling
-  the task withdraws the request.  ``start_join`` and ``start_sync`` do the same with a callback.
+  Cancelling the task withdraws the request.  ``start_join`` and ``start_sync`` do the same with a callback.
 - ``heartbeat(group_id, member_id, generation, instance_id=None) -> ErrorCode``
 - ``leave(group_id, member_id, instance_id=None) -> ErrorCode``
 - ``check_commit(group_id, member_id, generation, instance_id=None) -> ErrorCode``: whether the member may commit
 - ``describe(group_id) -> GroupDescription``, ``list_groups() -> list[GroupListing]``, ``delete(group_id) -> ErrorCode``
 
 The coordinator behaves like Kafka 3, including the error codes.  It does not support the new consumer protocol
-(KIP-848), the storage of offsets, or moving groups between brokers.  There is one difference: it detects a client that
-disconnects while its request is parked at once, and Kafka detects it after a timeout.
+(KIP-848), the storage of offsets, or moving groups between brokers.  There is one difference: if a client
+disconnects while its request is parked, this coordinator detects it at once, and Kafka only after a timeout.
 """
 
 from .coordinator import GroupCoordinator

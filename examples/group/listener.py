@@ -21,7 +21,7 @@ class Removal(enum.Enum):
 
 
 class GroupListener:
-    """Receive changes of groups.  Override the methods you need; they must not raise or call the coordinator."""
+    """Receive changes of groups.  Override the methods that you need.  They must not raise or call the coordinator."""
 
     def state_changed(self, group: Group, before: GroupState) -> None:
         """Called after the group has changed its state."""

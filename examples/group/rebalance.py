@@ -183,7 +183,7 @@ class Rebalancer:
     def _pause_session(self, group: Group, member: Member) -> None:
         """Pause the session of a parked member, which counts as alive.
 
-        The time of a member that was never part of a generation is limited.  Its client may have forgotten the request,
+        The wait of a member that was never part of a generation is limited.  Its client may have abandoned the request,
         and no other event would end the wait.
         """
         if member.is_new:
@@ -236,7 +236,7 @@ class Rebalancer:
         for member in [m for m in group.members.values() if m.join is None and m.instance_id is None]:
             self._take_out(group, member, Removal.REBALANCE)
         if not group.elect_joined_leader() and group.members:
-            # Only static members are left, and none has joined: wait for them until their sessions end.
+            # Only static members remain, and none has joined: wait for them until their sessions end.
             self.wait_for_joins(DelayedJoin(self, group, group.rebalance_timeout))
             return
         before = group.state

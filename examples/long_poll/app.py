@@ -38,7 +38,7 @@ from .topics import BadMessage, Messages, Topics, TopicsFull, render
 
 __all__ = ["LongPoll", "make_app"]
 
-_CLIENT_DISCONNECTED = 499  # no client receives it; nginx logs the same status
+_CLIENT_DISCONNECTED = 499  # no client receives this status; nginx logs the same one
 
 
 class LongPoll:

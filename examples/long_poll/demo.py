@@ -1,4 +1,4 @@
-"""A short demonstration: readers wait, a writer completes them, one disconnects, SIGTERM completes the last.
+"""A short demonstration: readers wait, one disconnects, a writer completes the others, and SIGTERM completes the last.
 
 ``python -m examples.long_poll.demo`` starts the real server of this folder (Starlette on uvicorn) as another process,
 on a free port of this machine, and stops it.
@@ -31,7 +31,7 @@ class _Demo:
         print(f"{time.perf_counter() - self._began:6.2f} s  {text}", flush=True)
 
     async def read(self, offset: int) -> tuple[int, Any]:
-        """Wait up to 30 s for messages from ``offset`` on; return the status and the messages."""
+        """Wait up to 30 s for messages from ``offset`` on.  Return the status and the messages."""
         url = f"{self._server.url}/topics/orders?offset={offset}&max_wait=30"
         async with self._session.get(url) as response:
             return response.status, (await response.json()).get("messages")
@@ -56,7 +56,7 @@ class _Demo:
         self.say("three readers wait, each for up to 30 s; nothing polls")
         readers[0].cancel()
         await self.parked(2)
-        self.say("one client hangs up: its request leaves the purgatory immediately, two are parked")
+        self.say("one client disconnects: its request leaves the purgatory immediately, and two remain parked")
         asked = time.perf_counter()
         await self.write("apples")
         answers = await asyncio.gather(*readers[1:])
@@ -84,7 +84,7 @@ async def show() -> None:
 
 
 def main() -> int:
-    """Run the demonstration; return the exit status."""
+    """Run the demonstration.  Return the exit status."""
     try:
         asyncio.run(show())
     except (OSError, RuntimeError, TimeoutError, aiohttp.ClientError) as error:

@@ -204,10 +204,10 @@ async def _hang_up(run: Run) -> None:
     parked = await run.until_parked(lambda parked: parked <= wanted)
     withdrawn = time.perf_counter() - began
     print(f"hung up     {len(leaving)} within {hung_up:.2f} s; all withdrawn after {withdrawn:.2f} s")
-    run.expect(parked == wanted, f"{len(leaving)} hung up: {wanted} should be parked, and {parked} are")
+    run.expect(parked == wanted, f"{len(leaving)} hung up: parked must be {wanted}, got {parked}")
     statistics = await run.stats()
     cancelled = statistics["cancelled"] - run.before["cancelled"]
-    run.expect(cancelled == len(leaving), f"{len(leaving)} hung up, {cancelled} were withdrawn")
+    run.expect(cancelled == len(leaving), f"withdrawn must be {len(leaving)}, as many as hung up, got {cancelled}")
 
 
 async def _publish(run: Run, rate: float) -> dict[str, float]:

@@ -20,16 +20,16 @@ async def _create(dsn: str) -> None:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples.orders", description=__doc__)
-    parser.add_argument("--dsn", help="a Postgres that is there; without it, one is started for as long as this runs")
-    parser.add_argument("--workers", type=int, default=4, help="processes (%(default)s)")
+    parser.add_argument("--dsn", help="address of a Postgres server; by default a temporary server is started")
+    parser.add_argument("--workers", type=int, default=4, help="number of processes (%(default)s)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=int, default=8000, help="(%(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
     options = parser.parse_args()
     if options.workers < 1:
         parser.error(f"--workers must be at least 1, got {options.workers}")
-    # uvicorn raises the signal again when it has shut down; the database has to be stopped after that.
+    # uvicorn raises the signal again after its shutdown; the database must be stopped after that.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with contextlib.nullcontext(options.dsn) if options.dsn else embedded() as dsn:
         asyncio.run(_create(dsn))

@@ -1,10 +1,10 @@
 """One worker: FastAPI, a purgatory, and a relay through Postgres.
 
 ========================================  ==================================================================
-``GET /orders/{order}?after=3&wait=25``   the order once its version is above 3; 204 after 25 seconds
-``PUT /orders/{order}?status=paid``       change it; readers in every worker are answered
-``GET /ready``                            200 while the relay is connected, else 503
-``GET /workers``                          what every worker last said of itself
+``GET /orders/{order}?after=3&wait=25``   waits until the version is above 3; 204 after 25 seconds
+``PUT /orders/{order}?status=paid``       changes the order and answers the readers in every worker
+``GET /ready``                            200 while the relay is connected, otherwise 503
+``GET /workers``                          the latest report of every worker
 ``GET /``                                 the live page
 ========================================  ==================================================================
 """
@@ -30,18 +30,18 @@ DSN = os.environ["ORDERS_DSN"]
 
 pool = store.Pool(DSN, min_size=1, max_size=4, open=False)
 room = Purgatory[Any]("orders", max_parked=10_000)
-known: dict[str, store.Order] = {}  # what this worker has read of the orders that are waited for
+known: dict[str, store.Order] = {}  # the latest state that this worker has read, for orders with waiting readers
 
 
 async def refresh(orders: list[Any]) -> dict[Any, int]:
-    """Read orders that have changed; their versions are the levels that readers wait for."""
+    """Read orders that have changed.  Return their versions, which are the levels that readers wait for."""
     found = await store.load_orders(pool, orders)
     known.update(found)
     return {order: read.version for order, read in found.items()}
 
 
 class Newer(DelayedOperation[store.Order | None]):
-    """Waits until this worker has read an order with a version above ``after``; its result is that order, or None."""
+    """Wait until this worker has read the order with a version above ``after``.  The result is the order, or None."""
 
     def __init__(self, order: str, after: int, timeout: float) -> None:
         super().__init__(timeout)
@@ -60,7 +60,7 @@ relay = Relay(room, PostgresTransport(DSN, channel="orders"), refresh=refresh, h
 
 @contextlib.asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Open the pool and the relay, and report for the page."""
+    """Open the pool and the relay, and report the state of this worker for the page."""
     async with pool, relay:
         reporting = asyncio.create_task(_report())
         try:
@@ -72,7 +72,7 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 async def _report() -> None:
     while True:
-        # Without a database there is nothing to show; the next second may have one.
+        # If the database is not available, retry in the next second.
         with contextlib.suppress(psycopg.Error, TimeoutError):
             completed = room.statistics().completed
             await store.report(pool, os.getpid(), len(room), completed, relay.statistics())
@@ -90,7 +90,7 @@ async def read(
     after: Annotated[int, Query(ge=0)] = 0,
     seconds: Annotated[float, Query(alias="wait", ge=0.0, le=60.0)] = 25.0,
 ) -> Any:
-    """Answer with the order once its version is above ``after``; with 204 when the time has passed."""
+    """Return the order when its version is above ``after``, or 204 after ``wait`` seconds."""
 
     try:
         found = await wait.park(Newer(order, after, seconds), {order: after + 1})
@@ -104,7 +104,7 @@ async def read(
 
 @app.put("/orders/{order}")
 async def change(order: str, status: Annotated[str, Query(max_length=100)]) -> dict[str, Any]:
-    """Change the order; the notice commits with the change."""
+    """Change the order.  The notice is committed together with the change."""
     async with pool.connection() as connection, connection.transaction():
         version = await store.write(connection, order, status)
         await relay.check_in(connection, {order: version})
@@ -113,17 +113,17 @@ async def change(order: str, status: Annotated[str, Query(max_length=100)]) -> d
 
 @app.get("/ready")
 async def ready() -> Response:
-    """Whether this worker hears of the changes in the others."""
+    """Return 200 if this worker receives the changes of the other workers, otherwise 503."""
     return Response(status_code=200 if relay.connected else 503)
 
 
 @app.get("/workers")
 async def workers() -> list[dict[str, Any]]:
-    """How every worker stands."""
+    """Return the latest report of every worker."""
     return await store.load_workers(pool)
 
 
 @app.get("/")
 async def page() -> FileResponse:
-    """The live page."""
+    """Return the live page."""
     return FileResponse(Path(__file__).with_name("page.html"))

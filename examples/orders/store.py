@@ -1,4 +1,4 @@
-"""What the database holds: orders with a version, and what each worker last said of itself."""
+"""The content of the database: orders with a version, and the latest report of each worker."""
 
 from typing import Any, NamedTuple
 
@@ -37,22 +37,22 @@ WHERE seen > now() - interval '5 seconds' ORDER BY pid
 
 
 class Order(NamedTuple):
-    """An order as it was read."""
+    """The state of an order at the time it was read."""
 
     version: int
     status: str
 
 
 async def create(connection: AsyncConnection[Any]) -> None:
-    """Make the tables, unless they are there."""
+    """Create the tables if they do not exist."""
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(7)")  # workers start together
+        await connection.execute("SELECT pg_advisory_xact_lock(7)")  # serializes commands that start at the same time
         for statement in _TABLES.split(";")[:-1]:
             await connection.execute(statement)
 
 
 async def write(connection: AsyncConnection[Any], order: str, status: str) -> int:
-    """Change an order; returns its new version."""
+    """Change an order.  Return its new version."""
     row = await (await connection.execute(_WRITE, (order, status))).fetchone()
     assert row is not None
     return int(row[0])
@@ -66,7 +66,7 @@ async def load_orders(pool: Pool, keys: list[str]) -> dict[str, Order]:
 
 
 async def report(pool: Pool, pid: int, waiting: int, answered: int, relay: RelayStatistics) -> None:
-    """Note how a worker stands, for the page that any other worker may serve."""
+    """Store the report of a worker, for the page, which any worker may serve."""
     lag_ms = None if relay.lag is None else relay.lag * 1000
     figures = (relay.connected, lag_ms, relay.resyncs, relay.losses, relay.sent, relay.received)
     async with pool.connection() as connection:
@@ -74,7 +74,7 @@ async def report(pool: Pool, pid: int, waiting: int, answered: int, relay: Relay
 
 
 async def load_workers(pool: Pool) -> list[dict[str, Any]]:
-    """The workers that reported in the last five seconds."""
+    """Return the reports of the workers that reported in the last five seconds."""
     async with pool.connection() as connection:
         rows = await connection.execute(_WORKERS)
         names = [column.name for column in rows.description or ()]

@@ -18,7 +18,7 @@ _QUIET = 10.0  # seconds without a frame after which a comment keeps the connect
 
 
 class Broadcast:
-    """Frames as bytes.  Use :meth:`publish` and :attr:`wanted` in any thread, the rest in the loop of the page."""
+    """The latest frame as bytes.  Use :meth:`publish` and :attr:`wanted` in any thread, the rest in the page's loop."""
 
     def __init__(self, max_watchers: int = 64) -> None:
         self.purgatory: Purgatory[Any] = Purgatory("watchers of the page")
@@ -29,7 +29,7 @@ class Broadcast:
 
     @property
     def wanted(self) -> bool:
-        """Whether there are viewers.  Without them no frame is necessary."""
+        """Whether there are viewers.  Without viewers, no frame is necessary."""
         return self.watchers > 0
 
     def publish(self, frame: bytes) -> None:

@@ -32,8 +32,8 @@ class Collector:
     ``until``: the end of the run in seconds of the timer's clock from now, or None.  ``speed``: the speed of the clock
     as a multiple of real time, or None without a limit.
 
-    Frames are dicts ready for JSON.  ``now`` is seconds of the timer's clock since the collector was made; rates are
-    per second of that clock.  A look costs O(tasks on the timer + keys).
+    Frames are dicts ready for JSON.  ``now`` is seconds of the timer's clock since the collector was created; rates are
+    per second of that clock.  A snapshot costs O(tasks on the timer + keys).
     """
 
     def __init__(

@@ -17,8 +17,8 @@ _PROBE_INTERVAL = 0.005
 class LoopLagMonitor:
     """Measure the longest turn of a running event loop, in seconds.
 
-    A timer runs every 5 ms, and its lateness is the length of a turn, less at most 5 ms.  Use the monitor as a context
-    manager in the event loop.
+    A timer runs every 5 ms.  Its lateness is the length of the turn that delayed it, minus at most 5 ms.  Use the
+    monitor as a context manager in the event loop.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class LoopLagMonitor:
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        """Exclude the work in this context from the turn."""
+        """Exclude the work in this context from the measured turn."""
         began = time.perf_counter()
         try:
             yield

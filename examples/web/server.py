@@ -28,7 +28,7 @@ _PATIENCE = 10.0
 class Page:
     """A server for the page on 127.0.0.1, which runs inside a ``with`` block.
 
-    ``port`` 0 selects a free port, see :attr:`url`.  Entering raises OSError if the port is not available.
+    ``port`` 0 selects a free port; see :attr:`url`.  Entering raises OSError if the port is not available.
     """
 
     def __init__(self, port: int = 0) -> None:

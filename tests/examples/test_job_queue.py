@@ -22,7 +22,7 @@ async def test_the_balance_is_right(seed: int) -> None:
 
 
 def test_the_command_prints_the_report() -> None:
-    """Run as its docstring says, it prints the balance and the CPU time of a hand-over."""
+    """The command of the docstring prints the balance and the CPU time per job."""
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-m", "examples.job_queue", "--workers", "200", "--jobs", "500"],
         cwd=Path(job_queue.__file__).resolve().parents[1],
@@ -33,5 +33,5 @@ def test_the_command_prints_the_report() -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()
     assert len(lines) == 4
-    assert lines[0].startswith("200 workers waited, 500 jobs came, ")
-    assert lines[3].startswith("CPU time of a hand-over: ")
+    assert lines[0].startswith("200 workers waited, 500 jobs arrived, ")
+    assert lines[3].startswith("CPU time per job: ")

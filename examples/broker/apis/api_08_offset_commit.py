@@ -30,7 +30,7 @@ async def answer(call: Call, request: Any) -> OffsetCommitResponse:
         for topic in request.topics
     ]
     if is_new and not call.broker.offsets.keys(request.group_id):
-        call.broker.groups.delete(request.group_id)  # the group was created for this request, which committed nothing
+        call.broker.groups.delete(request.group_id)  # this request created the group but committed nothing
     return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 

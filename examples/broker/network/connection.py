@@ -2,8 +2,8 @@
 
 The connection keeps reading while a request is parked, so it detects a disconnect at once.  It then cancels the waiting
 task, which withdraws the parked operation.  The connection buffers up to one frame of further requests; then it pauses
-reading until the current request is answered.  A client may send its last batch with acks=0 and disconnect.  Requests
-that arrived before the disconnect are therefore executed, as far as they need not wait.
+reading until the current request is answered.  A client may send its last batch with acks=0 and disconnect.  The
+broker therefore executes requests that arrived before the disconnect, unless they would have to wait.
 
 The broker closes a connection in these cases, and logs the reason:
 
@@ -220,7 +220,7 @@ class Connection(asyncio.Protocol):
         return frame
 
     def _client_left(self) -> None:
-        """Cancel the current request, and execute the buffered ones as far as they need not wait."""
+        """Cancel the current request, and execute the buffered requests that need not wait."""
         was_ending, self._ending = self._ending, True
         if self._task is not None:
             self._task.cancel()
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
         return not self._dropped
 
     def _hold(self, size: int) -> None:
-        """Count ``size`` more bytes for the current request, until it is answered.  CloseConnection over the limit."""
+        """Count ``size`` more bytes for the current request until it is answered.  Raise CloseConnection at a limit."""
         self._in_work += size
         if not self._count():
             raise CloseConnection(self._reason)

@@ -1,4 +1,4 @@
-"""What the clients of the soak test sent and received, and the check that it is consistent."""
+"""The records that the clients of the soak test sent and received, and the check that they are consistent."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ CLIENTS = ("aiokafka", "kafka-python", "confluent-kafka")
 
 
 class NumberSet:
-    """A set of numbers from 0 on, with one byte per number, to store many hours of them."""
+    """A set of numbers from 0 on, with one byte per number, so that it can hold the records of many hours."""
 
     __slots__ = ("_marks",)
 
@@ -24,7 +24,7 @@ class NumberSet:
         self._marks[number] = 1
 
     def __len__(self) -> int:
-        """Return how many numbers the set has."""
+        """Return the size of the set."""
         return self._marks.count(1)
 
     def __contains__(self, number: int) -> bool:
@@ -34,7 +34,7 @@ class NumberSet:
         return (number for number, mark in enumerate(self._marks) if mark)
 
     def lacks(self, other: "NumberSet") -> int:
-        """Return how many numbers of ``other`` are not in this set."""
+        """Return the number of elements of ``other`` that are not in this set."""
         return sum(number not in self for number in other)
 
 
