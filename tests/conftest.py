@@ -4,6 +4,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from purgatory import Purgatory, SystemTimer
 from purgatory.testing import ManualClock, VirtualClock
+from tests.parts import PARTS, REQUIRE_PARTS, REQUIRED, Part, part_without_packages
 from tests.sansio import QuietPurgatory, make_purgatory
 from tests.strategies import STEPS
 
@@ -37,13 +39,44 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds; run with --slow")
+    if REQUIRE_PARTS:
+        lacking = [f"{part.name}: {', '.join(part.lacks())}" for part in PARTS if part.lacks()]
+        if lacking:
+            raise pytest.UsageError(f"{REQUIRED}=1, and packages are not installed for {'; '.join(lacking)}")
+
+
+_NOT_COLLECTED: dict[Part, None] = {}
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the tests of a part whose packages are not installed; the summary names the part."""
+    part = part_without_packages(collection_path)
+    if part is None:
+        return None
+    _NOT_COLLECTED[part] = None
+    return True
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests, too")
 
 
+_ALONE = ("core", "aio", "testing", "proof")  # each of these tests stands alone, so any process may run it
+
+
+def _group(item: pytest.Item) -> str | None:
+    """The tests that one process of pytest-xdist runs, with ``--dist loadgroup``: they share servers and sessions."""
+    folders = item.path.relative_to(Path(__file__).parent).parts[:-1]
+    if not folders or folders[0] in _ALONE:
+        return None
+    return "/".join(folders[:2]) if folders[0] == "examples" else folders[0]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        group = _group(item)
+        if group is not None and config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(group))
     if config.getoption("--slow"):
         return
     for item in items:
@@ -52,6 +85,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for part in _NOT_COLLECTED:
+        terminalreporter.write_line(f"not tested: {part.name}; not installed: {', '.join(part.lacks())}")
     if STEPS:
         counts = ", ".join(f"{model} {steps}" for model, steps in sorted(STEPS.items()))
         terminalreporter.write_line(f"steps of the models: {counts}; together {STEPS.total()}")

@@ -1,21 +1,75 @@
-"""Real parts that a user's machine may lack: Maven, a JDK, a broker.
+"""Parts that a machine may lack: optional packages, Maven, a JDK, a broker.
 
-A test that needs one is skipped with the reason where it is missing.  With ``PURGATORY_REQUIRE_PARTS=1`` it fails
-instead, so a run that should have had all parts cannot pass without them.
+Tests that need a missing package are not collected, and the summary has one line for each part.  A test that needs
+another missing program is skipped with the reason.  With ``PURGATORY_REQUIRE_PARTS=1`` both are failures instead, so a
+run that should have had all parts cannot pass without them.
 """
 
+import importlib.util
 import os
-from typing import NoReturn
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
 
 import pytest
 
-__all__ = ["REQUIRED", "missing"]
+__all__ = ["PARTS", "REQUIRED", "REQUIRE_PARTS", "Part", "missing", "part_without_packages"]
 
-REQUIRED = "PURGATORY_REQUIRE_PARTS"
+REQUIRED: Final = "PURGATORY_REQUIRE_PARTS"
+REQUIRE_PARTS: Final = os.environ.get(REQUIRED) == "1"
+
+
+class Part(NamedTuple):
+    """A part of the tests: its name, the paths below ``tests``, and the modules it imports."""
+
+    name: str
+    paths: tuple[str, ...]
+    modules: tuple[str, ...]
+
+    def lacks(self) -> list[str]:
+        """Return the modules that are not installed."""
+        return [module for module in self.modules if not _installed(module)]
+
+
+PARTS: Final = (
+    Part("the pipeline on Spark", ("pipeline",), ("pyspark", "pandas", "pyarrow", "matplotlib", "jinja2")),
+    Part("the journal", ("journal",), ("pyarrow",)),
+    Part(
+        "the broker and its clients",
+        ("kafka", "examples/broker", "examples/web/test_broker_page.py", "benchmarks/test_broker.py"),
+        ("kafka", "crc32c", "aiokafka", "confluent_kafka"),
+    ),
+    Part(
+        "the relay on real engines",
+        ("relay/test_engines.py", "relay/test_nemesis.py", "examples/orders/test_orders.py"),
+        ("psycopg", "redis", "nats"),
+    ),
+    Part("pages in a browser", ("examples/web/test_page.py",), ("playwright", "axe_playwright_python")),
+    Part("gRPC", ("frameworks/test_grpc.py",), ("grpc",)),
+)
+
+
+@cache
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def part_without_packages(path: Path) -> Part | None:
+    """Return the part that the test file or folder belongs to if one of its packages is not installed."""
+    if REQUIRE_PARTS:
+        return None
+    here = Path(__file__).parent
+    if not path.is_relative_to(here):
+        return None
+    relative = path.relative_to(here).as_posix()
+    for part in PARTS:
+        if any(relative == name or relative.startswith(f"{name}/") for name in part.paths) and part.lacks():
+            return part
+    return None
 
 
 def missing(reason: str) -> NoReturn:
     """Skip the test, or fail it where every part is required."""
-    if os.environ.get(REQUIRED) == "1":
+    if REQUIRE_PARTS:
         pytest.fail(f"{REQUIRED}=1, and {reason}")
     pytest.skip(reason)

@@ -1,7 +1,7 @@
 """The layout: imports go one way, by folder; the public surface; what a bare import loads."""
 
 import ast
-import importlib
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import purgatory
+from tests.parts import missing
 
 PACKAGE = Path(purgatory.__file__).parent
 LAYERS = ("core/timer", "core/operation", "core/watch", "core/stats", "core", "aio")  # each may import those before it
@@ -115,7 +116,10 @@ def test_importing_loads_no_optional_part() -> None:
 
 
 def test_the_relay_loads_a_client_library_for_its_transport_only() -> None:
-    """``purgatory.relay`` loads none; each transport, when it is asked for, its own."""
+    """``purgatory.relay`` loads none; each transport loads its own when it is first used."""
+    for name in ("psycopg", "redis", "nats"):
+        if importlib.util.find_spec(name) is None:
+            missing(f"{name} is not installed")
     code = (
         "import sys; import purgatory.relay as relay;"
         "loaded = lambda: [name for name in ('psycopg', 'redis', 'nats') if name in sys.modules];"
