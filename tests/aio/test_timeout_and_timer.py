@@ -89,3 +89,36 @@ async def test_a_clock_that_rings_early_ends_no_block() -> None:
     assert not task.done()
     await clock.advance(0.001)
     assert isinstance(await task, TimeoutError)
+
+
+async def test_the_deadline_of_a_block_can_be_removed_after_its_timer_has_closed(clock: VirtualClock) -> None:
+    """The alarm of the clock is cancelled once, and the block ends normally."""
+    timer = SystemTimer(clock=clock)
+    async with timer.timeout(5) as timeout:
+        await timer.aclose()
+        timeout.reschedule(None)
+        assert clock.next_alarm_ms is None
+        await clock.advance(10)
+
+
+def test_a_deadline_whose_loop_is_closed_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The block never continues, so there is nothing to cancel."""
+    clock = VirtualClock()
+    timer = SystemTimer(clock=clock)
+    loop = asyncio.new_event_loop()
+
+    async def wait() -> None:
+        async with timer.timeout(5):
+            await asyncio.get_running_loop().create_future()
+
+    async def start() -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(wait())
+        await asyncio.sleep(0)
+        return task
+
+    task = loop.run_until_complete(start())
+    loop.close()
+    timer.expire_due(clock.now_ms() + 10_000)
+    assert not caplog.records
+    for left in (task, timer._reaper.task):
+        left._log_destroy_pending = False  # type: ignore[union-attr]

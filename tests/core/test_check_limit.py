@@ -366,3 +366,16 @@ def test_a_listener_whose_key_is_not_found_any_more(room: QuietPurgatory) -> Non
     key.value = 1
     room._core.unlisten(operation, key)
     room._core.unlisten(operation, key)
+
+
+def test_a_reached_threshold_behind_an_operation_that_has_ended_is_tried(room: QuietPurgatory) -> None:
+    """An operation that a callback ends during the check is skipped, and the one behind it is not."""
+    operations = [Op(10, name=str(number)) for number in range(4)]
+    for operation in operations:
+        room.try_complete_else_watch(operation, {"key": 1})
+        operation.ready = True
+    operations[0]._on_complete = lambda _: operations[1].cancel()
+    assert room.check_and_complete("key", 1, limit=2) == 2
+    assert completed(operations) == [0, 2]
+    assert operations[1].outcome is Outcome.CANCELLED
+    room._check()

@@ -229,3 +229,22 @@ async def test_the_last_registered_loop_getter_is_used() -> None:
     assert len(loops) == 1
     assert new_future().get_loop() is loops[0]
     assert len(loops) == 1
+
+
+async def test_the_error_of_a_cancelled_operation_has_its_keys(clock: VirtualClock) -> None:
+    """The keys that it was parked on; none if it was never parked, and for a task that awaits it later."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        parked, alone = Op(), Op()
+        purgatory.try_complete_else_watch(parked, ["a", "b"])
+        tasks = [asyncio.create_task(_error_of(op)) for op in (parked, alone)]
+        await clock.settle()
+        assert parked.cancel()
+        assert alone.cancel()
+        assert [(await task).keys for task in tasks] == [("a", "b"), ()]
+        assert (await _error_of(parked)).keys == ()
+
+
+async def _error_of(op: Op) -> OperationCancelled:
+    with pytest.raises(OperationCancelled) as caught:
+        await op
+    return caught.value

@@ -100,7 +100,7 @@ def test_adding_first_puts_a_task_before_all_others() -> None:
     for task in tasks:
         bucket.add_first(task)
     assert list(bucket) == tasks[::-1]
-    assert bucket._check() == 3
+    assert bucket._check() == bucket.counter.value == 3
 
 
 def test_flushing_hands_out_every_task_and_unqueues_the_bucket() -> None:
@@ -138,6 +138,9 @@ def test_a_delay_has_an_end() -> None:
     with pytest.raises(ValueError, match=r"at most 10\*\*18"):
         TimerTask(10**18 + 1)
     assert TimerTask(10**18).delay_ms == 10**18
+    with pytest.raises(ValueError, match=r"at least -10\*\*18"):
+        TimerTask(-(10**18) - 1)
+    assert TimerTask(-(10**18)).delay_ms == -(10**18)
 
 
 def test_the_repr_of_a_bucket() -> None:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from purgatory.core.timer.task import FAR_MS
 from tests.core.timer.bench import DAY_MS, Bench, take_everything_off
 from tests.helpers import Task
 
@@ -162,3 +163,40 @@ def test_clearing_hands_out_every_task_in_the_order_of_deadlines() -> None:
     assert not any(task.scheduled for task in tasks)
     assert bench.core.size == 0
     assert bench.core.next_expiration_ms is None
+
+
+def test_rescheduling_to_now_is_not_rounded_up() -> None:
+    """A deadline that is moved to now is due now, not at the end of the tick."""
+    bench = Bench(20)
+    task = bench.add(100, "task")
+    bench.now_ms = 5
+    bench.core.reschedule(task, 5, 5)
+    assert task.expiration_ms == 5
+    assert bench.move_to(5) == ["task"]
+
+
+def test_rescheduling_to_the_same_deadline_keeps_the_order() -> None:
+    """A task whose deadline does not change keeps its place among equal deadlines."""
+    bench = Bench()
+    first = bench.add(10, "first")
+    bench.add(10, "second")
+    assert bench.core.reschedule(first, 10, 0) == FAR_MS
+    assert bench.move_to(10) == ["first", "second"]
+
+
+@pytest.mark.parametrize("tick_ms", [1, 7])
+def test_a_deadline_moved_by_one_tick_is_not_early(tick_ms: int) -> None:
+    """The task is still in its old bucket, and must not run with it."""
+    bench = Bench(tick_ms)
+    task = bench.add(2 * tick_ms, "task")
+    bench.core.reschedule(task, 3 * tick_ms, 0)
+    assert bench.move_to(2 * tick_ms) == []
+    assert bench.move_to(3 * tick_ms) == ["task"]
+
+
+def test_draining_takes_as_many_tasks_as_its_limit() -> None:
+    """The limit counts each task once."""
+    bench = Bench()
+    for number in range(10):
+        bench.add(5, number)
+    assert [len(bench.core.drain(4)) for _ in range(3)] == [4, 4, 2]

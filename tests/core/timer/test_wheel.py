@@ -159,9 +159,16 @@ def test_of_equal_times_the_bucket_that_runs_comes_last() -> None:
 @pytest.mark.parametrize(
     ("tick_ms", "wheel_size", "error", "message"),
     [
-        (0, 20, ValueError, "tick_ms must be at least 1"),
-        (-1, 20, ValueError, "tick_ms must be at least 1"),
-        (1, 1, ValueError, "wheel_size must be at least 2"),
+        (0, 20, ValueError, "^tick_ms must be at least 1, got 0$"),
+        (-1, 20, ValueError, "^tick_ms must be at least 1, got -1$"),
+        (10**15 + 1, 20, ValueError, f"^tick_ms must be at most {10**15}, got {10**15 + 1}$"),
+        (
+            1,
+            1,
+            ValueError,
+            r"^wheel_size must be at least 2 \(a single bucket cannot distinguish now from later\), got 1$",
+        ),
+        (1, 65_537, ValueError, "^wheel_size must be at most 65536, got 65537$"),
         (1.0, 20, TypeError, "tick_ms|int"),
         (1, "20", TypeError, "wheel_size|int"),
         (True, 20, TypeError, "tick_ms|int"),
@@ -231,3 +238,20 @@ def test_the_queue_counts_what_a_wheel_is_there_to_save() -> None:
     tasks[4].cancel()
     assert queue.pop_due(20) is None
     assert (queue.operations, len(queue)) == (6, 0)
+
+
+def test_the_largest_wheel_is_accepted() -> None:
+    """The limits themselves are valid."""
+    assert TimingWheel(10**15, 2).tick_ms == 10**15
+    assert TimingWheel(1, 65_536).wheel_size == 65_536
+
+
+def test_a_cascade_moves_as_many_tasks_as_its_limit() -> None:
+    """It returns how many tasks it moved, and leaves the rest in the coarse bucket."""
+    wheel = TimingWheel(1, 20, 0)
+    for _ in range(10):
+        wheel.add(TimerTask(0), 25)
+    coarse = wheel.levels()[1].take(20, TimerTaskList())
+    wheel.advance(20)
+    assert [wheel.cascade(coarse, 20, 4) for _ in range(4)] == [4, 4, 2, 0]
+    assert coarse.is_empty

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome
+from purgatory.core.watch.thresholds import ThresholdHeap, ThresholdWatch
 from purgatory.core.watch.watch import WatchList
 from tests.helpers import Boom, Op
 from tests.sansio import QuietPurgatory
@@ -241,3 +242,23 @@ def test_a_check_within_a_callback_keeps_its_value(room: QuietPurgatory) -> None
     assert room.check_and_complete("go") == 2
     assert tried(low, high) == "l"
     assert high.outcome is Outcome.PENDING
+
+
+def test_an_int_beyond_every_float_is_refused_by_name(room: QuietPurgatory) -> None:
+    """The error says whether it is the threshold or the value."""
+    with pytest.raises(ValueError, match=r"^threshold must fit a float"):
+        room.try_complete_else_watch(Op(10), {"key": 10**400})
+    with pytest.raises(ValueError, match=r"^value must fit a float"):
+        room.check_and_complete("key", 10**400)
+
+
+@pytest.mark.parametrize("most", [0, 1, 4, 5, 6])
+def test_a_search_for_reached_thresholds_stops_at_its_bound(most: int) -> None:
+    """Up to ``most`` reached entries are returned in the order of arrival; beyond that the search gives up."""
+    heap = ThresholdHeap(WatchList("key"))
+    operations = [Op(10) for _ in range(8)]
+    for number, operation in enumerate(operations):
+        operation._op_id = number + 1
+        heap.add(ThresholdWatch("key", operation, 10 - number))
+    found = heap.reached_entries(7, most)
+    assert (None if found is None else [number for number, _ in found]) == (None if most < 5 else [4, 5, 6, 7, 8])
