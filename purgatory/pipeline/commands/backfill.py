@@ -35,7 +35,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     from purgatory.pipeline.spark.stderr_filter import without_chatter
     from purgatory.pipeline.stream.frames import prepared
     from purgatory.pipeline.stream.job import load_conditions, read_batch
-    from purgatory.pipeline.stream.sinks import DirectorySink, observed, tally_of
+    from purgatory.pipeline.stream.sinks import DirectorySink
     from purgatory.pipeline.stream.twin import decided
 
     if any(options.out.glob("batch=*")):
@@ -45,8 +45,6 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     with without_chatter(), session.spark_session(master, own | conf) as spark:
         rows = prepared(read_batch(spark, options.source, options.format), options.max_ahead)
         records = decided(rows, options.until_ms, pending=options.pending, modules=tuple(options.conditions))
-        counted, observation = observed(records)
-        DirectorySink(options.out).write(counted, 0)
-        tally = tally_of(observation)
+        tally = DirectorySink(options.out).write(records, 0)
     print(f"outcomes {tally.outcomes:,}  dead {tally.dead:,}: {options.out}")
     return 0

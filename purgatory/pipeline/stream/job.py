@@ -18,7 +18,7 @@ from purgatory.errors import PurgatoryError
 
 from .frames import ROW_COLUMNS, prepared, row_texts, streamed
 from .processor import STATE_NAME
-from .sinks import DirectorySink, KafkaSink, Sink, Tally, observed, tally_of
+from .sinks import DirectorySink, KafkaSink, Sink, Tally
 
 __all__ = [
     "BatchLine",
@@ -223,9 +223,7 @@ class _Run:
             late = sum(_dropped(progress) for progress in self.query.recentProgress if progress["batchId"] < batch)
             if late:
                 raise LateRows(f"{late} rows came too late")
-        counted, observation = observed(records)
-        self.sink.write(counted, batch)
-        self.tallies[batch] = tally_of(observation)
+        self.tallies[batch] = self.sink.write(records, batch)
 
     def _look(self) -> None:
         """Say what is new, once per batch; stop at the first dropped row if that is wanted."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from .frames import dead_columns, end_columns
 from .records import DEAD, LIVE, OUTCOME, OUTPUT
 
-__all__ = ["DirectorySink", "KafkaSink", "Sink", "Tally", "observed", "read_records"]
+__all__ = ["DirectorySink", "KafkaSink", "Sink", "Tally", "read_records"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +27,16 @@ class Tally:
 class Sink(Protocol):
     """Takes the records of one batch; taking the same batch again must not double it, where the target can do so."""
 
-    def write(self, records: DataFrame, batch: int) -> None:
-        """Write them."""
+    def write(self, records: DataFrame, batch: int) -> Tally:
+        """Write them, and return their count."""
 
 
-def observed(records: DataFrame) -> tuple[DataFrame, Observation]:
-    """The records, counted while they are written."""
-    observation = Observation()
+def _counts() -> list[Column]:
     ended, dead = F.count_if(F.col("record") == OUTCOME), F.count_if(F.col("record") == DEAD)
-    return records.observe(observation, ended.alias("ended"), dead.alias("dead"), F.sum("live").alias("parked")), (
-        observation
-    )
+    return [ended.alias("ended"), dead.alias("dead"), F.sum("live").alias("parked")]
 
 
-def tally_of(observation: Observation) -> Tally:
-    """What was counted; to be asked for after the write."""
-    counted: dict[str, Any] = observation.get
+def _tally(counted: Mapping[str, Any]) -> Tally:
     return Tally(counted["ended"], counted["dead"], (counted["parked"] or 0) - counted["ended"])
 
 
@@ -55,10 +49,13 @@ class DirectorySink:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def write(self, records: DataFrame, batch: int) -> None:
+    def write(self, records: DataFrame, batch: int) -> Tally:
         path = f"{self.directory}/batch={batch:09}"
-        kept = records.filter(F.col("record") != LIVE).drop("live")
+        observation = Observation()
+        counted = records.observe(observation, *_counts())
+        kept = counted.filter(F.col("record") != LIVE).drop("live")
         kept.write.partitionBy("record").mode("overwrite").parquet(path)
+        return _tally(observation.get)
 
     def __repr__(self) -> str:
         return str(self.directory)
@@ -69,6 +66,9 @@ class KafkaSink:
 
     ``options`` go to the sink; among them ``topic`` for outcomes and ``dead_topic`` for dead letters (``topic`` with
     ``.dead`` behind it unless given).
+
+    The records are kept while they are counted and then written: Spark's Kafka sink reports no observed metrics, and an
+    observation would wait for them without end.  Nothing is written before all records of the batch are known.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -78,8 +78,14 @@ class KafkaSink:
         self.topic: str = self.options.pop("topic")
         self.dead_topic: str = self.options.pop("dead_topic", f"{self.topic}.dead")
 
-    def write(self, records: DataFrame, batch: int) -> None:
-        self.messages(records).write.format("kafka").options(**self.options).save()
+    def write(self, records: DataFrame, batch: int) -> Tally:
+        kept = records.persist()
+        try:
+            (counted,) = kept.agg(*_counts()).collect()
+            self.messages(kept).write.format("kafka").options(**self.options).save()
+        finally:
+            kept.unpersist()
+        return _tally(counted.asDict())
 
     def messages(self, records: DataFrame) -> DataFrame:
         """``topic``, ``key``, ``value`` of each message, in one pass over the records."""
