@@ -21,7 +21,8 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 <dependencies>{}</dependencies>
 </project>
 """
-_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>%s</dependency>"
+_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 _TIMEOUT_S = 900
 
 
@@ -41,17 +42,19 @@ def program(name: str) -> str:
     return found
 
 
-def classpath(*coordinates: str) -> str:
+def classpath(*coordinates: str, transitive: bool = True) -> str:
     """Return the class path of the artifacts (``group:artifact:version``) and all they need at run time.
 
-    Unavailable if Maven is not installed or does not find them.
+    ``transitive``: False for the artifacts alone, where another class path has the rest.  Unavailable if Maven is not
+    installed or does not find them.
     """
-    kept = cache() / f"{_digest(*coordinates)}.classpath"
+    kept = cache() / f"{_digest(*coordinates, *(() if transitive else ('alone',)))}.classpath"
     if kept.is_file():
         path = kept.read_text()
         if all(Path(jar).is_file() for jar in path.split(os.pathsep)):
             return path
-    dependencies = "".join(_DEPENDENCY.format(*each.split(":")) for each in coordinates)
+    dependency = _DEPENDENCY % ("" if transitive else _ALONE)
+    dependencies = "".join(dependency.format(*each.split(":")) for each in coordinates)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pom.xml").write_text(_POM.format(dependencies))
         output = Path(folder) / "classpath"

@@ -1,15 +1,27 @@
-"""The jars of Kafka for the tests: the class path, or a skip with the reason, and the tools of the distribution."""
+"""The jars of Kafka and of Spark's Kafka connector, or a skip with the reason, and the tools of Kafka's distribution.
+
+The connector should have the version of Spark, which is 4.3.0 here.  When this was written, Maven Central did not serve
+the connector in version 4.3.0, and ``spark-token-provider-kafka-0-10``, which it needs, in no release after 4.0.0.  The
+newest releases that it served are used instead.  The versions of the other two jars are those that the connector names.
+"""
 
 import subprocess
 from pathlib import Path
 
+from benchmarks.maven import classpath
 from benchmarks.real_kafka import SHORT_RUN, class_path, java
 from benchmarks.row import Unavailable
 from tests.parts import missing
 
-__all__ = ["CLIENT", "jars", "tool"]
+__all__ = ["CLIENT", "CONNECTOR", "connector", "connector_class_path", "jars", "tool"]
 
 CLIENT = Path(__file__).parent / "Client.java"
+CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
 _PATIENCE_S = 120.0  # for a tool, on a machine that may be busy
 
 
@@ -17,6 +29,19 @@ def jars() -> str:
     """Return the class path, or skip the test where it cannot be had."""
     try:
         return class_path()
+    except Unavailable as error:
+        missing(str(error))
+
+
+def connector_class_path() -> str:
+    """Return the jars of Spark's Kafka connector that Spark does not have; Unavailable where they cannot be had."""
+    return classpath(*CONNECTOR, transitive=False)
+
+
+def connector() -> str:
+    """Return the jars of Spark's Kafka connector, or skip the test where they cannot be had."""
+    try:
+        return connector_class_path()
     except Unavailable as error:
         missing(str(error))
 

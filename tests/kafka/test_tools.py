@@ -2,9 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,22 +9,9 @@ import pytest
 pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
 pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
 
-from tests.kafka.jars import jars, tool
+from tests.kafka.jars import tool
 
 pytestmark = pytest.mark.timeout(300)  # JVMs start, on a machine that may be busy
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[str]:
-    """The address of an example broker that forms groups at once."""
-    jars()
-    command = [sys.executable, "-m", "examples.broker", "--port", "0", "--initial-rebalance-delay", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().split()[-1]
-        finally:
-            process.terminate()
 
 
 def run(name: str, *arguments: object, given: str = "", status: int = 0) -> str:

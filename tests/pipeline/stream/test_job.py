@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +151,22 @@ def test_results_of_another_run_are_not_written_over(spark: Any, tmp_path: Path)
         run(spark, settings(tmp_path, modules=("no_such_module_anywhere",)), print)
 
 
+@pytest.fixture
+def no_added_jars(spark: Any) -> Iterator[None]:
+    """Within the test, Spark finds no data source in a jar that other tests have added to the one JVM."""
+    thread = spark._jvm.java.lang.Thread.currentThread()
+    loader = thread.getContextClassLoader()
+    thread.setContextClassLoader(spark._jvm.java.lang.ClassLoader.getSystemClassLoader())
+    yield
+    thread.setContextClassLoader(loader)
+
+
+@pytest.mark.usefixtures("no_added_jars")
 def test_without_the_connector_kafka_is_refused_in_words(spark: Any, tmp_path: Path) -> None:
     """Where the cluster has no Kafka connector the job says so; a sink without a topic is refused before."""
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "rows"}
     plan = Settings(source="kafka", out=str(tmp_path / "out"), checkpoint=tmp_path / "c", source_options=options)
-    with pytest.raises(StreamFailed, match=r"[Kk]afka"):
+    with pytest.raises(StreamFailed, match="Failed to find data source: kafka"):
         run(spark, plan, print)
     with pytest.raises(ValueError, match="topic="):
         KafkaSink({})

@@ -1,0 +1,194 @@
+"""The streaming job between topics, with Spark's Kafka connector, at the real broker and at the example."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", "4.2", reason="the extra 'spark' is not installed")
+pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
+pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
+pytest.importorskip("confluent_kafka", reason="the extra 'test' is not installed")
+
+import confluent_kafka
+from kafka.protocol.admin import ListGroupsRequest
+
+from benchmarks.kafka_wire import Wire, make
+from purgatory.pipeline.stream.frames import prepared
+from purgatory.pipeline.stream.job import BatchLine, Settings, StreamFailed, run
+from purgatory.pipeline.stream.sinks import KafkaSink
+from purgatory.pipeline.stream.traces import BEGIN_MS, disordered, trace
+from purgatory.pipeline.stream.twin import decided
+from tests.examples.broker.clients.all_clients import client_named
+from tests.pipeline.stream.engines import ends_of_records, in_one_go
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("default")]  # a JVM starts; the clients' sockets
+
+DELAY = 3.0
+BAD = ["no JSON", json.dumps({"kind": "sign", "ts_ms": BEGIN_MS + 5000, "group": "group-5-1", "key": "k0"})]
+
+
+@dataclass
+class Topics:
+    """Topics of one test at one broker: rows in two partitions, outcomes and dead letters in one."""
+
+    address: str
+    name: str
+
+    def create(self) -> None:
+        client = client_named("kafka-python", int(self.address.rpartition(":")[2]))
+        client.replicas = 1
+        client.create_topic(self.rows, 2)
+        for topic in (self.outcomes, self.dead):
+            client.create_topic(topic, 1)
+
+    @property
+    def rows(self) -> str:
+        return f"{self.name}.rows"
+
+    @property
+    def outcomes(self) -> str:
+        return f"{self.name}.outcomes"
+
+    @property
+    def dead(self) -> str:
+        return f"{self.outcomes}.dead"
+
+    @property
+    def server(self) -> dict[str, str]:
+        # Spark keeps its producers: one must not connect again and again when the broker has gone.
+        return {
+            "kafka.bootstrap.servers": self.address,
+            "kafka.reconnect.backoff.ms": "600000",
+            "kafka.reconnect.backoff.max.ms": "600000",
+        }
+
+    def send(self, rows: list[dict[str, Any]], bad: list[str]) -> None:
+        """Send the rows, keyed by their group, with the bad ones among them."""
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.address})
+        for number, row in enumerate(rows):
+            if number == len(rows) // 2:
+                for text in bad:
+                    producer.produce(self.rows, text.encode(), b"bad")
+            producer.produce(self.rows, json.dumps(row).encode(), row["group"].encode())
+        assert producer.flush(60) == 0
+
+    def values(self, spark: Any, topic: str) -> Any:
+        """Return the topic as a batch of texts, in a column ``value``."""
+        frame = spark.read.format("kafka").options(**self.server, subscribe=topic).load()
+        return frame.selectExpr("CAST(value AS STRING) AS value", "partition", "offset")
+
+    def texts(self, spark: Any, topic: str) -> list[str]:
+        """Return what is in a topic of one partition, in order."""
+        return [row.value for row in self.values(spark, topic).orderBy("offset").collect()]
+
+    def ends(self) -> dict[str, int]:
+        """Return the end of each partition of the rows."""
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.address, "group.id": "none"})
+        try:
+            partitions = [confluent_kafka.TopicPartition(self.rows, number) for number in (0, 1)]
+            return {str(each.partition): consumer.get_watermark_offsets(each)[1] for each in partitions}
+        finally:
+            consumer.close()
+
+
+@pytest.fixture(params=["real", "example"])
+def topics(request: pytest.FixtureRequest, spark: Any) -> Topics:
+    """Topics at one of the brokers."""
+    if request.param == "real":
+        address = f"127.0.0.1:{request.getfixturevalue('real_kafka').port}"
+    else:
+        address = request.getfixturevalue("broker")
+    made = Topics(address, f"spark-{request.param}")
+    made.create()
+    return made
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, batch: int, *, written: bool) -> None:
+    """Have the sink raise at that batch, before it writes or when it has written."""
+    write = KafkaSink.write
+
+    def failing(self: KafkaSink, records: Any, number: int) -> Any:
+        tally = write(self, records, number) if number != batch or written else None
+        if number == batch:
+            raise RuntimeError(f"no power in batch {number}")
+        return tally
+
+    monkeypatch.setattr(KafkaSink, "write", failing)
+
+
+def planned(checkpoint: Path) -> list[dict[str, int]]:
+    """Return up to which offset of each partition the checkpoint says that each batch reads."""
+    logs = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    plans = [json.loads(path.read_text().splitlines()[-1]) for path in logs]
+    return [next(iter(plan.values())) for plan in plans]
+
+
+def test_a_job_between_topics_gives_what_its_twin_gives_and_goes_on_from_its_checkpoint(
+    topics: Topics, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure before a batch is written costs nothing; one between the write and the commit has that batch written
+    twice, which the columns of an operation tell; offsets are in the checkpoint only, each batch once."""
+    rows = trace(5, 20)
+    arrived = disordered(rows[:-1], int(DELAY * 1000), 5) + rows[-1:]
+    topics.send(arrived, BAD)
+    settings = Settings(
+        source="kafka",
+        out="kafka",
+        checkpoint=tmp_path / "checkpoint",
+        delay=DELAY,
+        source_options={
+            **topics.server, "subscribe": topics.rows, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "150",
+        },
+        sink_options={**topics.server, "topic": topics.outcomes},
+    )  # fmt: skip
+    lines: list[BatchLine] = []
+
+    with monkeypatch.context() as patch:
+        fail_at(patch, 1, written=False)
+        with pytest.raises(StreamFailed, match="foreach batch sink"):
+            run(spark, settings, lines.append)
+    assert [line.batch for line in lines] == [0]
+    begun = topics.texts(spark, topics.outcomes)
+    assert len(begun) == lines[0].outcomes
+
+    with monkeypatch.context() as patch:
+        fail_at(patch, 2, written=True)
+        with pytest.raises(StreamFailed, match="foreach batch sink"):
+            run(spark, settings, lines.append)
+    assert [line.batch for line in lines] == [0, 1], "the batch that failed is done again, and only that one"
+    before = sum(line.outcomes for line in lines)
+    interrupted = topics.texts(spark, topics.outcomes)
+    repeated = interrupted[before:]
+    assert len(repeated) > 0
+    assert max(Counter(interrupted).values()) == 1, "up to here no record is there twice"
+    plan = planned(settings.checkpoint)
+
+    assert run(spark, settings, lines.append) == 0
+    assert [line.batch for line in lines] == list(range(len(lines)))
+    assert planned(settings.checkpoint)[: len(plan)] == plan, "what a batch reads is decided once"
+    assert planned(settings.checkpoint)[-1] == topics.ends()
+    assert sum(line.rows for line in lines) == len(rows) + len(BAD), "no row is read twice"
+
+    twin = decided(prepared(topics.values(spark, topics.rows).select("value"), settings.max_ahead))
+    expected = in_one_go(rows)
+    assert len(expected) == 120
+    assert ends_of_records(twin.collect()) == expected
+    messages = KafkaSink(settings.sink_options).messages(twin).collect()
+    of_twin = Counter((message.topic, message.value) for message in messages)
+    outcomes, dead = topics.texts(spark, topics.outcomes), topics.texts(spark, topics.dead)
+    found = Counter([(topics.outcomes, text) for text in outcomes] + [(topics.dead, text) for text in dead])
+    assert found.keys() == of_twin.keys(), "none is missing, and none is new"
+    twice = Counter((topics.outcomes, text) for text in repeated)
+    assert found - of_twin == twice, "the batch that was written and not committed is there twice, and no other record"
+
+    schema = "group STRING, op_id STRING, parked_at TIMESTAMP, outcome STRING"
+    parsed = topics.values(spark, topics.outcomes).selectExpr(f"from_json(value, '{schema}') AS end").select("end.*")
+    assert parsed.dropDuplicates(["group", "op_id", "parked_at"]).count() == len(expected)
+    assert len(dead) == len(BAD)
+    with Wire(int(topics.address.rpartition(":")[2])) as wire:
+        groups = [group.group_id for group in wire.ask(make(ListGroupsRequest)).groups]
+    assert not [name for name in groups if name.startswith("spark")], "the broker keeps no offsets of the job"
