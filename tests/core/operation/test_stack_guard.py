@@ -210,3 +210,40 @@ async def test_a_withdrawal_at_the_limit_of_the_stack_is_refused_or_carried_thro
         withdrawn = [link for link in links if link.outcome is Outcome.CANCELLED]
         assert len(purgatory) == len(links) - len(withdrawn)
         assert 0 < len(withdrawn) < len(links)
+
+
+async def test_a_cancellation_at_any_depth_is_refused_or_carried_through(clock: VirtualClock) -> None:
+    """Inside nested endings, ``cancel()`` near the recursion limit raises before anything has changed."""
+    limit = sys.getrecursionlimit()
+    refused: list[int] = []
+
+    def cancel_at(depth: int, victim: _Link) -> None:
+        if depth:
+            cancel_at(depth - 1, victim)
+        else:
+            victim.cancel()
+
+    class Last(_Link):
+        __slots__ = ()
+
+        def on_complete(self) -> int:
+            for victim in victims:
+                try:
+                    cancel_at(victim.number, victim)
+                except RecursionError:
+                    refused.append(victim.number)
+            return self.number
+
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        victims = [_Link(number, 0) for number in range(limit)]
+        links = [*[_Link(number, 0) for number in range(12)], Last(12, 0)]
+        for link, following in itertools.pairwise(links):
+            link.next = following
+        for link in (*victims, *links):
+            purgatory.try_complete_else_watch(link, ["all"])
+        assert links[0].force_complete()
+        purgatory._check()
+        pending = [victim.number for victim in victims if victim.outcome is Outcome.PENDING]
+        assert pending == refused
+        assert 0 < len(refused) < limit
+        assert len(purgatory) == len(pending)

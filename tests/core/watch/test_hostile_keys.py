@@ -201,14 +201,15 @@ def test_a_comparison_that_ends_the_watcher_it_is_compared_with(room: QuietPurga
         assert len(room) == 0
 
 
-def test_a_comparison_that_hands_over_an_operation_is_refused(room: QuietPurgatory) -> None:
+@pytest.mark.parametrize("threshold", [False, True])
+def test_a_comparison_that_hands_over_an_operation_is_refused(room: QuietPurgatory, threshold: bool) -> None:
     """A key must not change the lists that it is looked up in; the error reaches the caller, and nothing is parked."""
     key = Key()
     park(room, key)
     key.on_eq = lambda: park(room, Key())
     operation = Op()
     with pytest.raises(PurgatoryError, match="must not submit an operation"):
-        room.try_complete_else_watch(operation, [Key()])
+        room.try_complete_else_watch(operation, {Key(): 3} if threshold else [Key()])
     key.on_eq = lambda: None
     room._check()
     assert len(room) == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import Outcome
+from purgatory import Outcome, PurgatoryError
 from tests.helpers import Boom, Op
 from tests.sansio import QuietPurgatory
 
@@ -36,7 +36,7 @@ def park(room: QuietPurgatory, key: Key) -> Op:
 def refused(room: QuietPurgatory, keys: Any) -> None:
     """Parking on the keys fails because of their equality, and leaves no trace."""
     parked = len(room)
-    with pytest.raises(LookupError):
+    with pytest.raises(LookupError, match="the hash or the equality of a key changed"):
         room.try_complete_else_watch(Op(5), keys)
     assert len(room) == parked
     room._check()
@@ -48,6 +48,7 @@ def close(room: QuietPurgatory) -> None:
         assert room._core.expire_some(10)
     room._check()
     assert room.statistics().keys == 0
+    assert not room._core.watcher_lists._misplaced
 
 
 def test_a_threshold_on_a_key_that_becomes_equal_to_another_is_refused(room: QuietPurgatory) -> None:
@@ -70,10 +71,14 @@ def test_the_entry_of_another_key_is_given_back(room: QuietPurgatory, back: Any)
     first.answers.clear()
     assert room._core.watcher_lists.all_operations() == [one, two]
     assert set(room._core.watcher_lists.some(10)) == {one, two}
+    assert len(room._core.watcher_lists.some(1)) == 1
+    assert room.is_watched(first)
+    assert room.is_watched(second) == (back is False)
     assert one.cancel()
     room._check()
     assert two.cancel()
     close(room)
+    assert room.reported == []
 
 
 def test_entries_that_were_kept_aside_leave_in_any_order(room: QuietPurgatory) -> None:
@@ -91,6 +96,7 @@ def test_entries_that_were_kept_aside_leave_in_any_order(room: QuietPurgatory) -
     room._check()
     assert operations[1].cancel()
     close(room)
+    assert room.reported == []
 
 
 def test_an_entry_that_cannot_be_replaced_is_put_back(room: QuietPurgatory) -> None:
@@ -101,6 +107,8 @@ def test_an_entry_that_cannot_be_replaced_is_put_back(room: QuietPurgatory) -> N
     second.answers.extend([True, False])
     refused(room, [Key()])
     assert room._core.watcher_lists.all_operations() == [one, two]
+    assert room.is_watched(first)
+    assert room.is_watched(second)
     close(room)
 
 
@@ -155,6 +163,17 @@ def test_a_key_that_ends_another_operation_while_its_own_leaves(room: QuietPurga
     leaving.actions.append(other.cancel)
     assert operation.cancel()
     assert room.statistics().keys == 0
+    close(room)
+
+
+def test_a_key_that_submits_an_operation_while_its_own_leaves_is_refused(room: QuietPurgatory) -> None:
+    """The operation has ended, the error of its key is reported, and nothing else is parked."""
+    leaving, operation = Acting(), Op(5)
+    room.try_complete_else_watch(operation, [leaving])
+    leaving.actions.append(lambda: room.try_complete_else_watch(Op(5), ["other"]))
+    assert operation.cancel()
+    assert [type(error) for error in room.reported] == [PurgatoryError]
+    assert not room.is_watched("other")
     close(room)
 
 
