@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import psycopg
-from fastapi import Depends, FastAPI, Query, Response
-from fastapi.responses import FileResponse
+from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
 
 from purgatory import DelayedOperation, Purgatory
 from purgatory.asgi import Wait, install_errors, purgatory_lifespan, waiting
@@ -28,7 +28,8 @@ from . import store
 
 DSN = os.environ["ORDERS_DSN"]
 
-pool = store.Pool(DSN, min_size=1, max_size=4, open=False)
+# A connection that was lost with the server is replaced before it is used.
+pool = store.Pool(DSN, min_size=1, max_size=4, open=False, timeout=2.0, check=store.Pool.check_connection)
 room = Purgatory[Any]("orders", max_parked=10_000)
 known: dict[str, store.Order] = {}  # the latest state that this worker has read, for orders with waiting readers
 
@@ -74,13 +75,22 @@ async def _report() -> None:
     while True:
         # If the database is not available, retry in the next second.
         with contextlib.suppress(psycopg.Error, TimeoutError):
-            completed = room.statistics().completed
-            await store.report(pool, os.getpid(), len(room), completed, relay.statistics())
+            await store.report(pool, _figures())
         await asyncio.sleep(1.0)
+
+
+def _figures() -> dict[str, Any]:
+    return store.figures_of(os.getpid(), len(room), room.statistics().completed, relay.statistics())
 
 
 app = FastAPI(title="orders", lifespan=purgatory_lifespan(room, lifespan=lifespan))
 install_errors(app)
+
+
+@app.exception_handler(psycopg.OperationalError)
+async def unavailable(_request: Request, _error: Exception) -> JSONResponse:
+    """Answer with 503 while Postgres is away.  Readers that wait already keep waiting, until their deadlines."""
+    return JSONResponse({"error": "Postgres is not available"}, 503, headers={"Retry-After": "1"})
 
 
 @app.get("/orders/{order}")
@@ -118,9 +128,13 @@ async def ready() -> Response:
 
 
 @app.get("/workers")
-async def workers() -> list[dict[str, Any]]:
-    """Return the latest report of every worker."""
-    return await store.load_workers(pool)
+async def workers(response: Response) -> list[dict[str, Any]]:
+    """Return the latest report of every worker; with 503, only that of this worker, while Postgres is away."""
+    try:
+        return await store.load_workers(pool)
+    except psycopg.OperationalError:
+        response.status_code = 503
+        return [{**_figures(), "age_s": 0.0}]
 
 
 @app.get("/")

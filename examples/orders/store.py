@@ -8,7 +8,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from purgatory.relay import RelayStatistics
 
-__all__ = ["Order", "Pool", "create", "load_orders", "load_workers", "report", "write"]
+__all__ = ["Order", "Pool", "create", "figures_of", "load_orders", "load_workers", "report", "write"]
 
 Pool = AsyncConnectionPool[AsyncConnection[TupleRow]]
 
@@ -30,9 +30,11 @@ INSERT INTO workers VALUES (%s, now(), %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLI
     lag_ms = excluded.lag_ms, resyncs = excluded.resyncs, losses = excluded.losses, sent = excluded.sent,
     received = excluded.received
 """
+_COLUMNS = ("pid", "waiting", "answered", "connected", "lag_ms", "resyncs", "losses", "sent", "received")
 _WORKERS = """
-SELECT pid, waiting, answered, connected, lag_ms, resyncs, losses, sent, received FROM workers
-WHERE seen > now() - interval '5 seconds' ORDER BY pid
+SELECT pid, waiting, answered, connected, lag_ms, resyncs, losses, sent, received,
+    extract(epoch FROM now() - seen)::float AS age_s
+FROM workers WHERE seen > now() - interval '15 seconds' ORDER BY pid
 """
 
 
@@ -65,16 +67,21 @@ async def load_orders(pool: Pool, keys: list[str]) -> dict[str, Order]:
         return {order: Order(version, status) async for order, version, status in rows}
 
 
-async def report(pool: Pool, pid: int, waiting: int, answered: int, relay: RelayStatistics) -> None:
-    """Store the report of a worker, for the page, which any worker may serve."""
-    lag_ms = None if relay.lag is None else relay.lag * 1000
-    figures = (relay.connected, lag_ms, relay.resyncs, relay.losses, relay.sent, relay.received)
+async def report(pool: Pool, figures: dict[str, Any]) -> None:
+    """Store the figures of a worker, for the page that any other worker may serve."""
     async with pool.connection() as connection:
-        await connection.execute(_REPORT, (pid, waiting, answered, *figures))
+        await connection.execute(_REPORT, [figures[name] for name in _COLUMNS])
+
+
+def figures_of(pid: int, waiting: int, answered: int, relay: RelayStatistics) -> dict[str, Any]:
+    """Return the figures of a worker, as a row of its table."""
+    lag_ms = None if relay.lag is None else relay.lag * 1000
+    values = (relay.connected, lag_ms, relay.resyncs, relay.losses, relay.sent, relay.received)
+    return dict(zip(_COLUMNS, (pid, waiting, answered, *values), strict=True))
 
 
 async def load_workers(pool: Pool) -> list[dict[str, Any]]:
-    """Return the reports of the workers that reported in the last five seconds."""
+    """Return the workers that reported in the last 15 seconds; ``age_s`` is the time since the report."""
     async with pool.connection() as connection:
         rows = await connection.execute(_WORKERS)
         names = [column.name for column in rows.description or ()]

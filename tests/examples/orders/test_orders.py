@@ -121,6 +121,39 @@ async def change_and_read(url: str) -> int:
     return code
 
 
+async def lose_postgres(postgres: PostgresServer) -> int:
+    """One worker, whose Postgres is killed while a reader waits, and started again."""
+    served = await serve("--workers", "1", "--dsn", postgres.url)
+    try:
+        await served.workers(1)
+        assert (await served.client.put("/orders/o-1", params={"status": "placed"})).status_code == 200
+        poll = asyncio.create_task(served.client.get("/orders/o-1", params={"after": 1, "wait": 60}))
+        async with asyncio.timeout(30.0):
+            while True:
+                if (await served.client.get("/workers")).json()[0]["waiting"]:
+                    break
+                await asyncio.sleep(0.2)
+        await asyncio.to_thread(postgres.kill)
+        changed = await served.client.put("/orders/o-1", params={"status": "paid"})
+        assert (changed.status_code, changed.json()) == (503, {"error": "Postgres is not available"})
+        assert (await served.client.get("/ready")).status_code == 503
+        workers = await served.client.get("/workers")
+        assert workers.status_code == 503
+        assert [(row["connected"], row["waiting"], row["age_s"]) for row in workers.json()] == [(False, 1, 0.0)]
+        await asyncio.to_thread(postgres.start)
+        async with asyncio.timeout(30.0):
+            while True:
+                changed = await served.client.put("/orders/o-1", params={"status": "paid"})
+                if changed.status_code == 200:
+                    break
+                await asyncio.sleep(0.2)
+        answer = (await poll).json()
+        assert (answer["version"], answer["status"]) == (2, "paid")
+    finally:
+        code = await stop(served)
+    return code
+
+
 async def write_and_read() -> int:
     """One worker on the Postgres that the command brings."""
     served = await serve("--workers", "1")
@@ -136,6 +169,13 @@ async def write_and_read() -> int:
 def test_a_change_in_any_worker_answers_the_readers_in_all(postgres: PostgresServer) -> None:
     """Whichever worker takes the change, all readers have it, also after every listener was ended; SIGTERM exits 0."""
     assert asyncio.run(change_and_read(postgres.url)) == 0
+
+
+def test_while_postgres_is_away(postgres: PostgresServer) -> None:
+    """Changes are refused with 503, readers keep waiting, and the next change answers them when Postgres is back."""
+    if postgres.given:
+        pytest.skip(f"{postgres.variable} names a server that is not killed")
+    assert asyncio.run(lose_postgres(postgres)) == 0
 
 
 def test_it_brings_a_postgres_where_there_is_none() -> None:
