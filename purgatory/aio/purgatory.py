@@ -130,6 +130,11 @@ class _LoopHooks(Hooks):
         self._purgatory._emptied()
 
 
+def _is_foreign(waiter: "asyncio.Future[Any]", error: BaseException) -> bool:
+    """Return whether the ``await`` of the future has raised because it belongs to another event loop."""
+    return isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop()
+
+
 def _report(name: str, error: BaseException, operation: Operation) -> None:
     report(f"an operation of purgatory {name!r} raised", error, operation=operation)
 
@@ -328,10 +333,22 @@ class Purgatory(BasePurgatory, Generic[Op]):
         try:
             return await waiter  # type: ignore[no-any-return]
         except BaseException as error:
-            if isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop():
+            if _is_foreign(waiter, error):
                 return await self._wait_in_this_loop(operation, waiter)
             self._stop_waiting(operation, waiter)
             raise
+
+    def _submit_and_wait(
+        self, operation: DelayedOperation[Any], keys: Iterable[Hashable] | Mapping[Any, float]
+    ) -> "asyncio.Future[Any] | None":
+        """The first half of :meth:`park`, for code that puts something between the halves.
+
+        Return the future to await, or None if the operation has ended.  The second half is that of :meth:`park`.
+        """
+        reaper_task = self._reaper.task
+        if reaper_task is None or reaper_task.done():
+            self._start_reaper()
+        return self._core.submit_and_wait(operation, keys)  # type: ignore[no-any-return]
 
     async def _wait_in_this_loop(self, operation: DelayedOperation[T], foreign: "asyncio.Future[Any]") -> T:
         """The timer was still in another event loop, which has stopped, so the task could not wait for its future."""

@@ -13,7 +13,6 @@ operation waits, a task reads the connection.  The rules:
 """
 
 import asyncio
-from collections import deque
 from typing import Any, Final
 
 from purgatory import DelayedOperation, OperationCancelled
@@ -23,6 +22,7 @@ from .types import Message, Receive
 __all__ = ["ClientDisconnected", "Connection"]
 
 _LARGEST_BUFFER: Final = 1 << 20  # bytes
+_READER: Final = "purgatory.asgi.Connection"  # the name of the task: making one up takes time and memory
 _MESSAGE_SIZE: Final = 512  # bytes that a message takes beside its payload
 _DISCONNECTS: Final = ("http.disconnect", "websocket.disconnect")
 
@@ -41,7 +41,8 @@ class Connection:
         "_buffer",
         "_buffered",
         "_getters",
-        "_operations",
+        "_operation",
+        "_others",
         "_raw_receive",
         "_reader",
         "_reading",
@@ -53,9 +54,10 @@ class Connection:
 
     def __init__(self, receive: Receive) -> None:
         self._raw_receive = receive
-        self._buffer: deque[Message] = deque()
+        self._buffer: list[Message] = []  # not a deque, which takes 600 bytes even when empty
         self._buffered = 0
-        self._operations: dict[int, DelayedOperation[Any]] = {}  # by id(): an operation may define __hash__
+        self._operation: DelayedOperation[Any] | None = None  # one that waits
+        self._others: dict[int, DelayedOperation[Any]] = {}  # the rest, by id(): an operation may define __hash__
         self._reader: asyncio.Task[None] | None = None
         self._started = False  # the task has begun to run
         self._stopped = False  # the task was cancelled here, not by a loop that ends
@@ -71,22 +73,35 @@ class Connection:
         if self.error is not None:
             raise self.error
 
-    def watch(self, operation: DelayedOperation[Any]) -> None:
-        """Withdraw the operation when the client hangs up, until :meth:`unwatch`.  Raises what :meth:`check` raises.
+    @property
+    def watching(self) -> bool:
+        """Whether an operation waits."""
+        return self._operation is not None or bool(self._others)
 
-        The task that reads begins to run in the next turn of the loop, so an operation that completes in its first try
-        has cancelled it by then, and nothing is read.
+    def watch(self, operation: DelayedOperation[Any]) -> bool:
+        """Withdraw the operation when the client hangs up, until :meth:`unwatch`.  False if it is watched already.
+
+        The task that reads begins to run in the next turn of the loop, so an operation that ends before that has
+        cancelled it by then, and nothing is read.
         """
-        self.check()
-        self._operations[id(operation)] = operation
+        if self._operation is operation or id(operation) in self._others:
+            return False
+        if self._operation is None:
+            self._operation = operation
+        else:
+            self._others[id(operation)] = operation
         if self._reader is None:
             self._start_reading()
+        return True
 
     def unwatch(self, operation: DelayedOperation[Any]) -> None:
         """Stop watching for the operation; it has ended."""
-        del self._operations[id(operation)]
+        if self._operation is operation:
+            self._operation = None
+        else:
+            del self._others[id(operation)]
         reader = self._reader
-        if reader is None or self._operations:
+        if reader is None or self.watching:
             return
         reader.cancel()
         self._stopped = True
@@ -108,7 +123,7 @@ class Connection:
             finally:
                 if getter in self._getters:
                     self._getters.remove(getter)
-        message = self._buffer.popleft()
+        message = self._buffer.pop(0)
         self._buffered -= _size(message)
         self._start_reading()
         return message
@@ -128,7 +143,7 @@ class Connection:
     def _start_reading(self) -> None:
         """Start the task that reads, if an operation waits and nothing else reads."""
         if (
-            self._operations
+            self.watching
             and self._reader is None
             and not self._reading
             and self.disconnect is None
@@ -137,7 +152,7 @@ class Connection:
         ):
             self._started = self._stopped = False
             # Not by create_task(): an eager factory would run it before the operation is parked.
-            self._reader = asyncio.Task(self._read(), loop=asyncio.get_running_loop())
+            self._reader = asyncio.Task(self._read(), loop=asyncio.get_running_loop(), name=_READER)
 
     async def _read(self) -> None:
         self._started = True
@@ -158,7 +173,7 @@ class Connection:
             self._reader = None
             if self._getters:
                 self._wake_getters()
-            if self._stopped and self._operations:  # an operation came while this task was being cancelled
+            if self._stopped and self.watching:  # an operation came while this task was being cancelled
                 self._start_reading()
 
     def _disconnected(self, message: Message) -> None:
@@ -167,7 +182,9 @@ class Connection:
         self._withdraw()
 
     def _withdraw(self) -> None:
-        for operation in list(self._operations.values()):
+        if self._operation is not None:
+            self._operation.cancel()
+        for operation in list(self._others.values()):
             operation.cancel()
 
     def _wake_getters(self) -> None:

@@ -2,11 +2,11 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory
-from purgatory.aio.purgatory import _condition
+from purgatory.aio.purgatory import _condition, _is_foreign
 
 from .connection import ClientDisconnected, Connection
 from .types import CLOSING, Message, Receive, Scope
@@ -41,7 +41,9 @@ class Wait:
 
     def __init__(self, room: "Purgatory[Any] | Relay", connection: Any, receive: Receive | None = None) -> None:
         self._room = _purgatory_of(room)
-        self._park: Any = room.park
+        park: Any = room.park
+        # None: Purgatory.park itself, whose halves are called here without its coroutine.
+        self._park = None if getattr(park, "__func__", None) is Purgatory.park else park
         if receive is None:
             self._connection = _connection_of_request(connection)
             self._scope: Scope = connection.scope
@@ -54,15 +56,16 @@ class Wait:
         """Whether the client is known to have hung up: an operation was withdrawn, or a read returned it."""
         return self._connection.disconnect is not None
 
-    async def until(
+    # Not a coroutine function: it would be one more coroutine for each request that waits.
+    def until(
         self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None
-    ) -> bool:
+    ) -> Coroutine[Any, Any, bool]:
         """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
 
         Return True when it is, and False when ``timeout`` seconds have passed or the purgatory closes.  Raises
         :class:`ClientDisconnected` if the client hangs up first, and what :meth:`Purgatory.wait_until` raises.
         """
-        return await self.park(_condition(predicate, timeout), keys)
+        return self.park(_condition(predicate, timeout), keys)
 
     async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
         """Park the operation and return its result, as :meth:`Purgatory.park`.
@@ -71,19 +74,35 @@ class Wait:
         raised if the client hangs up in the turn of the loop in which the operation ended: its outcome stands, and its
         result goes to :meth:`DelayedOperation.on_abandoned`.
         """
-        connection = self._connection
-        connection.watch(operation)
+        connection, room = self._connection, self._room
+        connection.check()
+        result: Any
+        watched = False
         try:
-            result = await self._park(operation, keys)
+            if self._park is not None:
+                watched = connection.watch(operation)
+                result = await self._park(operation, keys)
+            elif (waiter := room._submit_and_wait(operation, keys)) is None:
+                result = operation.result()
+            else:
+                try:
+                    watched = connection.watch(operation)
+                    result = await waiter
+                except BaseException as error:
+                    if not _is_foreign(waiter, error):
+                        room._stop_waiting(operation, waiter)
+                        raise
+                    result = await room._wait_in_this_loop(operation, waiter)
         except OperationCancelled:
             connection.check()
             raise
         finally:
-            connection.unwatch(operation)
-            if self._room.closed:
+            if watched:
+                connection.unwatch(operation)
+            if room.closed:
                 self._scope[CLOSING] = True
         if connection.disconnect is not None:
-            self._room._abandon(operation)
+            room._abandon(operation)
             raise ClientDisconnected("the client disconnected when its request was answered")
         return result  # type: ignore[no-any-return]
 

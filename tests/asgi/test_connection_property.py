@@ -82,7 +82,7 @@ class Run:
         """The client hangs up; everything ends, and what was not read is still there, in order."""
         await self.clock.settle()
         assert self.server.pending == bool(
-            self.wait._connection._operations or any(not reading.done() for reading in self.readings)
+            self.wait._connection.watching or any(not reading.done() for reading in self.readings)
         )
         self.server.messages.put_nowait({"type": "websocket.disconnect", "code": 1006})
         waiting = asyncio.ensure_future(self.wait.park(Op(), ["a"]))

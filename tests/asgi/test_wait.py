@@ -224,6 +224,82 @@ async def test_waits_of_one_request_share_its_connection(purgatory: Purgatory[An
         assert call.most_receiving == 1
 
 
+async def test_the_same_operation_cannot_wait_twice(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The second park() is refused, and a hang-up still withdraws the first."""
+    operation = Op()
+
+    async def twice(wait: Wait) -> None:
+        first = asyncio.ensure_future(wait.park(operation, ["a"]))
+        await asyncio.sleep(0)
+        with pytest.raises(ValueError, match="which is parked already"):
+            await wait.park(operation, ["a"])
+        await first
+
+    app = Handled(purgatory, twice)
+    call = Call.get(app)
+    await clock.settle()
+    assert (len(purgatory), call.receiving) == (1, 1)
+    call.hang_up()
+    await call.task
+    assert [type(result) for result in app.results] == [ClientDisconnected]
+    check(purgatory, parked=0, cancelled=1)
+
+
+class Guarded(Purgatory[Any]):
+    """A purgatory whose park() is its own."""
+
+    async def park(self, operation: DelayedOperation[Any], keys: Any) -> Any:
+        return ["guarded", await super().park(operation, keys)]
+
+
+async def test_a_park_that_is_overridden_is_used(clock: VirtualClock) -> None:
+    """For until() as well; what it raises reaches the handler, and a hang-up withdraws the operation."""
+    async with Guarded("test", clock=clock) as room:
+        operation = Op()
+
+        async def handler(wait: Wait) -> Any:
+            result = await wait.until(lambda: True, keys=["a"], timeout=None)
+            waiting = asyncio.ensure_future(wait.park(operation, ["a"]))
+            await asyncio.sleep(0)
+            with pytest.raises(ValueError, match="which is parked already"):
+                await wait.park(operation, ["a"])
+            seen.append(result)
+            return await waiting
+
+        seen: list[Any] = []
+        app = Handled(room, handler)
+        call = Call.get(app)
+        await clock.settle()
+        call.hang_up()
+        await call.task
+        assert seen == [["guarded", True]]
+        assert [type(result) for result in app.results] == [ClientDisconnected]
+        assert len(room) == 0
+
+
+def test_a_purgatory_that_comes_from_another_loop_answers_in_this_one() -> None:
+    """Its timer was in a loop that has stopped, so the request waits for a future of its own loop."""
+
+    async def served() -> None:
+        app = Handled(room, until([], 0.05))
+        call = Call.get(app)
+        await asyncio.wait_for(call.task, 10)
+        results.extend(app.results)
+
+    async def begin() -> None:
+        room.try_complete_else_watch(Op(), ["b"])
+
+    results: list[Any] = []
+    room = Purgatory[Any]("test")
+    for loop in (asyncio.new_event_loop(), asyncio.new_event_loop()):
+        try:
+            loop.run_until_complete(begin())
+            loop.run_until_complete(served())
+        finally:
+            loop.close()
+    assert results == [False, False]
+
+
 # What arrives meanwhile
 
 
