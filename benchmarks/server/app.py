@@ -1,5 +1,7 @@
 """The server that is measured: ``python -m benchmarks.server.app FORM FD`` serves on a socket that it inherits.
 
+It ends when its standard input does, so it does not outlive the process that started it.
+
 A long poll in Starlette, on uvicorn with uvloop and httptools.  The handlers are the same in every form; only the wait
 and the wake-up differ.
 
@@ -14,8 +16,10 @@ and the wake-up differ.
 import asyncio
 import gc
 import importlib
+import os
 import socket
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -221,8 +225,14 @@ def make_app(form: Form) -> Starlette:
     return Starlette(routes=routes, lifespan=form.lifespan)
 
 
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
 def main() -> None:
-    """Serve until SIGTERM."""
+    """Serve until the standard input ends."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     name, descriptor = sys.argv[1:]
     config = uvicorn.Config(
         make_app(FORMS[name]()),

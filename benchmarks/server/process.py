@@ -28,7 +28,9 @@ class ServerProcess:
             before = os.sched_getaffinity(0)
             os.sched_setaffinity(0, {core})  # a child inherits it
             try:
-                self._process = subprocess.Popen(command, cwd=_ROOT, pass_fds=[listener.fileno()])
+                self._process = subprocess.Popen(
+                    command, cwd=_ROOT, pass_fds=[listener.fileno()], stdin=subprocess.PIPE
+                )
             finally:
                 os.sched_setaffinity(0, before)
         self.pid = self._process.pid
@@ -47,6 +49,8 @@ class ServerProcess:
         """End the process at once, without answering the requests that wait.  Idempotent."""
         self._process.kill()
         self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     def cpu(self) -> float:
         """Return the seconds of CPU time that the process has had, in user code and in the kernel."""

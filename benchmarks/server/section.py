@@ -25,7 +25,7 @@ from benchmarks.row import Budget, Row, Scale, Unavailable, Unit, grouped, quant
 from .load import Load, Shape
 from .process import ServerProcess
 
-__all__ = ["NAMES", "Samples", "prepare", "rows", "rows_of", "shapes"]
+__all__ = ["ANSWER", "CPU", "MEMORY", "NAMES", "Samples", "ours_of", "prepare", "rows", "rows_of", "shapes"]
 
 SECTION = "server"
 NAMES = {
@@ -35,6 +35,9 @@ NAMES = {
     "event-reader": "timeout + Event + reader task",
     "condition": "timeout + Condition.wait_for",
 }
+CPU = "CPU per request"
+ANSWER = "publish to last answer, median"
+MEMORY = "memory per waiting connection"
 _NEEDED = ("starlette", "uvicorn", "uvloop", "httptools")
 _SPARE_FILES = 200
 _WARM_UP = 50  # requests that are answered before the memory is read
@@ -133,7 +136,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 def _measure(shape: Shape, scale: Scale, core: int) -> dict[str, Samples]:
     samples = {form: Samples() for form in NAMES}
     # A pass in which a publish wakes every client takes long, so there are few of them.
-    lives, passes = scale.pick(3, 1), scale.pick(3 if shape.apart else 10, 2)
+    lives, passes = scale.pick(2, 1), scale.pick(3 if shape.apart else 8, 2)
     files = _allow_files(shape.clients + _SPARE_FILES)
     together = files >= len(samples) * shape.clients + _SPARE_FILES
     for _ in range(lives):
@@ -146,9 +149,14 @@ def _measure(shape: Shape, scale: Scale, core: int) -> dict[str, Samples]:
     return samples
 
 
+def ours_of(shape: Shape) -> str:
+    """Return the name of the form that stands for ours: with thresholds where a publish completes one of many."""
+    return NAMES["thresholds" if shape.apart else "wait"]
+
+
 def rows_of(shape: Shape, samples: dict[str, Samples]) -> list[Row]:
-    """The rows of one shape.  Ours is the form that fits it: with thresholds where a publish completes one of many."""
-    ours = NAMES["thresholds" if shape.apart else "wait"]
+    """Return the rows of one shape."""
+    ours = ours_of(shape)
 
     def compared(what: str, unit: Unit, field: str, budget: float | None = None) -> list[Row]:
         values = {NAMES[form]: getattr(samples[form], field) for form in NAMES}
@@ -156,11 +164,11 @@ def rows_of(shape: Shape, samples: dict[str, Samples]) -> list[Row]:
         return compare(SECTION, f"{what}, {shape.name}", unit, values, ours=ours, budgets=budgets)
 
     return [
-        *compared("CPU per request", "us", "cpu_us", _budget(shape)),
+        *compared(CPU, "us", "cpu_us", _budget(shape)),
         *compared("the same without the garbage collector", "us", "own_us"),
-        *compared("publish to last answer, median", "ms", "median_ms"),
+        *compared(ANSWER, "ms", "median_ms"),
         *compared("publish to last answer, p99", "ms", "p99_ms"),
-        *compared("memory per waiting connection", "bytes", "memory"),
+        *compared(MEMORY, "bytes", "memory"),
     ]
 
 

@@ -4,10 +4,12 @@ import importlib.util
 import os
 import resource
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +46,18 @@ def test_each_publish_completes_what_it_must(form: str) -> None:
     assert os.sched_getaffinity(0) == before
     with pytest.raises(ProcessLookupError):
         os.kill(server.pid, 0)
+
+
+@linux
+def test_a_server_does_not_outlive_its_parent() -> None:
+    """It ends when the other end of its standard input is closed, also if the parent was killed."""
+    script = (
+        "import os, sys; from benchmarks.server.process import ServerProcess;"
+        " print(ServerProcess('wait', max(os.sched_getaffinity(0))).pid, flush=True); os._exit(9)"
+    )
+    root = Path(__file__).parent.parent.parent
+    parent = subprocess.run([sys.executable, "-c", script], cwd=root, stdout=subprocess.PIPE, check=False)
+    assert parent.returncode == 9  # and its standard output has ended, which the server has inherited
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
