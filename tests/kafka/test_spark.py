@@ -1,6 +1,9 @@
 """The streaming job between topics, with Spark's Kafka connector, at the real broker and at the example."""
 
 import json
+import re
+import shlex
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +20,21 @@ import confluent_kafka
 from kafka.protocol.admin import ListGroupsRequest
 
 from benchmarks.kafka_wire import Wire, make
+from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.stream.frames import prepared
 from purgatory.pipeline.stream.job import BatchLine, Settings, StreamFailed, run
 from purgatory.pipeline.stream.sinks import KafkaSink
 from purgatory.pipeline.stream.traces import BEGIN_MS, disordered, trace
 from purgatory.pipeline.stream.twin import decided
 from tests.examples.broker.clients.all_clients import client_named
+from tests.kafka.fetch import main as fetch
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
+from tests.pipeline.stream.test_job import start_and_kill
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("default")]  # a JVM starts; the clients' sockets
 
 DELAY = 3.0
+PAGE = Path(__file__).parents[2] / "docs" / "streaming.md"
 BAD = ["no JSON", json.dumps({"kind": "sign", "ts_ms": BEGIN_MS + 5000, "group": "group-5-1", "key": "k0"})]
 
 
@@ -192,3 +199,30 @@ def test_a_job_between_topics_gives_what_its_twin_gives_and_goes_on_from_its_che
     with Wire(int(topics.address.rpartition(":")[2])) as wire:
         groups = [group.group_id for group in wire.ask(make(ListGroupsRequest)).groups]
     assert not [name for name in groups if name.startswith("spark")], "the broker keeps no offsets of the job"
+
+
+def test_the_commands_of_the_page_go_on_after_a_kill(
+    broker: str, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGKILL while a batch runs; the same command again, and the page's way to remove duplicates, give every outcome
+    once."""
+    section = PAGE.read_text(encoding="utf-8").partition("## Kafka\n")[2].partition("\n## ")[0]
+    section = section.replace("127.0.0.1:9092", broker).replace("\\\n", " ")
+    sending, reading = re.findall(r"```py\n(.*?)```", section, re.DOTALL)
+    exec(sending, {})
+    assert fetch(["--connector"]) == 0
+    jars = capsys.readouterr().out.strip()
+    (command,) = re.findall(r"^\$ python (-m purgatory\.pipeline stream .*)$", section, re.MULTILINE)
+    words = shlex.split(command.replace("$jars", jars).replace(" checkpoint ", f" {tmp_path / 'checkpoint'} "))
+    words += ["--source-option", "maxOffsetsPerTrigger=150", "--master", "local[1]"]
+    quick = "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1"
+    for setting in ("spark.sql.shuffle.partitions=1", "spark.sql.codegen.wholeStage=false", quick):
+        words += ["--conf", setting]  # a second Java has to start for this: let it do little
+    start_and_kill([sys.executable, *words], lambda line: re.match(r"batch +1 ", line) is not None)
+    assert main(words[2:]) == 0
+    assert re.match(r"batch +2 ", capsys.readouterr().out)
+    names: dict[str, Any] = {"spark": spark}
+    exec(reading, names)
+    expected = in_one_go(trace(1, 20))
+    found = names["once"].selectExpr("group", "op_id", "outcome", "unix_millis(parked_at)", "unix_millis(finished_at)")
+    assert sorted(tuple(row) for row in found.collect()) == [end[:5] for end in expected]
