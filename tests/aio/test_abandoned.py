@@ -1,4 +1,4 @@
-"""A result that its task did not get, because the task was cancelled, goes to ``on_abandoned``."""
+"""If a task is cancelled before it receives its result, ``on_abandoned`` receives the result."""
 
 import asyncio
 import contextvars
@@ -13,7 +13,7 @@ from tests.helpers import Boom, Op, check, nothing
 
 
 class Returned(Op):
-    """An operation that writes down what is given back to it."""
+    """An operation that records the results passed to ``on_abandoned``."""
 
     def __init__(self, *args: Any, on_abandoned: Callable[["Returned"], Any] = nothing, **arguments: Any) -> None:
         super().__init__(*args, **arguments)
@@ -45,7 +45,9 @@ def _end(purgatory: Purgatory[Op], clock: VirtualClock, op: Op, ending: str) -> 
 async def test_a_result_whose_task_is_cancelled_is_given_back(
     purgatory: Purgatory[Op], clock: VirtualClock, reported: list[dict[str, Any]], ending: str
 ) -> None:
-    """It ended, then its task was cancelled in the same turn: the hook has the result, the task its CancelledError."""
+    """If the operation ends and its task is cancelled in the same turn, the hook receives the result and the task
+    raises.
+    """
     op = Returned(5, name="job")
     task = await _parked(purgatory, clock, op)
     _end(purgatory, clock, op, ending)
@@ -61,7 +63,7 @@ async def test_a_result_whose_task_is_cancelled_is_given_back(
 
 
 async def test_a_job_goes_back_to_its_queue(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """A worker that is cancelled while it holds a job leaves the job for the next worker."""
+    """If a worker is cancelled while it holds a job, the next worker receives the job."""
     jobs: list[str] = []
 
     class Take(Op):
@@ -86,7 +88,7 @@ async def test_a_job_goes_back_to_its_queue(purgatory: Purgatory[Op], clock: Vir
 
 
 async def test_a_task_cancelled_by_the_completion_itself(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """``on_complete`` cancels the task that waits: the result is made, cannot be delivered, and is given back."""
+    """If ``on_complete`` cancels the waiting task, the result cannot be delivered, and ``on_abandoned`` receives it."""
     op = Returned(5, name="job", on_complete=lambda _: task.cancel() and None)
     task = await _parked(purgatory, clock, op)
     op.ready = True
@@ -101,7 +103,7 @@ async def test_a_task_cancelled_by_the_completion_itself(purgatory: Purgatory[Op
 async def test_a_coroutine_that_is_closed_gives_its_result_back(
     purgatory: Purgatory[Op], clock: VirtualClock, ending: str
 ) -> None:
-    """Closing the coroutine, as a shutdown does, is a cancellation like any other."""
+    """Closing the coroutine, as a shutdown does, has the same effect as cancelling its task."""
     op = Returned(5, name="job")
     coroutine = purgatory.park(op, ["a"])
     coroutine.send(None)
@@ -114,7 +116,7 @@ async def test_a_coroutine_that_is_closed_gives_its_result_back(
 async def test_a_coroutine_closed_by_the_completion_itself(
     purgatory: Purgatory[Op], clock: VirtualClock, reported: list[dict[str, Any]], raises: bool
 ) -> None:
-    """Closed while the result is made: it is given back as soon as there is one, and not where there is none."""
+    """If the coroutine is closed inside ``on_complete``, the hook receives the result as soon as it exists, if any."""
 
     def close(_: Op) -> None:
         coroutine.close()
@@ -138,7 +140,7 @@ async def test_a_coroutine_closed_by_the_completion_itself(
 
 
 async def test_nothing_is_given_back_that_was_received(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """Completed at once, on a check, or expired: a task that gets the result keeps it."""
+    """If a task receives the result, at once, on a check, or on expiry, the hook is not called."""
     ops = [Returned(5, ready=True), Returned(5), Returned(5)]
     await purgatory.park(ops[0], ["b"])
     tasks = [asyncio.create_task(purgatory.park(op, [key])) for op, key in zip(ops[1:], "ab", strict=True)]
@@ -222,7 +224,7 @@ async def test_it_runs_in_the_context_of_the_cancelled_task(purgatory: Purgatory
 async def test_what_it_raises_is_reported(
     purgatory: Purgatory[Op], clock: VirtualClock, reported: list[dict[str, Any]], error: type[BaseException]
 ) -> None:
-    """The task is cancelled all the same, and the operation keeps its outcome."""
+    """An exception of the hook is reported; the task is cancelled, and the operation keeps its outcome."""
 
     def fail(_: Op) -> None:
         raise error("given back")
@@ -238,7 +240,7 @@ async def test_what_it_raises_is_reported(
 
 
 async def test_an_interrupt_passes_through_it(purgatory: Purgatory[Op]) -> None:
-    """A KeyboardInterrupt is for the program, not for the handler."""
+    """A KeyboardInterrupt propagates and is not passed to the exception handler."""
 
     def interrupt(_: Op) -> None:
         raise KeyboardInterrupt
@@ -254,7 +256,7 @@ async def test_an_interrupt_passes_through_it(purgatory: Purgatory[Op]) -> None:
 async def test_it_is_called_not_awaited(
     purgatory: Purgatory[Op], clock: VirtualClock, reported: list[dict[str, Any]]
 ) -> None:
-    """Written as a coroutine function it is reported as a TypeError, and closed."""
+    """A coroutine function as the hook is reported as a TypeError, and its coroutine is closed."""
 
     class Async(Op):
         async def on_abandoned(self, result: Any) -> None:  # type: ignore[override]
@@ -270,6 +272,6 @@ async def test_it_is_called_not_awaited(
 
 
 def test_by_default_it_does_nothing() -> None:
-    """An operation that does not override it drops the result."""
+    """An operation that does not override the hook drops the result."""
     assert Op(5).on_abandoned("job") is None  # type: ignore[func-returns-value]
     assert not hasattr(TimerTask(5), "on_abandoned")

@@ -1,4 +1,4 @@
-"""A timer without a reaper or beside one: ``advance_clock`` waits for the next bucket and runs it."""
+"""``advance_clock`` waits for the next bucket and runs it, with or without a reaper."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.helpers import Boom, Task
 
 
 async def test_it_runs_due_tasks_and_returns_their_number(clock: VirtualClock) -> None:
-    """It waits for the earliest bucket; a bucket that only cascades ends the wait, too."""
+    """The call waits for the earliest bucket; a bucket that only cascades also ends the wait."""
     timer = SystemTimer(clock=clock)
     log: list[int] = []
     for number in range(3):
@@ -46,7 +46,7 @@ async def test_a_timeout_ends_the_wait(clock: VirtualClock) -> None:
 
 
 async def test_two_tasks_may_advance_the_same_timer(clock: VirtualClock) -> None:
-    """Two calls of ``advance_clock`` and the reaper do not take each other's wake-up."""
+    """Two calls of ``advance_clock`` and the reaper do not consume each other's wake-ups."""
     async with SystemTimer(clock=clock) as timer:
         log: list[int] = []
         calls = [asyncio.create_task(timer.advance_clock(timeout)) for timeout in (1, 30)]
@@ -83,7 +83,7 @@ async def test_a_cancelled_call_does_not_hide_an_earlier_deadline(clock: Virtual
 
 
 async def test_a_call_cancelled_in_its_wake_up_turn_leaves_the_work_to_the_other(clock: VirtualClock) -> None:
-    """Of two calls that sleep until the same bucket, one is cancelled as it falls due: the other runs the bucket."""
+    """If two calls wait for the same bucket and one is cancelled when the bucket expires, the other runs the bucket."""
     timer = SystemTimer(clock=clock)
     calls: list[asyncio.Task[int]] = []
     clock.call_at(clock.now_ms() + 5, lambda: calls[0].cancel())

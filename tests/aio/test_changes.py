@@ -1,4 +1,4 @@
-"""Following the checks of keys: every kind of check, coalesced, bounded, with heartbeats."""
+"""``changes()`` reports checks of keys of every kind, coalesced, bounded, and with heartbeats."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from tests.helpers import Boom, Op, check, park
 
 
 class Consumer:
-    """A task that takes everything that a subscription gives."""
+    """A task that consumes all items of a subscription."""
 
     def __init__(self, changes: Changes[Any]) -> None:
         self.seen: list[Any] = []
@@ -44,7 +44,7 @@ CHECKS: list[Callable[[Purgatory[Any]], object]] = [
 async def test_every_kind_of_check_is_seen(
     purgatory: Purgatory[Any], clock: VirtualClock, checks: Callable[[Purgatory[Any]], object], watched: bool
 ) -> None:
-    """Also on a key that nothing else watches, and behind operations that the check completes first."""
+    """A subscription sees checks of keys without other watchers, and checks that first complete operations."""
     if watched:
         purgatory.try_complete_else_watch(Op(), {"a": 2})
         for _ in range(2):
@@ -60,7 +60,7 @@ async def test_every_kind_of_check_is_seen(
 
 
 async def test_a_check_from_inside_a_callback_is_seen(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """Where checks are queued, with a limit too."""
+    """A subscription sees checks that are queued in a callback, with and without a limit."""
     async with purgatory.changes(["b", "c"]) as changes:
         chained = park(purgatory, "a", on_complete=lambda _: _check_both(purgatory))
         chained.ready = True
@@ -74,7 +74,7 @@ def _check_both(purgatory: Purgatory[Any]) -> None:
 
 
 async def test_it_is_subscribed_when_it_is_made(purgatory: Purgatory[Any]) -> None:
-    """A check before the first iteration is not missed; one before the subscription is no news."""
+    """A check after ``changes()`` and before the first iteration is reported; an earlier check is not."""
     purgatory.check_and_complete("a")
     async with purgatory.changes(["a"]) as changes:
         purgatory.check_and_complete("a")
@@ -120,7 +120,7 @@ def test_no_check_is_lost(steps: list[str | None]) -> None:
 
 
 async def test_a_heartbeat_comes_when_there_is_nothing_else(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """None after so many seconds without a key; each key begins the wait anew."""
+    """The iterator returns None after the given number of seconds without a key; each key restarts the period."""
     consumer = Consumer(purgatory.changes(["a"], heartbeat=15.0))
     await clock.advance(14.999)
     assert consumer.seen == []
@@ -174,7 +174,7 @@ async def test_a_closing_that_is_cancelled_ends_every_subscription(clock: Virtua
 
 
 async def test_the_end_of_a_subscription_frees_its_places(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """By aclose(), by leaving the block, and when nothing refers to it any more."""
+    """``aclose()``, leaving the block, and dropping the last reference each free the places of a subscription."""
     changes = purgatory.changes(["a", "b"])
     check(purgatory, parked=2, watched=2)
     await changes.aclose()
@@ -208,7 +208,7 @@ async def test_a_subscription_leaves_nothing_to_the_garbage_collector(
 
 
 async def test_cancelling_the_consumer_ends_the_subscription(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """Its places are free at once; a key that was noted in the same turn is still given."""
+    """Cancelling the consumer frees its places at once; a key that was checked in the same turn is still returned."""
     changes = purgatory.changes(["a"], heartbeat=1.0)
     waiting = asyncio.ensure_future(anext(changes))
     await clock.settle()
@@ -221,7 +221,7 @@ async def test_cancelling_the_consumer_ends_the_subscription(purgatory: Purgator
 
 
 async def test_one_task_iterates_at_a_time(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """A second one gets RuntimeError, and the first goes on."""
+    """A second task that iterates gets RuntimeError, and the first task continues."""
     async with purgatory.changes(["a"]) as changes:
         waiting = asyncio.ensure_future(anext(changes))
         await clock.settle()
@@ -269,7 +269,7 @@ async def test_subscriptions_count_for_the_limits(clock: VirtualClock) -> None:
 
 
 async def test_its_operations_are_seen_like_all_others(purgatory: Purgatory[Any]) -> None:
-    """The keys are watched, and dumps show what waits there."""
+    """The keys of a subscription are watched, and dumps list its operations."""
     async with purgatory.changes(["a"]) as changes:
         assert purgatory.is_watched("a")
         assert list(purgatory.keys()) == ["a"]
@@ -302,7 +302,7 @@ async def test_a_key_that_cannot_be_compared_is_contained(purgatory: Purgatory[A
 
 
 async def test_a_second_event_loop_may_follow_too(clock: VirtualClock) -> None:
-    """A purgatory belongs to the loop that runs; one subscription after the other."""
+    """A purgatory can serve subscriptions in several event loops, one after another."""
 
     def run() -> list[object]:
         async def follow() -> list[object]:
@@ -316,7 +316,7 @@ async def test_a_second_event_loop_may_follow_too(clock: VirtualClock) -> None:
 
 
 async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
-    """And nothing is parked."""
+    """Bad arguments raise an error, and nothing is parked."""
     bad: Any
     for bad in ("a", b"a", 3):
         with pytest.raises(TypeError, match="keys"):
@@ -334,7 +334,7 @@ async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
 
 
 def test_it_needs_a_running_loop() -> None:
-    """RuntimeError where none runs, and nothing is parked."""
+    """Without a running event loop the call raises RuntimeError, and nothing is parked."""
     purgatory = Purgatory[Any]("test")
     with pytest.raises(RuntimeError, match="no running event loop"):
         purgatory.changes(["a"])

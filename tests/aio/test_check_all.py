@@ -1,4 +1,4 @@
-"""``check_all``, ``keys`` and ``is_watched``: what reaches over every watched key, without holding the loop."""
+"""``check_all``, ``keys`` and ``is_watched``: they cover every watched key and do not block the loop."""
 
 import asyncio
 import weakref
@@ -13,7 +13,7 @@ from tests.sansio import QuietPurgatory
 
 
 async def test_every_watcher_is_tried_once(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """All keys are checked at the end of the turn, whatever the thresholds; nothing happens before."""
+    """All keys are checked at the end of the turn, whatever the thresholds, and not before."""
     waiting = [park(purgatory, number) for number in range(100)]
     ranked = Op()
     purgatory.try_complete_else_watch(ranked, {"log": 1e9})
@@ -26,14 +26,14 @@ async def test_every_watcher_is_tried_once(purgatory: Purgatory[Op], clock: Virt
 
 
 async def test_an_empty_purgatory_has_nothing_to_check(purgatory: Purgatory[Op]) -> None:
-    """The call costs one turn, and nothing stays scheduled."""
+    """On an empty purgatory, the call costs one turn, and nothing stays scheduled."""
     purgatory.check_all()
     await asyncio.sleep(0)
     assert not purgatory._soon_scheduled
 
 
 async def test_a_key_that_is_named_as_well_is_checked_once(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """``check_all`` is a ``check_soon`` without a value, and is coalesced with the others."""
+    """``check_all`` acts as a ``check_soon`` without a value, and is coalesced with other calls for the same key."""
     operation = Op()
     purgatory.try_complete_else_watch(operation, {"log": 100})
     operation.calls.clear()
@@ -44,7 +44,7 @@ async def test_a_key_that_is_named_as_well_is_checked_once(purgatory: Purgatory[
 
 
 async def test_collecting_the_keys_is_sliced(purgatory: Purgatory[Op]) -> None:
-    """Each turn takes a bounded number of keys, also where no turn of the loop sees them all."""
+    """Each turn collects a bounded number of keys, even if no single turn covers all of them."""
     waiting = [park(purgatory, number) for number in range(20_000)]
     most = 0
 
@@ -75,7 +75,7 @@ async def test_a_hot_key_leaves_the_others_their_turn(purgatory: Purgatory[Op]) 
 
 
 async def test_a_call_during_a_walk_starts_another_walk(purgatory: Purgatory[Op]) -> None:
-    """Changes since the first call are seen: every watcher is tried after the last call."""
+    """A call during a run causes another run: every watcher is tried after the last call."""
     waiting = [park(purgatory, number) for number in range(3000)]
     purgatory.check_all()
     await turns_until(lambda: any(operation.calls for operation in waiting))
@@ -89,7 +89,7 @@ async def test_a_call_during_a_walk_starts_another_walk(purgatory: Purgatory[Op]
 
 
 async def test_keys_that_come_and_go_meanwhile(purgatory: Purgatory[Op]) -> None:
-    """Operations end and arrive between two slices; each that waits all the time is tried."""
+    """Operations end and arrive between two slices; each operation that waits during the whole run is tried."""
     waiting = [park(purgatory, number) for number in range(3000)]
     purgatory.check_all()
     await asyncio.sleep(0)
@@ -114,7 +114,7 @@ def test_without_a_loop_it_raises_and_schedules_nothing() -> None:
 
 
 def test_keys_and_is_watched_agree(room: QuietPurgatory) -> None:
-    """A key is listed once, from its first watcher to the end of its last one."""
+    """A key is listed once, from the arrival of its first watcher until its last one leaves."""
     assert list(room.keys()) == []
     assert not room.is_watched("a")
     first, second = park(room, "a", "b"), park(room, "a")
@@ -132,7 +132,7 @@ def test_keys_and_is_watched_agree(room: QuietPurgatory) -> None:
 
 
 def test_keys_come_and_go_during_the_iteration(room: QuietPurgatory) -> None:
-    """Keys that are watched throughout are given exactly once, others at most once."""
+    """Keys that are watched during the whole iteration are returned exactly once, and others at most once."""
     stay = [park(room, ("stay", number)) for number in range(1000)]
     go = [park(room, ("go", number)) for number in range(1000)]
     found = []
@@ -158,7 +158,7 @@ def test_keys_can_be_completed_during_the_iteration(room: QuietPurgatory) -> Non
 
 
 def test_an_iteration_that_is_left_keeps_no_operation_alive(room: QuietPurgatory, no_gc: None) -> None:
-    """It holds keys of one shard, and no watchers."""
+    """An abandoned iteration holds only the keys of one shard, and no watchers."""
     operation = park(room, "a")
     alive = weakref.ref(operation)
     keys: Iterator[object] = room.keys()

@@ -1,4 +1,4 @@
-"""``check_soon``: one check per key and turn of the loop, made at the end of the turn; no check is lost."""
+"""``check_soon`` checks each key once, at the end of the turn of the loop, and loses no check."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from tests.helpers import Boom, Op, check, park, turns_until
 
 
 async def test_it_checks_at_the_end_of_the_turn_and_once(purgatory: Purgatory[Op]) -> None:
-    """A thousand calls in one turn are one check, none before the turn is over; one in a later turn is another."""
+    """A thousand calls in one turn cause one check, after the turn; a call in a later turn causes another one."""
     operation = park(purgatory, "key")
     for _ in range(1000):
         purgatory.check_soon("key")
@@ -46,7 +46,7 @@ async def test_a_key_without_watchers_is_dropped(purgatory: Purgatory[Op]) -> No
 
 
 async def test_an_operation_parked_between_the_call_and_the_check_is_tried(purgatory: Purgatory[Op]) -> None:
-    """An extra try is harmless, a missing one is a lost check."""
+    """The operation is tried, because an extra try is harmless and a missing try would be a lost check."""
     purgatory.check_soon("key")
     operation = park(purgatory, "key")
     await asyncio.sleep(0)
@@ -54,7 +54,7 @@ async def test_an_operation_parked_between_the_call_and_the_check_is_tried(purga
 
 
 async def test_a_key_named_while_it_is_checked_is_checked_again(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """A change during a check is seen by one that follows."""
+    """A call while the key is being checked causes another check afterwards."""
 
     def again(op: Op) -> None:
         if op.calls.count("try") == 2:
@@ -70,7 +70,7 @@ async def test_a_key_named_while_it_is_checked_is_checked_again(purgatory: Purga
 
 
 async def test_a_call_from_a_callback_is_a_separate_check(purgatory: Purgatory[Op]) -> None:
-    """The check that is running does not include it."""
+    """A call from a callback starts a separate check, which the running check does not include."""
     second = park(purgatory, "b", ready=False)
     first = park(purgatory, "a", on_complete=lambda _: purgatory.check_soon("b"))
     first.ready = second.ready = True
@@ -81,7 +81,7 @@ async def test_a_call_from_a_callback_is_a_separate_check(purgatory: Purgatory[O
 
 
 async def test_a_check_within_a_later_check_is_queued(purgatory: Purgatory[Op]) -> None:
-    """As in every callback it returns 0, and is done before the slice ends."""
+    """As in every callback, the nested check returns 0 and runs before the slice ends."""
     counted: list[int] = []
     trying = park(purgatory, "a")
     trying._on_try = lambda _: counted.append(purgatory.check_and_complete("b"))
@@ -99,7 +99,7 @@ async def test_a_check_within_a_later_check_is_queued(purgatory: Purgatory[Op]) 
 async def test_an_operation_that_raises_is_reported_and_the_others_are_tried(
     purgatory: Purgatory[Op], reported: list[dict[str, Any]]
 ) -> None:
-    """One bad operation keeps neither its key nor other keys from their check."""
+    """An operation that raises prevents neither other tries on its key nor the checks of other keys."""
 
     def boom(operation: Op) -> None:
         if operation.ready:
@@ -118,7 +118,7 @@ async def test_an_operation_that_raises_is_reported_and_the_others_are_tried(
 async def test_a_key_whose_comparison_raised_once_is_checked_when_it_is_named_again(
     purgatory: Purgatory[Op], clock: VirtualClock
 ) -> None:
-    """The check that could not be made is reported and over; it does not stand in the way of the next one."""
+    """The failed check is reported and dropped; it does not prevent the next check of the key."""
 
     class Key:
         broken = False

@@ -1,4 +1,4 @@
-"""``check_soon`` on many watchers or keys: in slices, every key in its turn, whatever happens between two slices."""
+"""``check_soon`` with many watchers or keys runs in slices and is fair to all keys, whatever happens between slices."""
 
 import asyncio
 import itertools
@@ -17,7 +17,9 @@ async def test_many_watchers_are_tried_in_slices(purgatory: Purgatory[Op]) -> No
 
 
 async def test_a_long_list_is_checked_in_slices(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """A hot key does not hold the loop: other callbacks run between the portions, and every watcher is tried."""
+    """A key with many watchers does not block the loop: other callbacks run between slices, and every watcher is
+    tried.
+    """
     ops = [Op(5) for _ in range(2000)]
     for op in ops:
         purgatory.try_complete_else_watch(op, ["hot"])
@@ -40,7 +42,7 @@ async def test_a_long_list_is_checked_in_slices(purgatory: Purgatory[Op], clock:
 
 
 async def test_many_keys_are_checked_in_slices(purgatory: Purgatory[Op]) -> None:
-    """Neither does a crowd of keys hold the loop, nor does each key take a portion of its own."""
+    """Many keys with few watchers share a slice and do not block the loop."""
     watchers = [park(purgatory, number) for number in range(5000)]
     for number in range(5000):
         purgatory.check_soon(number)
@@ -52,7 +54,7 @@ async def test_many_keys_are_checked_in_slices(purgatory: Purgatory[Op]) -> None
 
 
 async def test_a_short_key_does_not_wait_for_a_long_one(purgatory: Purgatory[Op]) -> None:
-    """Of a key with 5000 watchers and one with a single one, the single one is tried within the first slice."""
+    """If one key has 5000 watchers and another has one, the single watcher is tried within the first slice."""
     for _ in range(5000):
         park(purgatory, "long")
     single = park(purgatory, "short")
@@ -67,7 +69,7 @@ async def test_a_short_key_does_not_wait_for_a_long_one(purgatory: Purgatory[Op]
 async def test_a_key_with_one_watcher_is_served_before_a_hot_one_is_done(
     purgatory: Purgatory[Op], clock: VirtualClock
 ) -> None:
-    """A key with one watcher is not kept waiting until a hot one is done."""
+    """The check of a key with one watcher runs before the check of a key with many watchers has ended."""
     order: list[str] = []
     for _ in range(2000):
         op = Op(5, on_complete=lambda _: order.append("hot"))
@@ -86,7 +88,7 @@ async def test_a_key_with_one_watcher_is_served_before_a_hot_one_is_done(
 async def test_a_key_that_names_itself_again_and_again_leaves_the_others_their_turn(
     purgatory: Purgatory[Op],
 ) -> None:
-    """An endless chain of checks on one key does not starve a long walk along another."""
+    """An endless chain of checks of one key does not starve a long check of another key."""
     going_on = True
 
     def again(_: Op) -> None:
@@ -103,7 +105,7 @@ async def test_a_key_that_names_itself_again_and_again_leaves_the_others_their_t
 
 
 async def test_a_key_named_in_every_turn_is_not_walked_many_times_at_once(purgatory: Purgatory[Op]) -> None:
-    """Calls that arrive during a walk share one later walk: two walks at most for any number of calls."""
+    """Calls during a check share one later check, so any number of calls causes at most two checks."""
     watchers = [park(purgatory, "key") for _ in range(3000)]
     purgatory.check_soon("key")
     await asyncio.sleep(0)
@@ -120,7 +122,7 @@ async def test_a_key_named_in_every_turn_is_not_walked_many_times_at_once(purgat
 
 
 async def test_operations_that_end_between_two_slices_are_skipped(purgatory: Purgatory[Op]) -> None:
-    """An ended operation is skipped, and the walk goes on behind it, even if all its neighbours have left."""
+    """The check skips ended operations and continues after them, even if all neighbors have left."""
     watchers = [park(purgatory, "key") for _ in range(3000)]
     purgatory.check_soon("key")
     await asyncio.sleep(0)
@@ -136,7 +138,7 @@ async def test_operations_that_end_between_two_slices_are_skipped(purgatory: Pur
 async def test_operations_that_leave_or_arrive_between_slices_are_not_tried(
     purgatory: Purgatory[Op], clock: VirtualClock
 ) -> None:
-    """An operation that has left is not tried, nor is one that arrived after the check began."""
+    """The check tries neither operations that have left nor operations that arrived after it began."""
     ops = [Op(5) for _ in range(1000)]
     for op in ops:
         purgatory.try_complete_else_watch(op, ["hot"])
@@ -157,7 +159,7 @@ async def test_operations_that_leave_or_arrive_between_slices_are_not_tried(
 
 
 async def test_the_key_is_emptied_and_filled_again_between_two_slices(purgatory: Purgatory[Op]) -> None:
-    """The walk ends; the newcomers have had a try of their own, and a call from then on tries them."""
+    """The check ends; the new operations had their first try, and a later call tries them again."""
     watchers = [park(purgatory, "key") for _ in range(3000)]
     purgatory.check_soon("key")
     await asyncio.sleep(0)

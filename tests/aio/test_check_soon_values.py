@@ -1,4 +1,4 @@
-"""Coalesced checks with a value: one check serves all calls, so it has the largest of their values or none at all."""
+"""Coalesced checks with a value: one check serves all calls, with the largest value or without a value."""
 
 import asyncio
 import math
@@ -15,7 +15,7 @@ METHODS = ["check_soon", "check_threadsafe"]
 
 
 def park_ranked(purgatory: Purgatory[Any], key: str, *thresholds: int | None) -> list[Op]:
-    """Operations that wait for the key with these thresholds, None for no threshold; their ``calls`` are empty."""
+    """Park one operation for each threshold on the key; None means no threshold.  Their ``calls`` are reset."""
     operations = [Op() for _ in thresholds]
     for operation, threshold in zip(operations, thresholds, strict=True):
         purgatory.try_complete_else_watch(operation, [key] if threshold is None else {key: threshold})
@@ -24,7 +24,7 @@ def park_ranked(purgatory: Purgatory[Any], key: str, *thresholds: int | None) ->
 
 
 def tries(operations: list[Op]) -> list[int]:
-    """How often each operation was tried since it was parked."""
+    """Return how often each operation was tried since it was parked."""
     return [operation.calls.count("try") for operation in operations]
 
 
@@ -32,7 +32,7 @@ def tries(operations: list[Op]) -> list[int]:
 async def test_only_the_watchers_that_the_value_reaches_are_tried(
     purgatory: Purgatory[Op], clock: VirtualClock, method: str
 ) -> None:
-    """A value skips the thresholds above it, and never a watcher without a threshold."""
+    """A check with a value skips higher thresholds, and always tries watchers without a threshold."""
     waiting = park_ranked(purgatory, "log", 5, None, 10, 11, None, 10)
     getattr(purgatory, method)("log", 10)
     await clock.settle()
@@ -54,7 +54,7 @@ async def test_only_the_watchers_that_the_value_reaches_are_tried(
 async def test_the_largest_value_of_a_turn_wins_and_no_value_wins_over_all(
     purgatory: Purgatory[Op], clock: VirtualClock, method: str, values: list[Any], tried: list[int]
 ) -> None:
-    """All calls of a turn are one check: it tries every watcher that any of the calls has to try, once."""
+    """The calls of a turn cause one check, which tries each watcher that any of the calls must try, once."""
     waiting = park_ranked(purgatory, "log", 1, 8, 10, 20)
     for value in values:
         getattr(purgatory, method)("log", value)
@@ -65,7 +65,7 @@ async def test_the_largest_value_of_a_turn_wins_and_no_value_wins_over_all(
 async def test_calls_from_threads_and_from_the_loop_are_one_check(
     purgatory: Purgatory[Op], clock: VirtualClock
 ) -> None:
-    """A value from another thread is coalesced with the value of a ``check_soon`` that has not begun."""
+    """A value from another thread is coalesced with the value of a pending ``check_soon``."""
     waiting = park_ranked(purgatory, "log", 1, 5, 9)
     await asyncio.to_thread(purgatory.check_threadsafe, "log", 5)
     purgatory.check_soon("log", 2)
@@ -75,7 +75,7 @@ async def test_calls_from_threads_and_from_the_loop_are_one_check(
 
 
 async def test_values_named_during_a_check_make_one_more_check(purgatory: Purgatory[Op]) -> None:
-    """The check that follows has the largest value named since the first began, not the one of the first."""
+    """The next check uses the largest value since the current check began, not the value of the current check."""
     waiting = park_ranked(purgatory, "log", *[1] * 2000, 5, 9)
     purgatory.check_soon("log", 1)
     await asyncio.sleep(0)
@@ -87,7 +87,7 @@ async def test_values_named_during_a_check_make_one_more_check(purgatory: Purgat
 
 
 async def test_a_call_without_a_value_during_a_check_is_not_lost(purgatory: Purgatory[Op]) -> None:
-    """No value is wider than any value, also in the check that follows."""
+    """A call without a value overrides every value, also in the check that follows."""
     waiting = park_ranked(purgatory, "log", *[1] * 2000, 9)
     purgatory.check_soon("log", 1)
     await asyncio.sleep(0)
@@ -100,7 +100,7 @@ async def test_a_call_without_a_value_during_a_check_is_not_lost(purgatory: Purg
 
 @pytest.mark.parametrize("reached", [10, 1024, 1025, 3000])
 async def test_reached_watchers_are_tried_in_the_order_of_arrival(purgatory: Purgatory[Op], reached: int) -> None:
-    """Few or many, with or without thresholds, those that are reached are tried first come first, in slices."""
+    """Watchers whose threshold is reached are tried in order of arrival, in slices, with few or many watchers."""
     order: list[str] = []
     for number in range(4000):
         keys: Any = ["log"] if number % 8 == 7 else {"log": 0 if number * reached // 4000 % 2 else 5000 - number}
@@ -118,7 +118,9 @@ async def test_reached_watchers_are_tried_in_the_order_of_arrival(purgatory: Pur
 
 
 async def test_many_thresholds_are_looked_through_in_slices(purgatory: Purgatory[Op]) -> None:
-    """A value that reaches too many thresholds for one slice does not hold the loop, even if none completes."""
+    """A value that reaches too many thresholds for one slice does not block the loop, even if no operation
+    completes.
+    """
     waiting = park_ranked(purgatory, "log", *[9] * 3000, *[1] * 2000)
     purgatory.check_soon("log", 1)
     assert await turns_until(lambda: not purgatory._soon) > 3
@@ -126,7 +128,7 @@ async def test_many_thresholds_are_looked_through_in_slices(purgatory: Purgatory
 
 
 async def test_watchers_that_end_or_arrive_between_two_slices(purgatory: Purgatory[Op]) -> None:
-    """An operation that has ended is not tried, and one that arrived after the check began is not tried by it."""
+    """The check tries neither operations that have ended nor operations that arrived after it began."""
     for thresholds in ([1] * 900, [1] * 3000):  # looked up in the heap, and in the order of arrival
         waiting = park_ranked(purgatory, "log", *thresholds)
         purgatory.check_soon("log", 1)
@@ -150,7 +152,7 @@ async def test_watchers_that_end_or_arrive_between_two_slices(purgatory: Purgato
 async def test_a_bad_value_is_refused_and_nothing_is_scheduled(
     purgatory: Purgatory[Op], method: str, value: Any, error: type[Exception]
 ) -> None:
-    """The caller gets the error, and no check comes of it."""
+    """A bad value raises an error, and no check is scheduled."""
     operation = park(purgatory, "log")
     call: Callable[..., None] = getattr(purgatory, method)
     with pytest.raises(error, match="value"):
@@ -163,7 +165,7 @@ async def test_a_bad_value_is_refused_and_nothing_is_scheduled(
 async def test_a_queued_check_with_a_value_keeps_it_through_an_interrupt(
     purgatory: Purgatory[Op], clock: VirtualClock
 ) -> None:
-    """A check that a callback queued, and that an interrupt puts off, still skips the thresholds above its value."""
+    """A queued check that an interrupt delays keeps its value and still skips higher thresholds."""
     waiting = park_ranked(purgatory, "log", 5, 15)
 
     def queue_and_interrupt(_: Op) -> None:

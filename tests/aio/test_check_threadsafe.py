@@ -1,6 +1,4 @@
-"""``check_threadsafe``: callable from any thread, one wake-up for many calls, and an error if no loop can make the
-check.
-"""
+"""``check_threadsafe`` can be called from any thread, wakes the loop once for many calls, and raises without a loop."""
 
 import asyncio
 import threading
@@ -18,7 +16,7 @@ from tests.helpers import Op, park
 
 
 class CountingLoop:
-    """Stands before the loop of a purgatory and counts how often it is woken."""
+    """A proxy of the event loop that counts the wake-ups."""
 
     def __init__(self, purgatory: Purgatory[Any]) -> None:
         assert purgatory._loop is not None
@@ -35,7 +33,7 @@ class CountingLoop:
 
 
 def in_a_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call it in another thread while the loop stands still, and return its result or raise its error."""
+    """Call the function in another thread while the loop is blocked; return its result or raise its error."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function, *arguments).result()
 
@@ -54,7 +52,7 @@ async def test_another_thread_completes_an_operation(clock: VirtualClock) -> Non
 
 
 async def test_a_thread_wakes_a_loop_that_goes_on_meanwhile(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """check_threadsafe called in a thread completes an operation in the loop."""
+    """A call in a thread completes an operation while the loop runs."""
     task = asyncio.create_task(purgatory.park(op := Op(5, name="answer"), ["a"]))
     await clock.settle()
     op.ready = True
@@ -63,7 +61,7 @@ async def test_a_thread_wakes_a_loop_that_goes_on_meanwhile(purgatory: Purgatory
 
 
 async def test_many_calls_of_many_threads_wake_the_loop_once(clock: VirtualClock) -> None:
-    """Eight threads call it a thousand times each within one turn of the loop: one wake-up, one check per key."""
+    """Eight threads with a thousand calls each within one turn of the loop cause one wake-up and one check per key."""
     async with Purgatory[Op]("threads", clock=clock) as purgatory:
         watchers = [park(purgatory, number) for number in range(10)]
         loop = CountingLoop(purgatory)
@@ -97,7 +95,7 @@ async def test_a_thousand_calls_in_the_thread_of_the_loop_are_one_check(
 
 
 async def test_the_next_turn_takes_a_new_wake_up(clock: VirtualClock) -> None:
-    """The next call wakes the loop again, and its check is made."""
+    """A call in the next turn wakes the loop again, and its check runs."""
     async with Purgatory[Op]("threads", clock=clock) as purgatory:
         loop = CountingLoop(purgatory)
         operation = park(purgatory, "key")
@@ -109,7 +107,7 @@ async def test_the_next_turn_takes_a_new_wake_up(clock: VirtualClock) -> None:
 
 
 async def test_it_may_be_called_in_the_thread_of_the_loop(clock: VirtualClock) -> None:
-    """The loop's own thread may call it, also from an operation that is being tried."""
+    """The thread of the loop may also call the method, even while an operation is being tried."""
     async with Purgatory[Op]("threads", clock=clock) as purgatory:
         second = park(purgatory, "b")
         first = park(purgatory, "a", on_complete=lambda _: purgatory.check_threadsafe("b"))
@@ -120,7 +118,7 @@ async def test_it_may_be_called_in_the_thread_of_the_loop(clock: VirtualClock) -
 
 
 async def test_a_nested_call_from_a_key_comparison_does_not_deadlock(clock: VirtualClock) -> None:
-    """A signal handler that runs during a call in the same thread may do the same."""
+    """A nested call in the same thread does not deadlock; a signal handler may also make one."""
     async with Purgatory[Op]("threads", clock=clock) as purgatory:
         operation = park(purgatory, "other")
 
@@ -155,7 +153,7 @@ def test_before_it_is_entered_it_belongs_to_no_loop() -> None:
 
 @pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
 def test_every_call_on_a_closed_loop_raises(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """Each call raises RuntimeError like asyncio's, also if a check from before the end is still pending."""
+    """Each call raises RuntimeError, as in asyncio, even if an earlier check is still pending."""
     loop = new_loop()
     purgatory = Purgatory[Op]("threads")
 
@@ -179,7 +177,7 @@ def test_every_call_on_a_closed_loop_raises(new_loop: Callable[[], asyncio.Abstr
 def test_checks_requested_while_the_loop_is_stopped_run_when_it_resumes(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """A loop that stops between two runs loses no check."""
+    """A loop that is stopped and restarted loses no check."""
     loop = new_loop()
     purgatory = Purgatory[Op]("threads")
     operations: list[Op] = []

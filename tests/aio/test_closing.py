@@ -77,7 +77,7 @@ async def test_when_the_second_call_returns_the_reaper_is_gone_too(clock: Virtua
 
 
 async def test_a_failing_ending_does_not_stop_the_closing(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
-    """on_complete that raises while closing fails its own operation."""
+    """An ``on_complete`` that raises while the purgatory closes fails only its own operation."""
 
     def boom(_: Op) -> None:
         raise Boom

@@ -13,7 +13,7 @@ from tests.helpers import Op, check, park_in_tasks
 
 @pytest.mark.parametrize("how", ["check", "expiry", "park"])
 async def test_closing_from_inside_on_complete(clock: VirtualClock, how: str) -> None:
-    """on_complete starts the closing; the other operations are answered, its own keeps its outcome."""
+    """``on_complete`` starts the closing; its own operation keeps its outcome, and the others are answered."""
     purgatory = Purgatory[Op]("test", clock=clock)
     closing: list[asyncio.Task[None]] = []
 
@@ -44,7 +44,7 @@ async def test_closing_from_inside_on_complete(clock: VirtualClock, how: str) ->
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks come with 3.12")
 @pytest.mark.parametrize("how", ["check", "expiry"])
 async def test_closing_with_an_eager_task_from_inside_on_complete(clock: VirtualClock, how: str) -> None:
-    """An eager task runs the closing within on_complete itself, in the reaper's own turn."""
+    """An eager task closes the purgatory within ``on_complete``, in the reaper's turn."""
     loop = asyncio.get_running_loop()
     purgatory = Purgatory[Op]("test", clock=clock)
     closing: list[asyncio.Task[None]] = []
@@ -68,7 +68,7 @@ async def test_closing_with_an_eager_task_from_inside_on_complete(clock: Virtual
 async def test_parking_in_a_callback_during_closing_is_refused(
     clock: VirtualClock, reported: list[dict[str, Any]]
 ) -> None:
-    """The refusal is an error of that callback only, and the closing goes on."""
+    """The refusal is an error of that callback only, and the closing continues."""
     purgatory = Purgatory[Op]("test", clock=clock)
     again = Op(5)
     ops = [Op(None, on_complete=lambda _: purgatory.try_complete_else_watch(again, ["a"])), Op(None, name="x")]
@@ -82,7 +82,7 @@ async def test_parking_in_a_callback_during_closing_is_refused(
 
 
 async def test_a_check_in_a_callback_during_closing_completes_operations(clock: VirtualClock) -> None:
-    """The check completes every operation whose condition holds, before the closing expires it."""
+    """A check in a callback during the closing completes the operations whose condition holds, before they expire."""
     purgatory = Purgatory[Op]("test", clock=clock)
     ops = [Op(None, on_complete=lambda _: purgatory.check_and_complete("b")) for _ in range(3)]
     for op in ops:

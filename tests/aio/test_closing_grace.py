@@ -33,7 +33,7 @@ async def test_operations_end_normally_within_the_grace(clock: VirtualClock) -> 
 
 
 async def test_it_ends_as_soon_as_no_operation_is_parked(clock: VirtualClock) -> None:
-    """Closing does not wait out the grace after the last operation has left."""
+    """Closing ends as soon as the last operation has left, before the grace period is over."""
     purgatory = Purgatory[Op]("test", clock=clock)
     op = Op(None, name="x")
     await park_in_tasks(purgatory, clock, op)
@@ -47,7 +47,7 @@ async def test_it_ends_as_soon_as_no_operation_is_parked(clock: VirtualClock) ->
 
 
 async def test_an_empty_purgatory_closes_at_once(clock: VirtualClock) -> None:
-    """Without parked operations there is no grace."""
+    """Without parked operations, closing does not wait for the grace period."""
     purgatory = Purgatory[Op]("test", clock=clock)
     await purgatory.aclose(grace=1000)
     assert clock.time() == 1000.0
@@ -66,7 +66,7 @@ async def test_deadlines_hold_though_the_purgatory_was_not_entered(clock: Virtua
 
 
 async def test_a_grace_on_a_closed_timer_ends(clock: VirtualClock) -> None:
-    """The clock measures the grace, not the timer."""
+    """If the timer is closed, the grace period still ends, because the clock measures it."""
     async with SystemTimer(clock=clock) as timer:
         purgatory = Purgatory[Op]("test", timer=timer)
         purgatory.try_complete_else_watch(Op(None), ["a"])

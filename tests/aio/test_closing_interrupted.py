@@ -30,7 +30,7 @@ async def test_cancelled_during_the_grace(clock: VirtualClock) -> None:
 
 
 async def test_cancelling_a_second_closer_leaves_the_first_alone(clock: VirtualClock) -> None:
-    """Cancelling a second closer does not touch the first."""
+    """Cancelling a second call of ``aclose`` does not affect the first one."""
     purgatory = Purgatory[Op]("test", clock=clock)
     await park_in_tasks(purgatory, clock, Op(None))
     first = asyncio.create_task(purgatory.aclose(grace=10))
@@ -45,7 +45,7 @@ async def test_cancelling_a_second_closer_leaves_the_first_alone(clock: VirtualC
 
 
 async def test_a_timer_that_is_cancelled_while_it_closes(clock: VirtualClock) -> None:
-    """Cancelling a timer's closing half way still answers every operation."""
+    """If the closing of a timer is cancelled halfway, every operation is still answered."""
     timer = SystemTimer(clock=clock)
     timer.start()
     futures = [timer.fail_after(100) for _ in range(3000)]
@@ -64,8 +64,8 @@ async def test_a_timer_that_is_cancelled_while_it_closes(clock: VirtualClock) ->
 
 @pytest.mark.parametrize("interrupts", [1, 2, 3])
 async def test_an_interrupt_passes_and_every_operation_is_answered(clock: VirtualClock, interrupts: int) -> None:
-    """However many operations are interrupted as they end, every other operation is answered and no task waits for
-    ever.
+    """If any number of operations are interrupted while they end, all others are answered, and no task waits
+    forever.
     """
     purgatory = Purgatory[Op]("test", clock=clock)
 
@@ -86,7 +86,7 @@ async def test_an_interrupt_passes_and_every_operation_is_answered(clock: Virtua
 
 
 async def test_an_interrupt_while_a_timer_closes(clock: VirtualClock) -> None:
-    """An operation that is interrupted as its timer closes does not leave the others waiting."""
+    """An operation that is interrupted while its timer closes does not block the others."""
 
     def interrupt(_: Op) -> None:
         raise KeyboardInterrupt
@@ -104,11 +104,13 @@ async def test_an_interrupt_while_a_timer_closes(clock: VirtualClock) -> None:
 
 
 class Interrupt(BaseException):
-    """A BaseException for the whole program, with which a task can end."""
+    """A BaseException that can end a task."""
 
 
 async def test_cancelled_and_then_interrupted(clock: VirtualClock) -> None:
-    """Closing that is cancelled expires the rest at once; an interrupt among them is what its task ends with."""
+    """If closing is cancelled, the remaining operations expire at once; an interrupt among them ends the closing
+    task.
+    """
 
     def interrupt(_: Op) -> None:
         raise Interrupt

@@ -11,7 +11,7 @@ from tests.helpers import Boom, Op, check, park_in_tasks
 
 
 async def test_closing_a_shared_timer_answers_operations_with_a_deadline(clock: VirtualClock) -> None:
-    """Operations with a deadline expire with the timer; those without one stay parked; new deadlines are refused."""
+    """Operations with a deadline expire with the timer; others stay parked; new deadlines are refused."""
     async with SystemTimer(clock=clock) as timer:
         purgatory = Purgatory[Op]("test", timer=timer)
         due, forever = Op(5, name="due"), Op(None, name="forever")
@@ -30,7 +30,7 @@ async def test_closing_a_shared_timer_answers_operations_with_a_deadline(clock: 
 
 
 async def test_plain_tasks_of_a_closing_timer_do_not_run(clock: VirtualClock) -> None:
-    """A delayed callback is dropped, a future of fail_after fails."""
+    """When the timer closes, a delayed callback is dropped and a future of ``fail_after`` fails."""
     log: list[int] = []
     async with SystemTimer(clock=clock) as timer:
         task = timer.call_later(5, log.append, 1)
@@ -43,7 +43,7 @@ async def test_plain_tasks_of_a_closing_timer_do_not_run(clock: VirtualClock) ->
 
 
 async def test_a_callback_that_raises_as_its_timer_closes(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
-    """Closing a shared timer expires its operations; an error of one is reported, and the rest are answered."""
+    """Closing a shared timer expires its operations; the error of one is reported, and the others are answered."""
 
     def fail(_: Op) -> None:
         raise Boom
@@ -77,7 +77,7 @@ async def test_a_second_closer_of_a_timer_waits_for_the_first(clock: VirtualCloc
 
 
 async def test_a_closed_timer_refuses_tasks(clock: VirtualClock) -> None:
-    """Adding, calling later, failing after and starting are refused; closing again is not."""
+    """A closed timer refuses ``add``, ``call_later``, ``fail_after`` and ``start``; closing it again is allowed."""
     timer = SystemTimer(clock=clock)
     await timer.aclose()
     with pytest.raises(PurgatoryClosed):
@@ -94,7 +94,9 @@ async def test_a_closed_timer_refuses_tasks(clock: VirtualClock) -> None:
 
 
 async def test_a_closed_timer_says_that_it_is_closed(clock: VirtualClock) -> None:
-    """The error names the timer in every method that adds a task, and a bad delay by its parameter."""
+    """Every method that adds a task reports that the timer is closed, and reports a bad delay with the parameter
+    name.
+    """
     timer = SystemTimer(clock=clock)
     with pytest.raises(ValueError, match="delay must be a number of seconds from 0 to 1e15"):
         timer.call_later(-1, print)

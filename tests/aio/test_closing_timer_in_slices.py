@@ -1,4 +1,4 @@
-"""Closing a timer in slices: bounded work per turn, in the order of deadlines, and no callback runs meanwhile."""
+"""A timer closes in slices, in deadline order, with bounded work per turn, and runs no callback meanwhile."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ from tests.helpers import Op, turns_until
 
 
 class Abandoned(TimerTask):
-    """Notes in a log that its timer was closed."""
+    """A task that records that its timer was closed."""
 
     def __init__(self, delay_ms: int, log: list[Any]) -> None:
         super().__init__(delay_ms)
@@ -28,7 +28,7 @@ class Abandoned(TimerTask):
 
 
 async def test_a_turn_of_the_loop_takes_off_a_slice(clock: VirtualClock) -> None:
-    """No turn of the loop takes off, cascades or answers more than a fraction of a large timer."""
+    """No turn of the loop removes, cascades or answers more than a fraction of a large timer."""
     timer = SystemTimer(clock=clock)
     log: list[Any] = []
     for number in range(20_000):
@@ -46,7 +46,7 @@ async def test_a_turn_of_the_loop_takes_off_a_slice(clock: VirtualClock) -> None
 
 
 async def test_closing_never_walks_the_whole_timer(clock: VirtualClock) -> None:
-    """Before the first slice is over most tasks are still on the timer, which says so."""
+    """Before the first slice ends, most tasks are still on the timer, and its size shows this."""
     timer = SystemTimer(clock=clock)
     futures = [timer.fail_after(5 + number) for number in range(3000)]
     closing = asyncio.create_task(timer.aclose())
@@ -58,7 +58,7 @@ async def test_closing_never_walks_the_whole_timer(clock: VirtualClock) -> None:
 
 
 async def test_nothing_runs_while_the_timer_closes(clock: VirtualClock) -> None:
-    """A deadline that passes between two slices does not run its callback, whatever looks at the clock."""
+    """A deadline that passes between two slices does not run its callback, even if other code reads the clock."""
     timer = SystemTimer(clock=clock)
     timer.start()
     log: list[Any] = []
@@ -81,7 +81,7 @@ async def test_nothing_runs_while_the_timer_closes(clock: VirtualClock) -> None:
 
 
 async def test_a_timeout_that_is_moved_while_its_timer_closes_is_kept_once(clock: VirtualClock) -> None:
-    """A block that reschedules its deadline between two slices is cancelled at the new one, and leaves no alarm."""
+    """A timeout that is rescheduled between two slices fires at its new deadline and leaves no alarm."""
     timer = SystemTimer(clock=clock)
     log: list[Any] = []
     moved: list[bool] = []
@@ -129,7 +129,7 @@ async def test_operations_are_answered_in_the_order_of_deadlines(clock: VirtualC
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 1000])
 def test_tasks_are_taken_off_by_deadline_whatever_the_limit(limit: int) -> None:
-    """From every level, due or half cascaded, moved back or already due: by deadline, then by arrival."""
+    """Tasks from every level, due, half cascaded or moved, are removed by deadline and then by arrival."""
     bench = Bench()
     chance = random.Random(limit)
     tasks = []

@@ -1,4 +1,4 @@
-"""The queue of coalesced checks: a portion of tries is spent on the keys in turn."""
+"""The queue of coalesced checks: the keys take turns, each with a portion of tries."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_keys_take_turns(room: QuietPurgatory) -> None:
 
 @pytest.mark.parametrize("keys", [["a"], {"a": 5}])
 def test_an_interrupt_loses_neither_the_walk_nor_the_other_keys(room: QuietPurgatory, keys: Any) -> None:
-    """KeyboardInterrupt within a slice propagates; the next slice goes on behind the interrupted operation."""
+    """A KeyboardInterrupt in a slice propagates; the next slice continues after the interrupted operation."""
     watchers = [Op(name=str(number)) for number in range(5)]
     for watcher in watchers:
         room.try_complete_else_watch(watcher, keys)
@@ -110,7 +110,7 @@ def test_a_key_without_watchers_counts_as_one_try() -> None:
 
 
 def test_a_key_that_becomes_equal_to_another_takes_no_check_of_it(room: QuietPurgatory) -> None:
-    """While the check of the first key is under way, the second key becomes equal to it."""
+    """A key that becomes equal to another key during its check does not remove the check of the other key."""
 
     class Key:
         def __init__(self) -> None:

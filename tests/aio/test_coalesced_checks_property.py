@@ -1,4 +1,4 @@
-"""Coalesced checks: after any schedule, each operation that was parked when its key was named has been tried since."""
+"""Coalesced checks: after any schedule, each operation has been tried since its key was last named."""
 
 import contextlib
 from typing import Any
@@ -46,7 +46,7 @@ class Waiter(Op):
         self.names: tuple[str, int | None] | None = None
 
     def concerns(self, key: str, value: int | None) -> bool:
-        """Whether a check of the key with the value has to try it."""
+        """Return whether a check of the key with the value must try the operation."""
         if key not in self.keys:
             return False
         return self.thresholds is None or value is None or self.thresholds[key] <= value
@@ -129,7 +129,7 @@ class World:
 
 @given(STEPS)
 def test_every_parked_operation_is_tried(steps: list[tuple[Any, ...]]) -> None:
-    """Keys are named, watchers come, end and interrupt between any two portions; in the end each has had its try."""
+    """In any schedule of checks, arrivals, ends and interrupts, every operation that must be tried is tried."""
     world = World()
     for step in steps:
         world.do(step)

@@ -1,4 +1,4 @@
-"""Context variables: in which context each hook runs, and that nothing of the library keeps a context alive."""
+"""Context variables: the context in which each hook runs, and that the library keeps no context alive."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ REQUEST: ContextVar[Any] = ContextVar("REQUEST")
 
 
 class Traced(Op):
-    """Records the request in whose context each of its hooks runs."""
+    """An operation that records the request in whose context each hook runs."""
 
     def __init__(self, timeout: float | None = 5, **given: Any) -> None:
         super().__init__(timeout, **given)
@@ -37,7 +37,7 @@ class Traced(Op):
 
 
 class Watching(Observer):
-    """Records the request in whose context each event arrives."""
+    """An observer that records the request in whose context each event arrives."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
@@ -53,7 +53,7 @@ class Watching(Observer):
 
 
 async def as_request(name: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run it in a task of its own whose context has the request."""
+    """Run the coroutine in a separate task whose context contains the request."""
 
     def begin() -> "asyncio.Task[Any]":
         REQUEST.set(name)
@@ -63,12 +63,12 @@ async def as_request(name: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def calling(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call it in a task."""
+    """Call the function in a task."""
     return function(*arguments)
 
 
 async def test_the_reaper_does_not_run_in_the_context_of_its_starter(clock: VirtualClock) -> None:
-    """Request A starts the timer; what expires later, for request B, sees neither."""
+    """If request A starts the timer, operations of request B that expire later run in the context of neither."""
     purgatory = Purgatory[Any]("test", clock=clock)
     first, second = Traced(5), Traced(6)
     await as_request("A", calling(purgatory.try_complete_else_watch, first, ["a"]))
@@ -80,7 +80,7 @@ async def test_the_reaper_does_not_run_in_the_context_of_its_starter(clock: Virt
 
 
 async def test_with_a_real_clock_expiry_runs_in_an_empty_context() -> None:
-    """On the monotonic clock, with a reaper that request A started, the hooks of an expiry see no request."""
+    """With the monotonic clock and a reaper that request A started, the hooks of an expiry run in an empty context."""
     purgatory = Purgatory[Any]("test")
     operation = Traced(0.001)
     await as_request("A", purgatory.park(operation, ["a"]))
@@ -89,7 +89,7 @@ async def test_with_a_real_clock_expiry_runs_in_an_empty_context() -> None:
 
 
 async def test_a_restarted_reaper_runs_in_an_empty_context(clock: VirtualClock) -> None:
-    """It does not matter which task cancels the reaper or moves the clock."""
+    """The context stays empty, whichever task cancels the reaper or advances the clock."""
     async with Purgatory[Any]("test", clock=clock) as purgatory:
         operation = Traced(5)
         purgatory.try_complete_else_watch(operation, ["a"])
@@ -103,7 +103,7 @@ async def test_a_restarted_reaper_runs_in_an_empty_context(clock: VirtualClock) 
 
 
 async def test_a_task_factory_that_ignores_the_context_can_start_the_reaper(clock: VirtualClock) -> None:
-    """The reaper's task is made by the loop's own factory, whatever its parameters."""
+    """The loop's own task factory creates the reaper's task, whatever parameters it supports."""
     loop = asyncio.get_running_loop()
     loop.set_task_factory(lambda loop, coroutine, **_: asyncio.Task(coroutine, loop=loop))  # type: ignore[arg-type]
     timer = SystemTimer(clock=clock)
@@ -117,7 +117,7 @@ async def test_a_task_factory_that_ignores_the_context_can_start_the_reaper(cloc
 
 
 async def test_a_check_runs_in_the_context_of_its_caller(purgatory: Purgatory[Any]) -> None:
-    """The first try belongs to the request that parks, a check to the request that makes it."""
+    """The first try runs in the context of the parking request, and a check in the context of its caller."""
     operation = Traced(5)
     await as_request("A", calling(purgatory.try_complete_else_watch, operation, ["a"]))
     await as_request("B", calling(purgatory.check_and_complete, "a"))
@@ -137,7 +137,7 @@ async def test_a_check_runs_in_the_context_of_its_caller(purgatory: Purgatory[An
 async def test_a_coalesced_check_runs_in_an_empty_context(
     purgatory: Purgatory[Any], clock: VirtualClock, method: str
 ) -> None:
-    """Many callers share it, so it belongs to none of them; also where it takes several slices."""
+    """A check that many callers share runs in an empty context, even if it needs several slices."""
     operations = [Traced(5) for _ in range(500)]
     for operation in operations:
         purgatory.try_complete_else_watch(operation, ["a"])
@@ -149,7 +149,7 @@ async def test_a_coalesced_check_runs_in_an_empty_context(
 
 
 async def test_closing_answers_in_an_empty_context(clock: VirtualClock) -> None:
-    """An expiry runs there whether the deadline, the purgatory or a shared timer causes it."""
+    """An expiry runs in an empty context, whether the deadline, the purgatory or a shared timer causes it."""
     timer = SystemTimer(clock=clock)
     shared, own = Purgatory[Any]("shared", timer=timer), Purgatory[Any]("own", clock=clock)
     operations = [Traced(5), Traced(5), Traced(None)]
@@ -165,7 +165,7 @@ async def test_closing_answers_in_an_empty_context(clock: VirtualClock) -> None:
 async def test_an_abandoned_result_is_given_back_in_the_context_of_the_cancelled_task(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """``on_abandoned`` sees the variables of the request that parked, not of the one that completed it."""
+    """``on_abandoned`` sees the variables of the parking request, not those of the completing request."""
 
     class Abandoned(Traced):
         def on_abandoned(self, result: Any) -> None:
@@ -182,13 +182,13 @@ async def test_an_abandoned_result_is_given_back_in_the_context_of_the_cancelled
 
 
 async def complete_and_cancel(purgatory: Purgatory[Any], task: "asyncio.Task[Any]") -> None:
-    """Both in one turn of the loop."""
+    """Complete the operation and cancel its task in the same turn of the loop."""
     purgatory.check_and_complete("a")
     task.cancel()
 
 
 async def test_observers_run_in_the_context_of_the_cause(clock: VirtualClock) -> None:
-    """``parked`` in the parker's, ``completed`` in the checker's, ``expired`` in an empty one."""
+    """``parked`` runs in the parker's context, ``completed`` in the checker's, and ``expired`` in an empty context."""
     watching = Watching()
     async with Purgatory[Any]("test", clock=clock, observers=[watching]) as purgatory:
         completes, expires = Traced(5), Traced(5)
@@ -201,7 +201,7 @@ async def test_observers_run_in_the_context_of_the_cause(clock: VirtualClock) ->
 
 
 async def test_the_callbacks_of_a_timer_run_in_an_empty_context(timer: SystemTimer, clock: VirtualClock) -> None:
-    """So do those of ``call_later``, run by the reaper or by a task that advances the timer itself."""
+    """Callbacks of ``call_later`` run in an empty context, run by the reaper or by a task that advances the timer."""
     seen: list[str] = []
 
     def note() -> None:
@@ -222,7 +222,7 @@ async def test_the_callbacks_of_a_timer_run_in_an_empty_context(timer: SystemTim
 async def test_the_callback_of_when_all_runs_in_an_empty_context(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """Neither the request that waits nor the one that sets the last future is seen."""
+    """The callback sees the variables of neither the waiting request nor the request that sets the last future."""
     seen: list[str] = []
     (future,) = futures(1)
 
@@ -238,7 +238,7 @@ async def test_the_callback_of_when_all_runs_in_an_empty_context(
 async def test_the_predicate_of_wait_until_is_called_in_the_context_of_the_check(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """First in the context of the task that waits, then in that of each check."""
+    """The predicate runs first in the context of the waiting task, then in the context of each check."""
     seen: list[str] = []
 
     def predicate() -> bool:
@@ -253,7 +253,7 @@ async def test_the_predicate_of_wait_until_is_called_in_the_context_of_the_check
 
 
 async def test_what_a_hook_sets_does_not_stay(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """A variable that a hook sets on expiry is not seen by the hooks of a later deadline or a later check."""
+    """A variable that a hook sets on expiry is not visible to the hooks of a later deadline or check."""
     dirty = Traced(1, on_complete=lambda _: REQUEST.set("left behind"))
     later, checked = Traced(2), Traced(3)
     for operation in (dirty, later, checked):
@@ -269,7 +269,7 @@ async def test_what_a_hook_sets_does_not_stay(purgatory: Purgatory[Any], clock: 
 
 @pytest.mark.parametrize("kind", [MonotonicClock, VirtualClock])
 async def test_the_callback_of_a_clock_runs_in_an_empty_context(kind: type[Clock]) -> None:
-    """One that is due at once as well as a later one, on the real clock and in virtual time."""
+    """The callback of a wake-up, due now or later, runs in an empty context, in real and in virtual time."""
     clock = kind()
     rung: list[str] = []
     both = asyncio.get_running_loop().create_future()
@@ -293,7 +293,7 @@ async def test_the_callback_of_a_clock_runs_in_an_empty_context(kind: type[Clock
 @pytest.mark.parametrize("kind", [MonotonicClock, VirtualClock])
 @pytest.mark.usefixtures("no_gc")
 async def test_no_handle_keeps_a_context_alive(kind: type[Clock]) -> None:
-    """What a request put into a variable is freed with it, though its operation and its timers are still there."""
+    """The values of a request's variables are freed with the request, even if its operation and timers still exist."""
 
     class Body:
         """A value that a request stores in its context."""
@@ -329,7 +329,7 @@ async def test_no_handle_keeps_a_context_alive(kind: type[Clock]) -> None:
 
 @pytest.mark.usefixtures("no_gc")
 async def test_a_block_that_has_just_expired_keeps_no_context_alive() -> None:
-    """A deadline that has passed when the block is entered schedules a callback, which holds no context."""
+    """If the deadline has passed on entry, the block schedules a callback, which holds no context."""
     seen: list[Context] = []
     loop = asyncio.get_running_loop()
     async with SystemTimer() as timer:

@@ -1,4 +1,4 @@
-"""The default purgatory of each event loop, for ``when_all`` of the package."""
+"""The default purgatory of each event loop, which ``purgatory.when_all`` uses."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from tests.helpers import futures, kinds
 
 
 async def test_the_function_takes_a_purgatory(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """``purgatory.when_all`` of the package does the same in a purgatory that it is given."""
+    """``purgatory.when_all`` uses the purgatory that is passed to it."""
     called: list[Any] = []
     (future,) = futures(1)
     waiting = package.when_all([future], 1, called.append, purgatory=purgatory)
@@ -37,7 +37,7 @@ async def test_each_loop_has_a_default_purgatory() -> None:
 
 
 def test_loops_that_have_ended_are_forgotten() -> None:
-    """Their purgatories go when another loop needs its own."""
+    """The default purgatories of closed loops are dropped when another loop needs one."""
 
     async def use() -> list[Any]:
         future = asyncio.get_running_loop().create_future()
@@ -50,7 +50,7 @@ def test_loops_that_have_ended_are_forgotten() -> None:
 
 
 def test_the_default_purgatory_of_an_open_loop_is_kept() -> None:
-    """A second loop gets a purgatory of its own; only those of closed loops are dropped."""
+    """A second loop gets a separate default purgatory; only those of closed loops are dropped."""
 
     async def mine() -> Purgatory[Any]:
         return default_purgatory()
@@ -70,6 +70,6 @@ def test_the_default_purgatory_of_an_open_loop_is_kept() -> None:
 
 
 async def test_the_default_purgatory_has_a_name() -> None:
-    """A dump and the log name the purgatory of the operation."""
+    """Dumps and logs contain the name of the default purgatory."""
     assert default_purgatory().name == "default"
     await default_purgatory().aclose()

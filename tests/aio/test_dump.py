@@ -29,7 +29,7 @@ class Join(Op):
 
 
 async def test_an_empty_purgatory(purgatory: Purgatory[Any]) -> None:
-    """The table is one line, the JSON has empty lists."""
+    """For an empty purgatory, the table is one line, and the JSON contains empty lists."""
     dump = purgatory.dump()
     assert str(dump) == "purgatory 'fetch', open, at 1000.000 s: 0 parked on 0 keys, 0 with a deadline"
     assert dump == {
@@ -46,7 +46,7 @@ async def test_an_empty_purgatory(purgatory: Purgatory[Any]) -> None:
 
 
 async def test_everything_about_one_operation(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """Its class, its keys with thresholds, whether it is awaited, since when it waits and until when."""
+    """The dump contains the class, the keys with thresholds, whether the operation is awaited, and its times."""
     task = asyncio.ensure_future(purgatory.park(Fetch(30), {"orders-0": 1500, ("orders", 1): 7.5}))
     await clock.advance(12.5)
     (entry,) = purgatory.dump()["operations"]
@@ -65,7 +65,7 @@ async def test_everything_about_one_operation(purgatory: Purgatory[Any], clock: 
 
 
 async def test_without_a_deadline_or_awaiters(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """No time left and no awaiter are shown."""
+    """Without a deadline or awaiters, the dump shows no remaining time and no awaiter."""
     purgatory.try_complete_else_watch(Fetch(None), ["key"])
     await clock.advance(1)
     (entry,) = purgatory.dump()["operations"]
@@ -73,7 +73,7 @@ async def test_without_a_deadline_or_awaiters(purgatory: Purgatory[Any], clock: 
 
 
 async def test_an_extended_deadline_is_shown(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The dump has the deadline in force, not the first one."""
+    """The dump shows the current deadline, not the first one."""
     operation = Fetch(5)
     purgatory.try_complete_else_watch(operation, ["key"])
     await clock.advance(2)
@@ -83,7 +83,7 @@ async def test_an_extended_deadline_is_shown(purgatory: Purgatory[Any], clock: V
 
 
 async def test_the_table(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The longest waiting first, in columns."""
+    """The table lists the operations in columns, the longest waiting first."""
     purgatory.try_complete_else_watch(Fetch(30), {"orders-0": 1500, "orders-1": 2_000_000})
     await clock.advance(12.3)
     purgatory.try_complete_else_watch(Join(None), ["group"])
@@ -97,7 +97,7 @@ async def test_the_table(purgatory: Purgatory[Any], clock: VirtualClock) -> None
 
 
 async def test_more_than_the_limit(purgatory: Purgatory[Any]) -> None:
-    """Some operations are listed, each once and in the order of arrival; the number of the rest is given."""
+    """Above the limit, the dump lists some operations once, in order of arrival, and the number of the others."""
     for number in range(50):
         purgatory.try_complete_else_watch(Fetch(None), [number, "all"])
     for limit in (0, 1, 10, 49):
@@ -116,13 +116,13 @@ async def test_more_than_the_limit(purgatory: Purgatory[Any]) -> None:
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "10", True])
 async def test_a_limit_is_a_number(purgatory: Purgatory[Any], limit: Any) -> None:
-    """Any other limit is refused."""
+    """Any limit that is not a positive int or None is refused."""
     with pytest.raises(ValueError, match="limit"):
         purgatory.dump(limit)
 
 
 async def test_it_is_ready_for_json(purgatory: Purgatory[Any]) -> None:
-    """Whatever the keys are; plain ones stay as they are."""
+    """The dump can be serialized as JSON with any keys; plain keys are unchanged."""
     keys = ["text", 7, 1.5, True, None, ("a", 1), frozenset({1}), b"bytes"]
     for key in keys:
         purgatory.try_complete_else_watch(Fetch(1), [key])
@@ -135,7 +135,7 @@ async def test_it_is_ready_for_json(purgatory: Purgatory[Any]) -> None:
 
 
 async def test_a_repr_that_raises_affects_its_own_line_only(purgatory: Purgatory[Any]) -> None:
-    """The other lines are as usual."""
+    """A ``repr`` that raises affects only its own line."""
 
     class Bad(Op):
         def __repr__(self) -> str:
@@ -150,7 +150,7 @@ async def test_a_repr_that_raises_affects_its_own_line_only(purgatory: Purgatory
 
 
 async def test_a_dump_changes_nothing(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """Also from inside a callback, and on a closed purgatory."""
+    """A dump changes nothing, also inside a callback and on a closed purgatory."""
     seen: list[int] = []
     operation = Op(on_try=lambda _: seen.append(purgatory.dump()["parked"]))
     purgatory.try_complete_else_watch(operation, ["key"])
@@ -162,7 +162,7 @@ async def test_a_dump_changes_nothing(purgatory: Purgatory[Any], clock: VirtualC
 
 
 async def test_reprs_show_the_state(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """Of the purgatory, its timer, a task on it, and an operation through its life."""
+    """The ``repr`` of a purgatory, a timer, a task and an operation shows the state."""
     operation = Fetch(1.5)
     assert repr(operation) == "<Fetch PENDING timeout=1.5>"
     purgatory.try_complete_else_watch(operation, ["a", "b"])
@@ -182,7 +182,7 @@ async def test_reprs_show_the_state(purgatory: Purgatory[Any], clock: VirtualClo
 
 
 async def test_the_repr_of_a_purgatory_shows_its_state(clock: VirtualClock) -> None:
-    """The repr has the name, whether it is open, and the gauges."""
+    """The ``repr`` shows the name, whether the purgatory is open, and the gauges."""
     purgatory = Purgatory[Op]("fetch", clock=clock)
     purgatory.try_complete_else_watch(Op(5), ["a", "b"])
     assert repr(purgatory) == "<Purgatory 'fetch' open parked=1 watched=2 num_delayed=1>"
@@ -195,7 +195,7 @@ async def test_the_repr_of_a_purgatory_shows_its_state(clock: VirtualClock) -> N
 
 
 async def test_the_repr_of_a_timer_shows_its_state(clock: VirtualClock) -> None:
-    """The repr has whether it runs, its ticks, and its number of tasks."""
+    """The ``repr`` shows whether the timer runs, its ticks, and its number of tasks."""
     timer = SystemTimer(clock=clock, tick_ms=20, wheel_size=10)
     assert repr(timer) == "<SystemTimer idle tick_ms=20 wheel_size=10 size=0 next_expiration_ms=None>"
     async with timer:

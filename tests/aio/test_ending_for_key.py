@@ -1,4 +1,4 @@
-"""``acancel_for_key`` and ``afail_for_key``: the same as the synchronous calls, in slices of the loop's turns."""
+"""``acancel_for_key`` and ``afail_for_key`` do the same as the synchronous calls, in slices."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ MANY = 5000
 
 
 def parked(purgatory: Purgatory[Op], number: int, key: str = "a") -> list[Op]:
-    """So many operations that wait on the key."""
+    """Return this number of operations that wait on the key."""
     operations = [Op(5, name=str(index)) for index in range(number)]
     for operation in operations:
         purgatory.try_complete_else_watch(operation, [key])
@@ -22,7 +22,7 @@ def parked(purgatory: Purgatory[Op], number: int, key: str = "a") -> list[Op]:
 
 
 async def test_cancelling_in_slices_withdraws_them_in_the_order_of_arrival(purgatory: Purgatory[Op]) -> None:
-    """All that wait on the key are returned and CANCELLED; those on other keys still wait."""
+    """All operations on the key are returned and CANCELLED; operations on other keys still wait."""
     operations, other = parked(purgatory, 100), parked(purgatory, 1, "b")
     assert await purgatory.acancel_for_key("a") == operations
     assert {operation.outcome for operation in operations} == {Outcome.CANCELLED}
@@ -32,7 +32,7 @@ async def test_cancelling_in_slices_withdraws_them_in_the_order_of_arrival(purga
 
 
 async def test_failing_in_slices_gives_the_awaiters_the_error(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """The number of the failed ones is returned; a task in park() gets the exception."""
+    """The call returns the number of failed operations; a task in ``park()`` raises the exception."""
     task = asyncio.create_task(purgatory.park(Op(5), ["a"]))
     await clock.settle()
     parked(purgatory, 10)
@@ -45,7 +45,7 @@ async def test_failing_in_slices_gives_the_awaiters_the_error(purgatory: Purgato
 
 @pytest.mark.parametrize("ranked", [False, True])
 async def test_a_turn_of_the_loop_ends_a_slice(purgatory: Purgatory[Op], ranked: bool) -> None:
-    """Thousands of watchers, with thresholds and without, take several turns of bounded work."""
+    """Thousands of watchers, with and without thresholds, are ended in several turns of bounded work."""
     operations = [Op(5) for _ in range(MANY)]
     for number, operation in enumerate(operations):
         purgatory.try_complete_else_watch(operation, {"a": number} if ranked else ["a"])
@@ -61,7 +61,9 @@ async def test_a_turn_of_the_loop_ends_a_slice(purgatory: Purgatory[Op], ranked:
 
 
 async def test_what_changes_between_two_slices_is_respected(purgatory: Purgatory[Op]) -> None:
-    """An operation that ends keeps its outcome, one that arrives stays, and the key may lose all and be used again."""
+    """Between slices, an operation that ends keeps its outcome, a new one stays, and the key may become empty and
+    reused.
+    """
     operations = parked(purgatory, MANY)
     task = asyncio.create_task(purgatory.acancel_for_key("a"))
     await turns_until(lambda: len(purgatory) < MANY)
@@ -82,7 +84,7 @@ async def test_what_changes_between_two_slices_is_respected(purgatory: Purgatory
 
 
 async def test_a_cancelled_caller_leaves_the_rest_waiting(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """Cancelling the task between two slices stops it there; the rest is answered by the deadline."""
+    """Cancelling the calling task between two slices stops it; the other operations wait for their deadlines."""
     operations = parked(purgatory, MANY)
     task = asyncio.create_task(purgatory.acancel_for_key("a"))
     await turns_until(lambda: len(purgatory) < MANY)
@@ -98,7 +100,7 @@ async def test_a_cancelled_caller_leaves_the_rest_waiting(purgatory: Purgatory[O
 async def test_a_caller_whose_task_was_cancelled_is_withdrawn_not_failed(
     purgatory: Purgatory[Op], clock: VirtualClock
 ) -> None:
-    """As with fail_for_key: an operation whose own task has been cancelled ends CANCELLED and is not counted."""
+    """As in ``fail_for_key``, an operation whose own task was cancelled ends CANCELLED and is not counted."""
     operation = Op(5)
     task = asyncio.create_task(purgatory.park(operation, ["a"]))
     await clock.settle()
@@ -110,7 +112,7 @@ async def test_a_caller_whose_task_was_cancelled_is_withdrawn_not_failed(
 
 
 async def test_bad_input_changes_nothing(purgatory: Purgatory[Op]) -> None:
-    """An error that is no exception and a key that is unhashable raise TypeError before anything ends."""
+    """An error that is not an Exception, or an unhashable key, raises TypeError before any operation ends."""
     (operation,) = parked(purgatory, 1)
     bad: Any = ["unhashable"]
     with pytest.raises(TypeError, match="error must be an instance of Exception"):

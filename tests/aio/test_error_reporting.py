@@ -1,4 +1,4 @@
-"""Reports of errors: the loop's exception handler or the log, whatever the ``repr`` of the objects does."""
+"""Errors are reported to the loop's exception handler or to the log, even if the ``repr`` of an object raises."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ class Mute:
 
 
 async def test_the_default_handler_prints_an_object_whose_repr_raises(caplog: pytest.LogCaptureFixture) -> None:
-    """A text replaces such an object, so the error itself is logged; other objects stay."""
+    """A placeholder replaces an object whose ``repr`` raises, so the error is logged; other objects are unchanged."""
     asyncio.get_running_loop().set_exception_handler(None)
     with caplog.at_level(logging.ERROR):
         report("it raised", Boom("why"), operation=Mute(), key="orders")
@@ -26,7 +26,7 @@ async def test_the_default_handler_prints_an_object_whose_repr_raises(caplog: py
 
 
 def test_without_a_loop_the_log_has_the_report(caplog: pytest.LogCaptureFixture) -> None:
-    """The log gets the same, without a running event loop."""
+    """Without a running event loop, the log gets the same report."""
     with caplog.at_level(logging.ERROR, logger="purgatory"):
         report("it raised", Boom("why"), operation=Mute())
     assert "it raised" in caplog.text

@@ -1,4 +1,4 @@
-"""``fail_after``, Kafka's expiration service: a future that fails when its time has come."""
+"""``fail_after``, Kafka's expiration service: a future that fails after a delay."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from purgatory.testing import VirtualClock
 
 
 async def test_it_fails_when_the_time_has_come(clock: VirtualClock) -> None:
-    """It raises TimeoutError after the time, and not before."""
+    """The future raises TimeoutError after the delay, and not before."""
     async with SystemTimer(clock=clock) as timer:
         future = timer.fail_after(5)
         await clock.advance(4.999)
@@ -28,7 +28,7 @@ async def test_cancelling_it_takes_it_off_the_timer(clock: VirtualClock) -> None
 
 
 async def test_a_future_cancelled_in_the_same_turn(clock: VirtualClock) -> None:
-    """Cancelled just before it falls due, it stays cancelled."""
+    """A future that is cancelled just before its deadline stays cancelled."""
     timer = SystemTimer(clock=clock)
     future = timer.fail_after(5)
     future.cancel()
@@ -46,7 +46,7 @@ async def test_a_future_that_is_done_when_its_time_comes(clock: VirtualClock) ->
 
 
 async def test_a_future_that_is_done_when_its_timer_closes(clock: VirtualClock) -> None:
-    """Cancelled in the turn in which its timer closes, it stays cancelled."""
+    """A future that is cancelled in the turn in which its timer closes stays cancelled."""
     timer = SystemTimer(clock=clock)
     cancelled, waiting = timer.fail_after(1), timer.fail_after(1)
     cancelled.cancel()

@@ -1,4 +1,4 @@
-"""``park`` and ``wait_until``: a task hands over an operation and waits for the answer."""
+"""``park`` and ``wait_until``: a task submits an operation and waits for the answer."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.helpers import Boom, Op, check
 
 
 async def test_park_returns_the_result(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """park returns the result of on_complete, at once, on a check and on expiry."""
+    """``park`` returns the result of ``on_complete``: at once, on a check, or on expiry."""
     assert await purgatory.park(Op(5, name="now", ready=True), ["a"]) == "now"
     later, never = Op(5, name="later"), Op(5, name="never")
     tasks = [asyncio.create_task(purgatory.park(op, ["a"])) for op in (later, never)]
@@ -24,14 +24,14 @@ async def test_park_returns_the_result(purgatory: Purgatory[Op], clock: VirtualC
 
 
 async def test_an_operation_that_gives_up_in_its_first_try(purgatory: Purgatory[Op]) -> None:
-    """One that withdraws itself while it is tried has no result for its parker."""
+    """An operation that cancels itself during its first try has no result, and its parker gets an error."""
     with pytest.raises(PurgatoryError, match="Op was cancelled before it completed"):
         await purgatory.park(Op(5, on_try=lambda op: op.cancel()), ["a"])
     check(purgatory, parked=0, cancelled=1)
 
 
 async def test_what_the_first_try_raises_reaches_the_parker(purgatory: Purgatory[Op]) -> None:
-    """Raised inside the caller's own call, an exception is the caller's, and the operation is FAILED."""
+    """If the first try raises, ``park`` raises the exception, and the operation is FAILED."""
 
     def boom(_: Op) -> None:
         raise Boom
@@ -44,7 +44,7 @@ async def test_what_the_first_try_raises_reaches_the_parker(purgatory: Purgatory
 
 
 async def test_without_a_future_the_operation_is_withdrawn(purgatory: Purgatory[Op]) -> None:
-    """If the loop cannot make the future for the answer, no task could receive it: the operation is withdrawn."""
+    """If the loop cannot create the future for the answer, the operation is withdrawn."""
 
     def exhausted() -> None:
         raise MemoryError
@@ -59,7 +59,7 @@ async def test_without_a_future_the_operation_is_withdrawn(purgatory: Purgatory[
 
 
 async def test_wait_until_returns_whether_the_predicate_held(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """True when the predicate holds, at once or later; False when the time is up."""
+    """``wait_until`` returns True if the predicate holds, at once or later, and False at the deadline."""
     state = {"ready": True}
     assert await purgatory.wait_until(lambda: state["ready"], keys=["a"], timeout=5) is True
     state["ready"] = False
@@ -76,7 +76,7 @@ async def test_wait_until_returns_whether_the_predicate_held(purgatory: Purgator
 
 
 async def test_a_predicate_that_raises_reaches_the_waiter(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """It fails its own wait and no other."""
+    """A predicate that raises fails only its own wait."""
     state: dict[str, int] = {"x": 1}
     task = asyncio.create_task(purgatory.wait_until(lambda: 1 // state["x"] == 5, keys=["a"], timeout=5))
     other = asyncio.create_task(purgatory.wait_until(lambda: state["x"] == 0, keys=["a"], timeout=5))

@@ -14,7 +14,7 @@ from tests.helpers import Op, Task
 
 
 async def test_one_operation_in_an_hour_wakes_the_reaper_once_per_level(clock: VirtualClock) -> None:
-    """An hour away: five cascades at most and the expiry, no polling."""
+    """For an operation that is due in an hour, the reaper wakes for at most five cascades and the expiry."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(3600)
         purgatory.try_complete_else_watch(op, ["a"])
@@ -83,7 +83,7 @@ def test_it_can_be_filled_before_a_loop_runs() -> None:
 
 
 def test_adding_between_two_runs_of_the_loop() -> None:
-    """A task that is added while the loop stands still, though the reaper sleeps, is run when the loop goes on."""
+    """A task that is added while the loop is stopped and the reaper sleeps runs when the loop resumes."""
     loop = asyncio.new_event_loop()
     log: list[str] = []
 
@@ -114,7 +114,7 @@ def test_adding_between_two_runs_of_the_loop() -> None:
 
 
 async def test_starting_twice_is_starting_once(clock: VirtualClock) -> None:
-    """One timer has one reaper."""
+    """Starting a timer twice creates one reaper."""
     async with SystemTimer(clock=clock) as timer:
         reaper = timer._reaper.task
         timer.start()
@@ -122,7 +122,7 @@ async def test_starting_twice_is_starting_once(clock: VirtualClock) -> None:
 
 
 async def test_parking_starts_a_shared_timer(clock: VirtualClock) -> None:
-    """A task that parks on a timer that was not entered is still answered."""
+    """A task that parks on a shared timer that was not entered is still answered."""
     timer = SystemTimer(clock=clock)
     purgatory = Purgatory[Op]("test", timer=timer)
     task = asyncio.create_task(purgatory.park(Op(5, name="x"), ["a"]))
@@ -133,7 +133,7 @@ async def test_parking_starts_a_shared_timer(clock: VirtualClock) -> None:
 
 
 async def test_its_task_has_a_name(timer: SystemTimer) -> None:
-    """The list of the loop's tasks shows which timer the reaper belongs to."""
+    """The name of the reaper's task shows which timer it belongs to."""
     assert timer._reaper.task is not None
     assert timer._reaper.task.get_name() == "purgatory-reaper"
 
@@ -143,7 +143,7 @@ async def test_its_task_has_a_name(timer: SystemTimer) -> None:
 
 @pytest.mark.parametrize("when", ["asleep", "before it ran", "twice"])
 async def test_a_cancelled_reaper_restarts(clock: VirtualClock, when: str) -> None:
-    """Deadlines are kept though the reaper's task was cancelled."""
+    """Deadlines are met although the reaper's task was cancelled."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         timer = purgatory.timer
         op = Op(5)
@@ -207,7 +207,7 @@ async def test_the_reaper_of_a_closed_timer_does_not_restart(clock: VirtualClock
 
 
 def test_an_interrupt_in_a_task_leaves_the_loop_and_the_reaper_comes_back() -> None:
-    """KeyboardInterrupt from a timer task stops the loop; when that runs again, so does the timer."""
+    """A KeyboardInterrupt in a timer task stops the loop; when the loop runs again, the reaper restarts."""
     clock = VirtualClock()
     log: list[str] = []
 
@@ -239,7 +239,7 @@ def test_an_interrupt_in_a_task_leaves_the_loop_and_the_reaper_comes_back() -> N
 
 
 async def test_a_clock_that_cannot_cancel_a_wake_up() -> None:
-    """A cancelled wake-up that comes all the same is ignored; each deadline is met by its own."""
+    """A cancelled wake-up that fires nevertheless is ignored; each deadline is met by its own wake-up."""
 
     class NoHandle:
         def cancel(self) -> None:
@@ -261,7 +261,7 @@ async def test_a_clock_that_cannot_cancel_a_wake_up() -> None:
 
 
 async def test_an_earlier_task_wakes_a_call_that_waits_without_a_reaper(clock: VirtualClock) -> None:
-    """``advance_clock`` waits for the bucket at 10 s; a task 10 ms away is added meanwhile."""
+    """While ``advance_clock`` waits for a bucket in 10 s, a task that is due in 10 ms wakes it."""
     timer = SystemTimer(clock=clock)
     log: list[str] = []
     timer.call_later(10, log.append, "late")
@@ -274,7 +274,7 @@ async def test_an_earlier_task_wakes_a_call_that_waits_without_a_reaper(clock: V
 
 
 async def test_a_later_task_after_the_reaper_was_cancelled(clock: VirtualClock) -> None:
-    """The wake-up that is requested already starts a new reaper, which runs both."""
+    """A requested wake-up starts a new reaper, which runs both tasks."""
     async with SystemTimer(clock=clock) as timer:
         log: list[str] = []
         timer.call_later(1, log.append, "first")

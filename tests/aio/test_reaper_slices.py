@@ -1,4 +1,4 @@
-"""The reaper never blocks the loop: many tasks that fall due or are dropped at once are processed in slices."""
+"""The reaper never blocks the loop: it processes many due or dropped tasks in slices."""
 
 import asyncio
 import itertools
@@ -44,7 +44,7 @@ async def test_a_crowd_that_expires_at_once_is_worked_off_in_slices(clock: Virtu
 
 
 async def test_slow_callbacks_get_smaller_slices() -> None:
-    """Callbacks that use up the turn's budget are soon run one in a turn."""
+    """If callbacks use up the budget of a turn, the reaper soon runs one callback per turn."""
     clock = VirtualClock()
     turns: list[int] = []
     ran: list[int] = []
@@ -73,7 +73,7 @@ async def test_slow_callbacks_get_smaller_slices() -> None:
 
 
 async def test_a_timer_closed_between_slices_ends_its_reaper(clock: VirtualClock) -> None:
-    """The reaper comes to the end of its slice, finds the timer closed and ends by itself."""
+    """At the end of a slice, the reaper detects that the timer is closed, and ends."""
     timer = SystemTimer(clock=clock)
     timer.start()
     closing: list[asyncio.Task[None]] = []

@@ -1,4 +1,4 @@
-"""One purgatory or timer in several event loops, one after another: deadlines and checks go on in the next one."""
+"""One purgatory or timer in several event loops, one after another: deadlines and checks are kept."""
 
 import asyncio
 import gc
@@ -20,14 +20,14 @@ both_loops = pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOO
 
 
 def in_runners(new_loop: NewLoop, mains: list[Main]) -> None:
-    """As ``asyncio.run`` for each: what is left in the loop is cancelled, then it is closed."""
+    """Run each coroutine as ``asyncio.run`` does: cancel the remaining tasks, and close the loop."""
     for main in mains:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(main())
 
 
 def in_closed_loops(new_loop: NewLoop, mains: list[Main]) -> None:
-    """Each loop is closed as it is, with whatever is left in it; only the last one cleans up."""
+    """Close each loop with its remaining tasks; only the last loop cleans up."""
     for number, main in enumerate(mains, 1):
         loop = new_loop()
         loop.run_until_complete(main())
@@ -37,7 +37,7 @@ def in_closed_loops(new_loop: NewLoop, mains: list[Main]) -> None:
 
 
 def in_stopped_loops(new_loop: NewLoop, mains: list[Main]) -> None:
-    """The loops stop and stay open until all is over."""
+    """Stop each loop, and keep all loops open until the end."""
     loops = [new_loop() for _ in mains]
     for loop, main in zip(loops, mains, strict=True):
         loop.run_until_complete(main())
@@ -47,7 +47,7 @@ def in_stopped_loops(new_loop: NewLoop, mains: list[Main]) -> None:
 
 
 def cancel_everything(loop: asyncio.AbstractEventLoop) -> None:
-    """End the tasks that are left in a loop, the reaper among them."""
+    """Cancel the remaining tasks of a loop, including the reaper."""
     for task in asyncio.all_tasks(loop):
         task.cancel()
     for _ in range(3):
@@ -59,13 +59,13 @@ all_ways = pytest.mark.parametrize("way", WAYS)
 
 
 async def in_time(work: Awaitable[Any]) -> Any:
-    """A guard: without it, a lost deadline would make the test wait for ever."""
+    """Limit the time of the coroutine, so that a lost deadline fails the test instead of blocking it."""
     return await asyncio.wait_for(work, 20)
 
 
 @pytest.fixture
 def quiet(caplog: pytest.LogCaptureFixture) -> Any:
-    """Nothing is logged: no task destroyed while pending, no exception of a callback."""
+    """Check that nothing is logged: no destroyed pending task, and no exception of a callback."""
     yield
     gc.collect()
     assert [record.getMessage() for record in caplog.records] == []
@@ -75,7 +75,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Any:
 @both_loops
 @pytest.mark.usefixtures("quiet")
 def test_parking_goes_on_in_the_next_loop(new_loop: NewLoop, way: str) -> None:
-    """With a deadline and without, in each of three loops; each operation is answered."""
+    """Operations with and without a deadline are answered in each of three loops."""
     purgatory = Purgatory[Op]("test")
     answers: list[str] = []
 
@@ -100,7 +100,7 @@ def test_parking_goes_on_in_the_next_loop(new_loop: NewLoop, way: str) -> None:
 @both_loops
 @pytest.mark.usefixtures("quiet")
 def test_deadlines_of_the_first_loop_are_kept_in_the_second(new_loop: NewLoop, way: str) -> None:
-    """Operations, callbacks and futures that were added in the first fall due in the second, in their order."""
+    """Operations, callbacks and futures from the first loop become due in the second loop, in order."""
     purgatory = Purgatory[Op]("test")
     timer = purgatory.timer
     order: list[Any] = []
@@ -130,7 +130,7 @@ def test_deadlines_of_the_first_loop_are_kept_in_the_second(new_loop: NewLoop, w
 def test_a_synchronous_call_alone_rebinds_to_the_second_loop(
     new_loop: NewLoop, way: str, turns: int, shared: bool
 ) -> None:
-    """A deadline behind the one that the first loop left is enough; the reaper may not have run at all in the first."""
+    """A synchronous call moves the timer to the second loop, even if its deadline is later and the reaper never ran."""
     timer = SystemTimer() if shared else None
     purgatory = Purgatory[Op]("test", timer=timer)
     left = Op(0.03)
@@ -155,7 +155,7 @@ def test_a_synchronous_call_alone_rebinds_to_the_second_loop(
 @both_loops
 @pytest.mark.usefixtures("quiet")
 def test_blocks_with_a_timeout_end_in_each_loop(new_loop: NewLoop, way: str) -> None:
-    """``timer.timeout`` cancels its block in the second loop, with a later deadline left by the first."""
+    """``timer.timeout`` cancels its block in the second loop, even if the first loop left a later deadline."""
     timer = SystemTimer()
     ended: list[str] = []
 
@@ -179,7 +179,7 @@ def test_blocks_with_a_timeout_end_in_each_loop(new_loop: NewLoop, way: str) -> 
 @both_loops
 @pytest.mark.usefixtures("quiet")
 def test_a_check_that_is_pending_when_a_loop_ends_is_made_in_the_next(new_loop: NewLoop, way: str) -> None:
-    """``check_soon`` and ``check_threadsafe`` of the last turn are made when the purgatory is used again, and work."""
+    """Checks that were requested in the last turn of a loop run when the purgatory is used again."""
     purgatory = Purgatory[Op]("test")
     soon, safe = Op(None, name="soon"), Op(None, name="safe")
 
@@ -210,7 +210,7 @@ def test_a_check_that_is_pending_when_a_loop_ends_is_made_in_the_next(new_loop: 
 @both_loops
 @pytest.mark.usefixtures("quiet")
 def test_a_check_soon_in_the_next_loop_is_enough(new_loop: NewLoop) -> None:
-    """A check that a closed loop left undone does not keep the next one from being scheduled."""
+    """A check that a closed loop did not run does not prevent the next loop from scheduling checks."""
     purgatory = Purgatory[Op]("test")
     left, other = Op(None, name="left"), Op(None, name="other")
 
@@ -231,7 +231,9 @@ def test_a_check_soon_in_the_next_loop_is_enough(new_loop: NewLoop) -> None:
 @both_loops
 @pytest.mark.usefixtures("quiet")
 def test_closing_in_another_loop(new_loop: NewLoop, way: str) -> None:
-    """``aclose`` answers what the first loop left, with a grace as well, and may be called once more in a third."""
+    """``aclose`` answers the operations that the first loop left, also with a grace, and can be repeated in a third
+    loop.
+    """
     purgatory = Purgatory[Op]("test")
     timer = SystemTimer()
     shared = Purgatory[Op]("shared", timer=timer)
@@ -264,7 +266,7 @@ def test_closing_in_another_loop(new_loop: NewLoop, way: str) -> None:
 @both_loops
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # aclose() itself is thrown away
 def test_closing_goes_on_where_a_closed_loop_left_it(new_loop: NewLoop) -> None:
-    """A loop that is closed in the midst of ``aclose`` leaves the rest to the next call, in another loop."""
+    """If a loop is closed during ``aclose``, the next call in another loop completes the closing."""
     timer = SystemTimer()
     purgatory = Purgatory[Op]("test")
     shared = Purgatory[Op]("shared", timer=timer)
@@ -294,7 +296,7 @@ def test_closing_goes_on_where_a_closed_loop_left_it(new_loop: NewLoop) -> None:
 
 @both_loops
 def test_a_loop_that_runs_in_another_thread_is_an_error(new_loop: NewLoop) -> None:
-    """RuntimeError at the first call from a second loop, nothing is parked, and the first loop goes on."""
+    """The first call from a second loop raises RuntimeError, parks nothing, and does not affect the first loop."""
     timer = SystemTimer()
     purgatory = Purgatory[Op]("test", timer=timer)
     begun, end = threading.Event(), threading.Event()
@@ -341,7 +343,7 @@ def test_a_loop_that_runs_in_another_thread_is_an_error(new_loop: NewLoop) -> No
 @both_loops
 @pytest.mark.usefixtures("quiet")
 def test_two_loops_in_turn(new_loop: NewLoop) -> None:
-    """Loops that run one after the other, again and again: the timer is in the one that uses it."""
+    """If loops take turns, the timer moves to the loop that uses it."""
     purgatory = Purgatory[Op]("test")
     loops = [new_loop(), new_loop()]
     answers: list[str] = []
@@ -362,7 +364,7 @@ def test_two_loops_in_turn(new_loop: NewLoop) -> None:
 @both_loops
 @pytest.mark.usefixtures("quiet")
 def test_futures_of_a_closed_loop_keep_no_other_from_an_answer(new_loop: NewLoop) -> None:
-    """``when_all``, ``fail_after`` and an awaiting task of the first loop end without an error for the second."""
+    """``when_all``, ``fail_after`` and an awaiting task of the first loop end without an error in the second loop."""
     purgatory = Purgatory[Any]("test")
     waiting: list[Any] = []
 
@@ -390,7 +392,7 @@ def test_futures_of_a_closed_loop_keep_no_other_from_an_answer(new_loop: NewLoop
 
 @both_loops
 def test_an_operation_that_ends_before_its_task_has_changed_loops_has_its_result(new_loop: NewLoop) -> None:
-    """The task that parked it awaits a future of the stopped loop for one turn, in which the operation completes."""
+    """The parking task awaits a future of the stopped loop for one turn, in which the operation completes."""
     purgatory = Purgatory[Op]("p")
     op = Op(name="data")  # a deadline would move the timer into the second loop at once
 

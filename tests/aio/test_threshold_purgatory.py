@@ -16,21 +16,21 @@ from tests.helpers import Boom, Recorder
 
 @pytest.fixture
 async def marks(clock: VirtualClock) -> AsyncIterator[ThresholdPurgatory]:
-    """An open one in virtual time."""
+    """Return an open purgatory in virtual time."""
     async with ThresholdPurgatory("high watermark", clock=clock) as marks:
         yield marks
         marks.purgatory._check()
 
 
 async def waiting(marks: ThresholdPurgatory, *waits: tuple[Any, ...]) -> list["asyncio.Task[Any]"]:
-    """Tasks in ``wait``, each with (key, threshold) or (key, threshold, timeout)."""
+    """Return tasks in ``wait``, each with (key, threshold) or (key, threshold, timeout)."""
     tasks = [asyncio.ensure_future(marks.wait(key, *rest, *[None] * (2 - len(rest)))) for key, *rest in waits]
     await asyncio.sleep(0)
     return tasks
 
 
 async def test_those_whose_threshold_is_reached_are_answered_with_the_value(marks: ThresholdPurgatory) -> None:
-    """At the threshold or above it; the others go on waiting."""
+    """A value at or above the threshold answers a task with that value; the other tasks continue to wait."""
     low, exact, high = await waiting(marks, ("log", 5), ("log", 10), ("log", 11))
     assert marks.num_waiting == len(marks) == 3
     assert marks.maybe_complete("log", 10) == 2
@@ -43,7 +43,7 @@ async def test_those_whose_threshold_is_reached_are_answered_with_the_value(mark
 
 
 async def test_each_key_has_its_own_value(marks: ThresholdPurgatory) -> None:
-    """A value of one key says nothing of another."""
+    """The value of one key does not affect the tasks on another key."""
     first, second = await waiting(marks, ("a", 5), ("b", 5))
     assert marks.maybe_complete("a", 100) == 1
     assert await first == 100
@@ -52,7 +52,7 @@ async def test_each_key_has_its_own_value(marks: ThresholdPurgatory) -> None:
 
 
 async def test_first_come_first_answered(marks: ThresholdPurgatory) -> None:
-    """In the order of arrival, not of the thresholds."""
+    """Tasks are answered in order of arrival, not in order of thresholds."""
     order: list[int] = []
 
     async def wait(threshold: int) -> None:
@@ -67,7 +67,7 @@ async def test_first_come_first_answered(marks: ThresholdPurgatory) -> None:
 
 
 async def test_a_lower_value_revokes_no_answer(marks: ThresholdPurgatory) -> None:
-    """A task whose threshold was reached is answered; a later task waits for the value to rise again."""
+    """A lower value does not revoke an answer; a later task waits until the value rises again."""
     (first,) = await waiting(marks, ("log", 5))
     marks.maybe_complete("log", 6)
     marks.maybe_complete("log", 2)
@@ -80,7 +80,7 @@ async def test_a_lower_value_revokes_no_answer(marks: ThresholdPurgatory) -> Non
 
 
 async def test_a_value_is_not_kept(marks: ThresholdPurgatory) -> None:
-    """The purgatory keeps nothing of a key without waiting tasks."""
+    """The purgatory stores nothing for a key without waiting tasks."""
     assert marks.maybe_complete("log", 100) == 0
     (task,) = await waiting(marks, ("log", 5))
     assert not task.done()
@@ -88,7 +88,7 @@ async def test_a_value_is_not_kept(marks: ThresholdPurgatory) -> None:
 
 
 async def test_a_wait_that_times_out_raises(marks: ThresholdPurgatory, clock: VirtualClock) -> None:
-    """TimeoutError at the deadline, with the key and the threshold in the message."""
+    """At the deadline, ``wait`` raises TimeoutError with the key and the threshold in the message."""
     (task,) = await waiting(marks, ("log", 1500, 0.5))
     await clock.advance(0.499)
     assert not task.done()
@@ -100,7 +100,7 @@ async def test_a_wait_that_times_out_raises(marks: ThresholdPurgatory, clock: Vi
 
 
 async def test_complete_all_answers_every_task(marks: ThresholdPurgatory) -> None:
-    """Tasks on every key, whatever their threshold, get None."""
+    """Tasks on every key, whatever their threshold, receive None."""
     tasks = await waiting(marks, ("a", 1), ("b", 10**12), ("b", float("inf")))
     assert marks.complete_all() == 3
     assert await asyncio.gather(*tasks) == [None, None, None]
@@ -108,7 +108,7 @@ async def test_complete_all_answers_every_task(marks: ThresholdPurgatory) -> Non
 
 
 async def test_fail_all_fails_every_task(marks: ThresholdPurgatory) -> None:
-    """Tasks on every key get the given exception."""
+    """Tasks on every key raise the given exception."""
     tasks = await waiting(marks, ("a", 1), ("b", 10**12))
     error = Boom("not the leader any more")
     assert marks.fail_all(error) == 2
@@ -119,7 +119,7 @@ async def test_fail_all_fails_every_task(marks: ThresholdPurgatory) -> None:
 
 
 async def test_fail_all_withdraws_operations_of_cancelled_tasks(marks: ThresholdPurgatory) -> None:
-    """An operation whose task is cancelled in the same turn is withdrawn and not counted, as with ``fail_for_key``."""
+    """As in ``fail_for_key``, an operation whose task is cancelled in the same turn is withdrawn and not counted."""
     gone, stays = await waiting(marks, ("a", 1), ("b", 1))
     gone.cancel()
     error = Boom("not the leader any more")
@@ -132,7 +132,7 @@ async def test_fail_all_withdraws_operations_of_cancelled_tasks(marks: Threshold
 
 
 async def test_a_cancelled_task_waits_no_longer(marks: ThresholdPurgatory) -> None:
-    """It is withdrawn at once."""
+    """Cancelling a task withdraws its operation at once."""
     first, second = await waiting(marks, ("log", 5, 10), ("log", 5, 10))
     first.cancel()
     await asyncio.sleep(0)
@@ -154,7 +154,7 @@ async def test_closing_answers_every_task(clock: VirtualClock) -> None:
 
 
 async def test_tasks_are_answered_within_the_grace(clock: VirtualClock) -> None:
-    """A task whose threshold is reached within the grace gets the value."""
+    """A task whose threshold is reached within the grace period receives the value."""
     marks = ThresholdPurgatory("marks", clock=clock)
     early, late = await waiting(marks, ("log", 5), ("log", 50))
     closing = asyncio.ensure_future(marks.aclose(grace=2))
@@ -168,7 +168,7 @@ async def test_tasks_are_answered_within_the_grace(clock: VirtualClock) -> None:
 
 
 async def test_limits_hold(clock: VirtualClock) -> None:
-    """As for every purgatory."""
+    """The limits apply as for every purgatory."""
     async with ThresholdPurgatory("marks", clock=clock, max_parked_per_key=1) as marks:
         await waiting(marks, ("log", 5))
         with pytest.raises(PurgatoryFull, match="max_parked_per_key=1"):
@@ -208,7 +208,7 @@ async def test_bad_waits_are_refused(
 
 @pytest.mark.parametrize(("key", "value"), [([], 5), ("log", "5"), ("log", float("nan")), ("log", None)])
 async def test_bad_values_are_refused(marks: ThresholdPurgatory, key: Any, value: Any) -> None:
-    """The call raises with and without waiting tasks, and waiting tasks go on waiting."""
+    """A bad value raises with and without waiting tasks, and the tasks continue to wait."""
     (task,) = await waiting(marks, ("log", 5))
     with pytest.raises((TypeError, ValueError)):
         marks.maybe_complete(key, value)
@@ -218,7 +218,7 @@ async def test_bad_values_are_refused(marks: ThresholdPurgatory, key: Any, value
 
 
 async def test_values_given_by_an_observer_are_queued(clock: VirtualClock) -> None:
-    """In order, without nesting, and counted by the outermost call: a chain of two thousand is no deeper than one."""
+    """Values from an observer are applied in order, without nesting, and counted by the outermost call."""
 
     class Chain(Observer):
         def __init__(self) -> None:
@@ -263,7 +263,7 @@ STEP = st.one_of(
 
 @given(st.lists(STEP, max_size=40))
 def test_it_agrees_with_a_linear_search(steps: list[tuple[Any, ...]]) -> None:
-    """Any schedule answers each task as the simple model does, which searches a list at every step."""
+    """In any schedule, each task gets the same answer as in a simple model that searches a list."""
 
     async def run() -> None:
         clock = VirtualClock()
@@ -315,7 +315,7 @@ def test_every_parameter_reaches_the_purgatory(clock: VirtualClock) -> None:
 
 
 async def test_an_unhashable_key_is_refused_from_inside_an_observer(clock: VirtualClock) -> None:
-    """The caller gets the error at once, although the value would only be queued."""
+    """An unhashable key raises at once, although the value would only be queued."""
     errors: list[TypeError] = []
 
     class Telling(Observer):
@@ -334,7 +334,7 @@ async def test_an_unhashable_key_is_refused_from_inside_an_observer(clock: Virtu
 
 
 async def test_a_dump_is_limited(marks: ThresholdPurgatory) -> None:
-    """The limit is that of the purgatory's dump."""
+    """The dump uses the limit of the purgatory's dump."""
     await waiting(marks, *[("a", number, 5) for number in range(1, 6)])
     assert len(marks.dump(2)["operations"]) == 2
     assert len(marks.dump()["operations"]) == 5

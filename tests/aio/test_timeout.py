@@ -1,4 +1,4 @@
-"""``timer.timeout``, asyncio.timeout on the wheel: a block is cancelled at its deadline and leaves nothing behind."""
+"""``timer.timeout``, asyncio.timeout on the wheel: the block is cancelled at its deadline and leaves nothing behind."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from tests.helpers import during, ends_in_time_out
 
 
 async def test_the_block_is_cancelled_at_its_deadline(clock: VirtualClock, timer: SystemTimer) -> None:
-    """A block that outlives its deadline ends there, with TimeoutError, at the very millisecond."""
+    """A block that exceeds its deadline raises TimeoutError at exactly that millisecond."""
     timeout = timer.timeout(0.01)
     task = asyncio.ensure_future(ends_in_time_out(timeout, clock))
     await clock.advance(0.009)
@@ -28,7 +28,7 @@ async def test_the_block_is_cancelled_at_its_deadline(clock: VirtualClock, timer
 
 
 async def test_a_deadline_may_be_given_as_a_time(clock: VirtualClock, timer: SystemTimer) -> None:
-    """``timeout_at`` counts in seconds of the timer's clock, and ``when`` gives back what it was given."""
+    """``timeout_at`` takes seconds of the timer's clock, and ``when`` returns the given time."""
     deadline = timer.time() + 0.25
     timeout = timer.timeout_at(deadline)
     assert timeout.when() == deadline
@@ -37,7 +37,7 @@ async def test_a_deadline_may_be_given_as_a_time(clock: VirtualClock, timer: Sys
 
 
 async def test_a_block_that_ends_in_time_leaves_nothing_behind(clock: VirtualClock, timer: SystemTimer) -> None:
-    """In the block one task is on the timer, after it none; the deadline lay ahead and has not expired."""
+    """Inside the block one task is on the timer, and after it none; the timeout has not expired."""
     async with timer.timeout(10) as timeout:
         assert timer.size == 1
         await asyncio.sleep(0)
@@ -48,7 +48,7 @@ async def test_a_block_that_ends_in_time_leaves_nothing_behind(clock: VirtualClo
 
 @pytest.mark.parametrize("delay", [None, float("inf")])
 async def test_without_a_deadline_nothing_happens(clock: VirtualClock, timer: SystemTimer, delay: float | None) -> None:
-    """None and infinity mean that the block may take as long as it likes."""
+    """With None or infinity, the block has no deadline."""
 
     async def work() -> Timeout:
         async with timer.timeout(delay) as timeout:
@@ -61,7 +61,7 @@ async def test_without_a_deadline_nothing_happens(clock: VirtualClock, timer: Sy
 
 
 async def test_a_block_without_a_deadline_at_all(clock: VirtualClock) -> None:
-    """``timeout_at(None)`` is a block that may take as long as it likes."""
+    """A block with ``timeout_at(None)`` has no deadline."""
     async with SystemTimer(clock=clock) as timer, timer.timeout_at(None) as timeout:
         assert timeout.when() is None
         await asyncio.sleep(0)
@@ -70,7 +70,7 @@ async def test_a_block_without_a_deadline_at_all(clock: VirtualClock) -> None:
 
 @pytest.mark.parametrize("delay", [0, 0.0, -11, -11.5, -1e9])
 async def test_a_deadline_in_the_past_cancels_at_the_first_await(timer: SystemTimer, delay: float) -> None:
-    """A deadline of now or of the past cancels even ``sleep(0)``."""
+    """A deadline that is now or in the past cancels even ``sleep(0)``."""
     before = timer.time()
     with pytest.raises(TimeoutError):
         async with timer.timeout(delay) as timeout:
@@ -80,7 +80,7 @@ async def test_a_deadline_in_the_past_cancels_at_the_first_await(timer: SystemTi
 
 
 async def test_a_block_without_an_await_is_not_cut_off(timer: SystemTimer) -> None:
-    """A deadline that has come cannot strike where the block never lets the loop run."""
+    """A deadline that has passed has no effect while the block does not await."""
     async with timer.timeout(0) as timeout:
         pass
     await asyncio.sleep(0)
@@ -88,7 +88,7 @@ async def test_a_block_without_an_await_is_not_cut_off(timer: SystemTimer) -> No
 
 
 async def test_many_blocks_end_in_the_order_of_their_deadlines(clock: VirtualClock, timer: SystemTimer) -> None:
-    """A thousand tasks, each with its deadline: each times out at its millisecond, in order."""
+    """A thousand tasks with different deadlines each time out at their millisecond, in order."""
     start = clock.time()
     answered = []
 
@@ -108,7 +108,7 @@ async def test_many_blocks_end_in_the_order_of_their_deadlines(clock: VirtualClo
 
 
 async def test_the_longest_deadlines(timer: SystemTimer) -> None:
-    """31 million years ahead, further ahead, and infinity."""
+    """Deadlines 31 million years ahead, further ahead, and at infinity are accepted."""
     for timeout in (timer.timeout_at(1e15), timer.timeout(1e15), timer.timeout(float("inf"))):
         async with timeout:
             await asyncio.sleep(0)
@@ -119,7 +119,7 @@ async def test_the_longest_deadlines(timer: SystemTimer) -> None:
 
 
 async def test_fractions_of_a_millisecond_are_rounded_up(timer: SystemTimer, clock: VirtualClock) -> None:
-    """A deadline between two milliseconds passes at the second."""
+    """A deadline between two milliseconds is rounded up to the later one."""
     task = asyncio.ensure_future(ends_in_time_out(timer.timeout(0.0101), clock))
     await clock.advance(0.0104)
     assert not task.done()
@@ -128,7 +128,7 @@ async def test_fractions_of_a_millisecond_are_rounded_up(timer: SystemTimer, clo
 
 
 async def test_a_coarse_tick_makes_a_timeout_late_and_never_early(clock: VirtualClock) -> None:
-    """With ticks of 100 ms a deadline of 30 ms passes at the end of its tick."""
+    """With ticks of 100 ms, a deadline of 30 ms passes at the end of its tick."""
     async with SystemTimer(tick_ms=100, clock=clock) as timer:
         task = asyncio.ensure_future(ends_in_time_out(timer.timeout(0.03), clock))
         await clock.advance(0.099)
@@ -139,7 +139,7 @@ async def test_a_coarse_tick_makes_a_timeout_late_and_never_early(clock: Virtual
 
 @pytest.mark.parametrize(("when", "strikes"), [(0.5, 0.5), (1.0, 1.0), (0.0, 0.0), (-5.0, 0.0), (-1e15, 0.0)])
 async def test_deadlines_close_to_the_beginning_of_the_clock(when: float, strikes: float) -> None:
-    """A time before the clock's beginning counts as the beginning; one shortly after it is exact."""
+    """A time before the start of the clock counts as the start; a time shortly after it is exact."""
     clock = VirtualClock()
     async with SystemTimer(clock=clock) as timer:
         task = asyncio.ensure_future(ends_in_time_out(timer.timeout_at(when), clock))
@@ -154,7 +154,7 @@ async def test_deadlines_close_to_the_beginning_of_the_clock(when: float, strike
 
 
 async def test_within_a_millisecond_it_is_not_early() -> None:
-    """A deadline at the next whole millisecond strikes then, not when the block is entered in between."""
+    """If the block is entered between two milliseconds, a deadline at the next one fires then, and not earlier."""
     clock = VirtualClock(5.0005)
     async with SystemTimer(clock=clock) as timer:
         task = asyncio.ensure_future(ends_in_time_out(timer.timeout_at(5.001), clock))
@@ -168,7 +168,7 @@ async def test_within_a_millisecond_it_is_not_early() -> None:
 
 
 async def test_it_serves_one_block(timer: SystemTimer) -> None:
-    """It cannot be entered within its own block, nor after it."""
+    """A timeout can be entered neither within its own block nor after it."""
     async with timer.timeout(0.01) as timeout:
         with pytest.raises(RuntimeError, match="has already been entered"):
             await timeout.__aenter__()
@@ -178,7 +178,7 @@ async def test_it_serves_one_block(timer: SystemTimer) -> None:
 
 
 async def test_it_needs_a_task(timer: SystemTimer) -> None:
-    """Outside of a task there is nothing to cancel, and nothing has been entered."""
+    """Entering outside a task raises RuntimeError, and the timeout stays unused."""
     timeout = timer.timeout(1)
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -200,7 +200,7 @@ async def test_it_needs_a_task(timer: SystemTimer) -> None:
     ("bad", "error"), [("1", TypeError), (True, TypeError), (float("nan"), ValueError), (-float("inf"), ValueError)]
 )
 async def test_a_deadline_is_a_number_of_seconds(timer: SystemTimer, bad: Any, error: type[Exception]) -> None:
-    """Any other value is refused."""
+    """A value that is not a number of seconds is refused."""
     with pytest.raises(error, match=r"^delay must be a number of seconds"):
         timer.timeout(bad)
     with pytest.raises(error, match=r"^when must be a number of seconds"):
@@ -208,7 +208,7 @@ async def test_a_deadline_is_a_number_of_seconds(timer: SystemTimer, bad: Any, e
 
 
 async def test_run_outside_of_its_block_does_nothing(timer: SystemTimer) -> None:
-    """Called by hand before the block or after it, there is no task to cancel."""
+    """Calling ``run`` before or after the block has no effect, because there is no task to cancel."""
     timeout = timer.timeout(5)
     timeout.run()
     async with timeout:
@@ -219,7 +219,7 @@ async def test_run_outside_of_its_block_does_nothing(timer: SystemTimer) -> None
 
 
 async def test_run_twice_is_one_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Should the deadline strike again while the cancellation is on its way, the block still ends in TimeoutError."""
+    """If the deadline fires again during the cancellation, the block still raises TimeoutError."""
 
     async def work() -> None:
         async with timer.timeout(5) as timeout:
@@ -232,7 +232,7 @@ async def test_run_twice_is_one_cancellation(clock: VirtualClock, timer: SystemT
 
 
 async def test_a_block_that_has_ended_holds_no_task(no_gc: None, timer: SystemTimer) -> None:
-    """The timeout lets go of its task, so that reference counting frees whatever that holds."""
+    """After the block, the timeout does not reference its task, so reference counting frees the task."""
 
     class Held:
         pass
@@ -251,7 +251,7 @@ async def test_a_block_that_has_ended_holds_no_task(no_gc: None, timer: SystemTi
 
 
 async def test_repr_tells_the_state(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Created, active with its deadline, expired, finished."""
+    """The ``repr`` shows the states created, active with a deadline, expired, and finished."""
     timeout = timer.timeout(0.01)
     assert repr(timeout) == "<Timeout [created]>"
     await during(clock, 0.01, ends_in_time_out(timeout, clock))
@@ -265,7 +265,7 @@ async def test_repr_tells_the_state(clock: VirtualClock, timer: SystemTimer) -> 
 
 @pytest.mark.usefixtures("no_gc")
 async def test_a_timeout_that_is_kept_does_not_keep_its_task(timer: SystemTimer) -> None:
-    """Once its block has ended the task is freed, though the program still holds the timeout."""
+    """After the block, the task is freed even if the program still holds the timeout."""
 
     async def work() -> None:
         async with timeout:

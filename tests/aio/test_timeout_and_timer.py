@@ -12,7 +12,7 @@ from tests.helpers import during, ends_in_time_out
 
 
 async def test_entering_it_starts_the_timer(clock: VirtualClock) -> None:
-    """Otherwise the deadline would never be checked."""
+    """Entering a block starts the timer, because otherwise the deadline would never be checked."""
     timer = SystemTimer(clock=clock)
     await during(clock, 1, ends_in_time_out(timer.timeout(1), clock))
     assert timer.running
@@ -20,7 +20,7 @@ async def test_entering_it_starts_the_timer(clock: VirtualClock) -> None:
 
 
 async def test_a_block_cannot_be_entered_on_a_closed_timer(clock: VirtualClock) -> None:
-    """Entering raises, and the timeout stays unused."""
+    """Entering a block on a closed timer raises, and the timeout stays unused."""
     async with SystemTimer(clock=clock) as timer:
         timeout = timer.timeout(1)
     with pytest.raises(PurgatoryClosed):
@@ -29,7 +29,7 @@ async def test_a_block_cannot_be_entered_on_a_closed_timer(clock: VirtualClock) 
 
 
 async def test_a_block_on_a_closed_timer_says_why(clock: VirtualClock) -> None:
-    """The error names the closed timer."""
+    """The error states that the timer is closed."""
     timer = SystemTimer(clock=clock)
     await timer.aclose()
     with pytest.raises(PurgatoryClosed, match="the timer is closed"):
@@ -39,7 +39,7 @@ async def test_a_block_on_a_closed_timer_says_why(clock: VirtualClock) -> None:
 
 @pytest.mark.parametrize("moved", [False, True])
 async def test_a_deadline_outlives_its_timer(clock: VirtualClock, moved: bool) -> None:
-    """A block that runs while the timer closes keeps its deadline, and may still move it."""
+    """A block that runs while the timer closes keeps its deadline and can still move it."""
     timer = SystemTimer(clock=clock)
     start = clock.time()
     timeout = timer.timeout(5)
@@ -64,7 +64,7 @@ async def test_a_block_that_ends_after_its_timer_leaves_no_alarm(clock: VirtualC
 
 
 class Hasty(VirtualClock):
-    """Rings at once, and again, until it has rung so often."""
+    """A clock whose alarms fire at once, a given number of times."""
 
     hasty = 0
 
@@ -76,7 +76,7 @@ class Hasty(VirtualClock):
 
 
 async def test_a_clock_that_rings_early_ends_no_block() -> None:
-    """After its timer has closed, a block reads the time at each wake-up."""
+    """After its timer has closed, a block reads the clock at each wake-up, so an early alarm does not end it."""
     clock = Hasty(1000.0)
     timer = SystemTimer(clock=clock)
     timeout = timer.timeout(5)

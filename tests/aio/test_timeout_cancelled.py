@@ -12,7 +12,7 @@ from tests.helpers import during, ends_in_time_out
 
 
 async def test_a_cancellation_from_outside_stays_one(clock: VirtualClock, timer: SystemTimer) -> None:
-    """A CancelledError before the deadline comes from outside and passes through."""
+    """A CancelledError before the deadline comes from outside and propagates."""
     timeouts = []
 
     async def work() -> None:
@@ -32,7 +32,7 @@ async def test_a_cancellation_from_outside_stays_one(clock: VirtualClock, timer:
 async def test_cancelled_from_outside_in_the_same_turn_as_the_deadline(
     clock: VirtualClock, timer: SystemTimer, first: str
 ) -> None:
-    """The task wanted to end anyway: CancelledError wins over TimeoutError, whichever came first."""
+    """If the task is cancelled in the turn of the deadline, CancelledError takes precedence, in either order."""
     entered = asyncio.Event()
 
     async def work() -> None:
@@ -52,7 +52,7 @@ async def test_cancelled_from_outside_in_the_same_turn_as_the_deadline(
 
 
 async def test_the_task_goes_on_after_a_timeout(clock: VirtualClock, timer: SystemTimer) -> None:
-    """It is not cancelled, and ``cancelling()`` is back at zero."""
+    """After a timeout the task is not cancelled, and ``cancelling()`` returns 0."""
 
     async def work() -> int:
         await ends_in_time_out(timer.timeout(0.001), clock)
@@ -68,7 +68,7 @@ async def test_the_task_goes_on_after_a_timeout(clock: VirtualClock, timer: Syst
 async def test_a_timeout_in_a_task_that_has_swallowed_a_cancellation(
     clock: VirtualClock, timer: SystemTimer, delay: float
 ) -> None:
-    """Earlier requests to cancel do not count: the deadline raises TimeoutError all the same."""
+    """Earlier cancellation requests are ignored: the deadline still raises TimeoutError."""
 
     async def work() -> None:
         task = asyncio.current_task()
@@ -84,7 +84,7 @@ async def test_a_timeout_in_a_task_that_has_swallowed_a_cancellation(
 
 
 async def test_cancelled_in_the_block_after_an_earlier_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
-    """A new request to cancel, in the block, comes out as CancelledError."""
+    """A new cancellation request inside the block raises CancelledError."""
 
     async def work() -> None:
         task = asyncio.current_task()

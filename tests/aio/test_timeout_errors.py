@@ -12,7 +12,7 @@ from tests.helpers import during
 
 
 async def test_the_cancellation_is_seen_inside_and_the_timeout_outside(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Within the block it is a CancelledError, and that is the cause of the TimeoutError."""
+    """Inside the block the error is a CancelledError, which is the cause of the TimeoutError outside."""
     seen = []
 
     async def work() -> None:
@@ -29,7 +29,7 @@ async def test_the_cancellation_is_seen_inside_and_the_timeout_outside(clock: Vi
 
 
 async def test_another_exception_passes(timer: SystemTimer) -> None:
-    """An exception raised in time passes through unchanged."""
+    """An exception that is raised before the deadline propagates unchanged."""
     with pytest.raises(KeyError):
         async with timer.timeout(0.01) as timeout:
             raise KeyError
@@ -38,7 +38,7 @@ async def test_another_exception_passes(timer: SystemTimer) -> None:
 
 
 async def test_what_was_being_handled_stays_in_the_chain(clock: VirtualClock, timer: SystemTimer) -> None:
-    """TimeoutError <- CancelledError <- the error during whose handling the deadline passed."""
+    """The chain is TimeoutError <- CancelledError <- the error that was being handled at the deadline."""
 
     async def work() -> None:
         async with timer.timeout(0.01):
@@ -56,7 +56,7 @@ async def test_what_was_being_handled_stays_in_the_chain(clock: VirtualClock, ti
 
 
 async def test_an_error_in_a_clean_up_has_the_timeout_in_its_chain(clock: VirtualClock, timer: SystemTimer) -> None:
-    """A clean-up that fails goes out as itself; in its chain stands the TimeoutError, caused by the CancelledError."""
+    """An error during cleanup propagates; its chain contains the TimeoutError, which the CancelledError caused."""
 
     async def work() -> None:
         async with timer.timeout(0.01):
@@ -75,7 +75,7 @@ async def test_an_error_in_a_clean_up_has_the_timeout_in_its_chain(clock: Virtua
 
 
 async def test_the_chain_is_searched_for_the_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Also where another error lies between the one that goes out and the CancelledError."""
+    """The CancelledError is found in the chain even if another error is between it and the propagating error."""
 
     async def work() -> None:
         async with timer.timeout(0.01):
@@ -105,7 +105,9 @@ async def test_the_chain_is_searched_for_the_cancellation(clock: VirtualClock, t
 async def test_a_task_group_in_the_block_has_the_timeout_in_its_chain_twice(
     clock: VirtualClock, timer: SystemTimer
 ) -> None:
-    """The group and each error in it were raised while the deadline was handled, and have it in their chains."""
+    """The group and each error in it have the timeout in their chains, because they were raised while it was
+    handled.
+    """
 
     async def child() -> None:
         try:
@@ -137,7 +139,7 @@ async def test_a_task_group_in_the_block_has_the_timeout_in_its_chain_twice(
 async def test_errors_without_a_cancellation_in_their_chain_are_left_alone(
     clock: VirtualClock, timer: SystemTimer
 ) -> None:
-    """A group raised during the cancellation names the timeout; its members, raised elsewhere, do not."""
+    """A group that is raised during the cancellation has the timeout in its chain; errors raised elsewhere do not."""
     inner = ValueError("from elsewhere")
 
     async def work() -> None:
@@ -154,7 +156,7 @@ async def test_errors_without_a_cancellation_in_their_chain_are_left_alone(
 
 
 async def test_a_block_may_swallow_the_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Then there is no TimeoutError, the deadline counts as expired, and the task is not marked as cancelled."""
+    """If the block suppresses it, no TimeoutError is raised, the timeout is expired, and the task is not cancelled."""
 
     async def work() -> tuple[bool, int]:
         async with timer.timeout(0.01) as timeout:

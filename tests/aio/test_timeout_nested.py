@@ -1,4 +1,4 @@
-"""``timer.timeout`` within another, or within asyncio's own: each block has its deadline and its error."""
+"""``timer.timeout`` nested in itself or in ``asyncio.timeout``: each block has its own deadline and error."""
 
 # ruff: noqa: PT012, SIM117 - the shapes of the blocks are what is tested here
 
@@ -13,7 +13,7 @@ from tests.helpers import during, ends_in_time_out
 
 
 async def test_of_equal_deadlines_the_outermost_raises(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Both have expired; between the two blocks it is still a cancellation."""
+    """With equal deadlines both blocks expire; between them the error is a CancelledError."""
     seen = []
 
     async def work() -> tuple[bool, bool]:
@@ -33,7 +33,7 @@ async def test_of_equal_deadlines_the_outermost_raises(clock: VirtualClock, time
 
 
 async def test_the_inner_deadline_is_its_own(clock: VirtualClock, timer: SystemTimer) -> None:
-    """The inner block times out, the outer one goes on, until it times out as well."""
+    """The inner block times out; the outer one continues until it times out as well."""
 
     async def work() -> float:
         with pytest.raises(TimeoutError):
@@ -49,7 +49,7 @@ async def test_the_inner_deadline_is_its_own(clock: VirtualClock, timer: SystemT
 
 
 async def test_the_outer_deadline_comes_first(clock: VirtualClock, timer: SystemTimer) -> None:
-    """The inner block is cancelled like anything else in the outer one, and has not expired."""
+    """The outer deadline cancels the inner block, which has not expired."""
 
     async def work() -> Timeout:
         with pytest.raises(TimeoutError):
@@ -86,7 +86,7 @@ async def test_a_timeout_in_the_clean_up_of_another(clock: VirtualClock, timer: 
 
 
 async def test_it_nests_with_the_timeout_of_asyncio(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Both count cancellations with ``uncancel``, so each raises its own TimeoutError."""
+    """Both use ``uncancel`` to count cancellations, so each raises its own TimeoutError."""
 
     async def work() -> None:
         async with asyncio.timeout(None) as outer:

@@ -1,4 +1,4 @@
-"""``reschedule`` of ``timer.timeout``: the deadline is moved while the block runs, and the last one holds."""
+"""``reschedule`` of ``timer.timeout`` moves the deadline while the block runs, and the last deadline counts."""
 
 # ruff: noqa: PT012 - the shapes of the blocks are what is tested here
 
@@ -13,7 +13,7 @@ from tests.helpers import during
 
 
 async def test_a_deadline_can_be_moved_either_way_and_taken_away(clock: VirtualClock, timer: SystemTimer) -> None:
-    """``reschedule`` to a later, an earlier, no, and again a deadline: the last one holds."""
+    """``reschedule`` accepts a later, an earlier, no, and a new deadline; the last one counts."""
     start = timer.time()
 
     async def work() -> float:
@@ -30,7 +30,7 @@ async def test_a_deadline_can_be_moved_either_way_and_taken_away(clock: VirtualC
 
 
 async def test_heartbeats_keep_a_block_alive(clock: VirtualClock, timer: SystemTimer) -> None:
-    """Moved on before it passes, again and again, the deadline strikes only when that ends."""
+    """If the deadline is moved repeatedly before it passes, it fires only after the last move."""
 
     async def work() -> None:
         async with timer.timeout(1) as timeout:
@@ -49,7 +49,7 @@ async def test_heartbeats_keep_a_block_alive(clock: VirtualClock, timer: SystemT
 
 
 async def test_moved_with_coarse_ticks(clock: VirtualClock) -> None:
-    """A deadline that is moved within its tick strikes at the end of the tick, and once."""
+    """A deadline that is moved within its tick fires once, at the end of the tick."""
     async with SystemTimer(tick_ms=100, clock=clock) as timer:
         start = timer.time()
 
@@ -69,7 +69,7 @@ async def test_moved_with_coarse_ticks(clock: VirtualClock) -> None:
 async def test_moved_to_now_or_the_past_it_strikes_at_the_next_await(
     clock: VirtualClock, timer: SystemTimer, ago: float
 ) -> None:
-    """As a deadline that has come when the block is entered."""
+    """A deadline that is moved to now or to the past fires at the next await."""
     with pytest.raises(TimeoutError):
         async with timer.timeout(10) as timeout:
             timeout.reschedule(clock.time() - ago)
@@ -78,7 +78,7 @@ async def test_moved_to_now_or_the_past_it_strikes_at_the_next_await(
 
 
 async def test_moved_on_at_the_last_moment(timer: SystemTimer, clock: VirtualClock) -> None:
-    """A deadline that has come, but not struck yet, may still be moved."""
+    """A deadline that has passed but has not fired yet can still be moved."""
     async with timer.timeout(0) as timeout:
         timeout.reschedule(clock.time() + 1)
         await asyncio.sleep(0)
@@ -88,7 +88,7 @@ async def test_moved_on_at_the_last_moment(timer: SystemTimer, clock: VirtualClo
 
 @pytest.mark.parametrize("bad", ["1", float("nan"), -float("inf")])
 async def test_moved_to_what_is_no_time_it_stays(timer: SystemTimer, bad: Any) -> None:
-    """A deadline that cannot be meant is refused, and the block keeps the one it had."""
+    """An invalid deadline is refused, and the block keeps its deadline."""
     async with timer.timeout(10) as timeout:
         when = timeout.when()
         with pytest.raises(
@@ -102,7 +102,7 @@ async def test_moved_to_what_is_no_time_it_stays(timer: SystemTimer, bad: Any) -
 async def test_the_deadline_of_a_block_that_does_not_run_cannot_be_moved(
     clock: VirtualClock, timer: SystemTimer
 ) -> None:
-    """Before it is entered, while it expires, and after it."""
+    """The deadline cannot be moved before the block, while it expires, or after it."""
     timeout = timer.timeout(0.01)
     with pytest.raises(RuntimeError, match="has not been entered"):
         timeout.reschedule(clock.time() + 1)
@@ -125,7 +125,7 @@ async def test_the_deadline_of_a_block_that_does_not_run_cannot_be_moved(
 
 
 async def test_a_block_whose_deadline_was_taken_away_is_not_cancelled(clock: VirtualClock, timer: SystemTimer) -> None:
-    """``reschedule(None)`` lets the block run for as long as it likes."""
+    """After ``reschedule(None)`` the block has no deadline."""
 
     async def work() -> float:
         async with timer.timeout(1) as timeout:

@@ -1,4 +1,4 @@
-"""How much of a long piece of work is done in one turn of the loop, with a work time that the test sets."""
+"""The amount of work in one turn of the loop, with a work time that the test sets."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from purgatory.clock import Clock
 
 
 class WorkClock(Clock):
-    """A clock whose work time the test sets; a budget of a second makes all sums exact."""
+    """A clock whose work time the test sets; with a budget of one second all sums are exact."""
 
     def __init__(self) -> None:
         self.at = 1000.0
@@ -29,7 +29,7 @@ def slices(work_clock: WorkClock) -> TurnBudget:
 
 
 def until_over(slices: TurnBudget, each: Callable[[], object] = lambda: None) -> list[int]:
-    """The portions of one turn."""
+    """Return the portions of one turn."""
     portions = []
     while True:
         portions.append(slices.portion())
@@ -39,13 +39,13 @@ def until_over(slices: TurnBudget, each: Callable[[], object] = lambda: None) ->
 
 
 def test_portions_double_while_they_are_cheap(slices: TurnBudget) -> None:
-    """One, two, four, to thirty-two; a turn ends with a thousand and some, though no time has passed."""
+    """Portions double from one to thirty-two; a turn ends after about a thousand units even if no time has passed."""
     portions = until_over(slices)
     assert portions == [1, 2, 4, 8, 16] + [32] * 32
 
 
 def test_portions_halve_when_they_are_costly(slices: TurnBudget, work_clock: WorkClock) -> None:
-    """More than an eighth of the budget is costly; exactly that is not; and one is the least."""
+    """A portion is costly above an eighth of the budget, not at an eighth; the smallest portion is one."""
     for _ in range(6):
         slices.over()
     work_clock.at += 0.125
@@ -60,7 +60,7 @@ def test_portions_halve_when_they_are_costly(slices: TurnBudget, work_clock: Wor
 
 
 def test_a_turn_ends_with_its_budget(slices: TurnBudget, work_clock: WorkClock) -> None:
-    """At the very moment, not before."""
+    """A turn ends exactly when its budget is used up."""
     work_clock.at += 0.9995
     assert not slices.over()
     work_clock.at += 0.0005
@@ -68,7 +68,7 @@ def test_a_turn_ends_with_its_budget(slices: TurnBudget, work_clock: WorkClock) 
 
 
 def test_a_turn_that_cost_little_is_followed_by_a_longer_one(slices: TurnBudget, work_clock: WorkClock) -> None:
-    """By a quarter, turn after turn, as long as the number ends them and not the time."""
+    """Each turn is a quarter longer than the last one, as long as the number and not the time ends the turns."""
     turns = []
     for _ in range(3):
         turns.append(sum(until_over(slices)))
@@ -81,7 +81,9 @@ def test_a_turn_that_cost_little_is_followed_by_a_longer_one(slices: TurnBudget,
 def test_a_turn_that_set_much_free_is_followed_by_a_shorter_one(
     slices: TurnBudget, work_clock: WorkClock, calls: int, limit: int
 ) -> None:
-    """Where what follows took longer than one and a half budgets: half as much, and sixteen at the least."""
+    """If the work after a turn took more than one and a half budgets, the next turn is half as long, at least
+    sixteen.
+    """
     for _ in range(calls):
         slices.over()
     work_clock.at += 1.5
@@ -102,7 +104,7 @@ def test_a_turn_that_set_much_free_is_followed_by_a_shorter_one(
 
 
 def test_after_a_pause_the_budget_begins_anew(slices: TurnBudget, work_clock: WorkClock) -> None:
-    """However long the loop was elsewhere, the next turn has its whole budget."""
+    """After any pause of the loop, the next turn has its whole budget."""
     work_clock.at += 50
     slices.resume()
     work_clock.at += 0.9

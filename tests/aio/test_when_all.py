@@ -1,4 +1,4 @@
-"""``when_all``: answered once, when all futures are done, with the outcomes in the order of the futures."""
+"""``when_all`` completes once, when all futures are done, with the outcomes in the order of the futures."""
 
 import asyncio
 import weakref
@@ -14,7 +14,7 @@ from tests.helpers import Boom, Op, Recorder, check, futures, kinds
 
 
 async def test_it_completes_when_the_last_future_is_done(purgatory: Purgatory[Any]) -> None:
-    """Not before; and the outcomes are in the order in which the futures were given."""
+    """The operation completes when the last future is done, with the outcomes in the order of the futures."""
     first, second, third = futures(3)
     waiting = purgatory.when_all([first, second, third], 10)
     for future, value in ((third, 3), (first, 1)):
@@ -27,7 +27,7 @@ async def test_it_completes_when_the_last_future_is_done(purgatory: Purgatory[An
 
 
 async def test_the_callback_gets_the_outcomes_once(purgatory: Purgatory[Any]) -> None:
-    """It receives the same list as the awaiting task."""
+    """The callback receives the same list as the awaiting task."""
     called: list[Any] = []
     first, second = futures(2)
     waiting = purgatory.when_all([first, second], None, called.append)
@@ -40,7 +40,7 @@ async def test_the_callback_gets_the_outcomes_once(purgatory: Purgatory[Any]) ->
 
 @pytest.mark.parametrize("number", [0, 1, 3])
 async def test_futures_that_are_done_complete_at_once(purgatory: Purgatory[Any], number: int) -> None:
-    """Without a turn of the loop and without parking; an empty list of futures is done, too."""
+    """Futures that are done, or an empty list, complete without a turn of the loop and without parking."""
     done = futures(number)
     for value, future in enumerate(done):
         future.set_result(value)
@@ -52,7 +52,7 @@ async def test_futures_that_are_done_complete_at_once(purgatory: Purgatory[Any],
 
 
 async def test_failed_and_cancelled_futures_are_done(purgatory: Purgatory[Any]) -> None:
-    """It waits for the others all the same; their outcome is the exception."""
+    """After a failure or a cancellation the operation waits for the other futures; the exception is the outcome."""
     failed, cancelled, slow = futures(3)
     waiting = purgatory.when_all([failed, cancelled, slow], 10)
     failed.set_exception(Boom())
@@ -64,7 +64,7 @@ async def test_failed_and_cancelled_futures_are_done(purgatory: Purgatory[Any]) 
 
 
 async def test_tasks_are_futures(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """Coroutines that run as tasks may be waited for."""
+    """``when_all`` accepts coroutines that run as tasks."""
 
     async def work(seconds: float) -> float:
         await clock.sleep(seconds)
@@ -78,7 +78,7 @@ async def test_tasks_are_futures(purgatory: Purgatory[Any], clock: VirtualClock)
 
 
 async def test_a_future_given_twice_is_waited_for_once(purgatory: Purgatory[Any]) -> None:
-    """And has its place in the outcomes twice."""
+    """A future that is given twice has one callback and two places in the outcomes."""
     first, second = futures(2)
     waiting = purgatory.when_all([first, second, first], 10)
     assert purgatory.watched == 2
@@ -88,7 +88,7 @@ async def test_a_future_given_twice_is_waited_for_once(purgatory: Purgatory[Any]
 
 
 async def test_many_operations_on_one_future(purgatory: Purgatory[Any]) -> None:
-    """Each is answered, and the future's end is enough for all of them."""
+    """When one future is done, all operations that wait for it are answered."""
     (shared,) = futures(1)
     others = futures(50)
     waiting = [purgatory.when_all([shared, other], 10) for other in others]
@@ -125,7 +125,7 @@ async def test_each_of_a_thousand_futures_is_read_about_once(purgatory: Purgator
 
 
 async def test_withdrawing_leaves_the_futures_alone(purgatory: Purgatory[Any]) -> None:
-    """They go on, the callback is not called, and the awaiting task gets OperationCancelled."""
+    """The futures continue, the callback is not called, and the awaiting task gets OperationCancelled."""
     called: list[Any] = []
     first, second = futures(2)
     waiting = purgatory.when_all([first, second], 10, called.append)
@@ -141,7 +141,7 @@ async def test_withdrawing_leaves_the_futures_alone(purgatory: Purgatory[Any]) -
 
 
 async def test_cancelling_an_awaiter_leaves_the_operation_alone(purgatory: Purgatory[Any]) -> None:
-    """Other tasks may await it as well."""
+    """Cancelling an awaiting task does not cancel the operation, because other tasks may await it as well."""
     (future,) = futures(1)
     waiting = purgatory.when_all([future], 10)
 
@@ -177,7 +177,7 @@ async def test_a_future_keeps_nothing_of_an_operation_that_has_ended(purgatory: 
 async def test_a_callback_that_raises_fails_the_operation(
     purgatory: Purgatory[Any], reported: list[dict[str, Any]]
 ) -> None:
-    """The awaiting task gets the exception; without one, the loop's exception handler does."""
+    """The awaiting task gets the exception; without an awaiter, the loop's exception handler does."""
 
     def boom(_: Any) -> None:
         raise Boom
@@ -202,7 +202,7 @@ async def _result(waiting: DelayedFuture[Any]) -> Any:
 
 
 async def test_a_callback_may_complete_others(purgatory: Purgatory[Any]) -> None:
-    """Checks made from it are queued, as from any callback."""
+    """A check in the callback is queued, as in any callback."""
     other = Op(ready=False)
     purgatory.try_complete_else_watch(other, ["other"])
     other.ready = True
@@ -217,7 +217,7 @@ async def test_a_callback_may_complete_others(purgatory: Purgatory[Any]) -> None
 
 
 async def test_repr_shows_how_many_are_pending(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """After its end it shows the outcome."""
+    """The ``repr`` shows the number of pending futures, and the outcome after the end."""
     first, second = futures(2)
     waiting = purgatory.when_all([first, second], 1.5)
     first.set_result(1)
@@ -245,7 +245,7 @@ async def test_observers_get_the_futures_as_keys(clock: VirtualClock) -> None:
 
 
 async def test_a_shared_timer_is_started(clock: VirtualClock) -> None:
-    """Otherwise the deadline would never be checked."""
+    """``when_all`` starts a shared timer, because otherwise the deadline would never be checked."""
     timer = SystemTimer(clock=clock)
     async with Purgatory[Any]("futures", timer=timer) as purgatory:
         waiting = purgatory.when_all(futures(1), 1)

@@ -1,4 +1,4 @@
-"""``when_all`` leaves no callback on a future after the operation has ended, whatever ended it."""
+"""``when_all`` leaves no callback on a future after the operation has ended, for every kind of ending."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ ENDINGS: dict[str, Ending] = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_every_ending_removes_the_callbacks(purgatory: Purgatory[Any], ending: str) -> None:
-    """Whatever ends the operation, at once no future that is still pending has a callback of the purgatory."""
+    """After every kind of ending, no pending future has a callback of the purgatory."""
     first, second = futures(2)
     waiting = purgatory.when_all([first, second, first], 5)
     assert [len(future._callbacks) for future in (first, second)] == [1, 1]  # type: ignore[attr-defined]
@@ -33,7 +33,7 @@ async def test_every_ending_removes_the_callbacks(purgatory: Purgatory[Any], end
 
 
 async def test_closing_and_a_callback_that_raises_remove_them_too(clock: VirtualClock) -> None:
-    """A task among the futures, which stays pending for a turn, keeps no callback of an operation that has failed."""
+    """A task among the futures, pending for one more turn, keeps no callback of a failed operation."""
 
     def boom(_: object) -> None:
         raise Boom
@@ -55,7 +55,7 @@ async def test_closing_and_a_callback_that_raises_remove_them_too(clock: Virtual
 
 
 async def test_a_long_lived_future_accumulates_no_callbacks(purgatory: Purgatory[Any]) -> None:
-    """Ten thousand operations on it, one after another and at once, leave it as it was."""
+    """Ten thousand operations on a future, in sequence and at the same time, leave its callbacks unchanged."""
     shutdown, ready = futures(2)
     shutdown.add_done_callback(purgatory.check_and_complete)
     before = list(shutdown._callbacks)  # type: ignore[attr-defined]
@@ -73,7 +73,9 @@ async def test_a_long_lived_future_accumulates_no_callbacks(purgatory: Purgatory
 
 
 async def test_the_others_on_a_future_are_still_answered(purgatory: Purgatory[Any]) -> None:
-    """An operation that ends leaves the callback to those on the same future; a later one adds a new callback."""
+    """An operation that ends leaves the callback for other operations on the future; a later one adds a new
+    callback.
+    """
     (future,) = futures(1)
     left, stays = purgatory.when_all([future], None), purgatory.when_all([future], None)
     left.cancel()
@@ -87,7 +89,7 @@ async def test_the_others_on_a_future_are_still_answered(purgatory: Purgatory[An
 
 
 async def test_one_that_ends_while_it_is_handed_over_leaves_none(clock: VirtualClock) -> None:
-    """An observer that withdraws it as it is parked: no callback is added."""
+    """If an observer cancels the operation while it is parked, no callback is added."""
 
     class Withdraws(Observer):
         def parked(self, event: Event) -> None:
@@ -102,7 +104,7 @@ async def test_one_that_ends_while_it_is_handed_over_leaves_none(clock: VirtualC
 async def test_a_callback_that_cannot_be_removed_is_reported(
     purgatory: Purgatory[Any], reported: list[dict[str, Any]]
 ) -> None:
-    """A foreign callback whose comparison raises does not prevent an answer."""
+    """A foreign callback whose comparison raises is reported and does not prevent an answer."""
 
     class Hostile:
         def __call__(self, _: object) -> None: ...

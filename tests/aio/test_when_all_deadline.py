@@ -1,4 +1,4 @@
-"""``when_all`` at its deadline or when forced: answered with the outcomes that exist."""
+"""``when_all`` at its deadline or when forced completes with the outcomes that exist."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from tests.helpers import Boom, check, futures, kinds
 async def test_on_expiry_pending_futures_fail_and_the_callback_gets_the_outcomes(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """At the deadline, neither before nor after it: results stay, pending futures end with TimeoutError."""
+    """Exactly at the deadline, results are kept, and pending futures fail with TimeoutError."""
     called: list[Any] = []
     done, failed, late, later = futures(4)
     waiting = purgatory.when_all([done, late, failed, later], 0.5, called.append)
@@ -34,7 +34,7 @@ async def test_on_expiry_pending_futures_fail_and_the_callback_gets_the_outcomes
 
 
 async def test_on_expiry_a_pending_task_is_cancelled(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """A task cannot be given an exception; its place says TimeoutError all the same."""
+    """A task cannot receive an exception, so it is cancelled, and its outcome is a TimeoutError."""
     ended: list[str] = []
 
     async def work() -> None:
@@ -55,7 +55,7 @@ async def test_on_expiry_a_pending_task_is_cancelled(purgatory: Purgatory[Any], 
 async def test_a_future_done_in_the_turn_of_the_deadline_keeps_its_result(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """Its callbacks have not run yet when the deadline passes."""
+    """A future that is done in the turn of the deadline keeps its result, although its callbacks have not run."""
     (future,) = futures(1)
     waiting = purgatory.when_all([future], 1)
     future.set_result("just in time")
@@ -79,7 +79,7 @@ async def test_exceptions_among_the_outcomes_are_not_reported(
 
 
 async def test_closing_answers_with_the_outcomes_so_far(clock: VirtualClock) -> None:
-    """Closing acts like the deadline."""
+    """Closing has the same effect as the deadline."""
     async with Purgatory[Any]("futures", clock=clock) as purgatory:
         first, second = futures(2)
         waiting = purgatory.when_all([first, second], None)
@@ -89,7 +89,7 @@ async def test_closing_answers_with_the_outcomes_so_far(clock: VirtualClock) -> 
 
 
 async def test_force_complete_answers_with_the_outcomes_so_far(purgatory: Purgatory[Any]) -> None:
-    """The pending futures fail."""
+    """``force_complete`` fails the pending futures."""
     first, second = futures(2)
     waiting = purgatory.when_all([first, second], None)
     first.set_result(1)
@@ -99,7 +99,9 @@ async def test_force_complete_answers_with_the_outcomes_so_far(purgatory: Purgat
 
 
 async def test_the_error_of_a_pending_future_gives_the_reason(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """After a deadline it has the time; after ``force_complete`` it says that the future was still pending."""
+    """The error contains the timeout after a deadline, and states that the future was pending after
+    ``force_complete``.
+    """
     timed, forced = purgatory.when_all(futures(1), 2), purgatory.when_all(futures(1), None)
     forced.force_complete()
     await clock.advance(2)
@@ -110,7 +112,7 @@ async def test_the_error_of_a_pending_future_gives_the_reason(purgatory: Purgato
 
 
 async def test_the_deadline_can_be_moved(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """``extend`` works as for every operation."""
+    """``extend`` moves the deadline, as for every operation."""
     waiting = purgatory.when_all(futures(1), 1)
     waiting.extend(5)
     await clock.advance(4.999)
@@ -127,7 +129,7 @@ async def test_the_deadline_can_be_moved(purgatory: Purgatory[Any], clock: Virtu
     timeout=st.none() | st.integers(0, 60),
 )
 def test_whatever_ends_when(ends: list[tuple[int, str]], timeout: int | None) -> None:
-    """It ends when the last future does or when its time is up, whichever comes first, with each one's outcome."""
+    """In any schedule, the operation ends with its last future or at its deadline, with the outcome of each future."""
 
     async def run() -> None:
         clock = VirtualClock()

@@ -1,4 +1,4 @@
-"""Bad arguments of ``when_all`` are refused, nothing is parked, and the futures are left alone."""
+"""Bad arguments of ``when_all`` are refused, nothing is parked, and the futures are unchanged."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,14 +23,14 @@ from tests.helpers import check, futures
 async def test_only_futures_are_taken(
     purgatory: Purgatory[Any], make: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
-    """The error says what was expected, and nothing is parked."""
+    """The error states the expected type, and nothing is parked."""
     with pytest.raises(error, match=message):
         purgatory.when_all(make(), 1)
     check(purgatory, submitted=0)
 
 
 async def test_a_coroutine_is_refused(purgatory: Purgatory[Any]) -> None:
-    """It would have to become a task, and the caller must keep tasks."""
+    """A coroutine is refused, because the caller must create and keep its task."""
 
     async def work() -> None:
         pass
@@ -42,7 +42,7 @@ async def test_a_coroutine_is_refused(purgatory: Purgatory[Any]) -> None:
 
 
 async def test_a_future_of_another_loop_is_refused(purgatory: Purgatory[Any]) -> None:
-    """It would be done in another thread's time."""
+    """A future of another event loop is refused, because another thread may set it."""
     other = asyncio.SelectorEventLoop()
     try:
         with pytest.raises(ValueError, match="another event loop"):
@@ -53,7 +53,7 @@ async def test_a_future_of_another_loop_is_refused(purgatory: Purgatory[Any]) ->
 
 @pytest.mark.parametrize(("timeout", "error"), [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError)])
 async def test_bad_timeouts_are_refused(purgatory: Purgatory[Any], timeout: Any, error: type[Exception]) -> None:
-    """As for every operation; the futures are left alone."""
+    """Bad timeouts are refused as for every operation, and the futures are unchanged."""
     (future,) = futures(1)
     with pytest.raises(error):
         purgatory.when_all([future], timeout)
@@ -61,13 +61,13 @@ async def test_bad_timeouts_are_refused(purgatory: Purgatory[Any], timeout: Any,
 
 
 async def test_a_callback_is_callable(purgatory: Purgatory[Any]) -> None:
-    """Any other value raises at once, not at the deadline."""
+    """A callback that is not callable raises at once, not at the deadline."""
     with pytest.raises(TypeError, match="callback"):
         purgatory.when_all(futures(1), 1, 5)  # type: ignore[arg-type]
 
 
 async def test_a_full_or_closed_purgatory_refuses_futures(clock: VirtualClock) -> None:
-    """A full or closed purgatory refuses, and the futures are left alone."""
+    """A full or closed purgatory refuses the operation, and the futures are unchanged."""
     async with Purgatory[Any]("futures", clock=clock, max_parked=1) as purgatory:
         first, second = futures(2)
         purgatory.when_all([first], None)
