@@ -1,4 +1,4 @@
-"""Fixtures of all tests: each async test runs on asyncio and on uvloop, and none may leave anything behind."""
+"""Fixtures of all tests: each async test runs on asyncio and on uvloop, and no test may leave anything behind."""
 
 import asyncio
 import gc
@@ -33,7 +33,7 @@ settings.load_profile("default")
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Callable[[], Any]]:
-    """The event loops that every async test runs on."""
+    """Return the event loops that every async test runs on."""
     return _LOOPS
 
 
@@ -94,13 +94,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """A virtual clock that starts at second 1000, so that no test relies on a beginning at zero."""
+    """Return a virtual clock that starts at second 1000, so that no test relies on a start at zero."""
     return VirtualClock(1000.0)
 
 
 @pytest.fixture
 async def purgatory(clock: VirtualClock) -> AsyncIterator[Purgatory[Any]]:
-    """An open purgatory in virtual time; at the end its state is checked and no check may be pending."""
+    """Yield an open purgatory in virtual time; at the end, check its state and that no check is pending."""
     async with Purgatory[Any]("test", clock=clock) as purgatory:
         yield purgatory
         purgatory._check()
@@ -109,7 +109,7 @@ async def purgatory(clock: VirtualClock) -> AsyncIterator[Purgatory[Any]]:
 
 @pytest.fixture
 async def timer(clock: VirtualClock) -> AsyncIterator[SystemTimer]:
-    """A running timer in virtual time, which must be empty at the end."""
+    """Yield a running timer in virtual time, which must be empty at the end."""
     async with SystemTimer(clock=clock) as timer:
         yield timer
         timer._check()
@@ -118,13 +118,13 @@ async def timer(clock: VirtualClock) -> AsyncIterator[SystemTimer]:
 
 @pytest.fixture
 def room() -> QuietPurgatory:
-    """A purgatory without an event loop."""
+    """Return a purgatory without an event loop."""
     return make_purgatory(ManualClock())
 
 
 @pytest.fixture
 async def reported() -> list[dict[str, Any]]:
-    """The contexts that reached the loop's exception handler during the test; they are not printed."""
+    """Collect the contexts that reached the loop's exception handler during the test; they are not printed."""
     contexts: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
     return contexts
@@ -132,7 +132,7 @@ async def reported() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def no_gc() -> Iterator[None]:
-    """The cyclic garbage collector stays off: only reference counting frees objects."""
+    """Disable the cyclic garbage collector, so that only reference counting frees objects."""
     gc.collect()
     gc.disable()
     try:

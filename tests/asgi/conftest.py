@@ -1,4 +1,4 @@
-"""The asgi package is tested with real frameworks; without them its tests are skipped."""
+"""Tests of the asgi package with real frameworks; without the frameworks the tests are skipped."""
 
 import importlib.util
 

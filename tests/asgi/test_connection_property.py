@@ -1,4 +1,4 @@
-"""A connection that is read by its handler and on behalf of operations, in every order: nothing lost, nothing twice."""
+"""A handler and waiting operations read one connection, in every order: no message is lost or read twice."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ STEPS = st.lists(
 
 
 class Server:
-    """The server's side: a queue of messages, and how many receive() are pending."""
+    """The server's side: a queue of messages, and the number of pending ``receive()`` calls."""
 
     def __init__(self) -> None:
         self.messages: asyncio.Queue[Message] = asyncio.Queue()
@@ -79,7 +79,7 @@ class Run:
             self.read.append(int(message["text"]))
 
     async def end(self) -> None:
-        """The client hangs up; everything ends, and what was not read is still there, in order."""
+        """The client disconnects; everything ends, and the unread messages are still available, in order."""
         await self.clock.settle()
         assert self.server.pending == bool(
             self.wait._connection.watching or any(not reading.done() for reading in self.readings)
@@ -102,7 +102,7 @@ class Run:
 
 @given(STEPS)
 def test_every_message_is_read_once_in_order_and_a_hang_up_ends_every_wait(steps: list[str]) -> None:
-    """With at most one receive() pending, whatever begins, ends and is cancelled in whatever order."""
+    """At most one ``receive()`` is pending, in any order of starts, ends and cancellations."""
 
     async def run() -> None:
         clock = VirtualClock()

@@ -1,4 +1,4 @@
-"""Responses for what a purgatory raises: 429, 503, 499, WebSocket close codes, and nothing half-sent."""
+"""Responses to the errors of a purgatory: 429, 503, 499, WebSocket close codes, and no partial responses."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ LEFT = ClientDisconnected("the client has disconnected")
 
 
 def raising(error: BaseException, *messages: Message, **options: Any) -> PurgatoryErrorMiddleware:
-    """An application that sends the messages and raises, with the middleware around it."""
+    """Return an application that sends the messages and raises, wrapped in the middleware."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         for message in messages:
@@ -38,7 +38,7 @@ def raising(error: BaseException, *messages: Message, **options: Any) -> Purgato
     ids=["full", "key full", "closed", "left"],
 )
 async def test_an_error_becomes_a_response(error: Exception, status: int, retry_after: str | None) -> None:
-    """One complete response, which says nothing of the key; Retry-After is rounded up."""
+    """An error becomes one complete response that does not contain the key; Retry-After is rounded up."""
     call = Call.get(raising(error, retry_after=1.2))
     await call.task
     assert [message["type"] for message in call.sent] == ["http.response.start", "http.response.body"]
@@ -50,7 +50,7 @@ async def test_an_error_becomes_a_response(error: Exception, status: int, retry_
 
 
 async def test_http_2_gets_no_connection_header() -> None:
-    """It is forbidden there."""
+    """The response has no Connection header, because HTTP/2 forbids it."""
     scope = http_scope()
     scope["http_version"] = "2"
     call = Call(raising(CLOSED), scope)
@@ -60,7 +60,7 @@ async def test_http_2_gets_no_connection_header() -> None:
 
 @pytest.mark.parametrize("error", [FULL, CLOSED])
 async def test_a_response_that_has_started_is_not_followed_by_another(error: Exception) -> None:
-    """The error is raised, and the server closes the connection."""
+    """If the response has started, the error is raised, and the server closes the connection."""
     start = {"type": "http.response.start", "status": 200, "headers": []}
     call = Call.get(raising(error, start))
     with pytest.raises(type(error)):
@@ -69,7 +69,7 @@ async def test_a_response_that_has_started_is_not_followed_by_another(error: Exc
 
 
 async def test_a_hang_up_after_the_start_ends_quietly() -> None:
-    """There is no client to tell, and nothing to log."""
+    """A disconnect after the start ends the request without an error or a log entry."""
     start = {"type": "http.response.start", "status": 200, "headers": []}
     call = Call.get(raising(LEFT, start))
     await call.task
@@ -78,7 +78,7 @@ async def test_a_hang_up_after_the_start_ends_quietly() -> None:
 
 @pytest.mark.parametrize("error", [Boom(), OperationCancelled(), ExceptionGroup("", [FULL, Boom()])])
 async def test_other_errors_pass(error: Exception) -> None:
-    """They are the application's, also an operation that was cancelled by others."""
+    """Other errors propagate to the application, including the cancellation of an operation by other code."""
     call = Call.get(raising(error))
     with pytest.raises(type(error)) as raised:
         await call.task
@@ -87,7 +87,7 @@ async def test_other_errors_pass(error: Exception) -> None:
 
 
 async def test_cancellation_passes() -> None:
-    """A cancelled handler stays cancelled."""
+    """The cancellation of a handler propagates."""
     call = Call.get(raising(asyncio.CancelledError()))
     await asyncio.wait([call.task])
     assert call.task.cancelled()
@@ -103,14 +103,14 @@ async def test_cancellation_passes() -> None:
     ],
 )
 async def test_a_group_of_these_errors_counts_as_one_of_them(error: Exception, status: int) -> None:
-    """A handler may wait in a task group."""
+    """An exception group of these errors counts as one of them, because a handler may wait in a task group."""
     call = Call.get(raising(error))
     await call.task
     assert call.status == status
 
 
 async def test_a_client_that_is_gone_by_now_is_no_error() -> None:
-    """A server may raise OSError from send(), as ASGI allows."""
+    """An OSError from ``send()``, which ASGI allows for a disconnected client, is not an error."""
 
     async def send(_: Message) -> None:
         raise BrokenPipeError
@@ -123,7 +123,7 @@ async def test_a_client_that_is_gone_by_now_is_no_error() -> None:
 
 @pytest.mark.parametrize(("error", "status"), [(FULL, 503), (KEY_FULL, 429), (CLOSED, 503)])
 async def test_a_websocket_is_refused_with_a_response(error: Exception, status: int) -> None:
-    """Where the server can do that, before it is accepted."""
+    """If the server supports it, a WebSocket is refused with a response before it is accepted."""
     call = Call(raising(error), websocket_scope(denial=True))
     await call.task
     assert [message["type"] for message in call.sent] == [
@@ -136,7 +136,7 @@ async def test_a_websocket_is_refused_with_a_response(error: Exception, status: 
 @pytest.mark.parametrize("accepted", [False, True])
 @pytest.mark.parametrize(("error", "code"), [(FULL, 1013), (KEY_FULL, 1013), (CLOSED, 1012)])
 async def test_a_websocket_is_closed_with_a_code(error: Exception, code: int, accepted: bool) -> None:
-    """Try again later, or service restart."""
+    """The close code is 1013 (try again later) or 1012 (service restart)."""
     messages: list[Message] = (
         [{"type": "websocket.accept"}, {"type": "websocket.send", "text": "a"}] if accepted else []
     )
@@ -147,7 +147,7 @@ async def test_a_websocket_is_closed_with_a_code(error: Exception, code: int, ac
 
 
 async def test_a_websocket_that_is_gone_is_sent_nothing() -> None:
-    """Neither to a client that hung up, nor after a close; the error after a close passes."""
+    """After a disconnect or a close, nothing is sent; an error after a close propagates."""
     call = Call(raising(LEFT, {"type": "websocket.accept"}), websocket_scope())
     await call.task
     assert len(call.sent) == 1
@@ -159,7 +159,7 @@ async def test_a_websocket_that_is_gone_is_sent_nothing() -> None:
 
 @pytest.mark.parametrize("make", [FastAPI, Starlette])
 async def test_install_errors_adds_it_to_an_application(make: Any) -> None:
-    """In FastAPI and in Starlette, inside what catches every exception."""
+    """In FastAPI and in Starlette, the middleware is inside the one that catches every exception."""
 
     async def endpoint(request: Request) -> Any:
         raise KEY_FULL
@@ -172,7 +172,7 @@ async def test_install_errors_adds_it_to_an_application(make: Any) -> None:
 
 
 async def test_a_stream_that_is_left_ends_quietly() -> None:
-    """A hang-up inside a streaming response is not raised to the server."""
+    """A disconnect inside a streaming response is not raised to the server."""
 
     async def chunks() -> Any:
         yield b"first"
@@ -189,7 +189,7 @@ async def test_a_stream_that_is_left_ends_quietly() -> None:
 
 
 async def test_the_lifespan_passes_untouched() -> None:
-    """Only requests and WebSockets are answered for."""
+    """The middleware handles only HTTP requests and WebSockets; the lifespan is unchanged."""
     with pytest.raises(PurgatoryClosed):
         await raising(CLOSED)({"type": "lifespan"}, _never, _never)  # type: ignore[arg-type]
 
@@ -199,7 +199,7 @@ async def _never() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    """Before anything is added."""
+    """Bad arguments raise an error before any middleware is added."""
     with pytest.raises(TypeError, match=r"app must have add_middleware\(\)"):
         install_errors(object())
     app = Starlette()

@@ -21,24 +21,24 @@ from tests.helpers import check, turns_until
 
 
 class Log:
-    """What the application of the tests waits for."""
+    """The state that the application of the tests waits for."""
 
     def __init__(self, room: Purgatory[Any]) -> None:
         self.room = room
         self.entries: list[str] = []
 
     def append(self, entry: str) -> None:
-        """Append an entry and wake the readers."""
+        """Append an entry and check the key of the readers."""
         self.entries.append(entry)
         self.room.check_and_complete("orders")
 
     def has(self, number: int) -> bool:
-        """Whether there are so many entries."""
+        """Return whether the log has at least this number of entries."""
         return len(self.entries) >= number
 
 
 def make_app(log: Log) -> FastAPI:
-    """An application as its user writes it."""
+    """Return an application as a user would write it."""
     app = FastAPI()
 
     @app.get("/orders")
@@ -65,12 +65,12 @@ def make_app(log: Log) -> FastAPI:
 
 @pytest.fixture
 def log(purgatory: Purgatory[Any]) -> Log:
-    """An empty log."""
+    """Return an empty log."""
     return Log(purgatory)
 
 
 async def test_a_request_is_answered_when_the_condition_holds(log: Log, clock: VirtualClock) -> None:
-    """With what is there then."""
+    """The response contains the entries that exist when the condition holds."""
     call = Call.get(make_app(log), "/orders?after=1")
     log.append("first")
     await clock.settle()
@@ -81,7 +81,7 @@ async def test_a_request_is_answered_when_the_condition_holds(log: Log, clock: V
 
 
 async def test_a_request_is_answered_when_its_deadline_passes(log: Log, clock: VirtualClock) -> None:
-    """With what the handler makes of False."""
+    """At the deadline, the handler receives False and creates the response."""
     call = Call.get(make_app(log), "/orders")
     await clock.advance(29.999)
     assert not call.sent
@@ -91,7 +91,7 @@ async def test_a_request_is_answered_when_its_deadline_passes(log: Log, clock: V
 
 
 async def test_an_answer_of_a_closing_purgatory_closes_the_connection(clock: VirtualClock) -> None:
-    """HTTP/1 says so; HTTP/2 has no such header; nothing is said twice; other answers are as the handler made them."""
+    """An HTTP/1 response contains ``Connection: close`` once; HTTP/2 and other responses are unchanged."""
     log = Log(Purgatory[Any]("test", clock=clock))
     app = make_app(log)
 
@@ -113,7 +113,7 @@ async def test_an_answer_of_a_closing_purgatory_closes_the_connection(clock: Vir
 
 
 async def test_a_client_that_hangs_up_is_withdrawn(log: Log, clock: VirtualClock) -> None:
-    """In two turns of the loop; the middleware ends the request with 499."""
+    """A disconnect withdraws the operation within two turns of the loop; the middleware ends the request with 499."""
     call = Call.get(make_app(log), "/orders")
     await clock.settle()
     assert len(log.room) == 1
@@ -125,7 +125,7 @@ async def test_a_client_that_hangs_up_is_withdrawn(log: Log, clock: VirtualClock
 
 
 async def test_the_handler_reads_a_body_that_arrived_while_it_waited(log: Log, clock: VirtualClock) -> None:
-    """FastAPI's request object reads what the Wait has buffered."""
+    """FastAPI's request object reads the body that the Wait has buffered."""
     call = Call(make_app(log), http_scope("/late-body", "POST"))
     call.arrive(b"one ", more=True)
     await clock.settle()
@@ -136,7 +136,7 @@ async def test_the_handler_reads_a_body_that_arrived_while_it_waited(log: Log, c
 
 
 async def test_a_websocket_gets_messages_until_it_hangs_up(log: Log, clock: VirtualClock) -> None:
-    """The endpoint ends without an error when the client is gone, and nothing more is sent."""
+    """If the client disconnects, the endpoint ends without an error, and nothing more is sent."""
     call = Call(make_app(log), websocket_scope("/orders"), {"type": "websocket.connect"})
     await clock.settle()
     log.append("first")
@@ -150,7 +150,7 @@ async def test_a_websocket_gets_messages_until_it_hangs_up(log: Log, clock: Virt
 
 
 async def test_a_hang_up_passes_base_http_middleware(log: Log, clock: VirtualClock) -> None:
-    """Starlette's BaseHTTPMiddleware hands the disconnect on, also below a second one."""
+    """Starlette's BaseHTTPMiddleware passes the disconnect on, also below a second one."""
     app = make_app(log)
 
     @app.middleware("http")
@@ -171,7 +171,7 @@ async def test_a_hang_up_passes_base_http_middleware(log: Log, clock: VirtualClo
 
 
 async def test_two_dependencies_share_the_connection(log: Log, clock: VirtualClock) -> None:
-    """One receive() is pending, whichever purgatory the handler waits in."""
+    """One ``receive()`` is pending, whichever purgatory the handler waits in."""
     async with Purgatory[Any]("second", clock=clock) as second:
         app = FastAPI()
 
@@ -199,7 +199,7 @@ async def test_the_dependency_is_awaited_not_run_in_a_thread(log: Log, clock: Vi
 
 
 async def test_it_serves_starlette(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The same callable with Starlette's request."""
+    """The same callable works with Starlette's request."""
     wait_for = waiting(purgatory)
 
     async def endpoint(request: Request) -> PlainTextResponse:

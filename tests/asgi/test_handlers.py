@@ -1,4 +1,4 @@
-"""What handlers of a web application rely on: context variables, coroutine predicates, jobs that are handed over."""
+"""Behavior that handlers of a web application rely on: context variables, coroutine predicates, assigned jobs."""
 
 import asyncio
 from collections import deque
@@ -18,7 +18,7 @@ user: ContextVar[str] = ContextVar("user", default="nobody")
 
 
 class Job(DelayedOperation[str]):
-    """Takes a job from the queue; one that nothing receives is put back."""
+    """An operation that takes a job from the queue and returns it if no task receives it."""
 
     __slots__ = ("_jobs",)
 
@@ -53,18 +53,18 @@ class Jobs:
             return await wait.park(Job(self), ["jobs"])
 
     def add(self, job: str) -> None:
-        """Add a job and hand it over."""
+        """Add a job and check the queue."""
         self.queue.append(job)
         self.room.check_and_complete("jobs", limit=1)
 
     def give_back(self, job: str) -> None:
-        """Put a job back at the front."""
+        """Return a job to the front of the queue."""
         self.queue.appendleft(job)
         self.room.check_and_complete("jobs", limit=1)
 
 
 async def test_a_request_sees_no_context_variable_of_another(clock: VirtualClock) -> None:
-    """Also where the first request is the one that starts the purgatory's timer."""
+    """A request sees no context variable of another request, even if that one started the purgatory's timer."""
     room = Purgatory[Any]("test", clock=clock)  # not entered: there is no lifespan
     app = FastAPI()
     seen: list[str] = []
@@ -92,7 +92,7 @@ async def test_a_request_sees_no_context_variable_of_another(clock: VirtualClock
 
 
 async def test_a_coroutine_function_is_no_predicate(purgatory: Purgatory[Any]) -> None:
-    """TypeError says so, rather than True at once."""
+    """A coroutine function as the predicate raises TypeError instead of returning True at once."""
     app = FastAPI()
 
     async def ready() -> bool:
@@ -114,7 +114,9 @@ async def test_a_coroutine_function_is_no_predicate(purgatory: Purgatory[Any]) -
 async def test_a_job_whose_worker_leaves_goes_to_the_next_one(
     purgatory: Purgatory[Any], clock: VirtualClock, how: str
 ) -> None:
-    """Also if it leaves in the turn of the loop in which the job was handed to it."""
+    """The next worker receives the job, even if the first worker leaves in the turn in which it was assigned the
+    job.
+    """
     jobs = Jobs(purgatory)
     first, second = Call.get(jobs.app, "/job"), Call.get(jobs.app, "/job")
     await clock.settle()
@@ -133,7 +135,7 @@ async def test_a_job_whose_worker_leaves_goes_to_the_next_one(
 
 
 async def test_one_job_tries_one_of_many_workers(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The first that came gets it, and the others are not tried."""
+    """The worker that arrived first receives the job, and the others are not tried."""
     jobs = Jobs(purgatory)
     calls = [Call.get(jobs.app, "/job") for _ in range(300)]
     await clock.settle()
@@ -147,7 +149,7 @@ async def test_one_job_tries_one_of_many_workers(purgatory: Purgatory[Any], cloc
 
 
 async def test_a_lifespan_ends_what_waits_with_an_answer(clock: VirtualClock) -> None:
-    """A poll of 30 s, a shutdown: the client is answered, and no time passes."""
+    """At shutdown, a client with a poll of 30 s is answered immediately."""
     room = Purgatory[Any]("test", clock=clock)
     jobs = Jobs(room)
     before = clock.time()

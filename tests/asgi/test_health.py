@@ -19,7 +19,7 @@ async def status(app: ASGIApp, target: str = "/", method: str = "GET") -> int | 
 
 
 async def test_it_answers_503_once_a_purgatory_is_closing(purgatory: Purgatory[Any]) -> None:
-    """As soon as the closing begins, while operations are still given their grace."""
+    """The probe returns 503 as soon as the closing begins, even during the grace period of the operations."""
     other = Purgatory[Any]("other")
     app = health(purgatory, other)
     call = Call.get(app)
@@ -32,7 +32,7 @@ async def test_it_answers_503_once_a_purgatory_is_closing(purgatory: Purgatory[A
 
 
 async def test_head_has_no_body_and_other_methods_are_not_allowed(purgatory: Purgatory[Any]) -> None:
-    """HEAD gives the status and the length."""
+    """HEAD returns the status and the length; other methods are not allowed."""
     call = Call(health(purgatory), http_scope("/", "HEAD"))
     await call.task
     assert (call.status, call.body, call.headers["content-length"]) == (200, b"", "17")
@@ -43,7 +43,7 @@ async def test_head_has_no_body_and_other_methods_are_not_allowed(purgatory: Pur
 
 @pytest.mark.parametrize("make", [FastAPI, Starlette])
 async def test_it_is_mounted_or_added_as_a_route(purgatory: Purgatory[Any], make: Any) -> None:
-    """A mount answers with a slash and redirects without one; a route answers without."""
+    """A mount answers with a trailing slash and redirects without one; a route answers without one."""
     app = make()
     app.mount("/mounted", health(purgatory))
     app.add_route("/routed", health(purgatory))
@@ -51,12 +51,12 @@ async def test_it_is_mounted_or_added_as_a_route(purgatory: Purgatory[Any], make
 
 
 async def test_it_answers_http_only(purgatory: Purgatory[Any]) -> None:
-    """RuntimeError for a WebSocket: nothing else makes sense of one."""
+    """A WebSocket raises RuntimeError."""
     with pytest.raises(RuntimeError, match="got a scope of type 'websocket'"):
         await Call(health(purgatory), websocket_scope()).task
 
 
 def test_a_room_must_be_a_purgatory() -> None:
-    """TypeError for anything else."""
+    """Any other object raises TypeError."""
     with pytest.raises(TypeError, match="room must be a Purgatory, got 3"):
         health(3)  # type: ignore[arg-type]

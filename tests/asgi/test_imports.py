@@ -1,4 +1,4 @@
-"""What the package needs: the types of ASGI, and nothing that has to be installed."""
+"""The package needs only the types of ASGI, and nothing that must be installed."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ _HEAVY = ("anyio", "fastapi", "gunicorn", "hypercorn", "sse_starlette", "starlet
 
 
 def test_it_imports_no_framework_and_no_server() -> None:
-    """Whatever is installed; and the purgatory itself does not import it."""
+    """The package imports none of them, even if they are installed, and ``purgatory`` does not import the package."""
     code = (
         "import sys, purgatory; print('purgatory.asgi' in sys.modules);"
         f"import purgatory.asgi; print([name for name in {_HEAVY!r} if name in sys.modules])"
@@ -22,7 +22,7 @@ def test_it_imports_no_framework_and_no_server() -> None:
 
 
 def test_its_public_names_are_what_is_promised() -> None:
-    """Those that the pages name, sorted, and each with a docstring."""
+    """The public names are those in the documentation, sorted, and each has a docstring."""
     assert asgi.__all__ == [
         "ClientDisconnected",
         "EventSourceResponse",

@@ -1,4 +1,4 @@
-"""Opening purgatories with an application, and closing them: at the signal, or at the end."""
+"""Purgatories open with an application, and close on the signal or at the end."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @pytest.fixture
 def server_handlers() -> Iterator[list[int]]:
-    """Handlers such as a server installs before its application starts; the list holds the signals they have seen."""
+    """Install handlers as a server does before its application starts; the list holds the signals they have
+    received.
+    """
     seen: list[int] = []
 
     def handle(number: int, _: Any) -> None:
@@ -42,7 +44,7 @@ def server_handlers() -> Iterator[list[int]]:
 
 @pytest.fixture
 def room(clock: VirtualClock) -> Purgatory[Any]:
-    """A purgatory that is not open yet."""
+    """Return a purgatory that is not open yet."""
     return Purgatory[Any]("test", clock=clock)
 
 
@@ -50,7 +52,7 @@ def room(clock: VirtualClock) -> Purgatory[Any]:
 
 
 async def test_it_opens_and_closes_every_purgatory(room: Purgatory[Any], clock: VirtualClock) -> None:
-    """They are open inside, and every operation has been answered when it is left."""
+    """The purgatories are open inside, and every operation has been answered afterwards."""
     other = Purgatory[Any]("other", clock=clock)
     async with purgatory_lifespan(room, other)(None) as state:
         assert state is None
@@ -62,7 +64,9 @@ async def test_it_opens_and_closes_every_purgatory(room: Purgatory[Any], clock: 
 
 
 async def test_it_composes_with_the_applications_own_lifespan(room: Purgatory[Any], clock: VirtualClock) -> None:
-    """The own one starts in open purgatories, its state is passed on, and it ends when nothing waits any more."""
+    """The application's lifespan starts in open purgatories, its state is passed on, and it ends after all
+    operations.
+    """
     steps: list[object] = []
 
     @asynccontextmanager
@@ -80,7 +84,7 @@ async def test_it_composes_with_the_applications_own_lifespan(room: Purgatory[An
 
 
 async def test_a_lifespan_that_fails_to_start_closes_the_purgatories(room: Purgatory[Any]) -> None:
-    """Its error passes on."""
+    """If the lifespan fails to start, its error propagates and the purgatories are closed."""
 
     @asynccontextmanager
     async def own(_: object) -> AsyncIterator[None]:
@@ -94,7 +98,7 @@ async def test_a_lifespan_that_fails_to_start_closes_the_purgatories(room: Purga
 
 
 async def test_an_error_inside_closes_the_purgatories(room: Purgatory[Any]) -> None:
-    """And passes on."""
+    """An error inside the lifespan propagates and closes the purgatories."""
     with pytest.raises(Boom):
         async with purgatory_lifespan(room)(None):
             raise Boom
@@ -102,7 +106,7 @@ async def test_an_error_inside_closes_the_purgatories(room: Purgatory[Any]) -> N
 
 
 async def test_fastapi_takes_it_as_its_lifespan(room: Purgatory[Any]) -> None:
-    """The state of the own lifespan reaches the requests."""
+    """The state of the application's lifespan reaches the requests."""
 
     @asynccontextmanager
     async def own(_: FastAPI) -> AsyncIterator[dict[str, int]]:
@@ -118,7 +122,7 @@ async def test_fastapi_takes_it_as_its_lifespan(room: Purgatory[Any]) -> None:
 
 
 def test_a_thread_gets_no_signal_handlers(server_handlers: list[int]) -> None:
-    """Python allows them in the main thread only; a test client, for one, runs the application in another."""
+    """In another thread, no signal handlers are installed, because Python allows them only in the main thread."""
     room = Purgatory[Any]("test")
     seen: list[object] = []
 
@@ -135,7 +139,7 @@ def test_a_thread_gets_no_signal_handlers(server_handlers: list[int]) -> None:
 
 
 def test_bad_arguments_are_refused(room: Purgatory[Any]) -> None:
-    """With TypeError or ValueError."""
+    """Bad arguments raise TypeError or ValueError."""
     with pytest.raises(TypeError, match="room must be a Purgatory, got 3"):
         purgatory_lifespan(room, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="grace"):
@@ -151,7 +155,7 @@ def test_bad_arguments_are_refused(room: Purgatory[Any]) -> None:
 async def test_a_signal_answers_every_waiter_and_reaches_the_server(
     room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int], number: int
 ) -> None:
-    """While the lifespan is still open; what comes later is refused."""
+    """The signal answers every waiter while the lifespan is still open; later operations are refused."""
     async with purgatory_lifespan(room)(None):
         waiting = asyncio.create_task(room.park(Op(3600.0), ["a"]))
         await clock.settle()
@@ -166,7 +170,7 @@ async def test_a_signal_answers_every_waiter_and_reaches_the_server(
 async def test_a_grace_lets_operations_complete(
     room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int]
 ) -> None:
-    """What completes within the grace after the signal completes; the rest expires after it, not before."""
+    """Operations that complete within the grace after the signal complete; the others expire after the grace."""
     async with purgatory_lifespan(room, grace=2.0)(None):
         quick, slow = Op(3600.0), Op(3600.0)
         waiting = [asyncio.create_task(room.park(each, ["a"])) for each in (quick, slow)]
@@ -205,7 +209,7 @@ async def test_the_end_of_the_lifespan_waits_for_the_grace(
 
 
 async def test_handlers_of_the_event_loop_are_called_too(room: Purgatory[Any], clock: VirtualClock) -> None:
-    """A server may use loop.add_signal_handler()."""
+    """Handlers that were installed with ``loop.add_signal_handler()`` are also called."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, told.set)
@@ -222,7 +226,7 @@ async def test_handlers_of_the_event_loop_are_called_too(room: Purgatory[Any], c
 
 @pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
 async def test_a_signal_without_a_handler_is_left_alone(room: Purgatory[Any], handler: Any) -> None:
-    """The default action ends the process; ignoring stays ignoring."""
+    """The default action still ends the process, and an ignored signal is still ignored."""
     before = signal.signal(signal.SIGTERM, handler)
     try:
         async with purgatory_lifespan(room)(None):
@@ -235,7 +239,7 @@ async def test_a_signal_without_a_handler_is_left_alone(room: Purgatory[Any], ha
 async def test_a_handler_installed_later_stays(
     room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int]
 ) -> None:
-    """One that calls what it found goes on doing so, and the server's handler is reached through both."""
+    """A later handler that calls the previous one keeps working, and the server's handler is reached through both."""
     later: list[int] = []
     chained = purgatory_lifespan(room)
     async with chained(None):
@@ -256,7 +260,7 @@ async def test_a_handler_installed_later_stays(
 
 
 def _unchain(handler: Any) -> None:
-    """Put the server's own handler back, which the chained one holds."""
+    """Restore the server's own handler, which the chained one holds."""
     signal.signal(signal.SIGTERM, handler.__self__._previous[signal.SIGTERM])
 
 
@@ -271,7 +275,7 @@ async def test_two_lifespans_nest(room: Purgatory[Any], clock: VirtualClock, ser
 
 
 def test_a_signal_after_the_loop_is_closed_reaches_the_server(server_handlers: list[int]) -> None:
-    """An application that was never shut down leaves a handler that still calls the server's."""
+    """The handler of an application that was never shut down still calls the server's handler."""
 
     async def start() -> None:
         watch.start()
@@ -289,7 +293,7 @@ def test_a_signal_after_the_loop_is_closed_reaches_the_server(server_handlers: l
 async def test_the_callbacks_of_a_closing_see_no_request(
     room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int]
 ) -> None:
-    """The purgatories are closed in an empty context, whatever the signal interrupts."""
+    """The purgatories close in an empty context, whatever code the signal interrupts."""
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="empty")
     seen: list[str] = []
     async with purgatory_lifespan(room)(None):
@@ -305,7 +309,7 @@ async def test_the_callbacks_of_a_closing_see_no_request(
 
 
 class Lifespan:
-    """Runs an application's lifespan as a server does."""
+    """Run the lifespan of an application as a server does."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.scope: Scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
@@ -320,7 +324,7 @@ class Lifespan:
             self._news.notify_all()
 
     async def ask(self, kind: str) -> Message:
-        """Send "lifespan.startup" or "lifespan.shutdown"; return the reply."""
+        """Send "lifespan.startup" or "lifespan.shutdown", and return the reply."""
         self._messages.put_nowait({"type": f"lifespan.{kind}"})
         number = len(self.sent)
         async with self._news:
@@ -329,7 +333,7 @@ class Lifespan:
 
 
 def without_lifespan() -> ASGIApp:
-    """An application that knows only HTTP."""
+    """An application that supports only HTTP."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -340,7 +344,7 @@ def without_lifespan() -> ASGIApp:
 
 
 async def test_it_wraps_an_application_without_a_lifespan(room: Purgatory[Any]) -> None:
-    """The purgatories open and close, and requests go through."""
+    """The purgatories open and close, and requests are passed on."""
     app = purgatory_lifespan(room).wrap(without_lifespan())
     server = Lifespan(app)
     assert (await server.ask("startup"))["type"] == "lifespan.startup.complete"
@@ -361,7 +365,7 @@ async def test_it_wraps_an_application_without_a_lifespan(room: Purgatory[Any]) 
 
 
 async def test_it_wraps_an_application_with_a_lifespan(room: Purgatory[Any]) -> None:
-    """The application starts in open purgatories and shuts down in closed ones; both own lifespans run."""
+    """The application starts in open purgatories and shuts down in closed ones; both lifespans run."""
     steps: list[object] = []
 
     @asynccontextmanager
@@ -386,7 +390,7 @@ async def test_it_wraps_an_application_with_a_lifespan(room: Purgatory[Any]) -> 
 
 @pytest.mark.parametrize("kind", ["startup", "shutdown"])
 async def test_a_failure_of_the_wrapped_application_is_reported(room: Purgatory[Any], kind: str) -> None:
-    """The server gets it, and the purgatories are closed."""
+    """The failure reaches the server, and the purgatories are closed."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         for phase in ("startup", "shutdown"):
@@ -409,7 +413,7 @@ async def test_a_failure_of_the_wrapped_application_is_reported(room: Purgatory[
 async def test_a_wrapped_lifespan_that_is_cancelled_closes_the_purgatories(
     room: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """Some servers cancel the lifespan instead of ending it."""
+    """Cancelling the lifespan, as some servers do, closes the purgatories."""
     server = Lifespan(purgatory_lifespan(room).wrap(without_lifespan()))
     await server.ask("startup")
     waiting = asyncio.create_task(room.park(Op(), ["a"]))
@@ -436,7 +440,7 @@ class Event:
 async def test_hypercorns_shutdown_event_counts_as_a_signal(
     room: Purgatory[Any], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its worker processes get no signal; the event is an argument of theirs."""
+    """Hypercorn's worker processes receive no signal; the library uses the event that is passed to them."""
     event = Event()
     monkeypatch.setitem(sys.modules, "hypercorn", sys)
     monkeypatch.setattr(multiprocessing.current_process(), "_kwargs", {"shutdown_event": event}, raising=False)

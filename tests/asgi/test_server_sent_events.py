@@ -1,4 +1,4 @@
-"""Server-sent events: the format, the end of the stream, and a client that hangs up."""
+"""Server-sent events: the format, the end of the stream, and clients that disconnect."""
 
 import asyncio
 import subprocess
@@ -58,7 +58,7 @@ APPS = pytest.mark.parametrize("make", [fastapi_app, starlette_app, plain_app])
 
 @APPS
 async def test_checks_are_sent_until_the_purgatory_closes(clock: VirtualClock, make: Any) -> None:
-    """Each as an event, a heartbeat as a comment, and then the response is complete."""
+    """Each check is sent as an event, a heartbeat as a comment, and then the response is completed."""
     room = Purgatory[Any]("test", clock=clock)
     call = Call.get(make(room, retry=1.5, headers={"X-More": "yes"}))
     await clock.settle()
@@ -78,7 +78,7 @@ async def test_checks_are_sent_until_the_purgatory_closes(clock: VirtualClock, m
 async def test_a_client_that_hangs_up_frees_its_places(
     purgatory: Purgatory[Any], clock: VirtualClock, make: Any
 ) -> None:
-    """In a few turns of the loop, without an error, and nothing more is sent."""
+    """A disconnect frees the places within a few turns of the loop, without an error, and nothing more is sent."""
     call = Call.get(make(purgatory))
     await clock.settle()
     assert len(purgatory) == 2
@@ -94,7 +94,7 @@ async def test_a_client_that_hangs_up_frees_its_places(
 async def test_a_request_that_is_cancelled_frees_its_places(
     purgatory: Purgatory[Any], clock: VirtualClock, make: Any
 ) -> None:
-    """As servers do after their grace."""
+    """Cancelling the request, as servers do after their grace, frees its places."""
     call = Call.get(make(purgatory))
     await clock.settle()
     call.task.cancel()
@@ -106,7 +106,7 @@ async def test_a_request_that_is_cancelled_frees_its_places(
 
 @pytest.mark.parametrize("make", [fastapi_app, starlette_app])
 async def test_a_full_purgatory_refuses_before_the_response_starts(clock: VirtualClock, make: Any) -> None:
-    """It is subscribed in the handler, so the client gets 503 and not half a stream."""
+    """The subscription starts in the handler, so the client gets 503 and not a partial stream."""
     async with Purgatory[Any]("test", clock=clock, max_parked=1) as room:
         call = Call.get(make(room))
         await call.task
@@ -114,7 +114,7 @@ async def test_a_full_purgatory_refuses_before_the_response_starts(clock: Virtua
 
 
 async def test_an_error_of_the_iterator_is_raised() -> None:
-    """The server closes the connection; the iterator is closed."""
+    """An error of the iterator is raised, so that the server closes the connection; the iterator is closed."""
     closed: list[bool] = []
 
     async def items() -> AsyncIterator[str]:
@@ -132,7 +132,7 @@ async def test_an_error_of_the_iterator_is_raised() -> None:
 
 
 async def test_a_generator_is_closed_when_the_client_hangs_up(clock: VirtualClock) -> None:
-    """One that reads the state for every change, for example."""
+    """A generator, for example one that reads the state for every change, is closed when the client disconnects."""
     closed: list[bool] = []
 
     async def items() -> AsyncIterator[str]:
@@ -150,7 +150,7 @@ async def test_a_generator_is_closed_when_the_client_hangs_up(clock: VirtualCloc
 
 
 async def test_a_server_that_raises_for_a_client_that_is_gone_ends_it_quietly() -> None:
-    """As ASGI allows; the iterator is closed."""
+    """If the server raises for a disconnected client, as ASGI allows, the stream ends without an error."""
 
     async def send(_: Message) -> None:
         raise BrokenPipeError
@@ -165,7 +165,7 @@ async def test_a_server_that_raises_for_a_client_that_is_gone_ends_it_quietly() 
 
 
 async def test_it_is_a_response_of_starlette(purgatory: Purgatory[Any]) -> None:
-    """With cookies, headers and a background task."""
+    """The response supports cookies, headers and a background task."""
     done: list[bool] = []
 
     async def nothing() -> AsyncIterator[str]:
@@ -185,7 +185,7 @@ async def test_it_is_a_response_of_starlette(purgatory: Purgatory[Any]) -> None:
 
 
 def test_it_needs_no_starlette() -> None:
-    """Without it the class is its own."""
+    """Without Starlette, the class is a plain ASGI application."""
     code = (
         "import sys; from purgatory.asgi import EventSourceResponse\n"
         "async def items():\n    yield 1\n"
@@ -208,12 +208,12 @@ def test_it_needs_no_starlette() -> None:
     ],
 )
 def test_an_item_is_encoded(item: Any, event: bytes) -> None:
-    """Lines of text as lines of data, None as a comment, anything else as JSON."""
+    """Text is sent as data lines, None as a comment, and any other object as JSON."""
     assert server_sent_event(item) == event
 
 
 async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
-    """Before anything is sent."""
+    """Bad arguments raise an error before anything is sent."""
     with pytest.raises(TypeError, match="items must be an async iterable, got 3"):
         EventSourceResponse(3)  # type: ignore[arg-type]
     async with purgatory.changes(["a"]) as changes:
@@ -225,7 +225,7 @@ async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
 
 
 async def test_sse_starlette_takes_the_iterator_as_well(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """Its EventSourceResponse sends each key, and frees the places when the client hangs up."""
+    """The EventSourceResponse of sse-starlette sends each key, and frees the places when the client disconnects."""
     sse_starlette = pytest.importorskip("sse_starlette")
 
     async def events(_: Request) -> Any:

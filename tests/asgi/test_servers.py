@@ -22,7 +22,7 @@ _ONE_EACH = ["uvicorn", "gunicorn, its asgi worker", "hypercorn"]
 
 
 def skip_without(name: str) -> None:
-    """Skip the test where a module that the server needs is not installed."""
+    """Skip the test if a module that the server needs is not installed."""
     for prefix, module in _NEEDS.items():
         if name.startswith(prefix) and importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed: pip install aiopurgatory[test]")
@@ -30,7 +30,7 @@ def skip_without(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVERS)
 async def test_sigterm_answers_every_client_and_the_server_exits(name: str) -> None:
-    """Long before the deadline; half of the clients have hung up; the statistics balance; no traceback."""
+    """Half of the clients disconnect; the others are answered long before the deadline, and no traceback is printed."""
     skip_without(name)
     run = await shut_down(name, connections=12, hang_up=0.5, timeout=3600.0)
     assert run.wrong == []
@@ -38,7 +38,7 @@ async def test_sigterm_answers_every_client_and_the_server_exits(name: str) -> N
 
 
 async def test_a_thousand_connections_are_answered_or_withdrawn() -> None:
-    """Half of them hang up; each of the others is answered at the signal."""
+    """Half of the clients disconnect; each of the others is answered at the signal."""
     skip_without("uvicorn")
     run = await shut_down("uvicorn", connections=1000, hang_up=0.5, timeout=3600.0)
     assert run.wrong == []
@@ -48,7 +48,7 @@ async def test_a_thousand_connections_are_answered_or_withdrawn() -> None:
 @pytest.mark.parametrize("name", _ONE_EACH)
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
 async def test_a_hang_up_withdraws_the_operation(name: str, reset: bool) -> None:
-    """The place of the one that hung up is free for the next: the limit is one."""
+    """With a limit of one, the next client can wait as soon as the first one has disconnected."""
     skip_without(name)
     async with ServerProcess(name, MAX_PARKED="1") as server:
         first = await server.connect()
@@ -71,7 +71,7 @@ async def test_a_hang_up_withdraws_the_operation(name: str, reset: bool) -> None
 
 @pytest.mark.parametrize("name", _ONE_EACH)
 async def test_a_body_that_arrives_while_waiting_is_read_afterwards(name: str) -> None:
-    """The second half is sent when the request waits, and both halves come back."""
+    """The second half of the body is sent while the request waits, and both halves are returned."""
     skip_without(name)
     async with ServerProcess(name) as server:
         client = await server.connect()
@@ -87,7 +87,7 @@ async def test_a_body_that_arrives_while_waiting_is_read_afterwards(name: str) -
 
 @pytest.mark.parametrize("name", _ONE_EACH)
 async def test_a_full_key_is_refused_with_429(name: str) -> None:
-    """With Retry-After; other requests of the connection go on."""
+    """The response has Retry-After; other requests on the connection continue."""
     skip_without(name)
     async with ServerProcess(name, MAX_PARKED_PER_KEY="1") as server:
         client = await server.connect()
@@ -103,7 +103,7 @@ async def test_a_full_key_is_refused_with_429(name: str) -> None:
 
 
 async def test_what_is_in_progress_at_the_signal_is_finished_within_the_grace() -> None:
-    """A request that completes the one that waits is still served; one that would have to wait gets 503."""
+    """A request that completes a waiting request is still served; a request that would have to wait gets 503."""
     skip_without("uvicorn")
     async with ServerProcess("uvicorn", GRACE="3600") as server:
         waiting = await server.connect()
@@ -125,7 +125,7 @@ async def test_what_is_in_progress_at_the_signal_is_finished_within_the_grace() 
 
 
 async def test_sigint_is_chained_too() -> None:
-    """Ctrl-C at a terminal."""
+    """SIGINT, as from Ctrl-C, is also handled."""
     skip_without("uvicorn")
     async with ServerProcess("uvicorn") as server:
         client = await server.connect()
@@ -138,7 +138,7 @@ async def test_sigint_is_chained_too() -> None:
 
 @pytest.mark.parametrize("name", _ONE_EACH)
 async def test_a_websocket_that_hangs_up_is_withdrawn(name: str) -> None:
-    """A message arrives for the one that stays; the place of the one that closes is free."""
+    """A message reaches the WebSocket that stays; the place of the one that closes is free."""
     skip_without(name)
     async with ServerProcess(name) as server, aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{server.port}/events/a"
@@ -155,7 +155,7 @@ async def test_a_websocket_that_hangs_up_is_withdrawn(name: str) -> None:
 
 @pytest.mark.parametrize("name", _ONE_EACH)
 async def test_a_hang_up_passes_base_http_middleware(name: str) -> None:
-    """With Starlette's BaseHTTPMiddleware between the server and the endpoint."""
+    """A disconnect is detected with Starlette's BaseHTTPMiddleware between the server and the endpoint."""
     skip_without(name)
     async with ServerProcess(name, BASE_HTTP_MIDDLEWARE="1") as server:
         client = await server.connect()
@@ -170,7 +170,7 @@ async def test_a_hang_up_passes_base_http_middleware(name: str) -> None:
 
 @pytest.mark.parametrize("name", _ONE_EACH)
 async def test_a_stream_of_events_ends_with_its_client_or_with_the_server(name: str) -> None:
-    """A hang-up ends the subscription; at SIGTERM the response is completed, during a grace too."""
+    """A disconnect ends the subscription; at SIGTERM the response is completed, also during a grace period."""
     skip_without(name)
     async with ServerProcess(name, GRACE="3600") as server, aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{server.port}/events/a"

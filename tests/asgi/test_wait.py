@@ -1,4 +1,4 @@
-"""Waiting in a handler: until the condition holds, the deadline passes or the client hangs up."""
+"""Waiting in a handler until the condition holds, the deadline passes or the client disconnects."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ Handler = Callable[[Wait], Awaitable[Any]]
 
 
 class Handled:
-    """An application that runs a handler with a Wait, and keeps what came of it."""
+    """An application that runs a handler with a Wait, and keeps the handler's result."""
 
     def __init__(self, room: Purgatory[Any], handler: Handler) -> None:
         self._room = room
@@ -40,14 +40,14 @@ class Handled:
 
 
 def until(ready: list[Any], timeout: float | None = 30.0) -> Handler:
-    """A handler that waits until the list holds something."""
+    """Return a handler that waits until the list is not empty."""
     return lambda wait: wait.until(lambda: bool(ready), keys=["a"], timeout=timeout)
 
 
 async def test_until_returns_true_when_a_check_finds_the_condition(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """The handler goes on when the condition holds, and nothing is left behind."""
+    """The handler continues when the condition holds, and nothing is left behind."""
     ready: list[int] = []
     app = Handled(purgatory, until(ready))
     call = Call.get(app)
@@ -63,7 +63,7 @@ async def test_until_returns_true_when_a_check_finds_the_condition(
 
 
 async def test_until_returns_false_when_the_deadline_passes(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """Neither earlier nor later."""
+    """``until()`` returns False exactly at the deadline."""
     app = Handled(purgatory, until([], 2.5))
     call = Call.get(app)
     await clock.advance(2.499)
@@ -74,7 +74,7 @@ async def test_until_returns_false_when_the_deadline_passes(purgatory: Purgatory
 
 
 async def test_a_condition_that_holds_already_reads_nothing(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """No receive() is awaited for an operation that completes in its first try."""
+    """If the first try completes the operation, no ``receive()`` is awaited."""
     app = Handled(purgatory, until([1]))
     call = Call.get(app)
     await call.task
@@ -85,7 +85,7 @@ async def test_a_condition_that_holds_already_reads_nothing(purgatory: Purgatory
 
 @pytest.mark.parametrize("scope", [http_scope(), websocket_scope()], ids=["http", "websocket"])
 async def test_a_hang_up_withdraws_the_operation(purgatory: Purgatory[Any], clock: VirtualClock, scope: Scope) -> None:
-    """Within two turns of the loop the place is free; the handler gets ClientDisconnected."""
+    """Within two turns of the loop the place is free, and the handler raises ClientDisconnected."""
     app = Handled(purgatory, until([]))
     call = Call(app, dict(scope))
     await clock.settle()
@@ -100,7 +100,7 @@ async def test_a_hang_up_withdraws_the_operation(purgatory: Purgatory[Any], cloc
 
 
 async def test_a_wait_after_the_hang_up_parks_nothing(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The second wait of a handler whose client is gone raises at once."""
+    """The second wait of a handler whose client has disconnected raises at once."""
 
     async def twice(wait: Wait) -> None:
         with pytest.raises(ClientDisconnected):
@@ -119,7 +119,7 @@ async def test_a_wait_after_the_hang_up_parks_nothing(purgatory: Purgatory[Any],
 async def test_a_result_is_given_back_if_the_client_hangs_up_in_the_same_turn(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """The outcome stands, on_abandoned() gets the result, and the handler gets ClientDisconnected."""
+    """The outcome stands, ``on_abandoned()`` receives the result, and the handler raises ClientDisconnected."""
     given_back: list[str] = []
 
     class Job(Op):
@@ -140,7 +140,7 @@ async def test_a_result_is_given_back_if_the_client_hangs_up_in_the_same_turn(
 
 
 async def test_an_operation_that_others_cancel_is_no_hang_up(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """OperationCancelled itself reaches the handler."""
+    """If other code cancels the operation, the handler raises OperationCancelled itself."""
     app = Handled(purgatory, until([]))
     call = Call.get(app)
     await clock.settle()
@@ -151,7 +151,7 @@ async def test_an_operation_that_others_cancel_is_no_hang_up(purgatory: Purgator
 
 
 async def test_a_cancelled_handler_withdraws_and_stops_reading(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The task that reads goes with the handler."""
+    """Cancelling the handler ends the task that reads."""
     app = Handled(purgatory, until([]))
     call = Call.get(app)
     await clock.settle()
@@ -164,7 +164,7 @@ async def test_a_cancelled_handler_withdraws_and_stops_reading(purgatory: Purgat
 
 
 async def test_park_returns_the_result_of_the_operation(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """An operation of the user's own is parked, and its on_complete() gives the result."""
+    """``park()`` parks the user's operation and returns the result of its ``on_complete()``."""
     operation = Op(30.0, on_complete=lambda _: "answer")
     app = Handled(purgatory, lambda wait: wait.park(operation, {"a": 3}))
     call = Call.get(app)
@@ -193,7 +193,7 @@ async def test_what_park_raises_reaches_the_handler(purgatory: Purgatory[Any], c
 
 
 async def test_an_operation_that_fails_gives_its_error(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The error of try_complete() is the handler's."""
+    """An error of ``try_complete()`` reaches the handler."""
     app = Handled(purgatory, until([]))
     call = Call.get(app)
     await clock.settle()
@@ -204,7 +204,7 @@ async def test_an_operation_that_fails_gives_its_error(purgatory: Purgatory[Any]
 
 
 async def test_waits_of_one_request_share_its_connection(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """Ten waits at once, in two purgatories, with one receive(); a hang-up withdraws them all."""
+    """Ten waits in two purgatories share one ``receive()``; a disconnect withdraws all of them."""
     async with Purgatory[Any]("second", clock=clock) as second:
 
         async def app(scope: Scope, receive: Receive, _: Send) -> None:
@@ -306,7 +306,7 @@ def test_a_purgatory_that_comes_from_another_loop_answers_in_this_one() -> None:
 async def test_a_body_that_arrives_while_waiting_is_read_afterwards(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """Every part is there, in order, also those that come after the wait."""
+    """The handler reads every part of the body in order, including parts that arrive after the wait."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
@@ -331,7 +331,7 @@ async def test_a_body_that_arrives_while_waiting_is_read_afterwards(
 
 
 async def test_a_plain_application_reads_through_the_wait(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """wait.receive is the receive() to use from then on; a hang-up is returned again and again."""
+    """``wait.receive`` replaces ``receive()``; a disconnect is returned repeatedly."""
     seen: list[Message] = []
 
     async def handler(wait: Wait) -> None:
@@ -347,7 +347,7 @@ async def test_a_plain_application_reads_through_the_wait(purgatory: Purgatory[A
 
 
 async def test_reading_and_waiting_at_once_share_the_connection(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """A WebSocket endpoint that reads in one task and waits in another: each message reaches the reader, once."""
+    """If one task of a WebSocket endpoint reads and another waits, each message reaches the reader once."""
     heard: list[str] = []
     results: list[Any] = []
 
@@ -392,7 +392,7 @@ async def test_reading_and_waiting_at_once_share_the_connection(purgatory: Purga
 async def test_a_reader_that_comes_while_an_operation_waits_gets_what_is_buffered(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """Messages that arrived before it, then those that arrive; if it gives up, nothing is lost."""
+    """The reader gets the buffered messages and then the new ones; if the reader is cancelled, nothing is lost."""
 
     async def app(scope: Scope, receive: Receive, _: Send) -> None:
         wait = Wait(purgatory, scope, receive)
@@ -418,7 +418,7 @@ async def test_a_reader_that_comes_while_an_operation_waits_gets_what_is_buffere
 
 
 async def test_a_large_body_pauses_the_reading(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """At 1 MiB nothing more is buffered; when the handler has read, reading goes on and sees the hang-up."""
+    """Buffering stops at 1 MiB; when the handler has read, reading continues and detects the disconnect."""
     chunk = b"x" * (1 << 18)
 
     async def handler(wait: Wait) -> int:
@@ -445,7 +445,7 @@ async def test_a_large_body_pauses_the_reading(purgatory: Purgatory[Any], clock:
 
 
 async def test_a_receive_that_raises_withdraws_and_raises(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The error of the server's receive() is the handler's, and no task is left with it."""
+    """An error of the server's ``receive()`` reaches the handler, and no task is left."""
     error = Boom()
 
     async def receive() -> Message:
@@ -461,7 +461,7 @@ async def test_a_receive_that_raises_withdraws_and_raises(purgatory: Purgatory[A
 
 
 async def test_a_wait_right_after_another_reads_on(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """Also if the task that reads for the first one is still being cancelled."""
+    """A second wait continues to read, even if the task that read for the first one is still being cancelled."""
 
     async def handler(wait: Wait) -> list[bool]:
         return [await wait.until(partial(ready.__contains__, number), keys=["a"], timeout=None) for number in range(3)]
@@ -484,7 +484,7 @@ async def test_a_wait_right_after_another_reads_on(purgatory: Purgatory[Any], cl
 async def test_a_reader_is_not_left_behind_by_a_task_that_never_ran(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """The wait ends in the turn in which it would have begun to read for itself; who reads then reads on."""
+    """If the wait ends before its reading task has run, the handler can still read."""
 
     async def app(scope: Scope, receive: Receive, _: Send) -> None:
         wait = Wait(purgatory, scope, receive)
@@ -512,7 +512,7 @@ async def test_a_reader_is_not_left_behind_by_a_task_that_never_ran(
 
 
 async def test_a_loop_that_cancels_its_tasks_gets_no_new_ones(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The task that reads does not come back when something else cancels it; the next wait has one again."""
+    """If other code cancels the reading task, it is not restarted; the next wait starts a new one."""
     app = Handled(purgatory, until([], 1.0))
     call = Call.get(app)
     await clock.settle()
@@ -538,7 +538,7 @@ async def _no_send(_: Message) -> None:
 async def test_a_wait_leaves_nothing_to_the_garbage_collector(
     purgatory: Purgatory[Any], clock: VirtualClock, no_gc: None
 ) -> None:
-    """When a request is over, its operation, and the request with its Wait, are freed at once."""
+    """When a request ends, its operation and its Wait are freed at once."""
 
     class Watched(DelayedOperation[None]):
         __slots__ = ("__weakref__",)
@@ -565,7 +565,7 @@ async def test_a_wait_leaves_nothing_to_the_garbage_collector(
 
 
 async def test_bad_arguments_are_refused() -> None:
-    """With TypeError or ValueError that says what must be given; nothing is parked."""
+    """A bad argument raises TypeError or ValueError with the expected value, and nothing is parked."""
     room = Purgatory[Any]("test")
 
     async def receive() -> Message:
@@ -597,7 +597,7 @@ async def test_bad_arguments_are_refused() -> None:
 
 
 def test_a_wait_shows_where_it_waits() -> None:
-    """Its repr names the purgatory."""
+    """The ``repr`` of a Wait contains the name of the purgatory."""
 
     async def receive() -> Message:
         raise AssertionError

@@ -1,4 +1,4 @@
-"""Requests and WebSockets as a server would hand them to an application."""
+"""Requests and WebSockets as a server would pass them to an application."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ __all__ = ["Call", "http_scope", "websocket_scope"]
 
 
 def http_scope(target: str = "/", method: str = "GET") -> Scope:
-    """The scope of an HTTP request."""
+    """Return the scope of an HTTP request."""
     path, _, query = target.partition("?")
     return {
         "type": "http",
@@ -29,7 +29,7 @@ def http_scope(target: str = "/", method: str = "GET") -> Scope:
 
 
 def websocket_scope(target: str = "/", *, denial: bool = False) -> Scope:
-    """The scope of a WebSocket; ``denial``: the server can refuse it with an HTTP response."""
+    """Return the scope of a WebSocket.  ``denial``: whether the server can refuse it with an HTTP response."""
     return {
         **http_scope(target),
         "type": "websocket",
@@ -58,7 +58,7 @@ class Call:
 
     @classmethod
     def get(cls, app: ASGIApp, target: str = "/") -> "Call":
-        """A GET request without a body."""
+        """Return a GET request without a body."""
         return cls(app, http_scope(target), {"type": "http.request", "body": b"", "more_body": False})
 
     async def receive(self) -> Message:
@@ -75,22 +75,22 @@ class Call:
         self.sent.append(message)
 
     def arrive(self, body: bytes, *, more: bool = False) -> None:
-        """A part of the body arrives."""
+        """Deliver a part of the body."""
         self._messages.put_nowait({"type": "http.request", "body": body, "more_body": more})
 
     def say(self, text: str) -> None:
-        """A WebSocket message arrives."""
+        """Deliver a WebSocket message."""
         self._messages.put_nowait({"type": "websocket.receive", "text": text})
 
     def hang_up(self) -> None:
-        """The client is gone."""
+        """Disconnect the client."""
         self._messages.put_nowait(
             {"type": f"{self._kind}.disconnect", **({"code": 1006} if self._kind != "http" else {})}
         )
 
     @property
     def status(self) -> int | None:
-        """The status of the response, when it has begun."""
+        """The status of the response, if it has begun."""
         return self.sent[0]["status"] if self.sent else None
 
     @property

@@ -1,4 +1,4 @@
-"""The brokers' benchmark: each contender parks, is answered, and gives a figure."""
+"""The benchmark of the brokers: each contender parks requests, is answered, and returns a figure."""
 
 import sys
 from contextlib import ExitStack
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the section nee
 
 
 def test_each_contender_gives_a_figure_at_the_example_broker() -> None:
-    """Wake-up, barrier and parked fetches run again and again on the same topics and the same group."""
+    """Wake-ups, barriers and parked fetches can be measured repeatedly with the same topics and group."""
     with ExitStack() as stack:
         side = stack.enter_context(_ours())
         for contender in (WakeUp(side, stack), Barrier(side, stack, 3), Parked(side, stack, 5)):
@@ -23,7 +23,7 @@ def test_each_contender_gives_a_figure_at_the_example_broker() -> None:
 
 
 def test_the_rounds_that_warm_up_are_not_counted() -> None:
-    """Both are asked in turn, and the first rounds are left out."""
+    """Both contenders are measured alternately, and the first rounds are not counted."""
     order: list[str] = []
 
     class Contender:
@@ -41,7 +41,7 @@ def test_the_rounds_that_warm_up_are_not_counted() -> None:
 def test_without_a_jdk_the_section_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: object
 ) -> None:
-    """The command goes on with the other sections."""
+    """Without a JDK, the section reports it, and the command continues with the other sections."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["broker", "--here"]) == 0
     assert "broker: not measured: there is no jcmd on the PATH" in capsys.readouterr().out

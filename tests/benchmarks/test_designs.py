@@ -1,4 +1,4 @@
-"""The first purgatory's design, and Kafka's experiment: the comparison is with something that works."""
+"""The design of the first purgatory, and Kafka's experiment: the benchmark compares with a working implementation."""
 
 import random
 import statistics
@@ -25,7 +25,7 @@ def _first(purge_interval: int = 1000) -> tuple[DelayQueuePurgatory, _Clock]:
 
 
 def test_an_operation_is_completed_once_through_either_key() -> None:
-    """It answers when its condition holds, on whichever key is checked, and only once."""
+    """An operation completes once when its condition holds, whichever key is checked."""
     first, _ = _first()
     request = Request(1.0, "a")
     assert first.try_complete_else_watch(request, ["a", "b"]) is False
@@ -38,7 +38,7 @@ def test_an_operation_is_completed_once_through_either_key() -> None:
 
 
 def test_one_that_is_ready_does_not_wait() -> None:
-    """The condition is tried before anything is watched."""
+    """An operation tries its condition before it watches any key."""
     first, _ = _first()
     request = Request(1.0, "a")
     request.ready = True
@@ -47,7 +47,7 @@ def test_one_that_is_ready_does_not_wait() -> None:
 
 
 def test_what_has_ended_stays_until_its_time_or_a_purge() -> None:
-    """That is the design: debris on the other keys and in the heap, and passes that remove it."""
+    """By design, ended operations stay on their other keys and in the heap until a purge pass removes them."""
     first, clock = _first()
     requests = [Request(1.0, "a") for _ in range(3)]
     for request in requests:
@@ -62,7 +62,7 @@ def test_what_has_ended_stays_until_its_time_or_a_purge() -> None:
 
 
 def test_it_expires_in_the_order_of_the_deadlines_and_not_early() -> None:
-    """Only what is due expires, and what has completed before does not."""
+    """Only due operations expire, and operations that have completed do not."""
     first, clock = _first()
     late, soon, done = Request(2.0, "a"), Request(1.0, "a"), Request(1.0, "b")
     for request in (late, soon, done):
@@ -76,7 +76,7 @@ def test_it_expires_in_the_order_of_the_deadlines_and_not_early() -> None:
 
 
 def test_a_purge_pass_comes_after_so_many_requests() -> None:
-    """The interval counts requests, as in the original."""
+    """The purge interval counts requests, as in the original."""
     first, _ = _first(purge_interval=5)
     for _ in range(4):
         first.try_complete_else_watch(Request(1.0, "a"), ["a"])
@@ -89,14 +89,14 @@ def test_a_purge_pass_comes_after_so_many_requests() -> None:
 
 
 def test_latencies_have_the_percentiles_they_were_given() -> None:
-    """The log-normal distribution is the one that the two percentiles name."""
+    """The log-normal distribution has the two given percentiles."""
     drawn = sorted(Parameters(pct50=20, pct75=60).latencies(random.Random(5), 40_000))
     assert drawn[20_000] * 1000 == pytest.approx(20, rel=0.05)
     assert drawn[30_000] * 1000 == pytest.approx(60, rel=0.05)
 
 
 def test_arrivals_have_the_rate_they_were_given() -> None:
-    """Poisson arrivals: the gaps are exponential, so their mean is their deviation."""
+    """Arrivals follow a Poisson process: the gaps are exponential, so their mean equals their deviation."""
     gaps = Parameters(rate=500).gaps(random.Random(5), 40_000)
     assert statistics.fmean(gaps) == pytest.approx(1 / 500, rel=0.03)
     assert statistics.stdev(gaps) == pytest.approx(1 / 500, rel=0.03)
@@ -107,7 +107,7 @@ def test_arrivals_have_the_rate_they_were_given() -> None:
     [{"num": 0}, {"rate": 0.0}, {"keys": 101}, {"pct50": 60.0, "pct75": 20.0}, {"timeout": -1.0}],
 )
 def test_parameters_that_make_no_experiment_are_refused(wrong: dict[str, Any]) -> None:
-    """A wrong parameter is an error, not a figure."""
+    """A wrong parameter raises an error."""
     with pytest.raises(ValueError, match=r"above 0|must hold|do not fit"):
         Parameters(**wrong).check()
 
@@ -118,12 +118,12 @@ def test_parameters_that_make_no_experiment_are_refused(wrong: dict[str, Any]) -
     [({"timeout": 600_000, "pct50": 1, "pct75": 2}, 300), ({"timeout": 5, "pct50": 100_000, "pct75": 200_000}, 0)],
 )
 def test_every_request_of_the_experiment_is_answered(design: str, times: dict[str, Any], completed: int) -> None:
-    """Each design answers all, by completion or by expiry as latency and timeout say: the latency is really used."""
+    """Each design answers all requests, by completion or by expiry, as the latency and the timeout determine."""
     run = perform(design, Parameters(num=300, rate=100_000, **times))
     assert (run.completed, run.expired) == (completed, 300 - completed)
 
 
 def test_sweeps_take_turns() -> None:
-    """One run of each after the other; one that has come to its end leaves the others to go on."""
+    """The sweeps run alternately; when one has ended, the others continue."""
     sweeps: list[Any] = [iter("abc"), iter("1"), iter("xy")]
     assert list(in_turn(sweeps)) == ["a", "1", "x", "b", "y", "c"]

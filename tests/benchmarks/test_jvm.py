@@ -1,4 +1,4 @@
-"""Kafka's own purgatory beside ours: the driver on a real JVM, and what happens without one."""
+"""Kafka's own purgatory next to this one: the driver on a real JVM, and the behavior without a JVM."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the section needs Li
 
 @pytest.fixture
 def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without programs and with an empty cache; returns the only folder on the PATH."""
+    """Simulate a machine without programs and with an empty cache.  Return the only directory on the PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -30,7 +30,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_without_java_the_section_says_so_and_keeps_what_was_saved(
     nothing_installed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command goes on with the other sections, and the saved rows of this one stay."""
+    """The command continues with the other sections, and the saved rows of this one are kept."""
     file = tmp_path / "rows.json"
     assert main(["jvm", "--here", "--json", str(file)]) == 0
     printed = capsys.readouterr().out
@@ -42,7 +42,7 @@ def test_without_java_the_section_says_so_and_keeps_what_was_saved(
 @linux
 @pytest.mark.timeout(900)  # the first run on a machine downloads the jars
 def test_every_step_on_the_jvm_completes_an_operation() -> None:
-    """The driver completes the oldest operation in each step, and its CPU time is seen from here."""
+    """The driver completes the oldest operation in each step, and its CPU time can be measured."""
     try:
         path = prepare()
     except Unavailable as error:
@@ -57,7 +57,7 @@ def test_every_step_on_the_jvm_completes_an_operation() -> None:
 
 @linux
 def test_steps_that_complete_nothing_are_an_error(nothing_installed: Path) -> None:
-    """A driver that completes fewer operations than it has steps raises, and so does one that has ended."""
+    """The driver raises if it completes fewer operations than it has steps, and if it has ended."""
     _script(nothing_installed / "java", "read line; echo 1000; read line; echo 7")
     with Jvm("", "SerialGC", max(os.sched_getaffinity(0))) as jvm:
         with pytest.raises(RuntimeError, match="7 of 10 operations"):
@@ -67,7 +67,7 @@ def test_steps_that_complete_nothing_are_an_error(nothing_installed: Path) -> No
 
 
 def test_mean_and_best_are_rows_of_their_own() -> None:
-    """The mean counts all rounds and the best one of each cell; several cells are joined by their geometric mean."""
+    """The mean includes all rounds, and the best row the best round of each cell; cells are combined geometrically."""
     mean, best = _pair("one", "G1GC", [[4.0, 6.0]], [[1.0, 3.0]])
     assert (mean.what, best.what) == ("one, mean", "one, best")
     assert [mean.ours, mean.theirs, mean.ratio] == pytest.approx([5.0, 2.0, 0.4])
@@ -84,7 +84,7 @@ def _script(file: Path, text: str) -> None:
 
 @linux
 def test_a_class_path_is_resolved_once(nothing_installed: Path, tmp_path: Path) -> None:
-    """The second call starts no Maven; a jar that has gone since makes it resolve again."""
+    """The second call does not start Maven; a missing jar causes a new resolution."""
     jar, calls = tmp_path / "one.jar", tmp_path / "calls"
     jar.touch()
     calls.touch()
@@ -102,7 +102,7 @@ def test_a_class_path_is_resolved_once(nothing_installed: Path, tmp_path: Path) 
 
 @linux
 def test_what_maven_cannot_resolve_is_said(nothing_installed: Path) -> None:
-    """The error names the artifact and has Maven's first line about it; nothing is kept."""
+    """The error contains the artifact and the first line of Maven's error; nothing is cached."""
     _script(nothing_installed / "mvn", "echo '[ERROR] no such thing'; exit 1")
     for _ in range(2):
         with pytest.raises(Unavailable, match=r"a:b:1: \[ERROR\] no such thing"):

@@ -1,4 +1,4 @@
-"""The long poll on uvicorn that the benchmark measures: every form answers, and a wrong answer is an error."""
+"""The benchmark of the long poll on uvicorn: every variant answers, and a wrong answer is an error."""
 
 import importlib.util
 import os
@@ -28,7 +28,7 @@ TOGETHER = Shape("together", clients=12, keys=3, publishes=3, apart=False)
 @linux
 @pytest.mark.parametrize("form", NAMES)
 def test_each_publish_completes_what_it_must(form: str) -> None:
-    """In every form and both shapes; the process of the server has CPU time and memory of its own."""
+    """Every variant works in both shapes; the CPU time and memory of the server process are measured."""
     core = max(os.sched_getaffinity(0))
     before = os.sched_getaffinity(0)
     with ServerProcess(form, core) as server:
@@ -62,7 +62,7 @@ def test_a_server_does_not_outlive_its_parent() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_responses_are_taken_off_the_buffer_when_they_are_complete(size: int) -> None:
-    """However the bytes arrive; what belongs to the next response stays."""
+    """Responses are split correctly, however the bytes arrive; the rest stays for the next response."""
     sent = (
         b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nx: y\r\n\r\nabc"
         b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -81,14 +81,14 @@ def test_responses_are_taken_off_the_buffer_when_they_are_complete(size: int) ->
 
 
 def test_a_response_without_a_length_is_an_error() -> None:
-    """Not a wait for ever."""
+    """A response without a length raises an error instead of waiting forever."""
     with pytest.raises(ValueError, match="must have a content-length"):
         list(responses(bytearray(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")))
 
 
 @contextmanager
 def _answering(*answers: bytes) -> Iterator[int]:
-    """A server that takes one connection, and answers each request with the next of these; its port."""
+    """Run a server that answers each request of one connection with the next of these responses.  Yield its port."""
 
     def serve() -> None:
         connection, _ = listener.accept()
@@ -107,7 +107,7 @@ def _answering(*answers: bytes) -> Iterator[int]:
 
 
 def test_a_client_refuses_what_is_no_answer() -> None:
-    """A status other than 200, and a connection that the server closes."""
+    """A status other than 200, and a connection that the server closes, raise an error."""
     with _answering(b"HTTP/1.1 204 No Content\r\n\r\n") as port:
         client = Client(port)
         client.send("GET", "/")
@@ -121,7 +121,7 @@ def test_a_client_refuses_what_is_no_answer() -> None:
 
 @linux
 def test_an_answer_that_is_not_due_is_an_error() -> None:
-    """A server that answers a request before its entry is there is not measured."""
+    """A server that answers a request before its entry exists raises an error."""
     with ServerProcess("wait", max(os.sched_getaffinity(0))) as server, Load(server.port, APART) as load:
         load.connect()
         other = Client(server.port)
@@ -134,7 +134,7 @@ def test_an_answer_that_is_not_due_is_an_error() -> None:
 
 @linux
 def test_a_publish_that_would_complete_another_number_is_an_error() -> None:
-    """The shape says how many requests a publish completes."""
+    """A publish must complete the number of requests that the shape defines."""
     with (
         ServerProcess("event", max(os.sched_getaffinity(0))) as server,
         Load(server.port, TOGETHER) as load,
@@ -148,7 +148,7 @@ def _samples(cpu: dict[str, list[float]]) -> dict[str, Samples]:
 
 
 def test_ours_is_the_form_that_fits_the_shape() -> None:
-    """Thresholds where a publish completes one of many; and the budgets stand at the rows that they are for."""
+    """The thresholds are used where a publish completes one of many; the budgets are attached to the right rows."""
     cpu = {"wait": [30.0], "thresholds": [1.0], "event": [33.0], "event-reader": [40.0], "condition": [50.0]}
     many, one, all_of_key = (rows_of(shape, _samples(cpu)) for shape in shapes(Scale()))
     for rows in (many, one):
@@ -167,7 +167,7 @@ def test_ours_is_the_form_that_fits_the_shape() -> None:
 
 @linux
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is not installed, and a limit of open files that is too low."""
+    """A package that is not installed, or a limit of open files that is too low, is reported."""
     prepare()
     with monkeypatch.context() as patch:
         patch.setattr(resource, "getrlimit", lambda _: (1024, 4096))

@@ -1,4 +1,4 @@
-"""The table of the benchmarks: budgets that can be missed, pairs taken in turn, figures that reach the page."""
+"""The table of the benchmarks: budgets that can be missed, alternating samples, figures in the documentation."""
 
 import json
 from pathlib import Path
@@ -21,14 +21,14 @@ def _row(ours: float = 2.0, ratio: float | None = None, budget: Budget | None = 
     [(12.0, True, "met, 1.20x within"), (10.0, True, "met, 1.00x within"), (8.0, False, "NOT met, 1.25x off")],
 )
 def test_a_ratio_is_held_to_its_budget(ratio: float, met: bool, verdict: str) -> None:
-    """The verdict says whether the limit is kept, and how far away it is."""
+    """The verdict shows whether the limit is met, and the distance to it."""
     row = _row(ratio=ratio, budget=Budget.ratio_at_least(10))
     assert row.met(compiled=True) is met
     assert row.verdict(compiled=True) == verdict
 
 
 def test_an_interpreted_core_has_budgets_of_its_own() -> None:
-    """A lower limit may hold for the interpreted core, and some budgets are for the compiled one alone."""
+    """A lower limit may apply to the interpreted core, and some budgets apply only to the compiled core."""
     lower = _row(ratio=3.0, budget=Budget.ratio_at_least(10, interpreted=2.5))
     assert (lower.met(compiled=True), lower.met(compiled=False)) == (False, True)
     alone = _row(ours=500.0, budget=Budget.at_most_value(400, compiled_only=True))
@@ -37,14 +37,14 @@ def test_an_interpreted_core_has_budgets_of_its_own() -> None:
 
 
 def test_a_value_at_most() -> None:
-    """A budget for the value looks at ours, not at the ratio."""
+    """A budget for the value applies to our value, not to the ratio."""
     row = _row(ours=6.0, ratio=100.0, budget=Budget.at_most_value(5.0))
     assert row.verdict(compiled=True) == "NOT met, 1.20x off"
     assert _row(ours=0.0, budget=Budget.at_most_value(0.0)).met(compiled=True) is True
 
 
 def test_samples_are_taken_in_turn_and_the_first_round_is_left_out() -> None:
-    """A B A B: what disturbs one round disturbs all contenders; the first round only warms up."""
+    """All contenders are measured in each round, so a disturbance affects all; the first round only warms up."""
     order: list[str] = []
     costs = iter(range(100))
 
@@ -58,7 +58,7 @@ def test_samples_are_taken_in_turn_and_the_first_round_is_left_out() -> None:
 
 
 def test_the_ratio_is_taken_pair_by_pair() -> None:
-    """A round that was slow for both contenders does not move the ratio."""
+    """A round that was slow for both contenders does not change the ratio."""
     samples = {"purgatory": [1.0, 10.0, 1.0], "peer": [3.0, 30.0, 3.0]}
     (row,) = compare("section", "what", "ns", samples)
     assert (row.ours, row.theirs, row.ratio) == (1.0, 3.0, 3.0)
@@ -68,19 +68,19 @@ def test_the_ratio_is_taken_pair_by_pair() -> None:
     ("value", "text"), [(0.0123, "0.0123"), (1.5, "1.50"), (99.96, "100.0"), (1234.0, "1 230"), (0, "0")]
 )
 def test_numbers_have_three_digits(value: float, text: str) -> None:
-    """Figures are printed as exactly as they were measured, which is not very."""
+    """Figures are printed with three digits, which is about as exact as they were measured."""
     assert number(value) == text
 
 
 def test_units_and_quantiles() -> None:
-    """A count is printed whole, a ratio with its sign; quantiles are by nearest rank."""
+    """A count is printed as an integer, a ratio with its sign; quantiles use the nearest rank."""
     assert number_of(22460, "count") == "22 460"
     assert number_of(2.5, "ratio") == "2.50x"
     assert [quantile([1.0, 2.0, 3.0, 4.0], fraction) for fraction in (0.0, 0.5, 0.99, 1.0)] == [1.0, 2.0, 4.0, 4.0]
 
 
 def test_the_command_says_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:
-    """``--list`` names every section, and an unknown one is refused with the names of those there are."""
+    """``--list`` prints every section, and an unknown section is refused with the list of sections."""
     assert main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(SECTIONS)
     with pytest.raises(SystemExit):
@@ -89,7 +89,7 @@ def test_the_command_says_what_it_has(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_section_measured_again_replaces_its_own_rows(tmp_path: Path) -> None:
-    """The file of ``--json`` keeps what other sections gave, and takes no figures of another kind beside them."""
+    """The file of ``--json`` keeps the rows of other sections, and accepts no figures of another kind."""
     file = tmp_path / "rows.json"
     saved = _Saved(file, {"cpu": "abacus"}, quick=False)
     saved.replace("timers", [Row("timers", "what", "ns", 1.0)])
@@ -117,7 +117,7 @@ PAGE = "# Title\n\n<!-- figures: {name} -->\nold\n<!-- end of figures -->\n\ntex
 
 
 def test_figures_reach_the_page(tmp_path: Path) -> None:
-    """What stands between the marks is replaced by what was saved, and nothing else is touched."""
+    """The text between the marks is replaced by the saved figures, and nothing else is changed."""
     _save(tmp_path)
     filled = fill(PAGE.format(name="stall"), load(tmp_path))
     assert "| what | peer | 10.0 ms | 2.00 ms | 5.00x |  |  |" in filled
@@ -128,7 +128,7 @@ def test_figures_reach_the_page(tmp_path: Path) -> None:
 
 
 def test_the_budgets_of_the_page_say_what_is_not_met(tmp_path: Path) -> None:
-    """The page hides no budget that is missed."""
+    """The page shows every budget that is missed."""
     _save(tmp_path, ours=6.0)
     filled = fill(PAGE.format(name="budgets"), load(tmp_path))
     assert "| what, beside peer | <= 5.00 ms | 6.00 ms | **not met**, 1.20x off |" in filled
@@ -136,7 +136,7 @@ def test_the_budgets_of_the_page_say_what_is_not_met(tmp_path: Path) -> None:
 
 
 def test_a_page_that_is_out_of_date_is_found(tmp_path: Path) -> None:
-    """``--check`` writes nothing and tells by its status."""
+    """``--check`` writes nothing and reports the result in its exit status."""
     _save(tmp_path)
     page = tmp_path / "page.md"
     page.write_text(PAGE.format(name="machine"))
@@ -149,7 +149,7 @@ def test_a_page_that_is_out_of_date_is_found(tmp_path: Path) -> None:
 
 
 def test_figures_of_a_quick_run_are_refused(tmp_path: Path) -> None:
-    """What is printed in the documentation was measured in full, and on the kind of core that it names."""
+    """The documentation accepts only figures of full runs, with the right kind of core."""
     _save(tmp_path, quick=True)
     with pytest.raises(ValueError, match="quick run"):
         load(tmp_path)
@@ -160,7 +160,7 @@ def test_figures_of_a_quick_run_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_name_without_figures_is_an_error(tmp_path: Path) -> None:
-    """A misspelt mark is not left empty in silence."""
+    """An unknown mark is an error instead of an empty table."""
     _save(tmp_path)
     with pytest.raises(ValueError, match="'nonsense'"):
         fill(PAGE.format(name="nonsense"), load(tmp_path))

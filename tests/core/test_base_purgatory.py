@@ -1,4 +1,4 @@
-"""A purgatory without a loop: what it counts, and that a first try or a key that raises leaves nothing behind."""
+"""A purgatory without a loop: its counters, and that a try or a key that raises leaves nothing behind."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.sansio import make_purgatory
 
 
 def test_operations_that_complete_at_once_are_counted() -> None:
-    """They count among the completed, and separately."""
+    """Operations that complete at once are counted as completed, and also separately."""
     room = make_purgatory(ManualClock())
     for _ in range(3):
         assert room.try_complete_else_watch(Op(ready=True), ["a"])
@@ -19,7 +19,7 @@ def test_operations_that_complete_at_once_are_counted() -> None:
 
 
 def test_one_that_raises_in_its_first_try_keeps_its_error() -> None:
-    """Its result raises the error that reached the caller."""
+    """The result of the operation raises the error that reached the caller."""
 
     def fail(_: Op) -> None:
         raise Boom
@@ -34,7 +34,7 @@ def test_one_that_raises_in_its_first_try_keeps_its_error() -> None:
 
 
 def test_expire_some_returns_how_many_have_left() -> None:
-    """Closing goes on as long as operations leave."""
+    """Closing continues as long as operations leave."""
     room = make_purgatory(ManualClock())
     for number in range(5):
         room.try_complete_else_watch(Op(), [number])
@@ -44,7 +44,7 @@ def test_expire_some_returns_how_many_have_left() -> None:
 
 @pytest.mark.parametrize("bad", [1, 2, 3])
 def test_a_key_that_raises_while_it_is_parked_leaves_nothing_behind(bad: int) -> None:
-    """Whichever of four keys raises: the operation is on none of them, and still PENDING."""
+    """Whichever of four keys raises, the operation is on none of them, and still PENDING."""
 
     class Once:
         left = 1  # its hash is asked for once before anything has changed

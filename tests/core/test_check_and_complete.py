@@ -1,11 +1,11 @@
-"""A check tries the operations on its key, in the order of arrival, and no check is lost."""
+"""A check tries the operations on its key in order of arrival, and no check is lost."""
 
 from purgatory import Outcome, Purgatory
 from tests.helpers import Op, check
 
 
 async def test_the_next_check_on_any_key_tries_it(purgatory: Purgatory[Op]) -> None:
-    """After False, a check on each of its keys tries the operation, and one on another key does not."""
+    """After False, a check of any of its keys tries the operation; a check of another key does not."""
     op = Op(5)
     purgatory.try_complete_else_watch(op, ["a", "b", "c"])
     for number, key in enumerate("abc", start=2):
@@ -16,7 +16,7 @@ async def test_the_next_check_on_any_key_tries_it(purgatory: Purgatory[Op]) -> N
 
 
 async def test_watchers_are_tried_in_the_order_of_arrival(purgatory: Purgatory[Op]) -> None:
-    """FIFO within a key, whatever left in between."""
+    """Operations on a key are tried in order of arrival, even if others have left in between."""
     order: list[str] = []
     ops = [Op(5, name=str(number), on_try=lambda op: order.append(op.name)) for number in range(10)]
     for op in ops:
@@ -47,7 +47,7 @@ async def test_a_check_during_the_first_try_is_not_lost(purgatory: Purgatory[Op]
 
 
 async def test_a_check_within_the_first_try_is_queued(purgatory: Purgatory[Op]) -> None:
-    """The check returns 0, and runs before the call that hands over the operation returns."""
+    """The check returns 0, and runs before the call that submits the operation returns."""
     other, counted = Op(), []
     purgatory.try_complete_else_watch(other, ["b"])
     other.ready = True

@@ -14,7 +14,7 @@ from tests.sansio import QuietPurgatory, RecordingHooks, make_purgatory
 
 
 def waiting(room: Any, number: int, key: str = "key", **arguments: Any) -> list[Op]:
-    """So many operations that wait on the key and can complete."""
+    """Return this number of operations that wait on the key and can complete."""
     operations = [park(room, key, name=str(index), **arguments) for index in range(number)]
     for operation in operations:
         operation.ready = True
@@ -22,12 +22,12 @@ def waiting(room: Any, number: int, key: str = "key", **arguments: Any) -> list[
 
 
 def completed(operations: list[Op]) -> list[int]:
-    """Which of the operations have completed."""
+    """Return the operations that have completed."""
     return [index for index, operation in enumerate(operations) if operation.outcome is Outcome.COMPLETED]
 
 
 def test_it_stops_after_so_many_completions_first_come_first(room: QuietPurgatory) -> None:
-    """The operations behind the last one that completes are not even tried."""
+    """The check does not try the operations after the last one that completes."""
     operations = waiting(room, 10)
     assert room.check_and_complete("key", limit=3) == 3
     assert completed(operations) == [0, 1, 2]
@@ -59,7 +59,7 @@ def test_a_single_watcher_and_no_watcher(room: QuietPurgatory) -> None:
 
 
 def test_an_operation_that_fails_does_not_count(room: QuietPurgatory) -> None:
-    """Of two that raise and one that completes, the one that completes uses the limit."""
+    """Two operations that raise do not count; the one that completes does."""
 
     def boom(operation: Op) -> None:
         if operation.ready:
@@ -92,7 +92,7 @@ async def test_a_waiter_whose_task_is_cancelled_does_not_count(purgatory: Purgat
 
 
 def test_with_a_value_only_reached_operations_count(room: QuietPurgatory) -> None:
-    """FIFO among operations without a threshold and those whose threshold is reached."""
+    """Operations without a threshold, and those whose threshold is reached, complete in order of arrival."""
     operations = [Op(name=str(number)) for number in range(6)]
     for operation, threshold in zip(operations, [5, 3, None, 1, 9, 2], strict=True):
         room.try_complete_else_watch(operation, ["key"] if threshold is None else {"key": threshold})
@@ -110,7 +110,7 @@ def test_with_a_value_only_reached_operations_count(room: QuietPurgatory) -> Non
 
 @pytest.mark.parametrize("keys", [["key"], {"key": 5}])
 def test_one_of_ten_thousand_is_completed_without_looking_at_the_others(room: QuietPurgatory, keys: Any) -> None:
-    """Only the first is tried, and only it leaves its list."""
+    """Only the first operation is tried, and only it leaves its list."""
     operations = [Op(ready=False) for _ in range(10_000)]
     for operation in operations:
         room.try_complete_else_watch(operation, keys)
@@ -130,7 +130,7 @@ def test_one_of_ten_thousand_is_completed_without_looking_at_the_others(room: Qu
 
 
 def test_a_queued_check_keeps_its_limit(room: QuietPurgatory) -> None:
-    """Checks within callbacks are counted by the outermost call, each with the limit that it was given."""
+    """Checks within callbacks keep their limits, and the outermost call counts their completions."""
     operations = waiting(room, 5, key="jobs")
     counted: list[int] = []
     for limit in (1, 2):
@@ -145,7 +145,7 @@ def test_a_queued_check_keeps_its_limit(room: QuietPurgatory) -> None:
 
 
 def test_a_chain_of_limited_checks_uses_constant_stack(room: QuietPurgatory) -> None:
-    """Each operation that completes checks for the next, on a constant stack; the limit is that of each check."""
+    """Each completed operation checks the next one with its own limit, in constant stack space."""
     left = 50_000
 
     def submit(_: Op) -> None:
@@ -160,7 +160,7 @@ def test_a_chain_of_limited_checks_uses_constant_stack(room: QuietPurgatory) -> 
 
 
 def test_a_completion_forced_by_a_callback_is_not_counted_against_the_limit(room: QuietPurgatory) -> None:
-    """The limit counts the completions of the check itself."""
+    """The limit counts only the completions of the check itself."""
     operations = waiting(room, 3)
     operations[0]._on_complete = lambda _: operations[1].force_complete()
     assert room.check_and_complete("key", limit=2) == 2
@@ -169,9 +169,7 @@ def test_a_completion_forced_by_a_callback_is_not_counted_against_the_limit(room
 
 @pytest.mark.parametrize("where", ["on_try", "on_complete"])
 async def test_an_interrupted_queued_check_keeps_the_rest_of_its_limit(clock: VirtualClock, where: str) -> None:
-    """KeyboardInterrupt propagates; in the next turn of the loop the check completes the rest of its limit, and no
-    more.
-    """
+    """KeyboardInterrupt propagates; in the next turn, the check completes at most the rest of its limit."""
 
     def interrupt(operation: Op) -> None:
         if operation.ready:
@@ -197,7 +195,7 @@ async def test_an_interrupted_queued_check_keeps_the_rest_of_its_limit(clock: Vi
 @pytest.mark.parametrize(("limit", "error"), [(0, ValueError), (-1, ValueError), (1.0, TypeError), (True, TypeError)])
 @pytest.mark.parametrize("key", ["key", "unwatched"])
 def test_a_bad_limit_is_refused(room: QuietPurgatory, limit: Any, error: type[Exception], key: str) -> None:
-    """The message names the limit, and nothing is tried."""
+    """The message contains the limit, and nothing is tried."""
     operations = waiting(room, 1)
     with pytest.raises(error, match=f"limit must be a positive int or None, got {limit!r}"):
         room.check_and_complete(key, limit=limit)
@@ -205,7 +203,7 @@ def test_a_bad_limit_is_refused(room: QuietPurgatory, limit: Any, error: type[Ex
 
 
 def test_a_limit_larger_than_any_number_of_watchers(room: QuietPurgatory) -> None:
-    """10**30 is no limit."""
+    """A limit of 10**30 has no effect."""
     operations = waiting(room, 5)
     assert room.check_and_complete("key", limit=10**30) == 5
     assert completed(operations) == [0, 1, 2, 3, 4]
@@ -218,7 +216,7 @@ PARKED = st.lists(
 
 @given(PARKED, st.none() | st.integers(0, 5), st.integers(1, 8))
 def test_a_limited_check_agrees_with_a_linear_scan(parked: list[Any], value: int | None, limit: int) -> None:
-    """In any schedule a reached operation is tried iff fewer than ``limit`` before it have completed."""
+    """In any schedule, a reached operation is tried iff fewer than ``limit`` before it have completed."""
     room = make_purgatory(ManualClock())
     operations: list[Op] = []
     for threshold, _, _ in parked:
@@ -241,7 +239,7 @@ def test_a_limited_check_agrees_with_a_linear_scan(parked: list[Any], value: int
 
 
 def test_an_interrupt_where_no_loop_runs(room: QuietPurgatory) -> None:
-    """A purgatory without a loop has no later turn: the interrupt propagates, and the state is consistent."""
+    """Without a loop there is no later turn: the interrupt propagates, and the state is consistent."""
 
     def interrupt(operation: Op) -> None:
         if operation.ready:
@@ -257,7 +255,7 @@ def test_an_interrupt_where_no_loop_runs(room: QuietPurgatory) -> None:
 
 
 def test_an_interrupt_when_the_limit_is_used_up_puts_nothing_off() -> None:
-    """An observer raises KeyboardInterrupt after the last completion of a queued check: nothing is left to do."""
+    """If an interrupt follows the last completion of a queued check, nothing is scheduled for later."""
     postponed: list[object] = []
 
     class Postponing(RecordingHooks):
@@ -280,7 +278,7 @@ def test_an_interrupt_when_the_limit_is_used_up_puts_nothing_off() -> None:
 
 
 def test_a_queued_check_that_cannot_be_put_off_is_reported() -> None:
-    """The interrupt propagates, and the failure to put off the check reaches the report of its key."""
+    """The interrupt propagates, and the failure to postpone the check is reported for its key."""
 
     class Refusing(RecordingHooks):
         def check_later(self, key: object, value: Any, limit: int | None) -> None:
@@ -301,7 +299,7 @@ def test_a_queued_check_that_cannot_be_put_off_is_reported() -> None:
 
 
 def test_more_thresholds_than_are_looked_up_in_the_heap(room: QuietPurgatory) -> None:
-    """Most thresholds are reached and some are not: these are passed over."""
+    """If most thresholds are reached, the check skips the others."""
     operations = [Op(name=str(number)) for number in range(500)]
     for number, operation in enumerate(operations):
         room.try_complete_else_watch(operation, {"key": 10 if number % 10 == 0 else 1})
@@ -328,7 +326,7 @@ def listening(room: QuietPurgatory, key: Any, **arguments: Any) -> Op:
 
 
 def test_a_limited_check_tries_the_listeners_of_its_own_key(room: QuietPurgatory) -> None:
-    """Those of other keys are not tried."""
+    """The check does not try listeners of other keys."""
     waiting(room, 2)
     mine, other = listening(room, "key"), listening(room, "other")
     assert room.check_and_complete("key", limit=1) == 1
@@ -340,7 +338,7 @@ def test_a_limited_check_tries_the_listeners_of_its_own_key(room: QuietPurgatory
 
 
 def test_a_listener_that_another_one_ends_is_not_tried(room: QuietPurgatory) -> None:
-    """Its operation has left the key by then."""
+    """A listener that another one ends is not tried, because its operation has left the key."""
     waiting(room, 1)
     first = listening(room, "key")
     second = listening(room, "key")
@@ -350,7 +348,7 @@ def test_a_listener_that_another_one_ends_is_not_tried(room: QuietPurgatory) -> 
 
 
 def test_a_listener_whose_key_is_not_found_any_more(room: QuietPurgatory) -> None:
-    """A key that has changed its hash: to stop listening raises nothing."""
+    """If a key has changed its hash, removing its listener raises nothing."""
 
     class Changing:
         value = 1

@@ -1,4 +1,4 @@
-"""``expiry_jitter``: deadlines that are equal are spread over the time before them."""
+"""``expiry_jitter`` spreads equal deadlines over the time before them."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def _source(*numbers: float) -> Any:
 
 
 async def test_deadlines_are_earlier_by_a_share_of_the_timeout(clock: VirtualClock) -> None:
-    """At most by the fraction, at least by nothing, by what the source says in between; events have the deadline."""
+    """The source determines the share, from zero to the fraction; events contain the shortened deadline."""
     recorder = Recorder()
     source = _source(0.0, 0.5, 1.0)
     async with Purgatory[Op](
@@ -36,7 +36,7 @@ async def test_deadlines_are_earlier_by_a_share_of_the_timeout(clock: VirtualClo
 
 
 async def test_it_applies_once_when_an_operation_is_parked(clock: VirtualClock) -> None:
-    """Not to an operation without a deadline, not to one that completes at once, and not to a later extend."""
+    """Jitter does not apply without a deadline, to an operation that completes at once, or to a later ``extend``."""
     source = _source(1.0, 1.0)  # a third number is not asked for
     async with Purgatory[Op]("test", clock=clock, expiry_jitter=0.5, jitter_source=source) as room:
         park(room, "key")
@@ -51,7 +51,7 @@ async def test_it_applies_once_when_an_operation_is_parked(clock: VirtualClock) 
 
 
 async def test_the_usual_source_spreads_a_herd(clock: VirtualClock) -> None:
-    """Of a thousand operations with one timeout few expire in the same millisecond, and none outside the range."""
+    """Of a thousand operations with one timeout, few expire in the same millisecond, and none outside the range."""
     async with Purgatory[Op]("test", clock=clock, expiry_jitter=0.1) as room:
         due = [park(room, "key", timeout=30).expiration_ms or 0 for _ in range(1000)]
         assert 1_027_000 <= min(due) <= max(due) <= 1_030_000
@@ -68,7 +68,7 @@ async def test_the_usual_source_spreads_a_herd(clock: VirtualClock) -> None:
 def test_it_only_shortens_and_by_no_more_than_the_fraction(
     jitter: float, number: float, timeout_ms: int, tick_ms: int
 ) -> None:
-    """Also if the source leaves its range, and on a coarse tick."""
+    """The bounds hold even if the source leaves its range, and with a coarse tick."""
     clock = ManualClock(1_000_000)
     room = make_purgatory(clock, tick_ms=tick_ms, expiry_jitter=jitter, jitter_source=lambda: number)
     op = park(room, "key", timeout=timeout_ms / 1000)
@@ -83,7 +83,7 @@ def test_it_only_shortens_and_by_no_more_than_the_fraction(
 
 @pytest.mark.parametrize("jitter", [-0.1, 1.5, float("nan"), float("inf"), "0.1", None, True])
 def test_a_bad_fraction_is_refused(jitter: Any) -> None:
-    """TypeError or ValueError when the purgatory is made."""
+    """A bad fraction raises TypeError or ValueError in the constructor."""
     with pytest.raises((TypeError, ValueError), match="expiry_jitter must be a number from 0 to 1"):
         Purgatory("test", expiry_jitter=jitter)
     with pytest.raises((TypeError, ValueError), match="expiry_jitter must be a number from 0 to 1"):
@@ -91,13 +91,13 @@ def test_a_bad_fraction_is_refused(jitter: Any) -> None:
 
 
 def test_a_source_must_be_callable() -> None:
-    """TypeError when the purgatory is made."""
+    """A source that is not callable raises TypeError in the constructor."""
     with pytest.raises(TypeError, match="jitter_source must be callable, got 5"):
         Purgatory("test", expiry_jitter=0.1, jitter_source=5)  # type: ignore[arg-type]
 
 
 async def test_a_source_that_raises_parks_nothing(clock: VirtualClock) -> None:
-    """The error reaches the caller, and the purgatory is as before."""
+    """The error reaches the caller, and the purgatory is unchanged."""
 
     def source() -> float:
         raise Boom

@@ -107,7 +107,7 @@ class _Never(DelayedOperation[None]):
 @example(-(10**400))
 @example(10**5000)
 def test_a_number_is_accepted_or_refused_with_a_clear_error(entry: str, value: Any) -> None:
-    """Valid numbers are accepted; others raise a TypeError or a ValueError that says what was expected."""
+    """A valid number is accepted; any other raises TypeError or ValueError with the expected value."""
     call, allowed = ENTRIES[entry]
     if allowed(value):
         call(value)
@@ -119,7 +119,7 @@ def test_a_number_is_accepted_or_refused_with_a_clear_error(entry: str, value: A
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if ENTRIES[entry][1](10**400) is False])
 @pytest.mark.parametrize("digits", [400, 5000])
 def test_an_int_beyond_every_float_is_a_value_error(entry: str, digits: int) -> None:
-    """A huge int is a number, so it is the value that is wrong, not the type."""
+    """A huge int is a number, so the error is a ValueError and not a TypeError."""
     with pytest.raises(ValueError, match=IN_WORDS):
         ENTRIES[entry][0](10**digits)
 
@@ -169,7 +169,7 @@ def test_a_wheel_of_any_size_takes_every_timeout(size: int, tick_ms: int, delays
 
 
 def test_the_coarsest_wheel_has_a_bounded_interval() -> None:
-    """Two wheels of 65 536 buckets cover 2**32 ticks; no level's interval leaves a machine word."""
+    """Two wheels of 65 536 buckets cover 2**32 ticks, and no interval exceeds a machine word."""
     core = TimerCore(10**15, 65_536, 0, _never_fails, (Exception,))
     assert core.wheel.interval_ms == 4 * 10**18
     core.schedule(_Noting([0], []), 10**18, 0)

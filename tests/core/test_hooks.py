@@ -1,4 +1,4 @@
-"""The hooks of the core: without an event loop, an error is raised where it would be reported."""
+"""The hooks of the core: without an event loop, an error is raised instead of reported."""
 
 import pytest
 

@@ -13,7 +13,9 @@ from tests.sansio import QuietPurgatory, make_purgatory, pass_time
 
 
 class Take(DelayedOperation[int | None]):
-    """Takes one job, or none when it expires; with ``announces`` it hands the next job over while it takes its own."""
+    """An operation that takes one job, or none on expiry; with ``announces`` it checks for the next job in its
+    callback.
+    """
 
     def __init__(self, room: QuietPurgatory, jobs: deque[int], timeout_ms: int | None, announces: bool) -> None:
         super().__init__(None if timeout_ms is None else timeout_ms / 1000)
@@ -44,7 +46,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_no_job_is_lost_or_doubled(steps: list[Any]) -> None:
-    """Workers come, expire and are cancelled between any two jobs; each job is with one worker or in the queue."""
+    """Workers arrive, expire and are cancelled between jobs; each job is with one worker or in the queue."""
     clock = ManualClock(1_000_000)
     room = make_purgatory(clock)
     jobs: deque[int] = deque()
@@ -73,7 +75,7 @@ def test_no_job_is_lost_or_doubled(steps: list[Any]) -> None:
 
 
 class Park(DelayedOperation[int | None]):
-    """Takes one job in a task; a job that the task does not get goes back to the front of the queue."""
+    """A task that takes one job; a job that the task does not receive returns to the front of the queue."""
 
     def __init__(self, room: Purgatory[Any], jobs: deque[int], timeout: float | None) -> None:
         super().__init__(timeout)
@@ -108,7 +110,7 @@ PARK_STEPS = st.lists(
 
 @given(PARK_STEPS)
 def test_no_job_is_lost_or_doubled_when_tasks_are_cancelled(steps: list[Any]) -> None:
-    """Tasks in park() are cancelled at any moment, also in the turn in which they got a job: it goes to another one."""
+    """If a task is cancelled in ``park()``, even in the turn in which it got a job, another worker gets the job."""
     asyncio.run(_tasks_that_are_cancelled(steps))
 
 

@@ -1,4 +1,4 @@
-"""What Kafka expects of its purgatory and its timer, except for the documented differences."""
+"""The behavior of Kafka's purgatory and timer, except for the documented differences."""
 
 import asyncio
 from typing import Any
@@ -9,14 +9,14 @@ from tests.helpers import Op, Task
 
 
 class KafkaOperation(Op):
-    """Completes itself in try_complete, as operations do in Kafka."""
+    """An operation that completes itself in ``try_complete``, as in Kafka."""
 
     def try_complete(self) -> bool:
         return self.ready and self.force_complete()
 
 
 async def test_requests_are_satisfied_by_checks_of_their_key(clock: VirtualClock) -> None:
-    """Nothing is satisfied until the condition holds; then the next check satisfies it, once."""
+    """No request is satisfied until its condition holds; then the next check satisfies it once."""
     async with Purgatory[KafkaOperation]("kafka", clock=clock) as purgatory:
         one, other = KafkaOperation(100), KafkaOperation(100)
         assert purgatory.check_and_complete("test1") == 0
@@ -31,7 +31,7 @@ async def test_requests_are_satisfied_by_checks_of_their_key(clock: VirtualClock
 
 
 async def test_requests_expire(clock: VirtualClock) -> None:
-    """A short timeout expires, not before its time; a long one waits on."""
+    """A request with a short timeout expires on time; one with a long timeout continues to wait."""
     async with Purgatory[KafkaOperation]("kafka", clock=clock) as purgatory:
         short, long = KafkaOperation(0.02), KafkaOperation(200)
         purgatory.try_complete_else_watch(short, ["test1"])
@@ -44,7 +44,7 @@ async def test_requests_expire(clock: VirtualClock) -> None:
 
 
 async def test_completed_requests_are_purged_at_once(clock: VirtualClock) -> None:
-    """Kafka's watch lists keep a completed operation until their next check; here all counts fall at once."""
+    """Kafka's watch lists keep a completed operation until their next check; here all counts decrease at once."""
     async with Purgatory[KafkaOperation]("kafka", clock=clock) as purgatory:
         ops = [KafkaOperation(100) for _ in range(3)]
         for number, op in enumerate(ops, start=1):
@@ -58,7 +58,7 @@ async def test_completed_requests_are_purged_at_once(clock: VirtualClock) -> Non
 
 
 async def test_cancelling_for_a_key_returns_the_operations(clock: VirtualClock) -> None:
-    """Those on the key are cancelled and returned, others stay; an unknown key has none."""
+    """The operations on the key are cancelled and returned, others stay; an unknown key has none."""
     async with Purgatory[KafkaOperation]("kafka", clock=clock) as purgatory:
         for key in ("key", "key", "key2"):
             purgatory.try_complete_else_watch(KafkaOperation(10), [key])
@@ -68,7 +68,7 @@ async def test_cancelling_for_a_key_returns_the_operations(clock: VirtualClock) 
 
 
 async def test_a_check_during_a_try_is_queued(clock: VirtualClock) -> None:
-    """Kafka's race of many threads is a queue here: of many checks on a key none is lost."""
+    """Where Kafka has a race of threads, checks are queued here, and none is lost."""
     async with Purgatory[KafkaOperation]("kafka", clock=clock) as purgatory:
         ops = [KafkaOperation(10) for _ in range(100)]
         for number, op in enumerate(ops):
@@ -87,7 +87,7 @@ async def test_a_check_during_a_try_is_queued(clock: VirtualClock) -> None:
 
 
 async def test_tasks_already_expired_run_at_once(clock: VirtualClock) -> None:
-    """Tasks with a negative delay run with the next turn of the clock, in the order of their deadlines."""
+    """Tasks with a negative delay run in the next turn of the clock, in deadline order."""
     output: list[Any] = []
     async with SystemTimer(tick_ms=1, wheel_size=3, clock=clock) as timer:
         for delay_ms in range(-5, 0):
@@ -97,7 +97,7 @@ async def test_tasks_already_expired_run_at_once(clock: VirtualClock) -> None:
 
 
 async def test_every_task_runs_as_often_as_it_was_added(clock: VirtualClock) -> None:
-    """A wheel of three buckets overflows many times over half a second, and no task is lost or run twice."""
+    """A wheel of three buckets overflows many times in half a second, and no task is lost or run twice."""
     output: list[Any] = []
     expected = []
     async with SystemTimer(tick_ms=1, wheel_size=3, clock=clock) as timer:

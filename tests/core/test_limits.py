@@ -1,4 +1,4 @@
-"""``max_parked`` and ``max_parked_per_key``: what counts against them, and that a refusal changes nothing."""
+"""``max_parked`` and ``max_parked_per_key``: what counts toward them, and that a refusal changes nothing."""
 
 import asyncio
 from collections import Counter
@@ -15,7 +15,7 @@ from tests.sansio import make_purgatory, pass_time
 
 
 async def test_a_full_purgatory_names_its_limit(clock: VirtualClock) -> None:
-    """Over max_parked PurgatoryFull has the limit in its message, and the operation is still PENDING."""
+    """PurgatoryFull contains the limit in its message, and the operation is still PENDING."""
     async with Purgatory[Op]("room", clock=clock, max_parked=2) as purgatory:
         ops = [Op(5) for _ in range(3)]
         purgatory.try_complete_else_watch(ops[0], ["a"])
@@ -30,7 +30,7 @@ async def test_a_full_purgatory_names_its_limit(clock: VirtualClock) -> None:
 
 
 async def test_a_full_key_is_named_in_the_error(clock: VirtualClock) -> None:
-    """Over max_parked_per_key nothing is parked, not even on the keys below their limit."""
+    """Above ``max_parked_per_key`` nothing is parked, not even on the keys below their limit."""
     async with Purgatory[Op]("room", clock=clock, max_parked_per_key=1) as purgatory:
         purgatory.try_complete_else_watch(Op(5), ["a"])
         with pytest.raises(PurgatoryFull, match=r"key 'a' of purgatory 'room' is full: max_parked_per_key=1") as e:
@@ -51,7 +51,7 @@ async def test_an_operation_that_completes_at_once_is_never_refused(clock: Virtu
 
 @pytest.mark.parametrize("end", ["complete", "check", "cancel", "cancel_for_key", "fail_for_key", "expire"])
 async def test_every_ending_frees_its_place_at_once(clock: VirtualClock, end: str) -> None:
-    """However an operation ends, the next one is accepted within the same turn."""
+    """After any ending, the next operation is accepted within the same turn."""
     async with Purgatory[Op]("limits", clock=clock, max_parked=1, max_parked_per_key=1) as purgatory:
         operation = park(purgatory, "a", "b", timeout=1)
         with pytest.raises(PurgatoryFull):
@@ -74,7 +74,7 @@ async def test_every_ending_frees_its_place_at_once(clock: VirtualClock, end: st
 
 
 async def test_a_cancelled_task_frees_its_place(clock: VirtualClock) -> None:
-    """The place is free once the task has ended."""
+    """When a cancelled task has ended, its place is free."""
     async with Purgatory[Op]("limits", clock=clock, max_parked=1) as purgatory:
         task = asyncio.ensure_future(purgatory.park(Op(), ["a"]))
         await asyncio.sleep(0)
@@ -95,7 +95,7 @@ async def test_wait_until_counts_against_the_limit(clock: VirtualClock) -> None:
 
 
 async def test_a_refused_operation_can_be_parked_later(clock: VirtualClock) -> None:
-    """It is PENDING, on no key, without a deadline; its next try is a first try."""
+    """A refused operation is PENDING, on no key and without a deadline; its next try is a first try."""
     async with Purgatory[Op]("limits", clock=clock, max_parked_per_key=1) as purgatory:
         first, second = park(purgatory, "a"), Op(5)
         with pytest.raises(PurgatoryFull) as caught:
@@ -113,7 +113,7 @@ async def test_a_refused_operation_can_be_parked_later(clock: VirtualClock) -> N
 
 
 async def test_duplicate_keys_count_once(clock: VirtualClock) -> None:
-    """An operation that names a key twice takes one place on it."""
+    """An operation with a duplicate key takes one place on it."""
     async with Purgatory[Op]("limits", clock=clock, max_parked_per_key=2) as purgatory:
         park(purgatory, "a", "a", "a")
         park(purgatory, "a", "a")
@@ -122,7 +122,7 @@ async def test_duplicate_keys_count_once(clock: VirtualClock) -> None:
 
 
 async def test_watchers_with_and_without_thresholds_share_the_limit_of_a_key(clock: VirtualClock) -> None:
-    """Both kinds count against max_parked_per_key."""
+    """Both kinds of watchers count toward ``max_parked_per_key``."""
     async with Purgatory[Op]("limits", clock=clock, max_parked_per_key=2) as purgatory:
         park(purgatory, "a")
         purgatory.try_complete_else_watch(Op(), {"a": 5})
@@ -132,7 +132,7 @@ async def test_watchers_with_and_without_thresholds_share_the_limit_of_a_key(clo
 
 
 async def test_an_operation_parked_within_the_first_try_of_another_counts(clock: VirtualClock) -> None:
-    """A place free at the outer call may be taken by the time its operation is parked."""
+    """A place that is free at the outer call may be taken before its operation is parked."""
     async with Purgatory[Op]("limits", clock=clock, max_parked=1) as purgatory:
         inner = Op()
         outer = Op(on_try=lambda _: purgatory.try_complete_else_watch(inner, ["a"]))
@@ -158,7 +158,7 @@ async def test_an_operation_parked_within_the_first_try_of_another_counts(clock:
 def test_a_limit_refuses_exactly_the_operations_beyond_it(
     steps: list[tuple[Any, ...]], max_parked: int | None, max_parked_per_key: int | None
 ) -> None:
-    """In any schedule an operation is refused iff its place is taken, and a refusal changes nothing."""
+    """In any schedule, an operation is refused iff no place is free, and a refusal changes nothing."""
     clock = ManualClock(1_000_000)
     room = make_purgatory(clock, max_parked=max_parked, max_parked_per_key=max_parked_per_key)
     operations: list[Op] = []
@@ -203,7 +203,7 @@ def test_a_limit_refuses_exactly_the_operations_beyond_it(
     ],
 )
 def test_a_bad_limit_is_named_in_the_error(name: str, limit: Any, error: type[Exception], message: str) -> None:
-    """A limit must be a positive int or None; the message names the wrong parameter."""
+    """A limit must be a positive int or None; the message contains the name of the parameter."""
     arguments: dict[str, Any] = {name: limit}
     with pytest.raises(error, match=rf"^{name} {message}"):
         make_purgatory(ManualClock(), **arguments)

@@ -1,4 +1,4 @@
-"""Checks, parks and withdrawals from inside callbacks: queued, in order, on a constant stack."""
+"""Checks, parks and withdrawals from inside callbacks are queued and run in order, in constant stack space."""
 
 import sys
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tests.helpers import Op, check
 
 
 async def test_a_check_from_a_callback_is_queued_and_counted_by_the_outermost_call(clock: VirtualClock) -> None:
-    """It returns 0, runs in order before the outermost call returns, and counts there."""
+    """The check returns 0, and runs in order before the outermost call returns, which counts its completions."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         order: list[str] = []
 
@@ -38,7 +38,7 @@ async def test_a_check_from_a_callback_is_queued_and_counted_by_the_outermost_ca
 
 @pytest.mark.parametrize("ending", ["force", "run"])
 async def test_a_check_within_an_ending_is_queued(clock: VirtualClock, ending: str) -> None:
-    """However the operation ends, its callback gets 0, and the check is done before the ending returns."""
+    """In every kind of ending, the check in the callback returns 0, and runs before the ending returns."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         counted: list[int] = []
         other = Op(None)
@@ -57,7 +57,7 @@ async def test_a_check_within_an_ending_is_queued(clock: VirtualClock, ending: s
 
 @pytest.mark.parametrize("start", ["check", "park", "force", "expire", "soon"])
 async def test_a_chain_of_a_hundred_thousand_uses_constant_stack(clock: VirtualClock, start: str) -> None:
-    """Each operation completes the next one, from whatever the chain begins with."""
+    """Each operation completes the next one, whichever call starts the chain."""
     length = 100_000
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         deepest = 0
@@ -112,7 +112,7 @@ async def test_a_chain_of_a_hundred_thousand_uses_constant_stack(clock: VirtualC
 
 
 async def test_cancelling_a_key_from_inside_try_complete(clock: VirtualClock) -> None:
-    """An operation that withdraws its whole key while it is tried ends with the others, and is not completed."""
+    """An operation that withdraws its whole key while it is tried is cancelled with the others, and not completed."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         withdrawn: list[Op] = []
         ops = [Op(5) for _ in range(5)]
@@ -130,7 +130,7 @@ async def test_cancelling_a_key_from_inside_try_complete(clock: VirtualClock) ->
 
 
 async def test_parking_from_inside_try_complete_keeps_the_order_of_arrival(clock: VirtualClock) -> None:
-    """An operation parked within another's first try arrived before it, and is tried before it."""
+    """An operation that is parked within another's first try is tried before that one."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         order: list[str] = []
         inner = Op(5, name="inner", on_try=lambda op: order.append(op.name))
@@ -149,7 +149,7 @@ async def test_parking_from_inside_try_complete_keeps_the_order_of_arrival(clock
 
 
 async def test_an_operation_parked_during_a_check_of_its_key_waits_for_the_next(clock: VirtualClock) -> None:
-    """An operation that arrives during a check has had its own try; only the next check tries it again."""
+    """An operation that arrives during a check has had its own try; the next check tries it again."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         arrived: list[Op] = []
 
@@ -168,7 +168,7 @@ async def test_an_operation_parked_during_a_check_of_its_key_waits_for_the_next(
 
 
 async def test_on_expiration_may_check_park_and_withdraw(clock: VirtualClock) -> None:
-    """It runs after the operation has ended."""
+    """``on_expiration`` runs after the operation has ended, and may check, park and withdraw."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         other = Op(None)
         third = Op(None)
@@ -189,7 +189,7 @@ async def test_on_expiration_may_check_park_and_withdraw(clock: VirtualClock) ->
 
 
 async def test_an_operation_whose_first_try_closes_the_purgatory_is_refused(clock: VirtualClock) -> None:
-    """It gets PurgatoryClosed and is still PENDING."""
+    """The caller gets PurgatoryClosed, and the operation is still PENDING."""
     timer = SystemTimer(clock=clock)
     async with timer:
         purgatory = Purgatory[Op]("test", timer=timer)

@@ -1,4 +1,4 @@
-"""Handing over an operation: its one try, its keys, and operations that never wait."""
+"""Submitting an operation: its one try, its keys, and operations that never wait."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.helpers import Op, check
 
 
 async def test_an_operation_that_is_complete_never_waits(purgatory: Purgatory[Op]) -> None:
-    """One try, no watch, no timer; it counts as immediate and completed."""
+    """The operation has one try, no watch and no timer; it counts as immediate and completed."""
     op = Op(5, ready=True)
     assert purgatory.try_complete_else_watch(op, ["a", "b"])
     assert op.calls == ["try", "complete"]
@@ -35,14 +35,14 @@ async def test_an_operation_may_complete_itself_as_in_kafka(purgatory: Purgatory
 
 
 async def test_an_operation_that_completed_itself_and_returns_false_is_complete(purgatory: Purgatory[Op]) -> None:
-    """The outcome counts, not what try_complete returns after force_complete."""
+    """The outcome counts, not the return value of ``try_complete`` after ``force_complete``."""
     op = Op(5, on_try=lambda op: op.force_complete())
     assert purgatory.try_complete_else_watch(op, ["a"])
     check(purgatory, parked=0, completed=1)
 
 
 async def test_an_operation_is_tried_once_when_it_is_handed_over(purgatory: Purgatory[Op]) -> None:
-    """Kafka needs two tries."""
+    """An operation is tried once when it is submitted; Kafka needs two tries."""
     op = Op(5)
     assert not purgatory.try_complete_else_watch(op, ["a", "b", "c"])
     assert op.calls == ["try"]

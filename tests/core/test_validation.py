@@ -1,4 +1,4 @@
-"""Bad input is refused with an error that says what was expected, and changes nothing."""
+"""Bad input raises an error that states the expected value, and changes nothing."""
 
 import math
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def _keys_that_raise() -> Iterator[str]:
 async def test_bad_keys_are_refused_and_change_nothing(
     clock: VirtualClock, keys: Any, error: type[Exception], message: str
 ) -> None:
-    """The error says what was expected; nothing is tried, parked or counted, and the operation is still usable."""
+    """The error states the expected keys; nothing is tried, parked or counted, and the operation is still usable."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(5)
         with pytest.raises(error, match=message):
@@ -83,7 +83,7 @@ async def test_failing_needs_an_exception(purgatory: Purgatory[Op], error: Any) 
 
 
 async def test_parking_twice_is_refused(purgatory: Purgatory[Op]) -> None:
-    """A parked operation stays as it is; an ended one is not accepted again."""
+    """A parked operation is unchanged; an ended one is not accepted again."""
     op = Op(5)
     purgatory.try_complete_else_watch(op, ["a"])
     with pytest.raises(ValueError, match="which is parked already"):
@@ -99,7 +99,7 @@ async def test_parking_twice_is_refused(purgatory: Purgatory[Op]) -> None:
 
 
 async def test_parking_in_two_purgatories_is_refused(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """An operation waits in one purgatory."""
+    """A parked operation is not accepted by another purgatory."""
     async with Purgatory[Op]("other", clock=clock) as other:
         op = Op(5)
         purgatory.try_complete_else_watch(op, ["a"])
@@ -126,21 +126,21 @@ async def test_handing_itself_over_within_its_first_try_is_refused(purgatory: Pu
 
 @pytest.mark.parametrize("operation", [None, "op", TimerTask(5), object()])
 async def test_only_operations_are_taken(purgatory: Purgatory[Op], operation: Any) -> None:
-    """Any other object is a TypeError that says what was expected."""
+    """Any other object raises a TypeError that states the expected type."""
     with pytest.raises(TypeError, match="operation must be a DelayedOperation"):
         purgatory.try_complete_else_watch(operation, ["a"])
     check(purgatory, submitted=0)
 
 
 async def test_only_operations_can_be_waited_for(purgatory: Purgatory[Op]) -> None:
-    """The error of ``park`` names its argument, before anything has changed."""
+    """The error of ``park`` contains the name of the argument, and nothing has changed."""
     with pytest.raises(TypeError, match="operation must be a DelayedOperation, got 'x'"):
         await purgatory.park("x", ["a"])  # type: ignore[arg-type]
     check(purgatory, submitted=0)
 
 
 async def test_a_predicate_is_callable(purgatory: Purgatory[Op]) -> None:
-    """Anything else is refused by name."""
+    """A predicate that is not callable raises TypeError."""
     with pytest.raises(TypeError, match="predicate must be callable"):
         await purgatory.wait_until(True, keys=["a"], timeout=5)  # type: ignore[arg-type]
 
@@ -162,13 +162,13 @@ async def test_a_predicate_is_callable(purgatory: Purgatory[Op]) -> None:
     ],
 )
 def test_bad_parameters_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
-    """Each bad parameter of a purgatory raises an error that says what was expected."""
+    """Each bad parameter of a purgatory raises an error that states the expected value."""
     with pytest.raises(error, match=message):
         Purgatory(**arguments)
 
 
 async def test_a_shared_timer_has_its_own_settings(clock: VirtualClock) -> None:
-    """A timer and settings for a timer exclude each other."""
+    """A timer must not be combined with settings for a timer."""
     timer = SystemTimer(clock=clock)
     settings: tuple[dict[str, Any], ...] = ({"clock": clock}, {"tick_ms": 2}, {"wheel_size": 10})
     for setting in settings:
@@ -181,14 +181,14 @@ async def test_a_shared_timer_has_its_own_settings(clock: VirtualClock) -> None:
 
 @pytest.mark.parametrize("timeout", [-1.0, -0.001, math.nan, math.inf, -math.inf, 1e16])
 def test_a_negative_or_infinite_timeout_is_refused(timeout: float) -> None:
-    """A timeout is finite and not negative."""
+    """A timeout must be finite and not negative."""
     with pytest.raises(ValueError, match="timeout must be a number of seconds from 0 to 1e15"):
         Op(timeout)
 
 
 @pytest.mark.parametrize("timeout", ["1", True, [], 1j])
 def test_a_timeout_is_a_number(timeout: Any) -> None:
-    """Any other type is a TypeError."""
+    """Any other type raises TypeError."""
     with pytest.raises(TypeError, match="timeout must be a number of seconds, got"):
         Op(timeout)
 

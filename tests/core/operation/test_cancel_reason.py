@@ -63,7 +63,7 @@ async def test_awaiters_and_observers_get_the_reason(clock: VirtualClock, ending
 
 
 async def test_the_message_contains_the_reason(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """With the keys behind it; a copy and a pickle have it too."""
+    """The message contains the reason and the keys; a copy and a pickle contain them too."""
     op = Op(5)
     (parker,) = await park_in_tasks(purgatory, clock, op)
     op.cancel("the group was deleted")
@@ -75,7 +75,9 @@ async def test_the_message_contains_the_reason(purgatory: Purgatory[Op], clock: 
 
 
 async def test_without_a_reason_there_is_none(clock: VirtualClock) -> None:
-    """Neither cancel() without one, nor a completion whose result is a value, leaves a reason in event or message."""
+    """``cancel()`` without a reason, and a completion with a value as the result, leave no reason in event or
+    message.
+    """
     recorder = Recorder()
     async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
         ops = [Op(5, name=name) for name in ("cancelled", "completed", "failed")]
@@ -92,7 +94,7 @@ async def test_without_a_reason_there_is_none(clock: VirtualClock) -> None:
 
 @pytest.mark.parametrize("second", ["nothing", "a check", "fail_for_key"])
 async def test_a_cancelled_task_in_park_gives_no_reason(clock: VirtualClock, second: str) -> None:
-    """Its other awaiters and observers see a cancellation without a reason, whatever finds the cancelled task first."""
+    """Other awaiters and observers see a cancellation without a reason, whichever code detects the cancelled task."""
     recorder = Recorder()
     async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
         op = Op(5)
@@ -113,7 +115,7 @@ async def test_a_cancelled_task_in_park_gives_no_reason(clock: VirtualClock, sec
 
 
 async def test_the_first_ending_decides_the_reason(purgatory: Purgatory[Op]) -> None:
-    """A second cancel() returns False and changes no reason; a completed operation keeps its result."""
+    """A second ``cancel()`` returns False and does not change the reason; a completed operation keeps its result."""
     op, done = Op(5), Op(5, name="done", ready=True)
     purgatory.try_complete_else_watch(op, ["a"])
     purgatory.try_complete_else_watch(done, ["a"])
@@ -129,7 +131,7 @@ async def test_the_first_ending_decides_the_reason(purgatory: Purgatory[Op]) -> 
 async def test_a_reason_that_cannot_be_printed_keeps_no_awaiter_waiting(
     purgatory: Purgatory[Op], clock: VirtualClock, parked: bool
 ) -> None:
-    """No code of the reason runs before the awaiters have their answer; the message has no repr of it."""
+    """No code of the reason runs before the awaiters are answered; the message does not contain its repr."""
     op, reason = Op(5), Mute()
     tasks = await park_in_tasks(purgatory, clock, op) if parked else []
     tasks.append(asyncio.create_task(_wait(op)))
@@ -143,6 +145,6 @@ async def test_a_reason_that_cannot_be_printed_keeps_no_awaiter_waiting(
 
 
 def test_an_event_can_be_made_without_a_reason() -> None:
-    """Code that makes events itself need not give one."""
+    """Code that creates events itself need not pass a reason."""
     event = Event(Op(), "test", 1, ("a",), 0, None, None, Outcome.PENDING, None)
     assert event.reason is None

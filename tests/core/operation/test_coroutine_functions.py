@@ -1,4 +1,4 @@
-"""A coroutine in place of a plain value is a TypeError, is closed, and completes nothing."""
+"""A coroutine instead of a plain value raises TypeError, is closed, and completes nothing."""
 
 import asyncio
 import functools
@@ -56,7 +56,7 @@ class AsyncExpiration(Op):
     "predicate", [_ready, _Callable().method, functools.partial(functools.partial(_ready)), _generator]
 )
 async def test_a_coroutine_function_is_no_predicate(purgatory: Purgatory[Op], predicate: Any) -> None:
-    """The call refuses it, and nothing is handed over."""
+    """The call refuses a coroutine function as the predicate, and submits nothing."""
     with pytest.raises(TypeError, match="predicate must be a plain function, got the coroutine function"):
         await purgatory.wait_until(predicate, keys=["a"], timeout=5)
     check(purgatory, submitted=0, parked=0)
@@ -64,7 +64,7 @@ async def test_a_coroutine_function_is_no_predicate(purgatory: Purgatory[Op], pr
 
 @pytest.mark.parametrize("predicate", [lambda: _ready(), _Callable()])
 async def test_a_predicate_that_returns_a_coroutine_fails_at_once(purgatory: Purgatory[Op], predicate: Any) -> None:
-    """The caller gets the TypeError in the first try."""
+    """The first try raises TypeError to the caller."""
     with pytest.raises(TypeError, match="predicate must return whether the condition holds, got a coroutine"):
         await purgatory.wait_until(predicate, keys=["a"], timeout=5)
     check(purgatory, parked=0, failed=1)
@@ -73,7 +73,7 @@ async def test_a_predicate_that_returns_a_coroutine_fails_at_once(purgatory: Pur
 async def test_a_predicate_that_returns_a_coroutine_later_fails_then(
     purgatory: Purgatory[Op], clock: VirtualClock
 ) -> None:
-    """In a check the waiter gets the TypeError."""
+    """If the predicate returns a coroutine in a check, the waiter raises TypeError."""
     answers: list[Any] = [False, None]
     task = asyncio.create_task(
         purgatory.wait_until(lambda: answers.pop(0) if answers else _ready(), keys=["a"], timeout=5)
@@ -103,7 +103,7 @@ async def test_what_is_true_or_false_is_a_condition(
 
 
 async def test_a_future_is_a_value_like_any_other(purgatory: Purgatory[Op]) -> None:
-    """Only a coroutine is refused: a predicate may return a future to say that there is one."""
+    """Only a coroutine is refused: a predicate may return a future to state that the future exists."""
     future = asyncio.get_running_loop().create_future()
     assert await purgatory.wait_until(lambda: future, keys=["a"], timeout=5)
 
@@ -121,7 +121,7 @@ async def test_a_future_is_a_value_like_any_other(purgatory: Purgatory[Op]) -> N
 async def test_a_hook_that_is_a_coroutine_reaches_the_caller_of_the_first_try(
     purgatory: Purgatory[Op], kind: type[Op], message: str
 ) -> None:
-    """Handed over or parked, the operation has failed and the caller has the TypeError."""
+    """Submitted or parked, the operation fails, and the caller gets the TypeError."""
     op = kind(5, ready=True)
     with pytest.raises(TypeError, match=message):
         purgatory.try_complete_else_watch(op, ["a"])
@@ -136,7 +136,7 @@ async def test_a_hook_that_is_a_coroutine_reaches_the_caller_of_the_first_try(
 async def test_a_result_that_is_a_coroutine_fails_the_operation(
     purgatory: Purgatory[Op], clock: VirtualClock, ending: str
 ) -> None:
-    """The awaiting task gets the TypeError, like every error of ``on_complete``."""
+    """The awaiting task gets the TypeError, as every error of ``on_complete``."""
     op = AsyncComplete(5)
     task = asyncio.create_task(purgatory.park(op, ["a"]))
     await clock.settle()
@@ -157,7 +157,7 @@ async def test_a_result_that_is_a_coroutine_fails_the_operation(
 async def test_a_try_that_returns_a_coroutine_in_a_check_fails_the_operation(
     purgatory: Purgatory[Op], reported: list[dict[str, Any]]
 ) -> None:
-    """Without an awaiting task the TypeError is reported; the other operations on the key are still tried."""
+    """Without an awaiting task, the TypeError is reported; the other operations on the key are still tried."""
 
     class Later(Op):
         def try_complete(self) -> bool:
@@ -175,7 +175,7 @@ async def test_a_try_that_returns_a_coroutine_in_a_check_fails_the_operation(
 async def test_an_expiration_hook_that_is_a_coroutine_is_reported(
     purgatory: Purgatory[Op], clock: VirtualClock, reported: list[dict[str, Any]]
 ) -> None:
-    """The operation has expired by then and its result stands; the TypeError is reported."""
+    """The operation has already expired, and its result stands; the TypeError is reported."""
     op = AsyncExpiration(5, name="x")
     task = asyncio.create_task(purgatory.park(op, ["a"]))
     await clock.advance(5)
@@ -186,7 +186,9 @@ async def test_an_expiration_hook_that_is_a_coroutine_is_reported(
 
 
 async def test_a_coroutine_that_runs_already_is_left_alone(purgatory: Purgatory[Op]) -> None:
-    """One that has begun belongs to the code that runs it: it is refused and can go on."""
+    """A coroutine that has started belongs to the code that runs it; the hook is refused, and the coroutine can
+    continue.
+    """
     steps: list[str] = []
 
     async def work() -> None:

@@ -13,7 +13,7 @@ from tests.sansio import make_purgatory, pass_time
 
 
 async def test_before_parking_it_replaces_the_timeout(clock: VirtualClock) -> None:
-    """An operation that is not parked yet takes the new timeout with it."""
+    """``extend`` before parking replaces the timeout."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(1)
         assert op.extend(5)
@@ -25,7 +25,7 @@ async def test_before_parking_it_replaces_the_timeout(clock: VirtualClock) -> No
 
 
 async def test_in_its_first_try_it_replaces_the_timeout(clock: VirtualClock) -> None:
-    """try_complete may decide how long to wait."""
+    """``try_complete`` may set the timeout."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(1, on_try=lambda op: op.extend(5))
         purgatory.try_complete_else_watch(op, ["key"])
@@ -37,7 +37,7 @@ async def test_in_its_first_try_it_replaces_the_timeout(clock: VirtualClock) -> 
 
 
 def test_in_its_first_try_it_counts_from_that_moment() -> None:
-    """Not from when it was handed over: a slow condition must not make the deadline early."""
+    """The timeout counts from the call of ``extend``, so a slow condition does not make the deadline early."""
     clock = ManualClock(1_000_000)
     room = make_purgatory(clock)
 
@@ -57,7 +57,7 @@ def test_in_its_first_try_it_counts_from_that_moment() -> None:
 
 @pytest.mark.parametrize(("words", "at_ms"), [([5, None], None), ([None, 5], 5000), ([5, 3], 3000), ([0], 0)])
 def test_in_its_first_try_the_last_extension_counts(words: list[float | None], at_ms: int | None) -> None:
-    """This holds also if the last extension removes the deadline."""
+    """The last extension counts, even if it removes the deadline."""
     clock = ManualClock(1_000_000)
     room = make_purgatory(clock)
     operation = Op(1, on_try=lambda operation: [operation.extend(word) for word in words])
@@ -73,7 +73,7 @@ def test_in_its_first_try_the_last_extension_counts(words: list[float | None], a
 
 
 async def test_without_a_deadline_from_the_first_try_on(clock: VirtualClock) -> None:
-    """Taken away while it is tried: it waits for ever, and has no time at which it would fall due."""
+    """If ``try_complete`` removes the deadline, the operation waits without a deadline."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(5, on_try=lambda op: op.extend(None))
         purgatory.try_complete_else_watch(op, ["a"])
@@ -81,7 +81,7 @@ async def test_without_a_deadline_from_the_first_try_on(clock: VirtualClock) -> 
 
 
 def test_a_refused_operation_keeps_its_extended_timeout() -> None:
-    """An operation refused after its first try keeps the new timeout, not the old deadline."""
+    """An operation that is refused after its first try keeps the new timeout, not the old deadline."""
     clock = ManualClock(1_000_000)
     room = make_purgatory(clock, max_parked=1)
     first, second = Op(None), Op(1, on_try=lambda operation: operation.extend(2))
@@ -99,7 +99,7 @@ def test_a_refused_operation_keeps_its_extended_timeout() -> None:
 @pytest.mark.parametrize("first", [0.005, 0.3, 5.0, None])
 @pytest.mark.parametrize("second", [0.004, 0.5, 7.0, None])
 async def test_the_last_extension_counts(clock: VirtualClock, first: float | None, second: float | None) -> None:
-    """Earlier, later, none at all: the deadline is the last one given, counted from when it was given."""
+    """The last extension sets the deadline, earlier, later or none, counted from its call."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(first)
         purgatory.try_complete_else_watch(op, ["key"])
@@ -120,7 +120,7 @@ async def test_the_last_extension_counts(clock: VirtualClock, first: float | Non
 
 
 async def test_extending_again_and_again_keeps_it_alive(clock: VirtualClock) -> None:
-    """A heartbeat moves the deadline a thousand times, and it expires when the heartbeat stops."""
+    """A heartbeat moves the deadline a thousand times; the operation expires when the heartbeats stop."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(1)
         purgatory.try_complete_else_watch(op, ["key"])
@@ -135,7 +135,7 @@ async def test_extending_again_and_again_keeps_it_alive(clock: VirtualClock) -> 
 
 
 async def test_extending_keeps_the_order_on_its_keys(clock: VirtualClock) -> None:
-    """Extending is no new arrival: the order of the tries is unchanged."""
+    """Extending an operation does not change the order of the tries."""
     async with Purgatory[Op]("extend", clock=clock) as purgatory:
         tried: list[str] = []
         operations = [Op(5, name=name, on_try=lambda operation: tried.append(operation.name)) for name in "abc"]
@@ -150,7 +150,7 @@ async def test_extending_keeps_the_order_on_its_keys(clock: VirtualClock) -> Non
 
 
 async def test_it_is_extended_from_inside_a_check(clock: VirtualClock) -> None:
-    """try_complete of a parked operation may move the deadline, to and fro."""
+    """``try_complete`` of a parked operation may move the deadline in both directions."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(1)
         purgatory.try_complete_else_watch(op, ["key"])
@@ -165,7 +165,7 @@ async def test_it_is_extended_from_inside_a_check(clock: VirtualClock) -> None:
 @pytest.mark.parametrize("tick_ms", [1, 7, 10, 100, 1000])
 @pytest.mark.parametrize("ahead", [0, 0.001, 0.453, 2])
 def test_at_any_tick_it_is_never_early_and_late_by_a_tick_at_most(tick_ms: int, ahead: float) -> None:
-    """Moved in the midst of a tick, to and fro, it expires at the end of the tick of its last deadline."""
+    """If the deadline is moved within a tick, the operation expires at the end of the tick of its last deadline."""
     clock = ManualClock(1_000_453)
     room = make_purgatory(clock, tick_ms=tick_ms)
     ended_ms: list[int] = []
@@ -183,7 +183,7 @@ def test_at_any_tick_it_is_never_early_and_late_by_a_tick_at_most(tick_ms: int, 
 
 
 def test_moved_on_it_does_not_touch_the_wheel() -> None:
-    """A thousand heartbeats within a deadline queue no bucket and cascade nothing."""
+    """A thousand extensions within a deadline queue no bucket and cascade nothing."""
     clock = ManualClock(1_000_000)
     room = make_purgatory(clock)
     operations = [Op(30) for _ in range(100)]
@@ -207,7 +207,7 @@ def test_moved_on_it_does_not_touch_the_wheel() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_taken_by_the_reaper_in_the_same_turn(late: bool) -> None:
-    """One that fell due together with others may be moved on by the callback of the first, or taken back."""
+    """If several operations are due at once, the callback of the first may extend another, or remove its deadline."""
     clock = ManualClock(1_000_000)
     room = make_purgatory(clock)
     second, third, fourth = Op(1, name="2"), Op(1, name="3"), Op(1, name="4")
@@ -249,7 +249,7 @@ def test_a_passed_deadline_can_be_extended_until_the_expiry() -> None:
 
 @pytest.mark.parametrize("timeout", [None, 0, 5])
 async def test_an_operation_that_is_due_is_extended(clock: VirtualClock, timeout: float | None) -> None:
-    """It is counted once among those with a deadline, or not at all."""
+    """An operation that is extended while it is due is counted at most once among those with a deadline."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(0)
         purgatory.try_complete_else_watch(op, ["a"])
@@ -264,7 +264,7 @@ async def test_an_operation_that_is_due_is_extended(clock: VirtualClock, timeout
 
 
 async def test_an_operation_that_has_ended_cannot_be_extended(clock: VirtualClock) -> None:
-    """extend returns whether the operation is still pending, in every state."""
+    """``extend`` returns whether the operation is still pending, in every state."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         ops = [Op(1) for _ in range(4)]
         for op in ops:
@@ -290,7 +290,7 @@ async def test_extend_during_its_expiry_returns_false(clock: VirtualClock) -> No
 
 
 async def test_extend_on_a_closed_timer_is_refused(clock: VirtualClock) -> None:
-    """No new deadline is accepted; removing it, or extending an ended operation, does not raise."""
+    """A new deadline raises; removing the deadline, or extending an ended operation, does not."""
     timer = SystemTimer(clock=clock)
     async with Purgatory[Op]("extend", timer=timer) as purgatory:
         forever, timed = Op(None), Op(5)
@@ -308,7 +308,7 @@ async def test_extend_on_a_closed_timer_is_refused(clock: VirtualClock) -> None:
 
 @pytest.mark.parametrize("timeout", [0, 0.001, 5])
 async def test_on_a_closed_timer_no_deadline_is_taken(clock: VirtualClock, timeout: float) -> None:
-    """Not even one that has come: the error says why."""
+    """A closed timer accepts no deadline, not even one that has passed, and the error states the reason."""
     timer = SystemTimer(clock=clock)
     purgatory = Purgatory[Op]("test", timer=timer)
     op = Op(None)
@@ -322,7 +322,7 @@ async def test_on_a_closed_timer_no_deadline_is_taken(clock: VirtualClock, timeo
 
 
 async def test_during_the_grace_of_a_closing_purgatory(clock: VirtualClock) -> None:
-    """A deadline within the grace holds; beyond it the purgatory's end comes first."""
+    """A deadline within the grace period is met; otherwise the purgatory closes first."""
     purgatory = Purgatory[Op]("extend", clock=clock)
     short, long = Op(10), Op(10)
     for operation in (short, long):
@@ -339,7 +339,7 @@ async def test_during_the_grace_of_a_closing_purgatory(clock: VirtualClock) -> N
 
 
 def test_a_deadline_that_was_moved_counts_against_the_slice() -> None:
-    """A thousand extended operations come up in one bucket: each that is put elsewhere is work of the slice."""
+    """If a thousand extended operations are in one expired bucket, each move counts as work of the slice."""
     clock = ManualClock(1_000_000)
     room = make_purgatory(clock)
     operations = [park(room, "a", timeout=0.005) for _ in range(3)]

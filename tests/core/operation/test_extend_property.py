@@ -1,4 +1,4 @@
-"""``extend`` in any schedule: each operation expires at its last deadline, and no sooner."""
+"""``extend`` in any schedule: each operation expires at its last deadline, and not before."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ from tests.sansio import make_purgatory, pass_time
 
 @pytest.mark.parametrize("when", ["before parking", "in its first try", "parked"])
 async def test_it_expires_at_the_deadline_and_not_before(clock: VirtualClock, when: str) -> None:
-    """However the operation gets its deadline, and whatever timeout it had."""
+    """The operation expires at its deadline, however the deadline was set and whatever timeout it had."""
     recorder = Recorder()
     async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
         deadline = purgatory.timer.time() + 5.0
@@ -43,7 +43,7 @@ async def test_it_expires_at_the_deadline_and_not_before(clock: VirtualClock, wh
 async def test_a_deadline_that_has_passed_expires_on_the_next_turn(
     clock: VirtualClock, when: str, deadline: float
 ) -> None:
-    """Not within the call; it is late by the time since the call, not since the deadline."""
+    """A deadline in the past expires on the next turn, and the lateness counts from the call."""
     recorder = Recorder()
     async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
         op = Op(5)
@@ -59,7 +59,7 @@ async def test_a_deadline_that_has_passed_expires_on_the_next_turn(
 
 
 async def test_none_and_infinity(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """None removes the deadline, before and after parking; infinity is a deadline that does not come."""
+    """None removes the deadline, before and after parking; infinity is a deadline that is never reached."""
     ops = [Op(5) for _ in range(3)]
     ops[0].extend_to(None)
     ops[1].extend_to(float("inf"))
@@ -74,7 +74,7 @@ async def test_none_and_infinity(purgatory: Purgatory[Op], clock: VirtualClock) 
 
 @pytest.mark.parametrize("deadline", ["5", True, float("nan"), 1e16, -(10**400), [1]])
 async def test_a_bad_deadline_changes_nothing(purgatory: Purgatory[Op], deadline: Any) -> None:
-    """TypeError or ValueError; the timeout stays."""
+    """A bad deadline raises TypeError or ValueError, and the timeout is unchanged."""
     op, parked = Op(5), park(purgatory, "key", timeout=5)
     before = parked.expiration_ms
     for each in (op, parked):
@@ -88,7 +88,7 @@ async def test_a_bad_deadline_changes_nothing(purgatory: Purgatory[Op], deadline
 
 
 async def test_after_the_end_it_returns_false(purgatory: Purgatory[Op]) -> None:
-    """An operation that has ended gets no deadline."""
+    """``extend_to`` of an ended operation returns False."""
     op = park(purgatory, "key", timeout=5)
     op.cancel()
     assert not op.extend_to(5000)
@@ -112,7 +112,7 @@ async def test_a_refused_operation_keeps_its_deadline(clock: VirtualClock) -> No
 
 
 async def test_one_that_completes_at_once_has_its_deadline_in_the_event(clock: VirtualClock) -> None:
-    """The deadline as given, although it was never on the timer."""
+    """The event contains the given deadline, although it was never on the timer."""
     recorder = Recorder()
     async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
         op = Op(ready=True)
@@ -122,7 +122,7 @@ async def test_one_that_completes_at_once_has_its_deadline_in_the_event(clock: V
 
 
 async def test_on_a_closed_timer_it_raises(clock: VirtualClock) -> None:
-    """PurgatoryClosed, because the deadline would not come; the operation still waits."""
+    """``extend_to`` raises PurgatoryClosed, because the deadline could not be met; the operation still waits."""
     timer = SystemTimer(clock=clock)
     async with Purgatory[Op]("test", timer=timer) as purgatory:
         op = park(purgatory, "key")
@@ -133,7 +133,7 @@ async def test_on_a_closed_timer_it_raises(clock: VirtualClock) -> None:
 
 
 async def test_wait_until_a_deadline(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """False at the deadline, True before; None: no deadline."""
+    """``wait_until`` returns False at the deadline and True before; None means no deadline."""
     flag = False
     deadline = purgatory.timer.time() + 5
     waits = [
@@ -158,7 +158,7 @@ async def test_wait_until_a_deadline(purgatory: Purgatory[Any], clock: VirtualCl
 async def test_wait_until_takes_a_timeout_or_a_deadline(
     purgatory: Purgatory[Any], arguments: dict[str, Any], got: str
 ) -> None:
-    """Exactly one of the two, else TypeError, and the predicate is not called."""
+    """``wait_until`` needs exactly one of the two; otherwise it raises TypeError and does not call the predicate."""
     with pytest.raises(TypeError, match=f"a timeout or a deadline, got {got}"):
         await purgatory.wait_until(lambda: 1 / 0, keys=["a"], **arguments)
 
@@ -170,7 +170,7 @@ async def test_wait_until_takes_a_timeout_or_a_deadline(
     parked_first=st.booleans(),
 )
 def test_never_early_at_most_a_tick_late(tick_ms: int, offset: float, late_ms: int, parked_first: bool) -> None:
-    """On every tick, for deadlines in the past and in the future, set before or after parking."""
+    """The operation is on time at every tick, for past and future deadlines, set before or after parking."""
     clock = ManualClock(1_000_003)
     room = make_purgatory(clock, tick_ms=tick_ms)
     ended: list[int] = []

@@ -1,4 +1,4 @@
-"""A failing operation affects no other, and its error goes once to its awaiters or to the exception handler."""
+"""A failing operation affects no other, and its error is delivered once, to its awaiters or the exception handler."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ def _fail(_: Op) -> None:
 async def test_raising_in_a_check(
     clock: VirtualClock, reported: list[dict[str, Any]], where: str, waiting: bool
 ) -> None:
-    """It ends FAILED for its awaiter, or is reported without one; the others are still tried."""
+    """The operation ends FAILED for its awaiter, or is reported without one; the others are still tried."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         bad, good = Op(5, name="bad"), Op(5, name="good")
         if waiting:
@@ -79,7 +79,7 @@ async def test_the_error_of_a_check_reaches_the_awaiters_or_the_handler(
 
 
 async def test_raising_after_completing_itself(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
-    """One that has completed and then raises in try_complete stays completed, and the error is reported."""
+    """An operation that completes itself and then raises in ``try_complete`` stays completed; the error is reported."""
 
     def complete_and_raise(op: Op) -> None:
         if op.ready:
@@ -100,7 +100,7 @@ async def test_raising_after_completing_itself(clock: VirtualClock, reported: li
 
 
 async def test_failing_completion_inside_a_check_is_contained(clock: VirtualClock) -> None:
-    """force_complete within try_complete of a check does not let the exception through."""
+    """An exception of ``force_complete`` within ``try_complete`` does not leave the check."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         seen: list[bool] = []
         op = Op(5, on_complete=_fail)
@@ -118,7 +118,7 @@ async def test_failing_completion_inside_a_check_is_contained(clock: VirtualCloc
 
 @pytest.mark.parametrize("waiting", [True, False])
 async def test_raising_in_an_expiry(clock: VirtualClock, reported: list[dict[str, Any]], waiting: bool) -> None:
-    """An expiry that raises fails its operation, and the others expire."""
+    """An operation whose expiry raises fails, and the others expire."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         bad, good = Op(5, on_complete=_fail), Op(5)
         if waiting:
@@ -151,7 +151,7 @@ async def test_the_error_of_an_expiry_reaches_the_handler(
 
 
 async def test_raising_in_on_expiration(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
-    """What on_expiration raises is reported; the outcome and the result stand."""
+    """An exception of ``on_expiration`` is reported; the outcome and the result stand."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(5, name="x", on_expiration=_fail)
         task = asyncio.create_task(purgatory.park(op, ["a"]))
@@ -185,7 +185,7 @@ async def test_a_cancelled_error_from_a_callback_fails_its_operation_only(
 
 
 def test_the_error_of_on_complete_stays_in_an_operation_run_by_hand() -> None:
-    """``run`` is the timer's call, so the operation keeps the error."""
+    """``run`` is called by the timer, so the operation keeps the error."""
     op = Op(5, on_complete=_fail)
     op.run()
     assert op.outcome is Outcome.FAILED
@@ -195,7 +195,7 @@ def test_the_error_of_on_complete_stays_in_an_operation_run_by_hand() -> None:
 
 @pytest.mark.parametrize("error", [Boom, KeyboardInterrupt])
 def test_without_a_purgatory_the_error_of_on_expiration_reaches_the_caller(error: type[BaseException]) -> None:
-    """Without a purgatory there is no handler; the operation is still expired."""
+    """Without a purgatory there is no handler, so the error is raised; the operation is still expired."""
 
     def fail(_: Op) -> None:
         raise error
@@ -208,7 +208,7 @@ def test_without_a_purgatory_the_error_of_on_expiration_reaches_the_caller(error
 
 
 def test_without_a_loop_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The log has the error of an operation that has neither an awaiter nor a loop."""
+    """If an operation has neither an awaiter nor a loop, its error is logged."""
     purgatory = Purgatory[Op]("test", clock=VirtualClock())
 
     def fail(_: Op) -> None:

@@ -1,4 +1,4 @@
-"""KeyboardInterrupt propagates, the state stays consistent, and checks requested before it are made."""
+"""KeyboardInterrupt propagates, the state stays consistent, and checks that were requested before it run."""
 
 import asyncio
 import functools
@@ -14,7 +14,7 @@ from tests.sansio import RecordingHooks, make_purgatory
 
 
 class Ask(DelayedOperation[str]):
-    """Calls two functions: one for its condition, and one when it completes."""
+    """An operation that calls one function as its condition, and another when it completes."""
 
     def __init__(self, condition: Callable[[], object], then: Callable[[], object] = lambda: None) -> None:
         super().__init__(None)
@@ -30,7 +30,7 @@ class Ask(DelayedOperation[str]):
 
 
 class Once:
-    """Raises KeyboardInterrupt at its first call after it is armed."""
+    """A function that raises KeyboardInterrupt at its first call after it is armed."""
 
     def __init__(self) -> None:
         self.armed = False
@@ -51,7 +51,7 @@ def _interrupt(_: Any) -> None:
 
 @pytest.mark.parametrize("where", ["on_try", "on_complete"])
 async def test_an_interrupt_in_the_callers_own_call(clock: VirtualClock, where: str) -> None:
-    """From try_complete nothing is parked and the operation is unchanged; from on_complete it has failed."""
+    """From ``try_complete``, nothing is parked and the operation is unchanged; from ``on_complete``, it fails."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(5, ready=True)
         setattr(op, f"_{where}", _interrupt)
@@ -66,7 +66,7 @@ async def test_an_interrupt_in_the_callers_own_call(clock: VirtualClock, where: 
 
 @pytest.mark.parametrize("where", ["on_try", "on_complete"])
 async def test_an_interrupt_in_a_check(clock: VirtualClock, where: str) -> None:
-    """It reaches the checking caller; an operation interrupted in on_complete answers its awaiters with an error."""
+    """The interrupt reaches the caller of the check; an operation that is interrupted in ``on_complete`` fails."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op, behind = Op(5), Op(5)
         task = asyncio.create_task(purgatory.park(op, ["a"]))
@@ -89,7 +89,7 @@ async def test_an_interrupt_in_a_check(clock: VirtualClock, where: str) -> None:
 
 
 def test_an_interrupted_on_expiration_leaves_the_operation_expired(clock: VirtualClock) -> None:
-    """KeyboardInterrupt passes through the purgatory's expiry, and the counters balance."""
+    """KeyboardInterrupt propagates through the expiry, and the counters balance."""
 
     def interrupt(_: Op) -> None:
         raise KeyboardInterrupt
@@ -105,7 +105,7 @@ def test_an_interrupted_on_expiration_leaves_the_operation_expired(clock: Virtua
 
 
 async def test_an_interrupted_park_leaves_nothing_parked() -> None:
-    """When a check requested by its own try is interrupted, the operation being parked is withdrawn."""
+    """If a check that the operation's own try requested is interrupted, the operation is withdrawn."""
     interrupt = Once()
     async with Purgatory[Ask]("test", clock=VirtualClock()) as purgatory:
         purgatory.try_complete_else_watch(Ask(interrupt), ["a"])
@@ -122,7 +122,7 @@ async def test_an_interrupted_park_leaves_nothing_parked() -> None:
 
 
 async def test_queued_checks_are_not_lost(clock: VirtualClock) -> None:
-    """Checks that callbacks requested before the interrupt are made in the next turn of the loop."""
+    """Checks that callbacks requested before the interrupt run in the next turn of the loop."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         waiting = [Op(5) for _ in range(3)]
         for number, op in enumerate(waiting):
@@ -146,7 +146,7 @@ async def test_queued_checks_are_not_lost(clock: VirtualClock) -> None:
 
 
 async def test_operations_behind_an_interrupted_watcher_are_tried_later() -> None:
-    """An interrupted queued check goes on in the next turn with the operations it has not tried."""
+    """An interrupted queued check continues in the next turn with the operations that it has not tried."""
     clock = VirtualClock()
     ready: list[int] = []
     interrupt = Once()
@@ -171,7 +171,7 @@ async def test_operations_behind_an_interrupted_watcher_are_tried_later() -> Non
 
 
 def test_without_a_loop_an_interrupt_passes_unchanged() -> None:
-    """The queued check cannot be made later, and that raises no other error."""
+    """Without a loop, the queued check cannot run later, and this raises no other error."""
     purgatory = Purgatory[Ask]("test", clock=VirtualClock())
     interrupt = Once()
     start: list[int] = []
@@ -229,7 +229,7 @@ async def test_an_interrupt_from_an_observer(clock: VirtualClock) -> None:
 
 
 async def test_an_interrupt_by_an_observer_passes_after_all_other_events(clock: VirtualClock) -> None:
-    """Events caused by the observer before its interrupt are sent at once, and none is kept."""
+    """Events that an observer caused before its interrupt are sent at once, and none is kept."""
 
     class Interrupted(Observer):
         def parked(self, event: Event) -> None:
@@ -277,7 +277,7 @@ async def test_an_interrupted_observer_leaves_no_awaiter_without_an_answer(clock
 
 
 async def test_the_answer_is_there_when_on_expiration_runs(clock: VirtualClock) -> None:
-    """Within ``on_expiration`` the result can be read, and the awaiters have it: an interrupt there takes nothing."""
+    """In ``on_expiration`` the result is available and the awaiters have it, so an interrupt does not lose it."""
     seen: list[Any] = []
 
     def look(op: Op) -> None:
@@ -295,7 +295,7 @@ async def test_the_answer_is_there_when_on_expiration_runs(clock: VirtualClock) 
 
 
 def test_interrupted_checks_are_put_off_in_their_order() -> None:
-    """The interrupted check comes first again, then the checks queued behind it."""
+    """The interrupted check runs first, then the checks queued after it."""
 
     class Later(RecordingHooks):
         def check_later(self, key: Any, value: Any, limit: int | None) -> None:

@@ -1,4 +1,4 @@
-"""The life of one operation: every way out of PENDING, once."""
+"""The life of an operation: every way to leave PENDING, once."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.helpers import Boom, Op
 
 
 def test_a_new_operation_is_pending() -> None:
-    """Before anything has happened there is no result."""
+    """A new operation has no result."""
     op = Op(1.5)
     assert op.outcome is Outcome.PENDING
     assert not op.is_completed
@@ -22,7 +22,7 @@ def test_a_new_operation_is_pending() -> None:
 
 
 def test_an_operation_without_a_condition_says_what_is_missing() -> None:
-    """try_complete must be overridden, and the error says so."""
+    """``try_complete`` must be overridden, and the error states this."""
     with pytest.raises(NotImplementedError, match="override try_complete"):
         DelayedOperation[None](None).try_complete()
 
@@ -46,13 +46,13 @@ def test_without_an_override_the_result_is_none() -> None:
     ("timeout", "delay_ms"), [(None, -1), (0, 0), (0.0001, 1), (0.001, 1), (0.0011, 2), (0.069, 69), (2, 2000)]
 )
 def test_a_timeout_is_rounded_up(timeout: float | None, delay_ms: int) -> None:
-    """A part of a millisecond counts as a whole one, the noise of a float does not."""
+    """A fraction of a millisecond is rounded up; the rounding noise of a float is not."""
     assert Op(timeout).delay_ms == delay_ms
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(None, None), (0, 0.0), (0.0001, 0.001), (2.5, 2.5)])
 def test_the_timeout_is_in_seconds(timeout: float | None, seconds: float | None) -> None:
-    """A timeout of zero is a deadline, too; only None is none."""
+    """A timeout of zero is a deadline; only None means no deadline."""
     assert Op(timeout).timeout == seconds
 
 
@@ -60,7 +60,7 @@ def test_the_timeout_is_in_seconds(timeout: float | None, seconds: float | None)
 
 
 def test_forcing_completes_once() -> None:
-    """The first call completes it, the second gets False, and on_complete ran once."""
+    """The first call completes the operation, the second returns False, and ``on_complete`` ran once."""
     op = Op(name="done")
     assert op.force_complete()
     assert not op.force_complete()
@@ -72,7 +72,7 @@ def test_forcing_completes_once() -> None:
 
 
 def test_withdrawing_calls_nothing() -> None:
-    """A cancelled operation has run no callback, and its result is OperationCancelled."""
+    """A cancelled operation runs no callback, and its result is OperationCancelled."""
     op = Op(name="gone")
     assert op.cancel()
     assert not op.cancel()
@@ -85,7 +85,7 @@ def test_withdrawing_calls_nothing() -> None:
 
 
 def test_expiring_calls_on_complete_then_on_expiration() -> None:
-    """On expiry on_complete runs first and sees expired, then on_expiration."""
+    """On expiry, ``on_complete`` runs first and sees ``expired``; then ``on_expiration`` runs."""
     seen: list[Any] = []
     op = Op(1, on_complete=lambda op: seen.append((op.expired, op.is_completed)))
     op.run()
@@ -99,7 +99,7 @@ def test_expiring_calls_on_complete_then_on_expiration() -> None:
 
 
 def test_completing_sees_that_it_did_not_expire() -> None:
-    """Within on_complete of a completion expired is False, and on_expiration is never called."""
+    """In ``on_complete`` of a completion, ``expired`` is False, and ``on_expiration`` is never called."""
     seen: list[bool] = []
     op = Op(1, on_complete=lambda op: seen.append(op.expired))
     op.force_complete()
@@ -108,7 +108,7 @@ def test_completing_sees_that_it_did_not_expire() -> None:
 
 
 def test_a_failing_completion_reaches_the_caller_of_force_complete() -> None:
-    """Where on_complete raises, the operation is FAILED with that exception."""
+    """If ``on_complete`` raises, the operation is FAILED with that exception."""
 
     def boom(_: Op) -> None:
         raise Boom("no")
@@ -125,7 +125,7 @@ def test_a_failing_completion_reaches_the_caller_of_force_complete() -> None:
 
 
 def test_completing_from_inside_on_complete_is_second() -> None:
-    """Whatever on_complete tries on its own operation comes too late."""
+    """If ``on_complete`` tries to end its own operation, the attempt has no effect."""
     tried: list[bool] = []
     op = Op(on_complete=lambda op: tried.extend([op.force_complete(), op.cancel(), op.extend(1)]))
     assert op.force_complete()
@@ -137,7 +137,7 @@ def test_completing_from_inside_on_complete_is_second() -> None:
 
 
 def test_the_repr_of_an_operation_shows_its_state() -> None:
-    """repr has class, outcome, keys, timeout and error."""
+    """The ``repr`` contains class, outcome, keys, timeout and error."""
     op = Op(1.5)
     assert repr(op) == "<Op PENDING timeout=1.5>"
     assert repr(Op(None)) == "<Op PENDING timeout=None>"
@@ -146,7 +146,7 @@ def test_the_repr_of_an_operation_shows_its_state() -> None:
 
 
 async def test_the_repr_of_a_parked_operation_has_its_keys(clock: VirtualClock) -> None:
-    """repr of a parked operation has its keys, and of a failed one the error."""
+    """The ``repr`` of a parked operation contains its keys, and that of a failed one the error."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(2)
         purgatory.try_complete_else_watch(op, ["a", "b"])

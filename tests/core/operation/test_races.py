@@ -23,7 +23,7 @@ ENDINGS: dict[str, Callable[[Purgatory[Op], Op], object]] = {
 @pytest.mark.parametrize("first", ENDINGS)
 @pytest.mark.parametrize("second", ENDINGS)
 async def test_the_first_of_two_endings_decides(clock: VirtualClock, first: str, second: str) -> None:
-    """Of any two endings in one turn of the loop the first sets the outcome, and the counters count one."""
+    """The first of two endings in one turn sets the outcome, and the counters count one ending."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(5, name="x")
         purgatory.try_complete_else_watch(op, ["a", "ready"])
@@ -50,7 +50,9 @@ async def _parked(purgatory: Purgatory[Op], clock: VirtualClock) -> tuple[Op, "a
 
 @pytest.mark.parametrize("ending", ["check", "force", "fail", "expiry", "real expiry"])
 async def test_the_parker_is_cancelled_and_then_it_ends(clock: VirtualClock, ending: str) -> None:
-    """Order a): a cancelled task receives no result; on_complete does not run and the operation ends CANCELLED."""
+    """A task that was cancelled first receives no result; ``on_complete`` does not run, and the outcome is
+    CANCELLED.
+    """
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op, task = await _parked(purgatory, clock)
         op.ready = True
@@ -80,7 +82,7 @@ async def test_the_parker_is_cancelled_and_then_it_ends(clock: VirtualClock, end
 async def test_it_ends_and_then_the_parker_is_cancelled(
     clock: VirtualClock, reported: list[dict[str, Any]], ending: str
 ) -> None:
-    """Order b): the outcome stands, the task is cancelled all the same, and the result can be read."""
+    """If the operation ends first, the outcome stands, the task is still cancelled, and the result can be read."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op, task = await _parked(purgatory, clock)
         op.ready = True
@@ -104,7 +106,7 @@ async def test_it_ends_and_then_the_parker_is_cancelled(
 
 
 async def test_the_parker_is_cancelled_while_a_callback_parks_another(clock: VirtualClock) -> None:
-    """The parker leaves while on_complete of another operation parks a third on the same key; both stay right."""
+    """If a task is cancelled while another operation's callback parks a third one on the key, both stay consistent."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op, task = await _parked(purgatory, clock)
         third = Op(5, name="third")
@@ -127,7 +129,7 @@ async def test_the_parker_is_cancelled_while_a_callback_parks_another(clock: Vir
 
 
 async def test_cancelling_the_parker_withdraws_at_once(clock: VirtualClock) -> None:
-    """A parker that is cancelled leaves nothing behind, and is not answered later."""
+    """A cancelled parking task leaves nothing behind, and its operation is not answered later."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op, task = await _parked(purgatory, clock)
         task.cancel()
@@ -141,7 +143,7 @@ async def test_cancelling_the_parker_withdraws_at_once(clock: VirtualClock) -> N
 
 
 async def test_a_timeout_around_park_withdraws(clock: VirtualClock) -> None:
-    """asyncio.timeout() around park() is a cancellation like any other."""
+    """``asyncio.timeout()`` around ``park()`` cancels it like any other cancellation."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Op(None)
         with pytest.raises(TimeoutError):

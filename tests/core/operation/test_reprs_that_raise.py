@@ -1,4 +1,4 @@
-"""Objects of the user whose ``repr`` raises: every awaiter is answered, and errors keep their meaning."""
+"""Objects whose ``repr`` raises: every awaiter is answered, and errors keep their meaning."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from tests.helpers import Boom, Op, check, park_in_tasks
 
 
 class Mute(Op):
-    """An operation that cannot be printed."""
+    """An operation whose ``repr`` raises."""
 
     def __repr__(self) -> str:
         raise Boom("repr")
@@ -23,21 +23,21 @@ class Mute(Op):
 
 
 class MuteKey:
-    """A key that cannot be printed."""
+    """A key whose ``repr`` raises."""
 
     def __repr__(self) -> str:
         raise Boom("repr")
 
 
 class MuteStop(StopIteration):
-    """An exception that a future cannot carry, and that cannot be printed."""
+    """An exception that a future cannot carry, and whose ``repr`` raises."""
 
     def __repr__(self) -> str:
         raise Boom("repr")
 
 
 class MuteInterrupt(KeyboardInterrupt):
-    """An interrupt that cannot be printed."""
+    """An interrupt whose ``repr`` raises."""
 
     def __repr__(self) -> str:
         raise MuteInterrupt
@@ -51,7 +51,7 @@ async def _wait(op: Op) -> Any:
 async def test_awaiters_of_a_cancelled_operation_are_answered(
     clock: VirtualClock, reported: list[dict[str, Any]], ending: str
 ) -> None:
-    """The message of OperationCancelled runs no code of the user, so it cannot keep an awaiter from its answer."""
+    """The message of OperationCancelled runs no user code, so every awaiter is answered."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         op = Mute()
         (parker,) = await park_in_tasks(purgatory, clock, op)
@@ -77,7 +77,7 @@ async def test_awaiters_of_a_cancelled_operation_are_answered(
 
 
 async def test_the_error_names_the_keys(purgatory: Purgatory[Op]) -> None:
-    """OperationCancelled says on which keys the operation waited, in its text and as ``keys``."""
+    """OperationCancelled contains the keys of the operation in its message and as ``keys``."""
     op = Op()
     purgatory.try_complete_else_watch(op, ["a", 5])
     waiter = next(op.__await__())
@@ -92,7 +92,7 @@ async def test_the_error_names_the_keys(purgatory: Purgatory[Op]) -> None:
 
 
 async def test_a_key_without_a_repr_leaves_the_error_printable(purgatory: Purgatory[Op]) -> None:
-    """The text of the error is made when it is printed, and says so where a key cannot be."""
+    """The message is created when it is printed, and states if a key cannot be printed."""
     key, op = MuteKey(), Op()
     purgatory.try_complete_else_watch(op, [key])
     waiter = next(op.__await__())
@@ -159,7 +159,7 @@ async def test_a_full_key_without_a_repr_is_full(clock: VirtualClock) -> None:
 
 
 async def test_misuse_of_an_operation_without_a_repr_is_named(purgatory: Purgatory[Op]) -> None:
-    """The errors of a second parking, of a result too early and of a wrong argument keep their class."""
+    """A second parking, an early result and a wrong argument raise errors of the usual class."""
     op: Any = Mute()
     purgatory.try_complete_else_watch(op, ["a"])
     with pytest.raises(ValueError, match="got <Mute whose repr raised Boom>, which is parked already"):
@@ -181,7 +181,7 @@ async def test_misuse_of_an_operation_without_a_repr_is_named(purgatory: Purgato
 
 
 async def test_an_operation_is_printable_whatever_it_waits_on(purgatory: Purgatory[Op]) -> None:
-    """The repr of an operation survives a key and an error that have none."""
+    """The ``repr`` of an operation works with a key and an error whose ``repr`` raises."""
     op = Op(5)
     purgatory.try_complete_else_watch(op, [MuteKey()])
     assert repr(op) == "<Op PENDING on <list whose repr raised Boom> timeout=5>"
@@ -196,7 +196,7 @@ async def test_an_operation_is_printable_whatever_it_waits_on(purgatory: Purgato
 
 
 async def test_a_deadline_on_a_key_without_a_repr_is_a_time_out(clock: VirtualClock) -> None:
-    """``ThresholdPurgatory.wait`` raises its TimeoutError also where the key cannot be printed."""
+    """``ThresholdPurgatory.wait`` raises TimeoutError even if the key cannot be printed."""
     async with ThresholdPurgatory("test", clock=clock) as purgatory:
         task = asyncio.create_task(purgatory.wait(MuteKey(), 5, 1.0))
         await clock.advance(1)
@@ -214,7 +214,7 @@ def _boom(_: Op) -> None:
 async def test_the_default_handler_reports_the_error_itself(
     purgatory: Purgatory[Op], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An operation that cannot be printed does not hide why it failed."""
+    """If an operation cannot be printed, its error is still logged."""
     op = Mute(on_try=lambda op: None)
     purgatory.try_complete_else_watch(op, ["a"])
     op._on_try = _boom
@@ -227,7 +227,7 @@ async def test_the_default_handler_reports_the_error_itself(
 
 
 async def test_another_handler_is_given_the_operation(purgatory: Purgatory[Op], reported: list[dict[str, Any]]) -> None:
-    """A handler of the user's own gets the object, printable or not."""
+    """A user's handler receives the operation, even if it cannot be printed."""
     op = Mute()
     purgatory.try_complete_else_watch(op, ["a"])
     op._on_try = _boom
@@ -237,7 +237,7 @@ async def test_another_handler_is_given_the_operation(purgatory: Purgatory[Op], 
 
 
 def test_the_log_has_the_error_where_no_loop_runs(caplog: pytest.LogCaptureFixture) -> None:
-    """Without a loop the log names the error, and the operation as far as that is possible."""
+    """Without a loop, the log contains the error, and the operation as far as it can be printed."""
     purgatory = Purgatory[Op]("test", clock=VirtualClock())
     op = Mute()
     purgatory.try_complete_else_watch(op, ["a"])

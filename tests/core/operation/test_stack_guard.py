@@ -1,4 +1,4 @@
-"""Nested endings down to the interpreter's recursion limit: refused or carried through, never half done."""
+"""Nested endings down to the interpreter's recursion limit are refused or carried through, never half done."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ from purgatory.testing import VirtualClock
 
 
 class _Link(DelayedOperation[int]):
-    """Ends the next of its chain from within its own callback."""
+    """An operation that ends the next one of its chain in its callback."""
 
     __slots__ = ("extra", "next", "number")
 
@@ -43,7 +43,7 @@ class _Link(DelayedOperation[int]):
 async def test_a_chain_of_endings_deeper_than_the_stack_leaves_no_operation_half_ended(
     clock: VirtualClock, extra: int
 ) -> None:
-    """At the limit an ended operation is off every list and answered, any other is still parked."""
+    """At the limit, an ended operation is off every list and answered, and every other operation is still parked."""
     length = sys.getrecursionlimit()
     async with Purgatory[Any]("deep", clock=clock) as purgatory:
         links = [_Link(number, extra) for number in range(length)]
@@ -73,7 +73,7 @@ async def _answer(link: _Link) -> Any:
 
 
 class _Nest(DelayedOperation[None]):
-    """Completes at once, and hands over another from within its callback."""
+    """An operation that completes at once and submits another one in its callback."""
 
     __slots__ = ("extra", "purgatory")
 
@@ -99,7 +99,7 @@ class _Nest(DelayedOperation[None]):
 async def test_operations_handed_over_in_each_others_callbacks_down_to_the_limit_are_all_counted(
     clock: VirtualClock, extra: int
 ) -> None:
-    """The counters balance, and the purgatory goes on working."""
+    """The counters balance, and the purgatory continues to work."""
     async with Purgatory[Any]("deep", clock=clock) as purgatory:
         with pytest.raises(RecursionError):
             purgatory.try_complete_else_watch(_Nest(purgatory, extra), ["key"])
@@ -113,7 +113,7 @@ async def test_operations_handed_over_in_each_others_callbacks_down_to_the_limit
 
 
 class _Following(Observer):
-    """An observer that, when an operation of a chain is withdrawn, withdraws the next one."""
+    """An observer that withdraws the next operation of a chain when one is withdrawn."""
 
     def cancelled(self, event: Event) -> None:
         following = event.operation.next
@@ -122,7 +122,7 @@ class _Following(Observer):
 
 
 async def test_a_chain_of_withdrawals_by_an_observer_uses_constant_stack(clock: VirtualClock) -> None:
-    """An event caused by an observer is sent after the current one, so a chain may have any length."""
+    """Events that an observer causes are sent after the current one, so a chain may have any length."""
     length = 3 * sys.getrecursionlimit()
     async with Purgatory[Any]("deep", clock=clock, observers=[_Following()]) as purgatory:
         links = [_Link(number, 0) for number in range(length)]
@@ -137,7 +137,7 @@ async def test_a_chain_of_withdrawals_by_an_observer_uses_constant_stack(clock: 
 
 
 class _Asking(DelayedOperation[None]):
-    """Hands over another of its kind whenever it is tried."""
+    """An operation that submits another one of its kind whenever it is tried."""
 
     __slots__ = ("purgatory",)
 
@@ -154,7 +154,7 @@ class _Asking(DelayedOperation[None]):
 async def test_operations_handed_over_in_each_others_tries_down_to_the_limit_are_all_counted(
     clock: VirtualClock, extra: int
 ) -> None:
-    """A refused operation was never parked; those that were being tried have failed."""
+    """A refused operation was never parked; the operations that were being tried fail."""
     async with Purgatory[Any]("deep", clock=clock) as purgatory:
         with pytest.raises(RecursionError):
             _frames_down(extra, lambda: purgatory.try_complete_else_watch(_Asking(purgatory), ["key"]))
@@ -169,7 +169,7 @@ def _frames_down(frames: int, call: Callable[[], Any]) -> Any:
 
 
 class _Digging(DelayedOperation[None]):
-    """Goes down to the limit of the stack in its callback, and withdraws another operation on each step."""
+    """An operation whose callback nests down to the stack limit and withdraws another operation at each level."""
 
     __slots__ = ("level", "purgatory", "victims")
 
@@ -198,7 +198,7 @@ class _Digging(DelayedOperation[None]):
 async def test_a_withdrawal_at_the_limit_of_the_stack_is_refused_or_carried_through(
     clock: VirtualClock, extra: int
 ) -> None:
-    """Deep in callbacks, each operation is withdrawn as a whole or waits as before."""
+    """At any depth, each operation is either completely withdrawn or waits as before."""
     async with Purgatory[Any]("deep", clock=clock) as purgatory:
         links = [_Link(number, 0) for number in range(sys.getrecursionlimit())]
         for link in links:

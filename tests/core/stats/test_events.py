@@ -1,4 +1,4 @@
-"""Events: what observers receive for each operation, with which keys, times and outcome."""
+"""The events that observers receive for each operation, with keys, times and outcome."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.sansio import make_purgatory
 
 
 async def test_observers_receive_every_ending_once(clock: VirtualClock) -> None:
-    """parked and one ending for each operation that waited; only completed for one that never did."""
+    """An operation that waits has a parked event and one ending; an operation that does not wait has one ending."""
     recorder = Recorder()
     async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
         purgatory.try_complete_else_watch(Op(5, name="now", ready=True), ["a"])
@@ -47,7 +47,7 @@ async def test_observers_receive_every_ending_once(clock: VirtualClock) -> None:
 
 
 async def test_an_event_has_the_whole_wait(clock: VirtualClock) -> None:
-    """Operation, purgatory, keys in their order, times on the purgatory's clock, wait and lateness."""
+    """The event contains the operation, the purgatory, the ordered keys, the times, the wait and the lateness."""
     recorder = Recorder()
     async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
         await clock.advance(5)
@@ -90,7 +90,7 @@ async def test_a_refused_operation_makes_no_event(clock: VirtualClock) -> None:
 
 
 async def test_an_operation_that_ends_in_its_first_try_was_never_parked(clock: VirtualClock) -> None:
-    """Its event has no keys and no wait, whichever way it ended."""
+    """The event of an operation that never waited has no keys and no wait, whatever its ending."""
     recorder = Recorder()
     async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
 
@@ -106,7 +106,7 @@ async def test_an_operation_that_ends_in_its_first_try_was_never_parked(clock: V
 
 
 async def test_nested_endings_have_their_own_keys(clock: VirtualClock) -> None:
-    """Three endings, each in the callback of the one before: every event has the keys and times of its operation."""
+    """If each of three endings is in the callback of the previous one, each event has its own keys and times."""
     recorder = Recorder()
     async with Purgatory[Op]("nested", clock=clock, observers=[recorder]) as purgatory:
         third = park_named(purgatory, "third", "e", "f")
@@ -126,7 +126,7 @@ async def test_nested_endings_have_their_own_keys(clock: VirtualClock) -> None:
 
 
 async def test_only_a_failure_has_an_error(clock: VirtualClock) -> None:
-    """The result of a completed operation is no error, and neither is a withdrawal."""
+    """Only the event of a failed operation has an error."""
     recorder = Recorder()
     async with Purgatory[Op]("errors", clock=clock, observers=[recorder]) as purgatory:
         park_named(purgatory, "result").force_complete()
@@ -156,7 +156,7 @@ async def test_parked_events_equal_the_original_events(clock: VirtualClock) -> N
 
 
 async def test_lateness_is_the_time_the_loop_was_busy(clock: VirtualClock) -> None:
-    """The time from the deadline to the expiry; none for an operation that closing expires early."""
+    """Lateness is the time from the deadline to the expiry; an operation that closing expires early has none."""
     recorder = Recorder()
     async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
         park_named(purgatory, "late", timeout=1)
@@ -170,7 +170,7 @@ async def test_lateness_is_the_time_the_loop_was_busy(clock: VirtualClock) -> No
 
 
 async def test_an_event_has_the_extended_deadline(clock: VirtualClock) -> None:
-    """The ending has the last deadline, not the first one."""
+    """The event of the ending contains the last deadline, not the first one."""
     recorder = Recorder()
     async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
         park_named(purgatory, "later", timeout=1).extend(3)
@@ -181,7 +181,7 @@ async def test_an_event_has_the_extended_deadline(clock: VirtualClock) -> None:
 
 
 async def test_the_deadline_in_an_event_is_that_on_the_timer(clock: VirtualClock) -> None:
-    """It is rounded up to the tick, or moved; for an operation that never waited it is the one it would have had."""
+    """The event contains the rounded or moved deadline; if the operation never waited, the one it would have had."""
     recorder = Recorder()
     async with Purgatory[Op]("ticks", clock=clock, tick_ms=20, observers=[recorder]) as purgatory:
         park_named(purgatory, "waited", timeout=0.005).force_complete()
@@ -204,7 +204,7 @@ async def test_the_deadline_in_an_event_is_that_on_the_timer(clock: VirtualClock
 
 
 async def test_a_timeout_of_zero_is_a_deadline(clock: VirtualClock) -> None:
-    """Zero seconds is a deadline at the moment of parking; only None is none."""
+    """Zero seconds is a deadline at the time of parking; only None means no deadline."""
     recorder = Recorder()
     async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
         for timeout in (0.0, 0.001, None):
@@ -216,7 +216,7 @@ async def test_a_timeout_of_zero_is_a_deadline(clock: VirtualClock) -> None:
 
 
 def test_an_operation_does_not_finish_before_it_was_parked() -> None:
-    """It is parked at the time rounded up and leaves at the time rounded down: within one millisecond both are one."""
+    """Within a millisecond, the rounded time of parking is not after the rounded time of the ending."""
 
     class Fraction(ManualClock):
         def ceil_ms(self) -> int:

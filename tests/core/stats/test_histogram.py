@@ -13,13 +13,13 @@ values = st.one_of(st.integers(-5, 130), st.integers(0, 5000), st.integers(0, 10
 
 
 def edge(value: int) -> int:
-    """The greatest value in the same cell of the histogram as this one: five bits below the first are kept."""
+    """Return the greatest value in the same cell of the histogram; cells keep five bits below the first."""
     lost = max(value.bit_length() - 6, 0)
     return ((value >> lost) + 1 << lost) - 1
 
 
 def quantile(recorded: list[int], fraction: float) -> int:
-    """The expected quantile, computed from all the values."""
+    """Return the expected quantile, computed from all the values."""
     ordered = sorted(max(value, 0) for value in recorded)
     return min(edge(ordered[max(math.ceil(len(ordered) * fraction), 1) - 1]), ordered[-1])
 
@@ -36,7 +36,7 @@ def quantile(recorded: list[int], fraction: float) -> int:
 @example([5, -2])
 @example([1] * 2000 + [10**6])
 def test_quantiles_are_those_of_the_sorted_list(recorded: list[int]) -> None:
-    """At least so many values are not above it, to the next edge of a cell, and never above the maximum."""
+    """Each quantile is the edge of the cell of the exact quantile, and never above the maximum."""
     histogram = Histogram()
     for value in recorded:
         histogram.record(value)
@@ -60,7 +60,7 @@ def test_reading_changes_nothing(recorded: list[int]) -> None:
 
 
 def test_an_empty_histogram() -> None:
-    """All quantiles are zero."""
+    """All quantiles of an empty histogram are zero."""
     histogram = Histogram()
     actual = histogram.quantiles()
     assert (actual.count, actual.p50, actual.p99, actual.p999, actual.max) == (0, 0.0, 0.0, 0.0, 0.0)
@@ -69,7 +69,7 @@ def test_an_empty_histogram() -> None:
 
 @pytest.mark.parametrize("value", [63, 64, 65, 66, 127, 128, 131, 4095, 4096, 10**9])
 def test_a_quantile_is_at_most_a_thirty_second_too_high(value: int) -> None:
-    """Below 64 ms it is exact; above, never below the true value, and within 3.2 % above it."""
+    """A quantile is exact below 64 ms; above, it is never too low and at most 3.2 % too high."""
     histogram = Histogram()
     histogram.record(value)
     histogram.record(10**12)

@@ -14,7 +14,7 @@ from tests.helpers import Boom, Doing, Op, Recorder, check, park_named
 async def test_wherever_it_raises_the_operation_is_not_touched(
     clock: VirtualClock, reported: list[dict[str, Any]], method: str
 ) -> None:
-    """It is detached from every event, reported once and counted; the others receive every event."""
+    """The observer is detached from every event, reported once and counted; the others receive every event."""
 
     def boom(_: Event) -> None:
         raise Boom
@@ -45,7 +45,7 @@ async def test_wherever_it_raises_the_operation_is_not_touched(
 async def test_an_observer_that_raises_is_detached_and_reported(
     clock: VirtualClock, reported: list[dict[str, Any]], error: BaseException
 ) -> None:
-    """It receives nothing more; the operation and the other observers are not affected."""
+    """The observer receives no more events; the operation and the other observers are not affected."""
 
     class Bad(Observer):
         received = 0
@@ -71,7 +71,7 @@ async def test_an_observer_that_raises_is_detached_and_reported(
 
 
 async def test_two_observers_that_raise_at_the_same_event(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
-    """Each is reported once and detached."""
+    """Each observer is reported once and detached."""
 
     def boom(_: Event) -> None:
         raise Boom
@@ -86,7 +86,7 @@ async def test_two_observers_that_raise_at_the_same_event(clock: VirtualClock, r
 
 
 async def test_an_observer_detached_in_a_nested_event(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
-    """An observer completes another operation and raises at that event: it is detached, both operations complete."""
+    """If an observer completes another operation and raises at that event, it is detached, and both complete."""
     victims: list[Op] = []
 
     def nest(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Observers may act on the purgatory that calls them: each action makes its own event, and no event is nested."""
+"""Observers may call the purgatory that calls them: each action creates its own event, and events are not nested."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.helpers import Boom, Doing, Op, Recorder, check, park_named
 
 
 class Polite(Observer):
-    """Overrides every method, and calls the overridden one."""
+    """An observer that overrides every method, and calls the overridden one."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -49,7 +49,7 @@ async def test_an_observer_may_cancel_the_operation_being_parked(clock: VirtualC
 
 
 async def test_an_observer_may_complete_the_operation_being_parked(clock: VirtualClock) -> None:
-    """The parking task gets the result at once."""
+    """The parking task receives the result at once."""
     observer = Doing(parked=lambda event: event.operation.force_complete())
     async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
         assert await purgatory.park(Op(5, name="x"), ["key"]) == "x"
@@ -98,7 +98,7 @@ async def test_an_observer_may_park_another_operation(clock: VirtualClock) -> No
 
 
 async def test_an_observer_may_extend_the_operation_just_parked(clock: VirtualClock) -> None:
-    """The operation expires at the new deadline."""
+    """An operation that an observer extends expires at the new deadline."""
     observer = Doing(parked=lambda event: event.operation.extend(5))
     async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
         operation = park_named(purgatory, "x", timeout=1)
@@ -109,7 +109,7 @@ async def test_an_observer_may_extend_the_operation_just_parked(clock: VirtualCl
 
 
 async def test_a_long_chain_of_completions_by_observers(clock: VirtualClock) -> None:
-    """Ten thousand operations, each completed by the observer of the one before: constant stack, all counted."""
+    """Ten thousand operations, each completed by the observer of the previous one, use constant stack space."""
 
     def check_next(event: Event) -> None:
         purgatory.check_and_complete(int(event.operation.name) + 1)
@@ -122,7 +122,7 @@ async def test_a_long_chain_of_completions_by_observers(clock: VirtualClock) -> 
 
 
 async def test_the_events_an_observer_causes_follow_the_current_event(clock: VirtualClock) -> None:
-    """One observer ends the operation at its parked event: the next observer receives both events in order."""
+    """If one observer ends an operation at its parked event, the next observer receives both events in order."""
 
     class Meddler(Observer):
         def parked(self, event: Event) -> None:

@@ -11,7 +11,7 @@ from tests.helpers import Op
 
 
 class Pages(RecordBuffer):
-    """Flushes a page every so many rows."""
+    """A buffer that flushes a page after a fixed number of rows."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Broken(RecordBuffer):
 
 
 async def test_each_ending_is_a_row_and_full_pages_are_flushed(clock: VirtualClock) -> None:
-    """Eight values per ending, in the order of the endings; flush() is called when the list is long enough."""
+    """Each ending adds eight values in order; ``flush()`` is called when the list is long enough."""
     buffer = Pages(2)
     async with Purgatory[Any]("p", clock=clock, observers=[buffer]) as purgatory:
         operations = [Op(timeout=2.0) for _ in range(5)]
@@ -55,7 +55,7 @@ async def test_each_ending_is_a_row_and_full_pages_are_flushed(clock: VirtualClo
 
 
 async def test_a_buffer_that_raises_is_detached(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
-    """It is reported, counted, and receives nothing more; the operations end normally."""
+    """The buffer is reported and counted, and receives nothing more; the operations end normally."""
     broken, sound = Broken(), Pages(100)
     async with Purgatory[Any]("p", clock=clock, observers=[broken, sound]) as purgatory:
         for _ in range(2):
@@ -75,7 +75,7 @@ async def test_attached_is_called_with_the_purgatory(clock: VirtualClock) -> Non
 
     class Guest(Observer):
         def completed(self, event: Any) -> None:
-            """Heard, and of no interest."""
+            """Ignore the event."""
 
         def attached(self, purgatory: Any) -> None:
             self.purgatory = purgatory
@@ -93,7 +93,7 @@ async def test_attached_is_called_with_the_purgatory(clock: VirtualClock) -> Non
 
 
 async def test_an_interrupt_passes_through_and_the_buffer_stays_attached(clock: VirtualClock) -> None:
-    """KeyboardInterrupt is no error of the buffer: it goes on receiving rows."""
+    """A KeyboardInterrupt is not an error of the buffer, which continues to receive rows."""
     buffer = Interrupted()
     purgatory = Purgatory[Any]("p", clock=clock, observers=[buffer])
     for rows in (1, 2):
@@ -107,7 +107,7 @@ async def test_an_interrupt_passes_through_and_the_buffer_stays_attached(clock: 
 
 
 async def test_the_error_of_a_buffer_is_reported(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
-    """The loop's handler gets the error and the buffer, once; by default a buffer flushes at each row."""
+    """The loop's handler gets the error and the buffer once; by default a buffer flushes at each row."""
     buffer = Broken()
     assert buffer.flush_at == 1
     async with Purgatory[Any]("p", clock=clock, observers=[buffer]) as purgatory:
@@ -121,7 +121,7 @@ async def test_the_error_of_a_buffer_is_reported(clock: VirtualClock, reported: 
 
 
 def test_append_record_adds_other_rows() -> None:
-    """Rows of another kind use the same eight values as those of the purgatory."""
+    """Other rows use the same eight values as the rows of the purgatory."""
     buffer = Pages(2)
     for op_id in (1, 2, 3):
         append_record(buffer, 1, ("by hand", None), Op, op_id, ("a",), 5, 6, 7)

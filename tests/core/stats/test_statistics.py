@@ -8,12 +8,12 @@ from tests.helpers import Op
 
 
 async def test_the_statistics_name_the_purgatory(purgatory: Purgatory[Op]) -> None:
-    """Each purgatory's statistics carry its name."""
+    """The statistics contain the name of the purgatory."""
     assert purgatory.statistics().name == purgatory.name == "test"
 
 
 async def test_the_statistics_have_waits_and_lateness(clock: VirtualClock) -> None:
-    """Quantiles are in seconds: how long operations waited, and how late they expired."""
+    """The quantiles of waits and lateness are in seconds."""
     async with Purgatory[Op]("test", clock=clock, tick_ms=20) as purgatory:
         ops = [Op(0.05), Op(10), Op(10)]
         for op in ops:
@@ -31,7 +31,7 @@ async def test_the_statistics_have_waits_and_lateness(clock: VirtualClock) -> No
 
 
 async def test_hot_keys(purgatory: Purgatory[Op]) -> None:
-    """The keys with the most watchers come first, with their numbers; ranked watchers count."""
+    """The keys with the most watchers come first, with their numbers; watchers with a threshold also count."""
     for number in range(5):
         purgatory.try_complete_else_watch(Op(5), ["all", f"key-{number}"])
     purgatory.try_complete_else_watch(Op(5), {"key-3": 10, "key-4": 10})

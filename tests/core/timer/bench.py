@@ -11,7 +11,7 @@ DAY_MS = 86_400_000
 
 
 def take_everything_off(core: TimerCore, limit: int = 3) -> list[Any]:
-    """Take every task off, ``limit`` at a time, as a closing timer does."""
+    """Remove every task, ``limit`` at a time, as a closing timer does."""
     tasks: list[Any] = []
     while core.size:
         some = core.drain(limit)
@@ -39,7 +39,7 @@ class Bench:
         return task
 
     def move_to(self, now_ms: int, limit: int = 0) -> list[Any]:
-        """Set the time, run what is due, and return what ran."""
+        """Set the time, run the due tasks, and return them."""
         self.now_ms = now_ms
         before = len(self.log)
         ran = self.core.expire_due(now_ms, limit)
@@ -55,7 +55,7 @@ class Bench:
         return moved
 
     def jumps(self) -> list[int]:
-        """Go from one expiration to the next until nothing is left, and return the times."""
+        """Advance from one expiration to the next until no task is left, and return the times."""
         times = []
         while (next_ms := self.core.next_expiration_ms) is not None:
             times.append(next_ms)

@@ -10,7 +10,7 @@ from tests.helpers import Task
 
 
 def test_a_task_of_450_ms_cascades_exactly_twice() -> None:
-    """It stands in the bucket of 400, then of 440, then of 450, and the clock makes three turns."""
+    """The task is in the bucket of 400, then of 440, then of 450, and the clock needs three turns."""
     bench = Bench()
     bench.add(450)
     assert [level.occupancy() for level in bench.core.wheel.levels()] == [[], [], [(400, 1)]]
@@ -27,7 +27,7 @@ def test_a_task_of_450_ms_cascades_exactly_twice() -> None:
 
 @pytest.mark.parametrize(("delay_ms", "cascades"), [(399, 1), (400, 0), (420, 1), (421, 2), (8_000, 0), (8_400, 1)])
 def test_a_task_due_at_the_start_of_a_coarse_bucket_does_not_cascade(delay_ms: int, cascades: int) -> None:
-    """It runs when the bucket falls due, as in Kafka; only tasks put into another bucket have cascaded."""
+    """The task runs when the bucket expires, as in Kafka; only tasks that move to another bucket have cascaded."""
     bench = Bench()
     bench.add(delay_ms)
     assert bench.jumps()[-1] == delay_ms
@@ -36,14 +36,14 @@ def test_a_task_due_at_the_start_of_a_coarse_bucket_does_not_cascade(delay_ms: i
 
 
 def test_the_clock_jumps_from_bucket_to_bucket() -> None:
-    """Nothing has to be done at any time but those of the three buckets."""
+    """The clock has work only at the times of the three buckets."""
     bench = Bench()
     bench.add(450)
     assert bench.jumps() == [400, 440, 450]
 
 
 def test_one_task_in_an_hour_takes_one_turn_per_level() -> None:
-    """An hour is five cascades and the expiry itself, at most."""
+    """A task that is due in an hour needs at most five cascades and the expiry."""
     bench = Bench(start_ms=1_234_567)
     bench.add(3_600_000)
     times = bench.jumps()
@@ -53,7 +53,7 @@ def test_one_task_in_an_hour_takes_one_turn_per_level() -> None:
 
 @pytest.mark.parametrize("tick_ms", [1, 7, 20, 100])
 def test_delays_of_days_arrive(tick_ms: int) -> None:
-    """A day, a month and thirty years are only more levels."""
+    """Delays of a day, a month and thirty years only need more levels."""
     bench = Bench(tick_ms, 20, 12_345)
     days = [1, 30, 365 * 30]
     for number in days:
@@ -68,7 +68,7 @@ def test_delays_of_days_arrive(tick_ms: int) -> None:
 @pytest.mark.parametrize("limit", [0, 1])
 @pytest.mark.parametrize("deadline_ms", [400, 405, 419, 450, 8_000, 8_005, 8_450])
 def test_equal_deadlines_keep_their_order_though_coarse_buckets_fall_due_together(deadline_ms: int, limit: int) -> None:
-    """Added from further and further off, they stand on different levels, whose buckets cascade at the same time."""
+    """Tasks that were added at different distances are on different levels, whose buckets cascade at the same time."""
     bench = Bench()
     for added_ms in sorted(deadline_ms - left_ms for left_ms in (8_450, 8_005, 405, 390, 50, 21, 5, 1)):
         if added_ms >= 0:
@@ -102,7 +102,7 @@ def test_equal_deadlines_keep_their_order_in_slices_of_one() -> None:
 
 @pytest.mark.skipif(COMPILED, reason="the methods of compiled classes cannot be replaced")
 def test_a_bucket_that_could_not_be_queued_is_queued_by_the_next_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without memory for the queue entry a task is refused, and the tasks after it still run."""
+    """If the queue entry cannot be allocated, the task is refused, and later tasks still run."""
     bench = Bench()
 
     def fail(queue: DelayQueue, expiration_ms: int, wheel: TimingWheel) -> None:
@@ -123,7 +123,7 @@ def test_a_bucket_that_could_not_be_queued_is_queued_by_the_next_task(monkeypatc
 
 @pytest.mark.skipif(COMPILED, reason="the methods of compiled classes cannot be replaced")
 def test_a_cascade_without_memory_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that cannot be put into a finer bucket stays where it is, and no task is lost."""
+    """A task that cannot be put into a finer bucket stays in place, and no task is lost."""
     bench = Bench()
     for delay_ms in (410, 450, 490):
         bench.add(delay_ms)
@@ -144,7 +144,7 @@ def test_a_cascade_without_memory_goes_on_later(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_later_deadline_is_found_out_when_the_old_one_comes_up() -> None:
-    """A task whose expiration was moved back in place is put in again, not run."""
+    """A task whose expiration was moved to a later time is reinserted and not run."""
     bench = Bench()
     task = bench.add(5)
     task._expiration_ms = 450
@@ -154,7 +154,7 @@ def test_a_later_deadline_is_found_out_when_the_old_one_comes_up() -> None:
 
 
 def test_after_an_idle_day_a_short_delay_is_placed_on_the_finest_wheel() -> None:
-    """The wheel's time follows the clock when nothing is queued, so a new task does not cascade."""
+    """If no task is queued, the wheel's time follows the clock, so a new task does not cascade."""
     bench = Bench()
     bench.now_ms = DAY_MS
     bench.add(5, "short")

@@ -1,4 +1,4 @@
-"""A clock: what it must implement, how a timer reads it, and that the state is consistent if it fails."""
+"""A clock: its required methods, how a timer reads it, and that the state stays consistent if it fails."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.helpers import Boom, Op, check
 
 
 def test_the_bare_clock_says_what_a_clock_needs() -> None:
-    """A subclass of Clock must implement the time and the wake-up; the rest has a default."""
+    """A subclass of Clock must implement the time and the wake-up; the other methods have a default."""
     clock = Clock()
     with pytest.raises(NotImplementedError):
         clock.now_ms()
@@ -40,7 +40,7 @@ def test_a_timer_on_the_usual_clock_counts_from_the_time_rounded_up() -> None:
 
 
 async def test_the_usual_clock_wakes_and_can_be_cancelled() -> None:
-    """Its wake-ups are a subclass of Alarm that no compiler has seen, as are those of a user's clock."""
+    """Its wake-ups are an interpreted subclass of Alarm, as are those of a user's clock."""
 
     class Silent(Alarm):
         def cancel(self) -> None:
@@ -62,7 +62,7 @@ async def test_the_usual_clock_wakes_and_can_be_cancelled() -> None:
 async def test_a_clock_that_raises_prevents_parking(
     purgatory: Purgatory[Op], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing has changed, and the operation can be handed over again."""
+    """Nothing has changed, and the operation can be submitted again."""
 
     def broken(self: VirtualClock) -> int:
         raise OSError("no time")
@@ -79,7 +79,7 @@ async def test_a_clock_that_raises_prevents_parking(
 
 
 class _NoAlarms(VirtualClock):
-    """A clock that can no longer wake the timer."""
+    """A clock that can no longer set an alarm."""
 
     broken = False
 
@@ -90,7 +90,7 @@ class _NoAlarms(VirtualClock):
 
 
 async def test_a_clock_that_cannot_wake_leaves_the_counters_right() -> None:
-    """An exception from a clock reaches the parking caller, and nothing is half parked."""
+    """An exception of a clock reaches the parking caller, and no operation is partially parked."""
     clock = _NoAlarms()
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         await clock.settle()
@@ -109,7 +109,7 @@ async def test_a_clock_that_cannot_wake_leaves_the_counters_right() -> None:
 
 
 async def test_a_clock_that_fails_does_not_make_closing_spin(clock: VirtualClock) -> None:
-    """If the clock raises, no operation can leave, and the closing caller gets the error."""
+    """If the clock raises, no operation can end, and the caller of the closing gets the error."""
 
     class Broken(VirtualClock):
         broken = False

@@ -1,4 +1,4 @@
-"""Tasks and operations have one place on a timer: a copy of one is refused."""
+"""A task or operation has one place on a timer, so it cannot be copied."""
 
 import copy
 import pickle
@@ -21,7 +21,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("state", ["new", "parked", "ended"])
 async def test_an_operation_cannot_be_copied(purgatory: Purgatory[Op], how: str, state: str) -> None:
-    """A clear TypeError, whatever its state, and the operation is as it was."""
+    """Copying raises a clear TypeError in every state, and the operation is unchanged."""
     op = Op(5)
     if state != "new":
         purgatory.try_complete_else_watch(op, ["a", "b"])
@@ -37,13 +37,13 @@ async def test_an_operation_cannot_be_copied(purgatory: Purgatory[Op], how: str,
 
 @pytest.mark.parametrize("how", COPIES)
 def test_a_timer_task_cannot_be_copied(how: str) -> None:
-    """Its links lead into the bucket that holds it: a copy would unlink its neighbours."""
+    """A copied task would unlink the neighbors of the original, so copying raises TypeError."""
     with pytest.raises(TypeError, match=r"^TimerTask must not be copied or pickled"):
         COPIES[how](TimerTask(5))
 
 
 class Portable(DelayedOperation[None]):
-    """An operation that says how it is made anew."""
+    """An operation that defines how it is copied."""
 
     def __init__(self, timeout: float, order: str) -> None:
         super().__init__(timeout)
@@ -55,6 +55,6 @@ class Portable(DelayedOperation[None]):
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
 def test_a_subclass_may_say_how_it_is_made_anew(how: Callable[[Portable], Portable]) -> None:
-    """One that defines ``__reduce__`` is copied and pickled by it."""
+    """A subclass that defines ``__reduce__`` can be copied and pickled."""
     made = how(Portable(5.0, "7"))
     assert (made.timeout, made.order, made.outcome) == (5.0, "7", Outcome.PENDING)
