@@ -1,4 +1,4 @@
-"""Early cascades: with many tasks on the timer a coarse bucket is emptied before it falls due."""
+"""Early cascades: with many tasks on the timer, a coarse bucket is emptied before it expires."""
 
 import random
 
@@ -15,7 +15,7 @@ def _levels(bench: Bench) -> list[list[tuple[int, int]]]:
 
 
 def test_a_coarse_bucket_is_emptied_from_half_a_tick_before_it_falls_due() -> None:
-    """At 400 only the tasks of 400 are left to do: the others have gone where a cascade at 400 would have put them."""
+    """At 400 only the tasks due at 400 remain; the others are where a cascade at 400 would have put them."""
     bench = Bench(early_from=1)
     for delay_ms in (400, 450, 790):
         bench.add(delay_ms)
@@ -43,7 +43,7 @@ def test_a_task_of_450_ms_still_cascades_twice() -> None:
 
 
 def test_new_tasks_for_a_bucket_that_is_being_emptied_go_to_the_finer_levels() -> None:
-    """So they stay behind the older ones with the same deadline, and the coarse bucket only drains."""
+    """New tasks therefore stay behind older ones with the same deadline, and the coarse bucket only becomes smaller."""
     bench = Bench(early_from=1)
     for number in range(3):
         bench.add(750, number)
@@ -56,7 +56,7 @@ def test_new_tasks_for_a_bucket_that_is_being_emptied_go_to_the_finer_levels() -
 
 
 def test_a_finer_level_is_emptied_before_a_coarser_one_is_touched() -> None:
-    """Otherwise a newer task with the same deadline would come down later, and in front of an older one."""
+    """Otherwise a newer task with the same deadline would cascade later and end up before an older one."""
     bench = Bench(early_from=1)
     for number in range(4):
         bench.add(8_005, number)
@@ -72,7 +72,7 @@ def test_a_finer_level_is_emptied_before_a_coarser_one_is_touched() -> None:
 
 
 def test_a_bucket_that_falls_due_half_emptied_is_cascaded_to_its_end() -> None:
-    """Whatever an early cascade has left is moved when the bucket is due, in the right order."""
+    """The tasks that an early cascade has left move when the bucket expires, in the right order."""
     bench = Bench(early_from=1)
     for number in range(5):
         bench.add(450, number)
@@ -85,7 +85,7 @@ def test_a_bucket_that_falls_due_half_emptied_is_cascaded_to_its_end() -> None:
 
 
 def test_a_deadline_that_was_moved_back_is_kept() -> None:
-    """A task of the bucket whose deadline is later now goes where that belongs."""
+    """A task whose deadline was moved to a later time goes to the bucket of that deadline."""
     bench = Bench(early_from=1)
     task = bench.add(450, "later")
     bench.add(450, "on time")
@@ -97,7 +97,7 @@ def test_a_deadline_that_was_moved_back_is_kept() -> None:
 
 @pytest.mark.parametrize("early_from", [2, 1000])
 def test_nothing_is_moved_early_while_there_are_few_tasks(early_from: int) -> None:
-    """With fewer tasks than the limit there is no early cascade and no time for one."""
+    """With fewer tasks than the limit, there is no early cascade, and no time is scheduled for one."""
     bench = Bench(early_from=early_from)
     task = bench.add(450)
     assert bench.core.next_early_ms() > 10**17
@@ -109,7 +109,7 @@ def test_nothing_is_moved_early_while_there_are_few_tasks(early_from: int) -> No
 
 
 def test_nothing_is_moved_early_while_a_task_is_due() -> None:
-    """What is due comes first."""
+    """Due tasks run before any early cascade."""
     bench = Bench(early_from=1)
     bench.add(300)
     bench.add(450)
@@ -119,7 +119,7 @@ def test_nothing_is_moved_early_while_a_task_is_due() -> None:
 
 
 def test_a_bucket_far_away_is_not_touched_and_an_empty_timer_has_none() -> None:
-    """Only the bucket that falls due next on its level is cascaded early."""
+    """Only the bucket that expires next on its level is cascaded early."""
     bench = Bench(early_from=1)
     assert bench.core.next_early_ms() > 10**17
     bench.add(7_000)
@@ -131,7 +131,7 @@ def test_a_bucket_far_away_is_not_touched_and_an_empty_timer_has_none() -> None:
 @pytest.mark.parametrize("wheel_size", [2, 3, 20])
 @pytest.mark.parametrize("tick_ms", [1, 7])
 def test_many_tasks_run_in_the_order_without_early_cascades(tick_ms: int, wheel_size: int) -> None:
-    """Two timers with the same tasks, one of which cascades early in portions of three: the logs are the same."""
+    """Two timers with the same tasks have the same logs, although one cascades early in portions of three."""
     rng = random.Random(wheel_size * tick_ms)
     plain, early = Bench(tick_ms, wheel_size, early_from=10**6), Bench(tick_ms, wheel_size, early_from=1)
     pairs: list[list[Task]] = []
@@ -162,7 +162,7 @@ def test_many_tasks_run_in_the_order_without_early_cascades(tick_ms: int, wheel_
 
 
 async def test_the_reaper_cascades_early_and_nothing_is_early(clock: VirtualClock) -> None:
-    """A thousand operations due in 450 ms: the bucket of 400 has been emptied when its time comes."""
+    """With a thousand operations due in 450 ms, the bucket of 400 is empty when it expires."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         ops = [Op(0.45) for _ in range(1_000)]
         for op in ops:
@@ -183,7 +183,7 @@ async def test_the_reaper_cascades_early_and_nothing_is_early(clock: VirtualCloc
 async def test_an_early_cascade_replaces_the_wake_up_for_a_cascade(
     clock: VirtualClock, number: int, wake_ups: list[int]
 ) -> None:
-    """With fewer than a thousand tasks the timer wakes when buckets fall due and at no other time."""
+    """With fewer than a thousand tasks, the timer wakes only when buckets expire."""
     async with SystemTimer(clock=clock) as timer:
         begin_ms = clock.now_ms()
         for _ in range(number):

@@ -1,4 +1,4 @@
-"""Tasks that add, cancel and move others, clear the timer or raise, while it runs them."""
+"""Tasks that add, cancel or move other tasks, clear the timer or raise, while the timer runs them."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.helpers import Boom, Task
 
 
 def test_a_callback_that_clears_the_timer_removes_every_task() -> None:
-    """Tasks of the current bucket, tasks due when they were added, and tasks with later deadlines."""
+    """Clearing removes the tasks of the current bucket, tasks due when they were added, and later tasks."""
     bench = Bench()
     cleared: list[Any] = []
 
@@ -31,7 +31,7 @@ def test_a_callback_that_clears_the_timer_removes_every_task() -> None:
 
 
 def test_a_task_that_adds_itself_again_does_not_hold_the_call() -> None:
-    """What a callback adds that is due already waits for the next call."""
+    """A task that a callback adds and that is already due waits for the next call."""
     bench = Bench()
 
     class Again(Task):
@@ -46,7 +46,7 @@ def test_a_task_that_adds_itself_again_does_not_hold_the_call() -> None:
 
 
 def test_a_task_may_cancel_and_move_its_neighbours() -> None:
-    """Tasks of the bucket that is being worked off can leave it and can be put elsewhere."""
+    """Tasks of the bucket that is being processed can be cancelled and moved."""
     bench = Bench()
 
     class Meddler(Task):
@@ -66,7 +66,7 @@ def test_a_task_may_cancel_and_move_its_neighbours() -> None:
 
 
 def test_adding_a_scheduled_task_moves_it() -> None:
-    """A task is on the timer once; adding it again is moving it."""
+    """A task is on the timer once; adding it again moves it."""
     bench = Bench()
     task = bench.add(10)
     bench.core.schedule(task, 500, 0)
@@ -76,7 +76,7 @@ def test_adding_a_scheduled_task_moves_it() -> None:
 
 
 def test_a_task_moves_from_one_timer_to_another() -> None:
-    """Adding a task to a second timer takes it off the first."""
+    """Adding a task to a second timer removes it from the first one."""
     here, there = Bench(), Bench()
     task = here.add(10)
     there.core.schedule(task, 20, 0)
@@ -87,7 +87,7 @@ def test_a_task_moves_from_one_timer_to_another() -> None:
 
 
 def test_a_task_that_raises_affects_no_other() -> None:
-    """The error is reported with its task, and the tasks behind it run."""
+    """The error is reported with its task, and the tasks after it run."""
     bench = Bench()
 
     class Bad(Task):
@@ -105,7 +105,7 @@ def test_a_task_that_raises_affects_no_other() -> None:
 
 
 def test_an_interrupt_passes_through_and_loses_no_task() -> None:
-    """KeyboardInterrupt leaves the call, and the next call goes on behind the task that raised."""
+    """KeyboardInterrupt leaves the call, and the next call continues after the task that raised."""
     bench = Bench()
 
     class Interrupt(Task):
@@ -124,7 +124,7 @@ def test_an_interrupt_passes_through_and_loses_no_task() -> None:
 
 
 def test_expiring_from_inside_a_task_does_nothing() -> None:
-    """A nested call returns 0 and leaves the work to the outer one."""
+    """A nested call returns 0 and leaves the work to the outer call."""
     bench = Bench()
     nested = []
 

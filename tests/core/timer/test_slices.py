@@ -8,7 +8,7 @@ from tests.helpers import Task
 
 @pytest.mark.parametrize("late_ms", [95, 100, 300, 5_000, 70_000])
 def test_what_is_added_while_others_are_late_does_not_run_before_them(late_ms: int) -> None:
-    """The wheel's time stays at the pending work, so no two turns of the wheel meet in one bucket."""
+    """The wheel's time stays at the pending work, so a bucket never contains tasks of two revolutions."""
     bench = Bench()
     bench.add(3, "first")
     bench.add(90, "second")
@@ -19,7 +19,7 @@ def test_what_is_added_while_others_are_late_does_not_run_before_them(late_ms: i
 
 
 def test_a_limit_bounds_the_work_of_a_call() -> None:
-    """A limited call runs or moves so many tasks and keeps the rest for the next one."""
+    """A limited call runs or moves that many tasks, and leaves the rest for the next call."""
     bench = Bench()
     for number in range(10):
         bench.add(5, number)
@@ -33,7 +33,7 @@ def test_a_limit_bounds_the_work_of_a_call() -> None:
 
 @pytest.mark.parametrize("left_over", ["due already", "a bucket", "a coarse bucket"])
 def test_what_was_due_before_the_call_runs_though_a_slice_is_left_over(left_over: str) -> None:
-    """A call without a limit runs what earlier slices have left, and what has become due between them."""
+    """A call without a limit runs the tasks that earlier slices left, and those that became due in between."""
     bench = Bench()
     for number in range(3):
         bench.add({"due already": 0, "a bucket": 5, "a coarse bucket": 40}[left_over], number)
@@ -46,7 +46,7 @@ def test_what_was_due_before_the_call_runs_though_a_slice_is_left_over(left_over
 
 
 def test_what_is_added_between_slices_keeps_its_order() -> None:
-    """Due already, they run in the order in which they were added, also where slices end and an interrupt passes."""
+    """Tasks that are due when they are added run in order of arrival, across slices and interrupts."""
 
     class Adds(Task):
         def run(self) -> None:
@@ -74,7 +74,7 @@ def test_what_is_added_between_slices_keeps_its_order() -> None:
 
 
 def test_many_that_are_due_when_added_between_slices_run_in_their_order_a_slice_at_a_time() -> None:
-    """Far more wait for their turn than a slice can run: they keep their order, and each slice does its share alone."""
+    """If many more tasks wait than a slice can run, they keep their order, and each slice has bounded work."""
     bench = Bench()
     added = 0
     for _ in range(40):
@@ -90,7 +90,7 @@ def test_many_that_are_due_when_added_between_slices_run_in_their_order_a_slice_
 
 
 def test_overdue_tasks_run_before_later_deadlines_though_many_are_cancelled() -> None:
-    """A task due when it was added runs before a later bucket, whichever tasks were cancelled between two slices."""
+    """A task that is due when it is added runs before a later bucket, even if tasks are cancelled between slices."""
     bench = Bench()
     for number in range(3):
         bench.add(0, number)
@@ -109,7 +109,7 @@ def test_overdue_tasks_run_before_later_deadlines_though_many_are_cancelled() ->
 
 
 def test_overdue_tasks_left_by_a_slice_run_before_later_buckets() -> None:
-    """A task due when it was added, and left over by a slice, runs before a bucket that falls due after it."""
+    """A task that was due when it was added, and that a slice left, runs before a bucket that expires later."""
     bench = Bench()
     for name in ("a", "b"):
         bench.add(0, name)
@@ -124,7 +124,7 @@ def test_overdue_tasks_left_by_a_slice_run_before_later_buckets() -> None:
 
 
 def test_taking_off_goes_on_behind_a_cascade_that_was_cut_short() -> None:
-    """A timer that closes in the midst of a cascade keeps the order of arrival among equal deadlines."""
+    """A timer that closes during a cascade keeps the order of arrival for equal deadlines."""
     bench = Bench()
     bench.add(405, "from level 3")
     bench.add(100, "the hundredth")

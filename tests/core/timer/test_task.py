@@ -9,7 +9,7 @@ from tests.helpers import Task
 
 
 def test_tasks_keep_their_order_and_are_counted() -> None:
-    """A bucket holds its tasks in the order in which they came."""
+    """A bucket holds its tasks in order of arrival."""
     counter = TaskCounter()
     bucket = TimerTaskList(counter)
     assert bucket.is_empty
@@ -23,7 +23,7 @@ def test_tasks_keep_their_order_and_are_counted() -> None:
 
 
 def test_adding_a_task_again_does_not_count_it_twice() -> None:
-    """A task that is added to the bucket it is in moves to the end and is counted once."""
+    """Adding a task to its own bucket moves it to the end, and it is counted once."""
     counter = TaskCounter()
     bucket = TimerTaskList(counter)
     first, second = TimerTask(0), TimerTask(0)
@@ -34,7 +34,7 @@ def test_adding_a_task_again_does_not_count_it_twice() -> None:
 
 
 def test_a_task_is_in_one_bucket_at_a_time() -> None:
-    """Three buckets that share a counter hand tasks to one another, and the sum stays right."""
+    """If three buckets with a common counter exchange tasks, the sum is correct."""
     counter = TaskCounter()
     buckets = [TimerTaskList(counter) for _ in range(3)]
     tasks = [TimerTask(0) for _ in range(10)]
@@ -46,7 +46,7 @@ def test_a_task_is_in_one_bucket_at_a_time() -> None:
 
 
 def test_counters_of_different_timers_stay_apart() -> None:
-    """A task that moves from one timer's bucket to another's is counted where it is."""
+    """A task that moves from one timer to another is counted only by its current timer."""
     here, there = TaskCounter(), TaskCounter()
     one, other = TimerTaskList(here), TimerTaskList(there)
     task = TimerTask(0)
@@ -80,7 +80,7 @@ def test_cancelling_takes_a_task_out_of_the_middle() -> None:
 
 
 def test_popping_from_both_ends() -> None:
-    """The first and the last task can be taken, until there is none."""
+    """The first and the last task can be removed until the bucket is empty."""
     bucket = TimerTaskList()
     tasks = [TimerTask(number) for number in range(3)]
     for task in tasks:
@@ -94,7 +94,7 @@ def test_popping_from_both_ends() -> None:
 
 
 def test_adding_first_puts_a_task_before_all_others() -> None:
-    """A cascade needs to put tasks in at the front."""
+    """A cascade inserts tasks at the front."""
     bucket = TimerTaskList()
     tasks = [TimerTask(number) for number in range(3)]
     for task in tasks:
@@ -104,7 +104,7 @@ def test_adding_first_puts_a_task_before_all_others() -> None:
 
 
 def test_flushing_hands_out_every_task_and_unqueues_the_bucket() -> None:
-    """After a flush the bucket is empty and may be queued again."""
+    """After a flush, the bucket is empty and can be queued again."""
     bucket = TimerTaskList()
     bucket.expiration_ms = 40
     tasks = [TimerTask(number) for number in range(3)]
@@ -119,7 +119,7 @@ def test_flushing_hands_out_every_task_and_unqueues_the_bucket() -> None:
 
 
 def test_a_new_task_is_not_scheduled() -> None:
-    """Before it is on a timer a task has no expiration and cannot be cancelled."""
+    """A task that is not on a timer has no expiration and cannot be cancelled."""
     task = TimerTask(10)
     assert not task.scheduled
     assert task.expiration_ms is None
@@ -128,13 +128,13 @@ def test_a_new_task_is_not_scheduled() -> None:
 
 @pytest.mark.parametrize("delay_ms", [1.0, "1", None])
 def test_a_delay_is_a_whole_number(delay_ms: object) -> None:
-    """A delay in milliseconds is an int and nothing else."""
+    """A delay in milliseconds must be an int."""
     with pytest.raises(TypeError, match=r"delay_ms|int"):
         TimerTask(delay_ms)  # type: ignore[arg-type]
 
 
 def test_a_delay_has_an_end() -> None:
-    """A delay that no machine word holds is refused."""
+    """A delay that does not fit in a machine word is refused."""
     with pytest.raises(ValueError, match=r"at most 10\*\*18"):
         TimerTask(10**18 + 1)
     assert TimerTask(10**18).delay_ms == 10**18
@@ -144,7 +144,7 @@ def test_a_delay_has_an_end() -> None:
 
 
 def test_the_repr_of_a_bucket() -> None:
-    """It has the bucket's expiration and its number of tasks."""
+    """The ``repr`` of a bucket contains its expiration and its number of tasks."""
     bucket = TimerTaskList()
     bucket.add(Task(0, []))
     assert repr(bucket) == "<TimerTaskList expiration_ms=-1 tasks=1>"

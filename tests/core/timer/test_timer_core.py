@@ -1,4 +1,4 @@
-"""The timer core: which task runs when, driven by explicit times."""
+"""The timer core decides which task runs when, driven by explicit times."""
 
 import random
 
@@ -12,7 +12,7 @@ from tests.helpers import Task
 @pytest.mark.parametrize("tick_ms", [1, 7, 20, 100])
 @pytest.mark.parametrize("start_ms", [0, 3, 1_000_003])
 def test_never_early_and_never_later_than_a_tick(tick_ms: int, start_ms: int) -> None:
-    """Each task runs at its deadline rounded up to the tick, whatever the tick and the beginning."""
+    """Each task runs at its deadline rounded up to the tick, for any tick and start time."""
     bench = Bench(tick_ms, 20, start_ms)
     source = random.Random(tick_ms * 31 + start_ms)
     due: dict[int, int] = {}
@@ -33,7 +33,7 @@ def test_never_early_and_never_later_than_a_tick(tick_ms: int, start_ms: int) ->
 
 @pytest.mark.parametrize("tick_ms", [1, 7, 20, 100])
 def test_when_the_time_is_kept_up_with_lateness_is_below_a_tick(tick_ms: int) -> None:
-    """A timer called at every expiration is late by less than a tick, and exact with a tick of 1 ms."""
+    """A timer that is called at every expiration is late by less than a tick, and exact with a tick of 1 ms."""
     bench = Bench(tick_ms, 20, 1_000_003)
     source = random.Random(tick_ms)
     due = {}
@@ -50,7 +50,7 @@ def test_when_the_time_is_kept_up_with_lateness_is_below_a_tick(tick_ms: int) ->
 @pytest.mark.parametrize("tick_ms", [1, 7, 20, 100])
 @pytest.mark.parametrize("delay_ms", [0, -1, -50, -DAY_MS])
 def test_what_is_due_already_runs_in_the_next_call(tick_ms: int, delay_ms: int) -> None:
-    """A task that is due when it is added is not run in there, and is run by the next call, in the middle of a tick."""
+    """A task that is due when it is added does not run in that call, but in the next one, even within a tick."""
     bench = Bench(tick_ms, 20, 1_003)
     task = bench.add(delay_ms, "due")
     assert bench.log == []
@@ -63,7 +63,7 @@ def test_what_is_due_already_runs_in_the_next_call(tick_ms: int, delay_ms: int) 
 
 @pytest.mark.parametrize("tick_ms", [1, 7, 20, 100])
 def test_a_cancelled_task_does_not_run(tick_ms: int) -> None:
-    """A task can be taken off on every level, and before it is due or due already."""
+    """A task can be cancelled on every level, before and after it becomes due."""
     bench = Bench(tick_ms)
     tasks = [bench.add(delay_ms) for delay_ms in (0, 5, 50, 500, 50_000, DAY_MS)]
     assert [task.cancel() for task in tasks] == [True] * 6
@@ -74,7 +74,7 @@ def test_a_cancelled_task_does_not_run(tick_ms: int) -> None:
 
 
 def test_equal_deadlines_run_in_the_order_of_arrival() -> None:
-    """FIFO holds for one deadline that was reached through different levels."""
+    """Tasks with equal deadlines on different levels run in order of arrival."""
     bench = Bench()
     bench.add(8_450, 0)
     bench.add(8_450, 1)
@@ -87,7 +87,7 @@ def test_equal_deadlines_run_in_the_order_of_arrival() -> None:
 @pytest.mark.parametrize("limit", [0, 1])
 @pytest.mark.parametrize("added_ms", [0, 100, 390])
 def test_what_is_due_when_it_is_added_waits_for_equal_deadlines_before_it(added_ms: int, limit: int) -> None:
-    """The earlier task is in a bucket that was not processed yet, or that a slice has left half cascaded."""
+    """The earlier task is in a bucket that has not been processed, or that a slice has left half cascaded."""
     bench = Bench()
     bench.move_to(added_ms)
     for number in range(3):
@@ -103,7 +103,7 @@ def test_what_is_due_when_it_is_added_waits_for_equal_deadlines_before_it(added_
 
 
 def test_what_is_due_when_it_is_added_runs_before_later_deadlines() -> None:
-    """A slice that is left over does not put it behind buckets that fall due afterwards, however far these go on."""
+    """Buckets that expire later do not run before it, however many of them a slice has left."""
     bench = Bench()
     for deadline_ms in (10, 10, 11, 11, 11, 12, 12, 12):
         bench.add(deadline_ms, deadline_ms)
@@ -117,7 +117,7 @@ def test_what_is_due_when_it_is_added_runs_before_later_deadlines() -> None:
 
 
 def test_deadlines_run_in_order_after_a_long_stop() -> None:
-    """After the clock has stood still, what fell due meanwhile runs in the order of its deadlines."""
+    """After the clock has stopped, tasks that became due meanwhile run in deadline order."""
     bench = Bench()
     source = random.Random(1)
     delays = [source.randrange(1, 20_000) for _ in range(500)]
@@ -128,7 +128,9 @@ def test_deadlines_run_in_order_after_a_long_stop() -> None:
 
 @pytest.mark.parametrize("tick_ms", [1, 2, 3, 20])
 def test_add_returns_the_next_wake_up(tick_ms: int) -> None:
-    """The time of the bucket, which for the next tick is the deadline, rounded up; of a due one the time now."""
+    """``add`` returns the time of the bucket; for the next tick the rounded deadline, and for a due task the current
+    time.
+    """
     bench = Bench(tick_ms, start_ms=6000)
     core = bench.core
     assert core.schedule(Task(0, bench.log), 6001, 6000) == 6000 + tick_ms
@@ -145,7 +147,7 @@ def test_add_returns_the_next_wake_up(tick_ms: int) -> None:
     ("tick_ms", "deadline_ms", "rounded_ms"), [(20, 1005, 1005), (20, 1006, 1020), (2, 1007, 1008)]
 )
 def test_only_what_lies_ahead_is_rounded(tick_ms: int, deadline_ms: int, rounded_ms: int) -> None:
-    """A deadline that is due now stays as it is: rounded up it would lie ahead."""
+    """A deadline that is due now is not rounded up, because it would then be in the future."""
     core = Bench(tick_ms, start_ms=1000).core
     task = Task(0, [])
     core.schedule(task, deadline_ms, 1005)
@@ -153,7 +155,7 @@ def test_only_what_lies_ahead_is_rounded(tick_ms: int, deadline_ms: int, rounded
 
 
 def test_clearing_hands_out_every_task_in_the_order_of_deadlines() -> None:
-    """What a closing timer takes off comes from every level, due or half worked off, in order."""
+    """Clearing removes the tasks of every level, due or half processed, in deadline order."""
     bench = Bench()
     for delay_ms in (DAY_MS, 5, 450, 0, 5, 30):
         bench.add(delay_ms)

@@ -38,7 +38,7 @@ def test_a_delay_goes_to_its_level(delay_ms: int, level: int) -> None:
 
 
 def test_overflow_wheels_come_on_demand() -> None:
-    """There is no overflow wheel until a task needs it, and then it is kept."""
+    """An overflow wheel is created when a task needs it, and is then kept."""
     wheel = TimingWheel(10, 5, 1000)
     assert wheel.overflow_wheel is None
     assert wheel.add(TimerTask(0), 1060)
@@ -50,7 +50,7 @@ def test_overflow_wheels_come_on_demand() -> None:
 
 
 def test_what_is_due_within_the_tick_is_not_taken() -> None:
-    """A task whose time has come or lies within the current tick is left to the caller."""
+    """The wheel does not accept a task that is due or within the current tick; the caller handles it."""
     wheel = TimingWheel(10, 5, 1000)
     for expiration_ms in (999, 1000, 1005, 1009):
         task = TimerTask(0)
@@ -72,12 +72,12 @@ def test_the_time_moves_in_ticks_on_all_levels() -> None:
 
 
 def test_the_start_is_rounded_down_to_a_tick() -> None:
-    """A wheel begins at a multiple of its tick."""
+    """The start of a wheel is a multiple of its tick."""
     assert TimingWheel(7, 20, 100).current_time_ms == 98
 
 
 def test_an_emptied_bucket_is_reused_two_turns_of_the_wheel_later() -> None:
-    """A bucket that was taken is used for a later time, and is queued again."""
+    """A processed bucket is used for a later time, and is queued again."""
     queue = DelayQueue()
     wheel = TimingWheel(1, 20, 0, queue)
     wheel.add(TimerTask(5), 5)
@@ -103,7 +103,7 @@ def test_an_emptied_bucket_is_reused_two_turns_of_the_wheel_later() -> None:
 
 
 def test_a_bucket_is_queued_once_however_many_tasks_it_holds() -> None:
-    """The delay queue grows with buckets, not with tasks."""
+    """The size of the delay queue depends on the number of buckets, not on the number of tasks."""
     queue = DelayQueue()
     wheel = TimingWheel(1, 20, 0, queue)
     for _ in range(100):
@@ -113,7 +113,7 @@ def test_a_bucket_is_queued_once_however_many_tasks_it_holds() -> None:
 
 
 def test_an_emptied_bucket_is_dropped_when_it_comes_up() -> None:
-    """A bucket whose tasks were all cancelled is skipped, and its slot is free again."""
+    """A bucket whose tasks were all cancelled is skipped, and its slot becomes free."""
     queue = DelayQueue()
     wheel = TimingWheel(1, 20, 0, queue)
     gone, later = TimerTask(3), TimerTask(9)
@@ -130,7 +130,7 @@ def test_an_emptied_bucket_is_dropped_when_it_comes_up() -> None:
 
 
 def test_due_buckets_that_were_emptied_are_dropped_on_the_way() -> None:
-    """Popping what is due passes over emptied buckets."""
+    """Removing the due buckets skips the empty ones."""
     queue = DelayQueue()
     wheel = TimingWheel(1, 20, 0, queue)
     gone, later = TimerTask(3), TimerTask(9)
@@ -143,7 +143,7 @@ def test_due_buckets_that_were_emptied_are_dropped_on_the_way() -> None:
 
 
 def test_of_equal_times_the_bucket_that_runs_comes_last() -> None:
-    """The coarse ones are cascaded before it, the coarsest at the end: its tasks belong in front of the others."""
+    """Coarse buckets cascade before it, the coarsest last, because its tasks belong before the others."""
     queue = DelayQueue()
     wheel = TimingWheel(1, 20, 0, queue)
     for now_ms in (0, 4_000, 7_700, 7_990):
@@ -175,20 +175,22 @@ def test_of_equal_times_the_bucket_that_runs_comes_last() -> None:
     ],
 )
 def test_a_wheel_that_cannot_turn_is_refused(tick_ms: int, wheel_size: int, error: type, message: str) -> None:
-    """A tick is at least 1 ms and a wheel has at least two buckets."""
+    """A tick must be at least 1 ms, and a wheel must have at least two buckets."""
     with pytest.raises(error, match=message):
         TimingWheel(tick_ms, wheel_size)
 
 
 def test_a_wheel_says_where_it_stands() -> None:
-    """The text of a wheel names level, tick, size, interval and time."""
+    """The ``repr`` of a wheel contains level, tick, size, interval and time."""
     assert repr(TimingWheel(7, 3, 15)) == (
         "<TimingWheel level=1 tick_ms=7 wheel_size=3 interval_ms=21 current_time_ms=14>"
     )
 
 
 def test_two_buckets_are_enough() -> None:
-    """The smallest wheel that can separate now from later; its overflow wheels have two buckets as well."""
+    """Two buckets are the minimum to separate the present from later times; overflow wheels have two buckets as
+    well.
+    """
     wheel = TimingWheel(1, 2, 0)
     wheel.place(TimerTask(0), 3)
     assert [level.interval_ms for level in wheel.levels()] == [2, 4]
@@ -196,7 +198,7 @@ def test_two_buckets_are_enough() -> None:
 
 
 def test_a_wheel_by_itself_counts_its_tasks() -> None:
-    """Without a timer around it, it makes a queue and a counter of its own, and both ways of adding agree."""
+    """Without a timer, a wheel creates its own queue and counter, and both ways of adding a task agree."""
     wheel = TimingWheel(1, 20, 100)
     added, placed = TimerTask(0), TimerTask(0)
     assert wheel.add(added, 105)
@@ -210,7 +212,7 @@ def test_a_wheel_by_itself_counts_its_tasks() -> None:
 
 @pytest.mark.parametrize("back_ms", [1, 19, 20, 21, 400, 5000])
 def test_the_time_of_a_wheel_does_not_go_back(back_ms: int) -> None:
-    """On no level, however little."""
+    """The time never decreases on any level."""
     wheel = TimingWheel(20, 20, 0)
     wheel.place(TimerTask(0), 100_000)
     wheel.advance(50_000)
@@ -220,7 +222,7 @@ def test_the_time_of_a_wheel_does_not_go_back(back_ms: int) -> None:
 
 
 def test_the_queue_counts_what_a_wheel_is_there_to_save() -> None:
-    """One push when a bucket is first filled, one pop when it falls due or is found empty; not one for every task."""
+    """There is one push when a bucket is first filled, and one pop when it expires or is found empty."""
     queue = DelayQueue()
     wheel = TimingWheel(1, 20, 0, queue)
     tasks = [TimerTask(0) for _ in range(5)]

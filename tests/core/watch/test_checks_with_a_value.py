@@ -1,4 +1,4 @@
-"""Checks with a value: which operations are tried, in which order, while watchers come and go."""
+"""Checks with a value: which operations are tried, and in which order, while watchers arrive and leave."""
 
 import random
 
@@ -8,7 +8,7 @@ from tests.helpers import Op, check
 
 
 def _tried(ops: "list[Op]") -> list[int]:
-    """The operations tried since the last call."""
+    """Return the operations that were tried since the last call."""
     tried = [number for number, op in enumerate(ops) if op.calls.count("try") > 1]
     for op in ops:
         op.calls[:] = op.calls[:1]
@@ -16,7 +16,7 @@ def _tried(ops: "list[Op]") -> list[int]:
 
 
 async def test_only_reached_operations_are_tried(purgatory: Purgatory[Op]) -> None:
-    """A check with a value touches the watchers whose threshold is at most that."""
+    """A check with a value tries the watchers whose threshold is at most that value."""
     ops = [Op(None) for _ in range(10)]
     for number, op in enumerate(ops):
         purgatory.try_complete_else_watch(op, {"log": number * 10})
@@ -26,7 +26,7 @@ async def test_only_reached_operations_are_tried(purgatory: Purgatory[Op]) -> No
 
 
 async def test_without_a_value_every_operation_is_tried(purgatory: Purgatory[Op]) -> None:
-    """A plain check ignores the thresholds."""
+    """A check without a value ignores the thresholds."""
     ops = [Op(None) for _ in range(5)]
     for op in ops:
         purgatory.try_complete_else_watch(op, {"log": 1000})
@@ -35,7 +35,7 @@ async def test_without_a_value_every_operation_is_tried(purgatory: Purgatory[Op]
 
 
 async def test_operations_without_a_threshold_are_always_tried(purgatory: Purgatory[Op]) -> None:
-    """Ranked and plain watchers of one key are tried in the order of arrival, mixed."""
+    """Watchers of one key with and without a threshold are tried in order of arrival."""
     order: list[str] = []
     ops = [Op(None, name=str(number), on_try=lambda op: order.append(op.name)) for number in range(8)]
     for number, op in enumerate(ops):
@@ -51,7 +51,7 @@ async def test_operations_without_a_threshold_are_always_tried(purgatory: Purgat
 
 
 async def test_a_value_may_fall_again(purgatory: Purgatory[Op]) -> None:
-    """Nothing is moved by a check, so a lower value later finds the right ones."""
+    """A check changes no threshold, so a lower value later finds the right operations."""
     ops = [Op(None) for _ in range(4)]
     for number, op in enumerate(ops):
         purgatory.try_complete_else_watch(op, {"log": number})
@@ -61,7 +61,7 @@ async def test_a_value_may_fall_again(purgatory: Purgatory[Op]) -> None:
 
 
 async def test_a_threshold_never_changes_an_outcome(purgatory: Purgatory[Op]) -> None:
-    """Reached or not: the condition decides, and force, expiry and withdrawal need no value."""
+    """The condition decides, and forcing, expiry and withdrawal need no value."""
     op = Op(None)
     purgatory.try_complete_else_watch(op, {"log": 5})
     assert purgatory.check_and_complete("log", 100) == 0
@@ -76,7 +76,7 @@ async def test_a_threshold_never_changes_an_outcome(purgatory: Purgatory[Op]) ->
 
 
 async def test_different_thresholds_for_different_keys(purgatory: Purgatory[Op]) -> None:
-    """Each key has a threshold of its own, also without order among equals."""
+    """Each key has its own threshold, and the thresholds are independent of each other."""
     op = Op(None)
     purgatory.try_complete_else_watch(op, {"a": 5, "b": 50, "c": float("inf"), "d": float("-inf")})
     assert set(op.keys) == {"a", "b", "c", "d"}
@@ -87,7 +87,7 @@ async def test_different_thresholds_for_different_keys(purgatory: Purgatory[Op])
 
 
 async def test_equal_thresholds_are_tried_in_the_order_of_arrival(purgatory: Purgatory[Op]) -> None:
-    """FIFO among equals, and among all that are reached."""
+    """Operations with equal or different thresholds that are reached are tried in order of arrival."""
     order: list[str] = []
     thresholds = [5, 3, 5, 1, 3, 5]
     ops = [Op(None, name=str(number), on_try=lambda op: order.append(op.name)) for number in range(6)]
@@ -99,7 +99,7 @@ async def test_equal_thresholds_are_tried_in_the_order_of_arrival(purgatory: Pur
 
 
 async def test_the_heap_holds_little_more_than_what_waits(purgatory: Purgatory[Op]) -> None:
-    """Ended entries leave the heap within a constant factor, and let go of their operations at once."""
+    """Entries of ended operations leave the heap within a constant factor and do not reference their operations."""
     source = random.Random(7)
     waiting: list[Op] = []
     for number in range(3000):
@@ -120,7 +120,7 @@ async def test_the_heap_holds_little_more_than_what_waits(purgatory: Purgatory[O
 
 
 async def test_callbacks_that_change_the_watchers_during_a_check(purgatory: Purgatory[Op]) -> None:
-    """Operations withdrawn or parked during the check are not tried; the rest are, in order."""
+    """Operations that are withdrawn or parked during the check are not tried; the others are, in order."""
     order: list[str] = []
     late: list[Op] = []
 

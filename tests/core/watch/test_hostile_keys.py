@@ -1,4 +1,4 @@
-"""Keys that raise, change or act while they are hashed or compared: the operation ends, and all others are served."""
+"""If keys raise, change or act while they are hashed or compared, all other operations are still served."""
 
 import asyncio
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def interrupt() -> None:
 async def test_a_key_of_another_thread_that_raises_by_now_does_not_drop_the_others(
     purgatory: Purgatory[Op], clock: VirtualClock, reported: list[dict[str, Any]]
 ) -> None:
-    """Every other key that threads have named is checked; the error is reported once."""
+    """All other keys from threads are checked, and the error is reported once."""
     before, after = park(purgatory, "before"), park(purgatory, "after")
     key = Key()
     for named in ("before", key, "after"):
@@ -59,7 +59,7 @@ async def test_a_key_of_another_thread_that_raises_by_now_does_not_drop_the_othe
 async def test_a_key_that_raised_once_is_checked_when_it_is_named_again(
     purgatory: Purgatory[Op], clock: VirtualClock, reported: list[dict[str, Any]], where: str
 ) -> None:
-    """Neither the failed check nor what it left behind stands in the way of the next one."""
+    """The failed check does not prevent the next check of the key."""
     key = Key()
     operation, other = park(purgatory, key), park(purgatory, "other")
     purgatory.check_soon(Key())
@@ -83,7 +83,7 @@ async def test_a_key_that_raised_once_is_checked_when_it_is_named_again(
 async def test_a_key_whose_hash_changes_while_it_is_named_is_checked_when_it_is_named_again(
     purgatory: Purgatory[Op], clock: VirtualClock
 ) -> None:
-    """The place of the first check is not found any more, and the next one is made all the same."""
+    """The first check is no longer found, and the next one runs nevertheless."""
     key = Key(1)
     purgatory.check_soon(key)
     key.value = 2
@@ -98,7 +98,7 @@ async def test_a_key_whose_hash_changes_while_it_is_named_is_checked_when_it_is_
 async def test_a_queued_check_whose_key_raises_by_now_does_not_drop_the_others(
     purgatory: Purgatory[Op], reported: list[dict[str, Any]]
 ) -> None:
-    """The error is reported with the key, and the checks queued behind it are made and counted."""
+    """The error is reported with the key, and the checks queued after it run and are counted."""
     key = Key()
 
     def queue(_: Op) -> None:
@@ -116,7 +116,7 @@ async def test_a_queued_check_whose_key_raises_by_now_does_not_drop_the_others(
 async def test_checks_put_off_by_an_interrupt_do_not_drop_one_another(
     purgatory: Purgatory[Op], clock: VirtualClock, reported: list[dict[str, Any]]
 ) -> None:
-    """A key that raises when its check is put off is reported; the next key is checked in the next turn."""
+    """If a key raises when its check is postponed, this is reported; the next key is checked in the next turn."""
     key = Key()
 
     def queue_and_interrupt(_: Op) -> None:
@@ -143,7 +143,7 @@ async def test_checks_put_off_by_an_interrupt_do_not_drop_one_another(
 def test_a_comparison_that_ends_the_operation_being_parked_leaves_nothing_behind(
     room: QuietPurgatory, end: str, shape: str
 ) -> None:
-    """It has the outcome set by the comparison, is on no watcher list, and the statistics balance."""
+    """The operation has the outcome that the comparison set, is on no list, and the statistics balance."""
     key = Key()
     others = [park(room, Key()) for _ in range(2 if shape == "third of a key" else 1)]
     waiting = room._core.watcher_lists.operations(Key())
@@ -187,7 +187,7 @@ def test_a_comparison_that_ends_the_operation_and_raises(room: QuietPurgatory) -
 
 
 def test_a_comparison_that_ends_the_watcher_it_is_compared_with(room: QuietPurgatory) -> None:
-    """The newcomer waits alone, and is found by the next check."""
+    """The new operation waits alone, and the next check finds it."""
     for action in ("cancel", "force_complete"):
         first_key = Key()
         first = park(room, first_key)
@@ -203,7 +203,7 @@ def test_a_comparison_that_ends_the_watcher_it_is_compared_with(room: QuietPurga
 
 @pytest.mark.parametrize("threshold", [False, True])
 def test_a_comparison_that_hands_over_an_operation_is_refused(room: QuietPurgatory, threshold: bool) -> None:
-    """A key must not change the lists that it is looked up in; the error reaches the caller, and nothing is parked."""
+    """A key must not change the lists during its lookup; the error reaches the caller, and nothing is parked."""
     key = Key()
     park(room, key)
     key.on_eq = lambda: park(room, Key())
@@ -217,7 +217,7 @@ def test_a_comparison_that_hands_over_an_operation_is_refused(room: QuietPurgato
 
 
 def test_a_comparison_that_checks_and_withdraws_in_the_midst(room: QuietPurgatory) -> None:
-    """Checks and withdrawals by a key that is compared are carried out, and the lists stay whole."""
+    """Checks and withdrawals that a key makes during its comparison take effect, and the lists stay consistent."""
     others = [park(room, "other") for _ in range(3)]
     keys = [Key() for _ in range(3)]
     waiting = [park(room, key) for key in keys]
@@ -244,7 +244,7 @@ def test_a_comparison_that_checks_and_withdraws_in_the_midst(room: QuietPurgator
 
 @pytest.mark.parametrize("limits", [{"max_parked_per_key": 1}, {"max_parked": 1}])
 def test_a_full_key_whose_repr_raises_is_still_full(limits: dict[str, int]) -> None:
-    """The error is PurgatoryFull, with the key as an attribute."""
+    """The error is PurgatoryFull, and its attribute contains the key."""
 
     class Nameless(Key):
         def __repr__(self) -> str:
@@ -260,7 +260,7 @@ def test_a_full_key_whose_repr_raises_is_still_full(limits: dict[str, int]) -> N
 
 @pytest.mark.parametrize("threshold", ["5", object(), float("nan")])
 def test_a_bad_threshold_of_a_key_whose_repr_raises(room: QuietPurgatory, threshold: Any) -> None:
-    """The error says what is wrong with the threshold."""
+    """The error states what is wrong with the threshold."""
 
     class Nameless(Key):
         def __repr__(self) -> str:
@@ -278,7 +278,7 @@ def test_a_bad_threshold_of_a_key_whose_repr_raises(room: QuietPurgatory, thresh
 async def test_the_awaiters_are_answered_before_the_error_of_a_key_is_reported(
     purgatory: Purgatory[Op], clock: VirtualClock, ending: str, keys: str
 ) -> None:
-    """An exception handler that exits passes through when the task in park() has its answer."""
+    """If an exception handler exits, the task in ``park()`` already has its answer."""
     key = Key()
     operation = Op(5, name="answer")
     task = asyncio.create_task(purgatory.park(operation, {key: 5} if keys == "threshold" else [key]))
@@ -321,7 +321,7 @@ async def test_the_awaiters_are_answered_before_the_error_of_a_key_is_reported(
 
 
 def test_an_interrupt_in_the_hash_of_a_key_passes_through_when_the_operation_has_ended(room: QuietPurgatory) -> None:
-    """Ctrl-C while the last watcher of a key leaves: it is off its other keys, off the timer, and counted."""
+    """If Ctrl-C occurs while the last watcher of a key leaves, it is off its other keys and the timer, and counted."""
     key = Key()
     operation = park(room, "a", key, "b", timeout=5)
     key.on_hash = interrupt
@@ -335,7 +335,7 @@ def test_an_interrupt_in_the_hash_of_a_key_passes_through_when_the_operation_has
 
 
 def test_a_key_that_turns_into_another_one_does_not_take_the_other_ones_watchers(room: QuietPurgatory) -> None:
-    """An operation whose key equals another by now leaves by itself; the other is still found by a check."""
+    """If an operation's key becomes equal to another, the operation leaves alone; a check still finds the other one."""
     for keys in (lambda key: [key], lambda key: {key: 5}):
         changing, still = Key(1), Key(2)
         changed, other = Op(5), Op(5)
@@ -355,7 +355,7 @@ def test_a_key_that_turns_into_another_one_does_not_take_the_other_ones_watchers
 
 
 def test_a_key_whose_hash_has_changed_is_given_up_and_its_place_is_used_again(room: QuietPurgatory) -> None:
-    """What cannot be deleted holds no operation, is no watched key, and serves the next watcher."""
+    """An entry that cannot be deleted holds no operation, is not a watched key, and serves the next watcher."""
     key = Key(1)
     operation = park(room, key)
     key.value = 2
@@ -377,7 +377,7 @@ def test_a_key_whose_hash_has_changed_is_given_up_and_its_place_is_used_again(ro
 
 
 class Wild(int):
-    """An int that cannot be compared."""
+    """An int whose comparison raises."""
 
     def _raise(self, other: object) -> bool:
         raise Boom
@@ -391,7 +391,7 @@ class Wild(int):
 
 
 class WildFloat(float):
-    """A float that cannot be compared."""
+    """A float whose comparison raises."""
 
     def _raise(self, other: object) -> bool:
         raise Boom
@@ -404,7 +404,7 @@ class WildFloat(float):
 
 @pytest.mark.parametrize("number", [Wild, WildFloat])
 def test_a_threshold_of_a_subclass_counts_as_its_number(room: QuietPurgatory, number: Callable[[int], Any]) -> None:
-    """What the class overrides plays no part: the heap stays a heap, and each is tried when it is reached."""
+    """Overridden methods have no effect: the heap stays valid, and each operation is tried when it is reached."""
     operations = [Op() for _ in range(20)]
     for value, operation in enumerate(operations):
         room.try_complete_else_watch(operation, {"log": number((value * 7) % 20)})
@@ -417,7 +417,7 @@ def test_a_threshold_of_a_subclass_counts_as_its_number(room: QuietPurgatory, nu
 
 
 async def test_a_value_of_a_subclass_counts_as_its_number(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """Coalescing compares exact numbers, whatever it is given."""
+    """Coalescing compares plain numbers, whatever the type of the value."""
     operation, high = Op(), Op()
     purgatory.try_complete_else_watch(operation, {"log": 5})
     purgatory.try_complete_else_watch(high, {"log": 50})

@@ -30,7 +30,7 @@ STEPS = st.lists(
 
 
 class Key:
-    """A key that does something at its n-th hash or comparison; many keys have the same hash."""
+    """A key that acts at its n-th hash or comparison; many keys have the same hash."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -125,7 +125,7 @@ class World:
 @example([("park", [0], False, 0), ("arm", 1, 2, "park", 0), ("park", [0], False, 0), ("park", [1, 0, 1], False, 0)])
 @example([("arm", 0, 1, "change", 1), ("park", [0, 1], True, 0)])
 def test_the_state_is_consistent_after_every_step(steps: list[tuple[Any, ...]]) -> None:
-    """Whatever keys do: statistics balance, lists agree with the operations, and closing answers every operation."""
+    """After any key action, statistics balance, lists match the operations, and closing answers every operation."""
     world = World()
     for step in steps:
         with contextlib.suppress(Boom, KeyboardInterrupt, LookupError, ValueError, PurgatoryError):

@@ -1,4 +1,4 @@
-"""An operation that ends has left every watch list and the timer at that moment."""
+"""An operation leaves every watch list and the timer at the moment it ends."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.helpers import Boom, Op, check
 
 
 async def test_completing_leaves_every_list_and_the_timer_at_once(purgatory: Purgatory[Op]) -> None:
-    """Nothing is left for a purge: the other keys are gone the moment the operation ends."""
+    """The operation is immediately off its other keys, so no purge is necessary."""
     op = Op(5)
     purgatory.try_complete_else_watch(op, ["a", "b", "c"])
     op.ready = True
@@ -21,7 +21,7 @@ async def test_completing_leaves_every_list_and_the_timer_at_once(purgatory: Pur
 
 @pytest.mark.parametrize("ending", ["force_complete", "cancel", "run", "cancel_for_key", "fail_for_key", "check"])
 async def test_callbacks_see_a_consistent_state(clock: VirtualClock, ending: str) -> None:
-    """In on_complete, and after every other ending, the operation is off the timer and off all lists."""
+    """In ``on_complete``, and after every other ending, the operation is off the timer and off all lists."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         found: list[tuple[int, int, int, int]] = []
 
@@ -58,7 +58,7 @@ async def test_an_empty_key_is_gone(purgatory: Purgatory[Op]) -> None:
 
 
 async def test_cancelling_a_key_returns_its_operations_in_order(purgatory: Purgatory[Op]) -> None:
-    """Every operation on the key is withdrawn, and no other."""
+    """Every operation on the key is withdrawn, and no other operation."""
     ops = [Op(5) for _ in range(3)]
     other = Op(5)
     for op in ops:
@@ -71,7 +71,7 @@ async def test_cancelling_a_key_returns_its_operations_in_order(purgatory: Purga
 
 
 async def test_failing_a_key_gives_every_task_the_exception(purgatory: Purgatory[Op]) -> None:
-    """fail_for_key fails every operation on the key and returns their number."""
+    """``fail_for_key`` fails every operation on the key and returns their number."""
     ops = [Op(5) for _ in range(3)]
     for op in ops:
         purgatory.try_complete_else_watch(op, ["a"])

@@ -12,7 +12,7 @@ from tests.sansio import QuietPurgatory
 
 
 class Key:
-    """A key that is compared by a script: True, False or an exception for each comparison, then False."""
+    """A key whose comparisons follow a script of True, False and exceptions, and then return False."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = deque(answers)
@@ -34,7 +34,7 @@ def park(room: QuietPurgatory, key: Key) -> Op:
 
 
 def refused(room: QuietPurgatory, keys: Any) -> None:
-    """Parking on the keys fails because of their equality, and leaves no trace."""
+    """Check that parking on the keys fails because of their equality, and leaves nothing behind."""
     parked = len(room)
     with pytest.raises(LookupError, match="the hash or the equality of a key changed"):
         room.try_complete_else_watch(Op(5), keys)
@@ -43,7 +43,7 @@ def refused(room: QuietPurgatory, keys: Any) -> None:
 
 
 def close(room: QuietPurgatory) -> None:
-    """End what is left: nothing may remain."""
+    """End the remaining operations, and check that nothing remains."""
     while len(room):
         assert room._core.expire_some(10)
     room._check()
@@ -52,7 +52,7 @@ def close(room: QuietPurgatory) -> None:
 
 
 def test_a_threshold_on_a_key_that_becomes_equal_to_another_is_refused(room: QuietPurgatory) -> None:
-    """The lookup finds no entry, and the insertion finds the other key's."""
+    """The lookup finds no entry, but the insertion finds the entry of the other key."""
     first = Key()
     park(room, first)
     first.answers.extend([False, True])
@@ -62,7 +62,7 @@ def test_a_threshold_on_a_key_that_becomes_equal_to_another_is_refused(room: Qui
 
 @pytest.mark.parametrize("back", [False, True, Boom()], ids=["put back", "equal to another", "raises"])
 def test_the_entry_of_another_key_is_given_back(room: QuietPurgatory, back: Any) -> None:
-    """A removal that hits another key's entry restores it, or keeps it aside: its operation still ends."""
+    """A removal that hits another key's entry restores it or keeps it aside, and its operation still ends."""
     first, second = Key(), Key()
     one, two = park(room, first), park(room, second)
     first.answers.extend([True, True, False, back])
@@ -82,7 +82,7 @@ def test_the_entry_of_another_key_is_given_back(room: QuietPurgatory, back: Any)
 
 
 def test_entries_that_were_kept_aside_leave_in_any_order(room: QuietPurgatory) -> None:
-    """Two entries without a place: the second to come leaves first."""
+    """If two entries have no place, they can leave in any order."""
     first, second, third = Key(), Key(), Key()
     operations = [park(room, key) for key in (first, second, third)]
     for other in (second, third):
@@ -100,7 +100,7 @@ def test_entries_that_were_kept_aside_leave_in_any_order(room: QuietPurgatory) -
 
 
 def test_an_entry_that_cannot_be_replaced_is_put_back(room: QuietPurgatory) -> None:
-    """The new key becomes equal to a third one after the old entry has been deleted."""
+    """The new key becomes equal to a third key after the old entry has been deleted."""
     first, second = Key(), Key()
     one, two = park(room, first), park(room, second)
     first.answers.extend([True, True, True])
@@ -113,7 +113,7 @@ def test_an_entry_that_cannot_be_replaced_is_put_back(room: QuietPurgatory) -> N
 
 
 class Acting:
-    """A key that runs one of its actions each time it is hashed, as long as there are any."""
+    """A key that runs one of its actions at each hash, as long as there are any."""
 
     def __init__(self, *actions: Callable[[], object]) -> None:
         self.actions = deque(actions)
@@ -133,7 +133,7 @@ def interrupt() -> None:
 
 
 def test_a_key_that_ends_another_operation_and_then_raises(room: QuietPurgatory) -> None:
-    """The other operation leaves its key as soon as no key is compared any more."""
+    """The other operation leaves its key as soon as no key comparison is running."""
     operation = park(room, Key())
     other = Op(5)
     room.try_complete_else_watch(other, ["other"])
@@ -155,7 +155,7 @@ def test_a_key_that_ends_another_operation_and_then_raises(room: QuietPurgatory)
 
 
 def test_a_key_that_ends_another_operation_while_its_own_leaves(room: QuietPurgatory) -> None:
-    """Both are off their keys when the call returns."""
+    """Both operations are off their keys when the call returns."""
     other = park(room, Key())
     leaving = Acting()
     operation = Op(5)
@@ -192,7 +192,7 @@ def test_both_keys_raise_when_their_operations_leave(room: QuietPurgatory) -> No
 
 
 def test_an_interrupt_by_the_key_of_a_queued_check(room: QuietPurgatory) -> None:
-    """The key was hashed when the check was requested; at its turn the hash raises KeyboardInterrupt."""
+    """The key is hashed when the check is requested; when the check runs, the hash raises KeyboardInterrupt."""
     key = Acting()
     watcher, begin = Op(5), Op(5, on_complete=lambda _: room.check_and_complete(key))
     room.try_complete_else_watch(watcher, [key])

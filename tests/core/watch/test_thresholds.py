@@ -1,4 +1,4 @@
-"""Thresholds: which operations a check with a value tries, in which order, and what stays in the heap."""
+"""Thresholds: which operations a check with a value tries, in which order, and which entries stay in the heap."""
 
 import gc
 import math
@@ -22,7 +22,7 @@ def park(room: QuietPurgatory, name: str, keys: Any, **arguments: Any) -> Op:
 
 
 def tried(*operations: Op) -> str:
-    """The names of the operations tried since the last call."""
+    """Return the names of the operations that were tried since the last call."""
     names = "".join(operation.name for operation in operations if "try" in operation.calls)
     for operation in operations:
         operation.calls.clear()
@@ -37,7 +37,7 @@ def heap_size(room: QuietPurgatory, key: str) -> int:
 
 
 def test_only_operations_whose_threshold_is_reached_are_tried(room: QuietPurgatory) -> None:
-    """At or above the threshold it is worth a try, below it not."""
+    """A check tries operations whose threshold is at most the value, and no others."""
     low, middle, high = (park(room, name, {"log": value}) for name, value in zip("lmh", (5, 7.5, 10), strict=True))
     room.check_and_complete("log", 4)
     assert tried(low, middle, high) == ""
@@ -65,7 +65,7 @@ def test_a_value_may_fall_again(room: QuietPurgatory) -> None:
 
 
 def test_plain_watchers_of_the_same_key_are_always_tried(room: QuietPurgatory) -> None:
-    """Those who gave no threshold, and those whose threshold is reached, in the order in which they came."""
+    """Watchers without a threshold, and those whose threshold is reached, are tried in order of arrival."""
     order: list[str] = []
     for name, keys in (("a", ["log"]), ("b", {"log": 3}), ("c", ["log"]), ("d", {"log": 9}), ("e", {"log": 1})):
         park(room, name, keys, on_try=lambda operation: order.append(operation.name))
@@ -78,7 +78,7 @@ def test_plain_watchers_of_the_same_key_are_always_tried(room: QuietPurgatory) -
 
 
 def test_a_plain_watcher_that_came_first_completes_first(room: QuietPurgatory) -> None:
-    """Between plain watchers and ranked ones the order of arrival decides, and all of them are counted."""
+    """Watchers with and without a threshold complete in order of arrival, and all are counted."""
     order: list[str] = []
     ops = [
         park(room, name, keys, on_complete=lambda op: order.append(op.name))
@@ -102,7 +102,7 @@ def test_each_key_has_its_own_threshold(room: QuietPurgatory) -> None:
 
 
 def test_one_that_ended_through_one_key_is_off_the_others(room: QuietPurgatory) -> None:
-    """No key keeps it, and empty keys are forgotten."""
+    """The operation is on no key, and empty keys are removed."""
     operation = park(room, "x", {"a": 5, "b": 50})
     operation.ready = True
     assert room.check_and_complete("a", 6) == 1
@@ -111,7 +111,7 @@ def test_one_that_ended_through_one_key_is_off_the_others(room: QuietPurgatory) 
 
 
 def test_an_operation_ended_by_an_earlier_callback_is_not_tried(room: QuietPurgatory) -> None:
-    """With or without a threshold an ended operation is skipped, and the call that completed it counts it."""
+    """An ended operation is skipped, with or without a threshold; the call that completed it counts it."""
     others: list[Op] = []
 
     def end_others(_: Op) -> None:
@@ -131,7 +131,7 @@ def test_an_operation_ended_by_an_earlier_callback_is_not_tried(room: QuietPurga
 
 
 def test_one_that_raises_does_not_keep_the_others_from_their_try(room: QuietPurgatory) -> None:
-    """It has failed; those behind it are tried."""
+    """The operation that raises fails, and the operations after it are tried."""
 
     def boom(operation: Op) -> None:
         if operation.ready:
@@ -144,7 +144,7 @@ def test_one_that_raises_does_not_keep_the_others_from_their_try(room: QuietPurg
 
 
 def test_an_operation_that_arrives_during_a_check_is_not_tried_again(room: QuietPurgatory) -> None:
-    """It was tried when it was handed over."""
+    """The operation was already tried when it was submitted."""
     late: list[Op] = []
 
     def arrive(_: Op) -> None:
@@ -159,7 +159,7 @@ def test_an_operation_that_arrives_during_a_check_is_not_tried_again(room: Quiet
 
 
 def test_ended_entries_leave_the_heap_within_a_constant_factor(room: QuietPurgatory) -> None:
-    """However many have come and gone, the heap is at most about twice as large as what waits."""
+    """The heap is at most about twice as large as the number of waiting operations."""
     waiting = [park(room, str(number), {"log": number}) for number in range(1000)]
     for number, operation in enumerate(reversed(waiting)):
         operation.cancel()
@@ -170,7 +170,7 @@ def test_ended_entries_leave_the_heap_within_a_constant_factor(room: QuietPurgat
 
 
 def test_an_ended_operation_is_freed_though_its_entry_is_not(room: QuietPurgatory, no_gc: None) -> None:
-    """What is left in the heap until it comes up holds nothing of the operation."""
+    """An entry that is still in the heap does not reference the ended operation."""
 
     class Held:
         pass
@@ -188,10 +188,10 @@ def test_an_ended_operation_is_freed_though_its_entry_is_not(room: QuietPurgator
 
 
 def test_a_stale_heap_entry_keeps_no_later_operation_alive(room: QuietPurgatory, no_gc: None) -> None:
-    """An entry deep in the heap references no operation, though many others have come and gone since."""
+    """A stale entry deep in the heap references no operation, even after many others have come and gone."""
 
     class Key:
-        """Hashable, and can be watched by a weak reference."""
+        """A hashable object that supports weak references."""
 
     park(room, "stays", {"log": 100})
     lingering = park(room, "high", {"log": 10**6})
@@ -216,7 +216,7 @@ def test_a_stale_heap_entry_keeps_no_later_operation_alive(room: QuietPurgatory,
     ("bad", "error"), [("5", TypeError), (None, TypeError), (True, TypeError), (float("nan"), ValueError)]
 )
 def test_a_threshold_is_a_number(room: QuietPurgatory, bad: Any, error: type[Exception]) -> None:
-    """Any other threshold is refused, and nothing is parked."""
+    """A threshold that is not a number is refused, and nothing is parked."""
     with pytest.raises(error, match="threshold for key 'b'"):
         room.try_complete_else_watch(Op(), {"a": 1, "b": bad})
     assert (len(room), room.watched) == (0, 0)
@@ -224,7 +224,7 @@ def test_a_threshold_is_a_number(room: QuietPurgatory, bad: Any, error: type[Exc
 
 @pytest.mark.parametrize(("bad", "error"), [("5", TypeError), (True, TypeError), (float("nan"), ValueError)])
 def test_a_value_is_a_number(room: QuietPurgatory, bad: Any, error: type[Exception]) -> None:
-    """A check with any other value is refused, also without waiting operations and from within a callback."""
+    """A value that is not a number is refused, also without waiting operations and inside a callback."""
     with pytest.raises(error):
         room.check_and_complete("log", bad)
     operation = park(room, "x", {"log": 1}, on_complete=lambda _: room.check_and_complete("log", bad))
@@ -235,7 +235,7 @@ def test_a_value_is_a_number(room: QuietPurgatory, bad: Any, error: type[Excepti
 
 
 def test_a_check_within_a_callback_keeps_its_value(room: QuietPurgatory) -> None:
-    """The check is queued with its value."""
+    """A check inside a callback is queued with its value."""
     first = park(room, "1", ["go"], on_complete=lambda _: room.check_and_complete("log", 5))
     low, high = park(room, "l", {"log": 5}), park(room, "h", {"log": 6})
     first.ready = low.ready = high.ready = True

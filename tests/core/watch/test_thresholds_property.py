@@ -1,4 +1,4 @@
-"""A threshold skips futile tries and never changes an outcome: one schedule, with and without thresholds."""
+"""A threshold skips unnecessary tries and never changes an outcome: the same schedule with and without thresholds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ TIMEOUTS = st.none() | st.integers(0, 900)
 
 @dataclass
 class Park:
-    """Park an operation that wants all of its keys, or any of them, to have reached their thresholds."""
+    """Park an operation that waits until all of its keys, or any of them, have reached their thresholds."""
 
     wants: dict[str, int]
     every: bool
@@ -30,7 +30,7 @@ class Park:
 
 @dataclass
 class Put:
-    """Give a key a value, which may be lower than before, and check it."""
+    """Set the value of a key, which may be lower than before, and check the key."""
 
     key: str
     value: int
@@ -74,7 +74,7 @@ STEPS = st.lists(
 
 @dataclass
 class World:
-    """One run: the values of the keys, the operations, and the outcome and moment of each."""
+    """One run: the values of the keys, the operations, and the outcome and time of each."""
 
     thresholds: bool
     tick_ms: int
@@ -152,7 +152,7 @@ class Waiter(DelayedOperation[None]):
 
 @given(STEPS, st.sampled_from([1, 1, 7, 100]))
 def test_outcomes_and_moments_are_the_same_with_and_without(steps: list[Any], tick_ms: int) -> None:
-    """Whatever happens, every operation ends the same way at the same millisecond, with no more tries."""
+    """In any schedule, every operation ends the same way at the same millisecond, with no more tries."""
     hinted, plain = World(thresholds=True, tick_ms=tick_ms), World(thresholds=False, tick_ms=tick_ms)
     hinted.run(steps)
     plain.run(steps)
@@ -164,7 +164,7 @@ def test_outcomes_and_moments_are_the_same_with_and_without(steps: list[Any], ti
 
 @given(STEPS)
 def test_waiting_operations_are_below_their_thresholds(steps: list[Any]) -> None:
-    """After any schedule, the condition of no waiting operation holds: no required try was skipped."""
+    """After any schedule, the condition of every waiting operation is false, so no required try was skipped."""
     world = World(thresholds=True, tick_ms=1)
     world.run(steps)
     for waiter in world.operations:

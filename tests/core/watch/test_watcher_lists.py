@@ -1,4 +1,4 @@
-"""Watcher lists: the cost of a walk over all of them, and keys whose hash raises later."""
+"""Watcher lists: the cost of iterating over all of them, and keys whose hash raises later."""
 
 from collections.abc import Hashable, ValuesView
 from typing import Any
@@ -14,7 +14,7 @@ from tests.sansio import make_purgatory
 
 
 class _CountingDict(dict[Hashable, Watch]):
-    """Counts how often it is walked: an emptied dict still walks over its deleted entries."""
+    """A dict that counts its iterations, because iterating over an emptied dict still visits its deleted entries."""
 
     walks = 0
 
@@ -31,7 +31,7 @@ class _Never(DelayedOperation[None]):
 
 
 def test_taking_some_operations_walks_no_empty_shard() -> None:
-    """Closing takes them slice by slice: walking the emptied shards in every slice would be quadratic."""
+    """Closing takes operations in slices; iterating over the emptied shards in every slice would be quadratic."""
     watchers = WatcherLists()
     watchers._shards[:] = [_CountingDict() for _ in range(SHARDS)]
     operation: DelayedOperation[Any] = _Never(None)
@@ -61,7 +61,7 @@ def _break(key: Fickle, op: Op) -> None:
 
 
 def test_a_watcher_after_a_lost_key_takes_its_place() -> None:
-    """A key that raises on removal leaves an empty entry: the next watcher replaces it."""
+    """A key that raises on removal leaves an empty entry, which the next watcher replaces."""
     key, room = Fickle(), make_purgatory(ManualClock())
     lost = Op()
     room.try_complete_else_watch(lost, [key])
@@ -83,7 +83,7 @@ def test_a_watcher_after_a_lost_key_takes_its_place() -> None:
 
 
 def test_one_with_several_keys_takes_the_place_of_a_lost_key() -> None:
-    """It is on all of its keys, counted once on each, and off all of them when it ends."""
+    """The operation is on all of its keys, counted once on each, and off all of them when it ends."""
     key, room = Fickle(), make_purgatory(ManualClock())
     lost = Op()
     room.try_complete_else_watch(lost, [key])
@@ -116,7 +116,7 @@ def test_a_ranked_watcher_takes_the_place_of_a_lost_key() -> None:
 
 @pytest.mark.parametrize("neighbours", [0, 1, 2])
 def test_ranked_watchers_of_a_lost_key_are_served_when_it_is_found_again(neighbours: int) -> None:
-    """A watcher with a threshold ends though its key raises, and the others on the key are not affected."""
+    """A watcher with a threshold ends although its key raises, and the others on the key are not affected."""
     key, room = Fickle(), make_purgatory(ManualClock())
     room.try_complete_else_watch(Op(), {"another key": 1})
     lost = Op()
@@ -140,7 +140,7 @@ def test_ranked_watchers_of_a_lost_key_are_served_when_it_is_found_again(neighbo
 
 @pytest.mark.parametrize("shape", ["plain", "ranked"])
 def test_the_last_of_a_list_ends_though_its_key_raises(shape: str) -> None:
-    """The list stays behind empty, and the next watcher uses it again."""
+    """The empty list remains, and the next watcher uses it again."""
     key, room = Fickle(), make_purgatory(ManualClock())
     ops = [Op(ready=False) for _ in range(2)]
     for op in ops:
@@ -170,7 +170,9 @@ async def test_a_lost_key_is_reported_with_its_operation(
 
 
 async def test_keys_that_raise_one_after_the_other(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
-    """The second raises as it is watched, the first as it is left again: both are reported, and nothing is parked."""
+    """The second key raises when it is added, and the first when it is removed: both are reported, nothing is
+    parked.
+    """
     first = Fickle()
 
     class Second:

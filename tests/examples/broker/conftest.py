@@ -1,4 +1,4 @@
-"""A broker for the tests of its requests; its imports wait until a test uses it, as an extra may be missing."""
+"""Fixtures of the broker tests; they import the broker when a test uses it, because the extra may be missing."""
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def harness(clock: VirtualClock) -> "AsyncIterator[RequestHarness]":
-    """A broker with topics t (two partitions), solo (no followers) and stalled; it may leave nothing parked."""
+    """Yield a broker with topics t (two partitions), solo (no followers) and stalled; nothing may stay parked."""
     from examples.broker.broker import Broker
     from tests.examples.broker.request_harness import SETTINGS, RequestHarness
 

@@ -1,4 +1,4 @@
-"""Requests to a broker without a client: made by hand, answered without a socket."""
+"""Handwritten requests to a broker, without a client library or a socket."""
 
 import asyncio
 import itertools
@@ -52,7 +52,7 @@ def make_batch(
     timestamps: Iterable[int] | None = None,
     codec: int = 0,
 ) -> bytes:
-    """A record batch as a producer sends it; if no ``timestamps`` are given they count up from ``timestamp``."""
+    """Return a record batch as a producer sends it; by default the timestamps count up from ``timestamp``."""
     builder = MemoryRecordsBuilder(
         2, codec, 1 << 20, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2]
     )
@@ -63,12 +63,12 @@ def make_batch(
 
 
 def parsed(*values: bytes, **options: Any) -> Batch:
-    """A batch of these values, as the broker reads it."""
+    """Return a batch of these values as the broker parses it."""
     return parse_batch(make_batch(values, **options), LIMIT)
 
 
 def values_in(records: bytes | None) -> list[bytes]:
-    """The values of the records in a fetch response."""
+    """Return the values of the records in a fetch response."""
     found: list[bytes] = []
     batches: Any = MemoryRecords(records or b"")
     while batches.has_next():
@@ -77,7 +77,7 @@ def values_in(records: bytes | None) -> list[bytes]:
 
 
 def frame(request: Any, version: int, correlation_id: int = 7, client_id: bytes = b"test") -> bytes:
-    """A request, framed."""
+    """Return a request as a frame."""
     head = struct.pack(">hhih", request.API_KEY, version, correlation_id, len(client_id)) + client_id
     body = head + bytes(request.encode(version=version))
     return struct.pack(">i", len(body)) + body
@@ -90,13 +90,13 @@ async def settled() -> None:
 
 
 class RequestHarness:
-    """Asks a broker directly."""
+    """A client that calls the broker directly."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
-        """The decoded response; None where none is sent."""
+        """Send a request.  Return the decoded response, or None if there is none."""
         version = PINS[request.API_KEY] if version is None else version
         answered = await answer_frame(self.broker, frame(request, version)[4:], "127.0.0.1")
         if answered is None:
@@ -108,7 +108,7 @@ class RequestHarness:
     async def produce(
         self, topic: str, records: bytes | None, *, acks: int = 1, timeout_ms: int = 1000, partition: int = 0
     ) -> Any:
-        """Produce to one partition; its part of the response."""
+        """Produce to one partition.  Return its part of the response."""
         topic_type = ProduceRequest.TopicProduceData
         data = topic_type(
             name=topic, partition_data=[topic_type.PartitionProduceData(index=partition, records=records)]
@@ -118,13 +118,13 @@ class RequestHarness:
         return None if response is None else response.responses[0].partition_responses[0]
 
     async def fetch(self, *wanted: tuple[str, int, int], **options: Any) -> list[Any]:
-        """Fetch (topic, partition, offset)s; the partitions' parts of the response."""
+        """Fetch a list of (topic, partition, offset).  Return the partitions of the response."""
         response = await self.ask(fetch_request(*wanted, **options))
         assert response.error_code == 0
         return [partition for topic in response.responses for partition in topic.partitions]
 
     async def delete(self, topic: str, offset: int, *, timeout_ms: int = 1000) -> Any:
-        """Delete records of partition 0; its part of the response."""
+        """Delete records of partition 0.  Return its part of the response."""
         topic_type = DeleteRecordsRequest.DeleteRecordsTopic
         partitions = [topic_type.DeleteRecordsPartition(partition_index=0, offset=offset)]
         request = DeleteRecordsRequest(topics=[topic_type(name=topic, partitions=partitions)], timeout_ms=timeout_ms)
@@ -132,7 +132,7 @@ class RequestHarness:
 
 
 def partition_of(harness: RequestHarness, topic: str = "t", index: int = 0) -> Partition:
-    """The broker's own."""
+    """Return the partition object of the broker."""
     partition = harness.broker.topics.partition(topic, index)
     assert partition is not None
     return partition
@@ -147,7 +147,7 @@ def fetch_request(
     leader_epoch: int = -1,
     session_id: int = 0,
 ) -> Any:
-    """A fetch of (topic, partition, offset)s."""
+    """Return a fetch request for a list of (topic, partition, offset)."""
     topic_type = FetchRequest.FetchTopic
     topics = [
         topic_type(
@@ -179,7 +179,7 @@ def fetch_request(
 
 
 def join_request(group: str, member: str = "", session_ms: int = 10_000, instance: str | None = None) -> Any:
-    """A request to join the group, as a consumer."""
+    """Return a JoinGroup request of a consumer."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")
     return JoinGroupRequest(
         group_id=group,

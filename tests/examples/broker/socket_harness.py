@@ -24,22 +24,22 @@ class Client:
         self.writer = writer
 
     async def response(self) -> tuple[int, bytes]:
-        """Correlation id and body of the next response."""
+        """Return the correlation id and the body of the next response."""
         size, correlation_id = struct.unpack(">ii", await self.reader.readexactly(8))
         return correlation_id, await self.reader.readexactly(size - 4)
 
     async def says_hello(self) -> bool:
-        """Whether the broker serves this connection."""
+        """Return whether the broker serves this connection."""
         self.writer.write(HELLO)
         return (await self.response())[0] == 7
 
     def stop_reading(self) -> None:
-        """Take nothing from the kernel any more."""
+        """Stop reading from the socket."""
         transport: Any = self.writer.transport
         transport.pause_reading()
 
     async def closed(self) -> bool:
-        """Wait until the broker has closed the connection; whether it did without a further byte."""
+        """Wait until the broker has closed the connection.  Return whether it sent no further byte."""
         try:
             return await self.reader.read() == b""
         except ConnectionError:
@@ -59,14 +59,14 @@ class SocketHarness:
         return Client(reader, writer)
 
     async def until(self, condition: Any) -> None:
-        """Let the loop turn until the condition holds; the test's time limit is the limit."""
+        """Run the loop until the condition holds; only the time limit of the test ends it."""
         while not condition():  # noqa: ASYNC110 (what is in the kernel sets no event; each turn looks again)
             await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[SocketHarness]:
-    """A server on a free port."""
+    """Yield a server on a free port."""
     async with asyncio.timeout(20):
         async with Server(Settings(port=0, replication_delay=0.0, **settings)) as server:
             sockets = SocketHarness(server)

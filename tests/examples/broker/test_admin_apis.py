@@ -1,4 +1,4 @@
-"""What clients ask before they produce or consume: topics, offsets, producer ids, the coordinator."""
+"""Requests that clients send before they produce or consume: topics, offsets, producer ids, the coordinator."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.examples.broker.request_harness import RequestHarness, make_batch
 
 
 async def test_metadata_creates_what_is_asked_for_where_that_is_allowed(harness: RequestHarness) -> None:
-    """A bad name is an error of its topic; without leave nothing is created."""
+    """An invalid name returns an error for its topic; without permission, no topic is created."""
     topic_type = MetadataRequest.MetadataRequestTopic
     names = ["t", "new", "bad name"]
     asked = [topic_type(name=name) for name in names]
@@ -34,7 +34,7 @@ async def test_metadata_creates_what_is_asked_for_where_that_is_allowed(harness:
 
 
 async def test_topics_are_created_checked_and_deleted_by_request(harness: RequestHarness) -> None:
-    """validate_only creates nothing, a name twice is refused, and what is deleted is gone."""
+    """``validate_only`` creates nothing, a duplicate name is refused, and a deleted topic does not exist."""
 
     async def create(*names: str, only: bool = False) -> list[int]:
         topics = [
@@ -62,7 +62,7 @@ async def list_offset(harness: RequestHarness, timestamp: int, version: int = 3)
 
 
 async def test_offsets_are_listed_up_to_the_high_watermark(harness: RequestHarness, clock: VirtualClock) -> None:
-    """-1 is the high watermark and not the end of the log, -2 the start, a time the first record that is not older."""
+    """-1 means the high watermark, -2 the start, and a timestamp the first record that is not older."""
     await harness.produce("t", make_batch([b"a", b"b", b"c"], timestamp=500))
     assert (await list_offset(harness, -1)).offset == 0
     await clock.advance(0.05)
@@ -77,7 +77,7 @@ async def test_offsets_are_listed_up_to_the_high_watermark(harness: RequestHarne
 
 
 async def test_producer_ids_are_given_once_and_not_for_transactions(harness: RequestHarness) -> None:
-    """A transactional id is refused in a way that clients take for final."""
+    """A transactional id is refused with an error that clients treat as final."""
     one = await harness.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
     two = await harness.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
     assert (one.error_code, two.producer_id - one.producer_id) == (0, 1)
@@ -90,7 +90,7 @@ async def test_producer_ids_are_given_once_and_not_for_transactions(harness: Req
 
 
 async def test_metadata_of_a_name_that_no_topic_can_have_is_an_invalid_topic(harness: RequestHarness) -> None:
-    """As in Kafka, also where nothing is created."""
+    """As in Kafka, the topic gets an error, even if topics are not created."""
     for name, code in (("a b", Code.INVALID_TOPIC_EXCEPTION), ("nowhere", Code.UNKNOWN_TOPIC_OR_PARTITION)):
         topics = [MetadataRequest.MetadataRequestTopic(name=name)]
         found = await harness.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False))

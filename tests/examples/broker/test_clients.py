@@ -1,4 +1,4 @@
-"""Four unmodified Kafka clients against the broker: aiokafka, kafka-python, confluent-kafka, and the Java one."""
+"""Four unmodified Kafka clients with the broker: aiokafka, kafka-python, confluent-kafka and the Java client."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ TOPICS = (f"topic-{number}" for number in itertools.count())
 
 
 class EventQueue(Observer):
-    """Every event of the broker's purgatories, for the thread that waits for one."""
+    """A queue of the events of the broker's purgatories, for the thread that waits for one."""
 
     def __init__(self) -> None:
         self.events: queue.SimpleQueue[tuple[str, str, tuple[Any, ...]]] = queue.SimpleQueue()
@@ -57,7 +57,7 @@ class EventQueue(Observer):
         self.events.put(("expired", event.purgatory, event.keys))
 
     def wait_for(self, kind: str, purgatory: str, topic: str) -> list[str]:
-        """Wait until it has happened; the kinds of what happened to the topic there until then."""
+        """Wait for an event.  Return the kinds of events for the topic up to that point."""
         kinds: list[str] = []
         while True:
             happened, where, keys = self.events.get(timeout=PATIENCE)
@@ -68,7 +68,7 @@ class EventQueue(Observer):
 
 
 class BrokerThread:
-    """A broker in a thread of its own."""
+    """A broker in a separate thread."""
 
     def __init__(self) -> None:
         self.seen = EventQueue()
@@ -95,7 +95,7 @@ class BrokerThread:
         assert not self._thread.is_alive()
 
     def ask(self, function: Callable[[Any], Any]) -> Any:
-        """What the function says of the broker, asked in the broker's thread."""
+        """Call the function in the broker's thread, and return its result."""
 
         async def run() -> Any:
             return function(self.server.broker)
@@ -105,20 +105,20 @@ class BrokerThread:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[BrokerThread]:
-    """One broker for all tests: each uses topics and groups of its own."""
+    """Yield one broker for all tests, which use separate topics and groups."""
     with BrokerThread() as running:
         yield running
 
 
 @pytest.fixture(params=[client.name for client in CLIENTS])
 def client(request: pytest.FixtureRequest, running: BrokerThread) -> Any:
-    """One of the clients."""
+    """Yield one of the clients."""
     return client_named(request.param, running.server.port)
 
 
 @pytest.fixture
 def topic() -> str:
-    """A topic that nobody else uses."""
+    """Return a topic that no other test uses."""
     return next(TOPICS)
 
 
@@ -127,7 +127,7 @@ def topic() -> str:
 
 @pytest.mark.parametrize(("acks", "idempotent"), [(0, False), (1, False), (-1, False), (-1, True)])
 def test_what_is_produced_is_consumed_in_order(client: Any, topic: str, acks: int, idempotent: bool) -> None:
-    """With every level of acknowledgement; offsets count up, and acks=0 is told none."""
+    """Offsets count up at every acknowledgement level, except for acks=0, which returns no offset."""
     client.create_topic(topic)
     values = [b"value %d" % number for number in range(20)]
     offsets = client.produce(topic, values, acks=acks, idempotent=idempotent)
@@ -137,7 +137,7 @@ def test_what_is_produced_is_consumed_in_order(client: Any, topic: str, acks: in
 
 
 def test_compressed_batches_pass_through(client: Any, topic: str) -> None:
-    """The broker does not look into them; with every codec that the client has at hand."""
+    """The broker passes batches through, with every codec that the client supports."""
     client.create_topic(topic)
     values: list[bytes] = []
     for codec in client.codecs:
@@ -148,7 +148,7 @@ def test_compressed_batches_pass_through(client: Any, topic: str) -> None:
 
 
 def test_offsets_begin_and_end_where_records_do(client: Any, topic: str) -> None:
-    """The end is the high watermark."""
+    """The end offset is the high watermark."""
     client.create_topic(topic)
     assert client.offsets(topic) == (0, 0)
     client.produce(topic, [b"a", b"b", b"c"], acks=-1)
@@ -156,7 +156,7 @@ def test_offsets_begin_and_end_where_records_do(client: Any, topic: str) -> None
 
 
 def test_deleted_records_are_gone(client: Any, topic: str) -> None:
-    """The log begins behind them, and a consumer from the beginning gets the rest."""
+    """The log starts after the deleted records, and a consumer from the beginning gets the others."""
     client.create_topic(topic)
     client.produce(topic, [b"a", b"b", b"c"], acks=-1)
     assert client.delete_records(topic, 2) == 2
@@ -164,7 +164,7 @@ def test_deleted_records_are_gone(client: Any, topic: str) -> None:
 
 
 def test_an_offset_that_is_committed_is_found_again(client: Any, topic: str) -> None:
-    """By another consumer of the same group."""
+    """Another consumer of the group finds the committed offset."""
     client.create_topic(topic)
     client.produce(topic, [b"a"], acks=-1)
     assert client.commit(f"group of {topic}", topic, 1) == 1
@@ -182,7 +182,7 @@ def in_thread(function: Callable[[], Any]) -> Iterator["queue.SimpleQueue[Any]"]
 
 
 def test_a_long_poll_wakes_on_data(client: Any, topic: str, running: BrokerThread) -> None:
-    """A consumer that would wait ten seconds gets the record when it is there."""
+    """A consumer that waits for ten seconds gets the record when it arrives."""
     client.create_topic(topic)
     with in_thread(lambda: client.consume(topic, 1, max_wait_ms=10_000)) as results:
         running.seen.wait_for("parked", "fetch", topic)
@@ -194,7 +194,7 @@ def test_a_long_poll_wakes_on_data(client: Any, topic: str, running: BrokerThrea
 
 
 def test_a_long_poll_for_more_bytes_is_not_woken_by_fewer(client: Any, topic: str, running: BrokerThread) -> None:
-    """A small record leaves it parked; the one that makes it enough answers with both."""
+    """A small record leaves the fetch parked; the record that reaches the size completes it with both."""
     client.create_topic(topic)
     with in_thread(lambda: client.consume(topic, 2, max_wait_ms=10_000, min_bytes=4000)) as results:
         running.seen.wait_for("parked", "fetch", topic)
@@ -210,7 +210,7 @@ def test_a_long_poll_for_more_bytes_is_not_woken_by_fewer(client: Any, topic: st
 def test_acks_all_on_a_stalled_topic_fails_and_its_data_stays_unreadable(
     client: Any, topic: str, running: BrokerThread
 ) -> None:
-    """The client gives up after its timeouts; the record is in the log and nobody can read it."""
+    """The client gives up after its timeouts; the record is in the log, but no consumer can read it."""
     topic = f"stalled-{topic}"
     client.create_topic(topic)
     with pytest.raises(Exception, match=re.compile("time", re.IGNORECASE)):
@@ -224,7 +224,7 @@ def test_acks_all_on_a_stalled_topic_fails_and_its_data_stays_unreadable(
 
 
 class Group:
-    """Members of one group, and what they have been assigned."""
+    """The members of one group, and their assignments."""
 
     def __init__(self, client: Any, topic: str, strategy: str, partitions: int = 6) -> None:
         self.client, self.topic, self.strategy, self.partitions = client, topic, strategy, partitions
@@ -289,7 +289,7 @@ def test_a_group_shares_its_partitions_as_members_come_and_go(
 
 
 def test_a_static_member_returns_without_a_rebalance(client: Any, topic: str, running: BrokerThread) -> None:
-    """It comes back within its session, has the same partitions, and the generation is the same."""
+    """The member returns within its session and has the same partitions, in the same generation."""
     client.create_topic(topic, 6)
     group = Group(client, topic, "range")
     try:
@@ -308,7 +308,7 @@ def test_a_static_member_returns_without_a_rebalance(client: Any, topic: str, ru
 
 
 def test_a_member_that_is_killed_leaves_after_its_session(client: Any, topic: str, running: BrokerThread) -> None:
-    """SIGKILL: no farewell; the others get its partitions when its session is over, and not before."""
+    """After SIGKILL, the other members get its partitions when its session ends, and not before."""
     client.create_topic(topic, 6)
     group = Group(client, topic, "range")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -331,7 +331,7 @@ def test_a_member_that_is_killed_leaves_after_its_session(client: Any, topic: st
 
 
 def test_a_consumer_of_the_newer_group_protocol_is_refused_for_good(topic: str, running: BrokerThread) -> None:
-    """The Java client finds the API of KIP-848 missing and says so; it does not ask for ever."""
+    """The Java client reports that the API of KIP-848 is missing, and does not retry forever."""
     client = client_named("java", running.server.port)
     client.create_topic(topic, 6)
     member = client.member(threading.Condition(), topic, f"group of {topic}", "consumer")
@@ -343,7 +343,7 @@ def test_a_consumer_of_the_newer_group_protocol_is_refused_for_good(topic: str, 
 
 
 def test_all_clients_at_once_on_one_broker(topic: str, running: BrokerThread) -> None:
-    """They produce to the same topic, and consume it as members of one group."""
+    """All clients produce to the same topic and consume it as members of one group."""
     clients = [client(running.server.port) for client in CLIENTS if client is not Java or is_at_hand()]
     each = 12 // len(clients)
     clients[0].create_topic(topic, 12)
@@ -380,7 +380,7 @@ def test_all_clients_at_once_on_one_broker(topic: str, running: BrokerThread) ->
 
 @pytest.mark.parametrize("options", [[], ["--no-uvloop"]])
 def test_the_command_says_when_it_is_ready_and_ends_with_everyone_answered(options: list[str]) -> None:
-    """One line on stdout; SIGTERM answers a parked request, and the exit code is 0."""
+    """The command prints one line on stdout; SIGTERM answers a parked request, and the exit code is 0."""
     command = [sys.executable, "-m", "examples.broker", "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""Closing the broker: nobody who waits is left without an answer."""
+"""Closing the broker answers every waiting request."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.examples.broker.request_harness import RequestHarness, join_request, 
 
 
 async def test_closing_the_broker_answers_everyone(clock: VirtualClock) -> None:
-    """Parked requests get the answer that a timeout would give, a parked join NOT_COORDINATOR."""
+    """Parked requests get the response of a timeout, and a parked join gets NOT_COORDINATOR."""
     async with Broker(Settings(), clock=clock) as broker:
         harness = RequestHarness(broker)
         broker.topics.create("stalled")

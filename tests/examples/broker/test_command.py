@@ -1,4 +1,4 @@
-"""The broker's command line, and what the soak calls a broken promise."""
+"""The broker's command line, and the failures that the soak test detects."""
 
 from collections.abc import Callable
 
@@ -18,12 +18,12 @@ from examples.broker.soak.delivery_check import CLIENTS, DeliveryCheck, NumberSe
 
 
 def test_without_options_the_settings_are_the_defaults() -> None:
-    """The command line and the library say the same."""
+    """The command line and the library have the same defaults."""
     assert settings_from(parser().parse_args([])) == Settings()
 
 
 def test_every_option_reaches_the_settings() -> None:
-    """Nothing that is given is forgotten."""
+    """Every option of the command line reaches the settings."""
     line = "--host ::1 --port 1 --advertised-host h --followers 0 --replication-delay 0.5 --partitions 7"
     line += " --no-auto-create --retention-bytes 8 --max-connections 9 --max-frame-bytes 10 --max-fetch-bytes 11"
     line += " --max-buffered-bytes 12 --write-buffer-bytes 13 --write-timeout 14 --frame-timeout 15 --idle-timeout 16"
@@ -51,7 +51,7 @@ def test_every_option_reaches_the_settings() -> None:
 
 
 def test_an_option_that_makes_no_sense_is_an_error_that_names_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit code is that of a wrong command line."""
+    """An invalid option exits with the code of a wrong command line."""
     with pytest.raises(SystemExit) as left:
         main(["--max-frame-bytes", "0"])
     assert left.value.code == 2
@@ -59,7 +59,7 @@ def test_an_option_that_makes_no_sense_is_an_error_that_names_it(capsys: pytest.
 
 
 async def test_the_statistics_have_a_line_for_every_purgatory() -> None:
-    """And one for the connections; by it a broker is at rest, or not."""
+    """There is also a line for the connections; the statistics show whether the broker is idle."""
     async with Server(Settings(port=0)) as server:
         lines = table(server).splitlines()
         assert is_at_rest(lines)
@@ -75,7 +75,7 @@ async def test_the_statistics_have_a_line_for_every_purgatory() -> None:
 
 
 def delivery_of(log: list[bytes]) -> DeliveryCheck:
-    """A delivery check with three records of each producer acknowledged and seen, and with this log."""
+    """Return a delivery check for this log, with three acknowledged and seen records of each producer."""
     delivery = DeliveryCheck()
     delivery.hostile = 1
     for name in CLIENTS:
@@ -88,12 +88,12 @@ def delivery_of(log: list[bytes]) -> DeliveryCheck:
 
 
 def perfect() -> list[bytes]:
-    """The log as it should be."""
+    """Return a correct log."""
     return [b"%s %d" % (name.encode(), number) for number in range(3) for name in CLIENTS]
 
 
 def test_a_log_with_every_record_once_and_in_order_keeps_all_promises() -> None:
-    """Nothing is found where there is nothing."""
+    """A correct log causes no failure."""
     delivery = delivery_of(perfect())
     delivery.verify()
     assert delivery.failures == []
@@ -111,7 +111,7 @@ def test_a_log_with_every_record_once_and_in_order_keeps_all_promises() -> None:
     ],
 )
 def test_a_broken_promise_is_found(damage: Callable[[list[bytes]], object], failure: str) -> None:
-    """A record lost, doubled, out of order or unseen."""
+    """A record that is lost, duplicated, out of order or unseen is a failure."""
     log = perfect()
     damage(log)
     delivery = delivery_of(log)
@@ -120,7 +120,7 @@ def test_a_broken_promise_is_found(damage: Callable[[list[bytes]], object], fail
 
 
 def test_a_producer_that_never_got_through_is_a_broken_promise() -> None:
-    """Where nothing is acknowledged, nothing has been shown."""
+    """If no record of a producer was acknowledged, the check fails."""
     delivery = DeliveryCheck()
     delivery.verify()
     assert delivery.failures == [
@@ -131,7 +131,7 @@ def test_a_producer_that_never_got_through_is_a_broken_promise() -> None:
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
 def test_the_soak_takes_some_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is started for a time that makes no sense."""
+    """An invalid duration is refused before anything starts."""
     with pytest.raises(SystemExit) as left:
         soak(["--seconds", seconds])
     assert left.value.code == 2
@@ -139,7 +139,7 @@ def test_the_soak_takes_some_time(seconds: str, capsys: pytest.CaptureFixture[st
 
 
 def test_marks_know_which_numbers_they_have() -> None:
-    """In whatever order they come, and however often."""
+    """The set contains the added numbers, in whatever order and however often they were added."""
     marks, others = NumberSet(), NumberSet()
     for number in (5, 0, 5, 2):
         marks.add(number)

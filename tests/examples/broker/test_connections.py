@@ -1,4 +1,4 @@
-"""The broker's sockets: order, the end of a client, limits, abuse, shutdown."""
+"""The broker's connections: order, disconnects, limits, hostile clients, shutdown."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ def fetch(correlation_id: int = 7, topic: str = "t", **options: Any) -> bytes:
 
 
 async def test_requests_of_one_connection_are_answered_in_order() -> None:
-    """A request that waits holds up those behind it on the same connection, and nobody else."""
+    """A parked request delays the next ones on the same connection, and no other connection."""
     async with serving() as sockets:
         one, other = await sockets.client(), await sockets.client()
         one.writer.write(fetch(1) + frame(ALL_TOPICS, 5, 2) + frame(ALL_TOPICS, 5, 3))
@@ -51,7 +51,7 @@ async def test_requests_of_one_connection_are_answered_in_order() -> None:
 
 
 async def test_bytes_may_come_one_by_one() -> None:
-    """A frame is a frame however it is cut."""
+    """A frame is complete however its bytes are split."""
     async with serving() as sockets:
         client = await sockets.client()
         for byte in HELLO + HELLO:
@@ -63,7 +63,7 @@ async def test_bytes_may_come_one_by_one() -> None:
 
 @pytest.mark.parametrize("rude", [False, True])
 async def test_a_client_that_goes_away_while_it_waits_is_withdrawn_at_once(rude: bool) -> None:
-    """The end of the connection is seen while a request is parked, be it orderly or a reset."""
+    """A disconnect, orderly or a reset, is detected while a request is parked."""
     async with serving() as sockets:
         client = await sockets.client()
         client.writer.write(fetch())
@@ -78,7 +78,7 @@ async def test_a_client_that_goes_away_while_it_waits_is_withdrawn_at_once(rude:
 
 
 async def test_what_was_sent_before_the_end_is_carried_out() -> None:
-    """A producer with acks=0 may send and leave."""
+    """Requests before a disconnect are executed, because a producer with acks=0 may send and disconnect."""
     async with serving() as sockets:
         client = await sockets.client()
         for _ in range(40):
@@ -90,7 +90,7 @@ async def test_what_was_sent_before_the_end_is_carried_out() -> None:
 
 
 async def test_acks_none_with_an_error_closes_the_connection() -> None:
-    """There is no other way to tell the client."""
+    """The protocol has no other way to report the error."""
     async with serving() as sockets:
         client = await sockets.client()
         client.writer.write(produce(0, topic="nowhere"))
@@ -114,7 +114,7 @@ async def test_acks_none_with_an_error_closes_the_connection() -> None:
 async def test_what_is_no_request_closes_its_connection_with_a_reason_and_no_other(
     sent: bytes, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Absurd lengths, other protocols, unknown APIs and versions."""
+    """Invalid lengths, other protocols, unknown APIs and versions close only their own connection."""
     caplog.set_level(logging.INFO, "examples.broker")
     async with serving() as sockets:
         good, bad = await sockets.client(), await sockets.client()
@@ -129,7 +129,7 @@ async def test_what_is_no_request_closes_its_connection_with_a_reason_and_no_oth
 
 
 async def test_a_request_that_does_not_arrive_in_full_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    """A half-open connection is closed after its time, even if a byte comes now and then."""
+    """A half-open connection is closed after its timeout, even if single bytes arrive."""
     caplog.set_level(logging.INFO, "examples.broker")
     async with serving(frame_timeout=0.05) as sockets:
         client = await sockets.client()
@@ -139,7 +139,7 @@ async def test_a_request_that_does_not_arrive_in_full_is_given_up(caplog: pytest
 
 
 async def test_a_connection_that_asks_nothing_is_closed_after_its_time(caplog: pytest.LogCaptureFixture) -> None:
-    """Idle connections do not stay for ever; one whose request is parked is not idle."""
+    """An idle connection is closed after its timeout; a connection with a parked request is not idle."""
     caplog.set_level(logging.INFO, "examples.broker")
     async with serving(idle_timeout=0.05) as sockets:
         waiting, idle = await sockets.client(), await sockets.client()
@@ -152,7 +152,7 @@ async def test_a_connection_that_asks_nothing_is_closed_after_its_time(caplog: p
 async def test_a_reader_that_is_too_slow_is_given_up_and_holds_no_more_than_one_response(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It asks for much and reads nothing: its next request is not even looked at, and then it is closed."""
+    """If a client does not read a large response, its next request is not read, and the connection is closed."""
     caplog.set_level(logging.INFO, "examples.broker")
     async with serving(write_timeout=0.1, write_buffer_bytes=1024) as sockets:
         client = await sockets.client(limit=1024)
@@ -171,7 +171,7 @@ async def test_a_reader_that_is_too_slow_is_given_up_and_holds_no_more_than_one_
 
 
 async def test_all_connections_together_hold_a_limited_number_of_bytes(caplog: pytest.LogCaptureFixture) -> None:
-    """The one that would exceed the limit is closed; the others go on, and what it held is free again."""
+    """The connection that would exceed the limit is closed and its memory is released; the others continue."""
     caplog.set_level(logging.INFO, "examples.broker")
     async with serving(max_buffered_bytes=100_000) as sockets:
         half = struct.pack(">ihh", 80_000, 0, 7) + bytes(59_996)
@@ -187,7 +187,7 @@ async def test_all_connections_together_hold_a_limited_number_of_bytes(caplog: p
 
 
 async def test_what_a_client_sends_ahead_is_limited() -> None:
-    """While its request is parked a client may send one more frame; then reading pauses, and goes on afterwards."""
+    """While its request is parked, a client may send one more frame; then reading pauses until the response."""
     async with serving(max_frame_bytes=20_000) as sockets:
         client = await sockets.client()
         client.writer.write(fetch(1, max_wait_ms=60_000))
@@ -205,7 +205,7 @@ async def test_what_a_client_sends_ahead_is_limited() -> None:
 
 
 async def test_too_many_connections_are_refused_and_a_free_place_is_taken() -> None:
-    """The limit counts who is there."""
+    """The limit counts open connections."""
     async with serving(max_connections=2) as sockets:
         first, second = await sockets.client(), await sockets.client()
         assert await first.says_hello()
@@ -217,7 +217,7 @@ async def test_too_many_connections_are_refused_and_a_free_place_is_taken() -> N
 
 
 async def test_shutdown_answers_every_parked_request_and_closes_the_connections() -> None:
-    """A waiting fetch gets its empty answer and a waiting produce its timeout, then the connection ends."""
+    """A waiting fetch gets an empty response and a waiting produce a timeout; then the connections close."""
     async with serving() as sockets:
         consumer, producer, idle = await sockets.client(), await sockets.client(), await sockets.client()
         consumer.writer.write(fetch(1, topic="stalled") + fetch(2, topic="stalled"))
@@ -234,7 +234,7 @@ async def test_shutdown_answers_every_parked_request_and_closes_the_connections(
 
 
 async def test_shutdown_does_not_wait_for_ever_for_a_client_that_does_not_read() -> None:
-    """What is not read in time is dropped."""
+    """Responses that are not read in time are dropped."""
     async with serving(shutdown_timeout=0.05, write_buffer_bytes=1024) as sockets:
         client = await sockets.client(limit=1024)
         for _ in range(8):
@@ -248,7 +248,7 @@ async def test_shutdown_does_not_wait_for_ever_for_a_client_that_does_not_read()
 
 
 async def test_five_thousand_connections_wait_at_once() -> None:
-    """All of them are parked, the broker serves another one, and one record answers them all."""
+    """All requests are parked, the broker serves another connection, and one record completes all of them."""
     needed = 2 * 5000 + 200
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
@@ -278,7 +278,7 @@ def batched(members: list["Member"], size: int) -> list[list["Member"]]:
 
 
 class Member(asyncio.Protocol):
-    """One of many: asks once, and keeps the first bytes that come."""
+    """A client that sends one request and keeps the first bytes of the response."""
 
     def __init__(self) -> None:
         self.answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

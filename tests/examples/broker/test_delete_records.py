@@ -1,4 +1,4 @@
-"""DeleteRecords: it waits until the followers have deleted, and wakes whoever waits for what is gone."""
+"""DeleteRecords waits until the followers have deleted, and completes the fetches of deleted records."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from tests.examples.broker.request_harness import RequestHarness, make_batch, pa
 async def test_delete_records_waits_until_the_followers_have_deleted(
     harness: RequestHarness, clock: VirtualClock
 ) -> None:
-    """The answer is the low watermark; the leader's records are gone before."""
+    """The response contains the low watermark; the records of the leader are deleted earlier."""
     await harness.produce("t", make_batch([b"a", b"b", b"c"]))
     await clock.advance(0.05)
     waiting = asyncio.create_task(harness.delete("t", 2))
@@ -28,7 +28,7 @@ async def test_delete_records_waits_until_the_followers_have_deleted(
 
 
 async def test_delete_records_wakes_a_fetch_whose_offset_is_gone(harness: RequestHarness, clock: VirtualClock) -> None:
-    """It would wait for records that will never be there."""
+    """Otherwise the fetch would wait for records that no longer exist."""
     await harness.produce("t", make_batch([b"a", b"b"]))
     await clock.advance(0.05)
     waiting = asyncio.create_task(harness.fetch(("t", 0, 0), min_bytes=5000))
@@ -39,7 +39,7 @@ async def test_delete_records_wakes_a_fetch_whose_offset_is_gone(harness: Reques
 
 
 async def test_delete_records_beyond_the_high_watermark_is_an_error(harness: RequestHarness) -> None:
-    """Only what consumers could read can be deleted."""
+    """Only records that consumers could read can be deleted."""
     await harness.produce("t", make_batch([b"a"]))
     for offset in (1, -2):
         assert (await harness.delete("t", offset)).error_code == Code.OFFSET_OUT_OF_RANGE
@@ -47,7 +47,7 @@ async def test_delete_records_beyond_the_high_watermark_is_an_error(harness: Req
 
 
 async def test_delete_records_times_out_where_followers_stall(harness: RequestHarness, clock: VirtualClock) -> None:
-    """Per partition, as in Kafka."""
+    """The timeout is reported for each partition, as in Kafka."""
     partition = partition_of(harness, "t")
     await harness.produce("t", make_batch([b"a"]))
     await clock.advance(0.05)

@@ -1,4 +1,4 @@
-"""Fetch: how long it waits for data, what wakes it, and how much it is answered with."""
+"""Fetch: how long it waits for data, what completes it, and the size of the response."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ from tests.examples.broker.request_harness import (
 
 
 async def test_a_fetch_waits_for_data_and_wakes_on_it(harness: RequestHarness, clock: VirtualClock) -> None:
-    """It is answered the moment the high watermark passes its offset."""
+    """A fetch is completed as soon as the high watermark passes its offset."""
     waiting = asyncio.create_task(harness.fetch(("t", 0, 0)))
     await clock.advance(0.5)
     assert not waiting.done()
@@ -36,7 +36,7 @@ async def test_a_fetch_waits_for_data_and_wakes_on_it(harness: RequestHarness, c
 
 
 async def test_a_fetch_for_more_bytes_waits_until_they_are_there(harness: RequestHarness, clock: VirtualClock) -> None:
-    """min_bytes counts all its partitions together."""
+    """``min_bytes`` applies to all partitions of the request together."""
     size = len(make_batch([b"a"]))
     waiting = asyncio.create_task(harness.fetch(("t", 0, 0), ("t", 1, 0), min_bytes=3 * size))
     for partition in (0, 1):
@@ -52,7 +52,7 @@ async def test_a_fetch_for_more_bytes_waits_until_they_are_there(harness: Reques
 async def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_up(
     harness: RequestHarness, clock: VirtualClock
 ) -> None:
-    """After max_wait the answer comes, be it empty."""
+    """After ``max_wait`` the response is sent, even if it is empty."""
     waiting = asyncio.create_task(harness.fetch(("t", 0, 0), max_wait_ms=700, min_bytes=10_000))
     await harness.produce("t", make_batch([b"a"]))
     await clock.advance(0.699)
@@ -65,7 +65,7 @@ async def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_up(
 async def test_a_fetch_is_tried_only_once_its_offset_is_reached(
     harness: RequestHarness, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The high watermark is a threshold: when it moves below the wanted offset nobody is tried."""
+    """The high watermark is a threshold: below the requested offset, no operation is tried."""
     tries: list[int] = []
     original = DelayedFetch.try_complete
 
@@ -88,7 +88,7 @@ async def test_a_fetch_is_tried_only_once_its_offset_is_reached(
 async def test_an_offset_on_an_older_segment_does_not_wait_for_more_bytes(
     harness: RequestHarness, clock: VirtualClock
 ) -> None:
-    """No append adds to a closed segment, so min_bytes would never be reached there."""
+    """No append adds to a closed segment, so ``min_bytes`` would never be reached there."""
     waiting = asyncio.create_task(harness.fetch(("t", 0, 0), min_bytes=9000, max_wait_ms=60_000))
     for _ in range(3):
         await harness.produce("t", make_batch([b"x" * 400]))
@@ -98,7 +98,7 @@ async def test_an_offset_on_an_older_segment_does_not_wait_for_more_bytes(
 
 
 async def test_a_client_that_goes_away_is_withdrawn(harness: RequestHarness) -> None:
-    """Cancelling the request's task takes its operation off the purgatory at once."""
+    """Cancelling the task of the request withdraws its operation at once."""
     waiting = asyncio.create_task(harness.fetch(("t", 0, 0)))
     await settled()
     assert len(harness.broker.fetch) == 1
@@ -112,7 +112,7 @@ async def test_a_client_that_goes_away_is_withdrawn(harness: RequestHarness) -> 
 
 
 async def test_an_error_in_one_partition_ends_the_wait_for_all(harness: RequestHarness) -> None:
-    """The others are answered with what they have."""
+    """The other partitions return their available records."""
     found = await harness.fetch(("t", 0, 0), ("t", 1, 9))
     assert [partition.error_code for partition in found] == [0, Code.OFFSET_OUT_OF_RANGE]
 
@@ -120,7 +120,7 @@ async def test_an_error_in_one_partition_ends_the_wait_for_all(harness: RequestH
 async def test_a_partition_that_is_not_there_does_not_end_the_wait_for_the_others(
     harness: RequestHarness, clock: VirtualClock
 ) -> None:
-    """As in Kafka: its error comes with the answer; where no partition is there the answer comes at once."""
+    """As in Kafka, the response contains the error; if no partition exists, the response is sent at once."""
     unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
     found = await harness.fetch(("t", 9, 0), ("nowhere", 0, 0))
     assert [partition.error_code for partition in found] == [unknown, unknown]
@@ -134,7 +134,7 @@ async def test_a_partition_that_is_not_there_does_not_end_the_wait_for_the_other
 async def test_an_offset_out_of_range_is_an_error_and_one_above_the_high_watermark_waits(
     harness: RequestHarness, clock: VirtualClock
 ) -> None:
-    """What is in the log but not replicated is waited for; what is not in the log is out of range."""
+    """A fetch waits for records that are not replicated yet; an offset beyond the log is out of range."""
     await harness.produce("t", make_batch([b"a", b"b"]))
     (found,) = await harness.fetch(("t", 0, 3))
     assert found.error_code == Code.OFFSET_OUT_OF_RANGE
@@ -144,7 +144,7 @@ async def test_an_offset_out_of_range_is_an_error_and_one_above_the_high_waterma
 
 
 async def test_a_new_leader_epoch_fences_who_waits_with_the_old_one(harness: RequestHarness) -> None:
-    """The fetch is answered at once, and so is one that knows an epoch that has not come yet."""
+    """The fetch is completed at once, as is a fetch with an epoch that is too new."""
     waiting = asyncio.create_task(harness.fetch(("t", 0, 0), leader_epoch=0))
     await settled()
     partition_of(harness).elect()
@@ -153,7 +153,7 @@ async def test_a_new_leader_epoch_fences_who_waits_with_the_old_one(harness: Req
 
 
 async def test_a_topic_deleted_while_its_consumer_waits_answers_it(harness: RequestHarness) -> None:
-    """Partition gone: an error, at once."""
+    """A fetch from a deleted topic gets an error at once."""
     waiting = asyncio.create_task(harness.fetch(("t", 0, 0)))
     await settled()
     harness.broker.topics.delete("t")
@@ -166,7 +166,7 @@ async def test_a_topic_deleted_while_its_consumer_waits_answers_it(harness: Requ
 async def test_the_first_batch_comes_whatever_its_size_and_the_limits_hold_for_the_rest(
     harness: RequestHarness, clock: VirtualClock
 ) -> None:
-    """A consumer is never stuck behind a large batch, and never gets a second one that does not fit."""
+    """A consumer always gets one batch, even if it is large, and never a second one that exceeds the limit."""
     for partition in (0, 1):
         for _ in range(2):
             await harness.produce("t", make_batch([b"x" * 200]), partition=partition)
@@ -179,7 +179,7 @@ async def test_the_first_batch_comes_whatever_its_size_and_the_limits_hold_for_t
 
 
 async def test_there_are_no_fetch_sessions(harness: RequestHarness) -> None:
-    """The session id is always 0, and asking for one is an error of its own."""
+    """The session id is always 0, and a request for a session gets an error."""
     response = await harness.ask(fetch_request(("t", 0, 0), max_wait_ms=0))
     assert response.session_id == 0
     response = await harness.ask(fetch_request(("t", 0, 0), session_id=5))

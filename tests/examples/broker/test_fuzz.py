@@ -1,4 +1,4 @@
-"""The request path under anything at all: no input breaks the broker; at worst it ends its own connection."""
+"""The request path with arbitrary input: no input breaks the broker; at worst, it closes its own connection."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ BATCH = make_batch([b"a", b"b"], producer=(7, 0, 0))
 
 
 def value_of(field: Any, version: int) -> st.SearchStrategy[Any]:
-    """Values that the field's type can carry, the interesting ones first."""
+    """Return values for the type of the field, the interesting ones first."""
     if field.is_struct_array():
         return st.lists(struct_of(field.array_of, field, version), max_size=3)
     if field.is_array():
@@ -64,7 +64,7 @@ def struct_of(schema: Any, factory: Any, version: int) -> st.SearchStrategy[Any]
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
-    """A request that can be decoded, with any values in its fields; without the frame's length."""
+    """Return a request that can be decoded, with any values in its fields, and without the frame's length."""
     key, version = draw(st.sampled_from(VERSIONS))
     message = APIS[key].request
     request = draw(struct_of(message._struct, message, version))
@@ -74,7 +74,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A request with some bytes changed, cut off or put in."""
+    """Return a request with some bytes changed, removed or inserted."""
     body = bytearray(draw(requests()))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(body)))
@@ -98,7 +98,7 @@ ANYTHING = st.one_of(requests(), damaged(), st.binary(max_size=60), st.binary(ma
 
 
 async def answer_all_of(bodies: list[bytes]) -> None:
-    """Every request is answered, parked or refused as it should be; afterwards the broker is whole."""
+    """Send requests, which are answered, parked or refused; then check that the broker is consistent."""
     clock = VirtualClock(1000.0)
     async with Broker(SETTINGS, clock=clock) as broker:
         broker.topics.create("t", 2)
@@ -125,12 +125,12 @@ async def answer_all_of(bodies: list[bytes]) -> None:
 
 @given(st.lists(ANYTHING, max_size=8))
 def test_whatever_is_asked_the_broker_answers_or_refuses(bodies: list[bytes]) -> None:
-    """A request ends with a response, with none where none is due, or as malformed; never with another error."""
+    """A request ends with a response, without one if none is due, or as malformed; never with another error."""
     asyncio.run(answer_all_of(bodies))
 
 
 class FakeTransport:
-    """A transport without a socket that keeps what is written."""
+    """A transport without a socket that stores the written bytes."""
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -161,7 +161,7 @@ class FakeTransport:
 
 
 async def stream(chunks: list[bytes], hello: bytes) -> bytearray:
-    """What a connection writes that is fed the chunks; another one is served before and after."""
+    """Return the bytes that a connection writes for the chunks; another connection is served before and after."""
     async with Server(SETTINGS) as server:
         server.broker.topics.create("t", 2)
         good, bad = Connection(server), Connection(server)
@@ -182,7 +182,7 @@ async def stream(chunks: list[bytes], hello: bytes) -> bytearray:
 
 
 class ErrorRecorder(logging.Handler):
-    """Records what is logged as an error."""
+    """A handler that records the logged errors."""
 
     def __init__(self, records: list[logging.LogRecord]) -> None:
         super().__init__(logging.ERROR)
@@ -194,7 +194,7 @@ class ErrorRecorder(logging.Handler):
 
 @given(st.lists(st.one_of(st.binary(max_size=200), ANYTHING.map(lambda b: struct.pack(">i", len(b)) + b)), max_size=6))
 def test_whatever_bytes_come_the_other_connections_are_served(chunks: list[bytes]) -> None:
-    """Bytes in any pieces end, at worst, their own connection; and nothing is held for it afterwards."""
+    """Arbitrary bytes close at most their own connection, and nothing is kept for it afterwards."""
     hello = frame(APIS[18].request(), 0)
     logger = logging.getLogger("examples.broker")
     defects: list[logging.LogRecord] = []
@@ -221,7 +221,7 @@ BEGIN_WITH_AN_ARRAY = [
 
 @pytest.mark.parametrize("element", [b"", b"\x00\x00", b"\x00\x00\x00\x00\x00\x00"])
 async def test_an_absurd_number_of_elements_costs_nothing(element: bytes) -> None:
-    """The announced two thousand million are not made room for."""
+    """No memory is allocated for the two thousand million announced elements."""
     assert len(BEGIN_WITH_AN_ARRAY) > 10
     async with Broker(SETTINGS) as broker:
         for key, version in BEGIN_WITH_AN_ARRAY:

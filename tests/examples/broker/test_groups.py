@@ -1,4 +1,4 @@
-"""Groups by request: joining, syncing, committing offsets and fetching them."""
+"""Groups by requests: joining, syncing, and committing and fetching offsets."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ from tests.examples.broker.request_harness import RequestHarness, join_request
 async def test_a_member_joins_in_two_steps_and_gets_its_assignment(
     harness: RequestHarness, clock: VirtualClock
 ) -> None:
-    """It is told its id first; then it is the leader, sees the members and assigns to itself."""
+    """The member first gets its id; then it becomes the leader, gets the members and assigns to itself."""
     told = await harness.ask(join_request("g"))
     assert (told.error_code, told.protocol_name) == (ErrorCode.MEMBER_ID_REQUIRED, "")
     waiting = asyncio.create_task(harness.ask(join_request("g", told.member_id)))
@@ -48,7 +48,7 @@ async def test_a_member_joins_in_two_steps_and_gets_its_assignment(
 
 
 async def test_a_member_that_cannot_be_is_refused(harness: RequestHarness) -> None:
-    """A session shorter than the minimum, an instance id that is no name; the protocol name is never null."""
+    """A session timeout below the minimum and an invalid instance id are refused; the protocol name is never null."""
     refused = await harness.ask(join_request("g", session_ms=99))
     assert (refused.error_code, refused.protocol_name) == (ErrorCode.INVALID_SESSION_TIMEOUT, "")
     refused = await harness.ask(join_request("g", instance="i" * 250))
@@ -73,7 +73,7 @@ async def commit(
 
 
 async def test_offsets_are_committed_and_fetched(harness: RequestHarness) -> None:
-    """By somebody without a group, too; what was not committed is -1, and all there is can be asked for."""
+    """A client without a group can also commit; an uncommitted offset is -1, and all offsets can be listed."""
     assert (await commit(harness, "g")).error_code == 0
     topic_type = OffsetFetchRequest.OffsetFetchRequestTopic
     request = OffsetFetchRequest(group_id="g", topics=[topic_type(name="t", partition_indexes=[0, 1])])

@@ -1,4 +1,4 @@
-"""What one client can make the broker do or keep: every request has bounded work, every table a bounded size."""
+"""The limits on one client: every request has bounded work, and every table has a bounded size."""
 
 import asyncio
 import re
@@ -48,7 +48,7 @@ QUICK = GroupConfig(initial_rebalance_delay=0.0, min_session_timeout=0.1)
 
 
 async def cpu_seconds_of(attack: bytes, attacker: Client, other: Client) -> float:
-    """The CPU time of this thread until the attack is answered, and another client that asks beside it."""
+    """Return the CPU time of this thread until the attack and the request of another client are answered."""
     before = time.thread_time()
     attacker.writer.write(attack)
     assert await other.says_hello()
@@ -108,7 +108,7 @@ def join(group: str, member: str = "", metadata: bytes = b"m", instance: str | N
 
 
 async def joined(harness: RequestHarness, group: str, metadata: bytes = b"m") -> Any:
-    """The answer to the second JoinGroup of a new member, which comes with the id that the first one was told."""
+    """Return the response to the second JoinGroup of a new member, which contains its id."""
     told = await harness.ask(join(group, metadata=metadata))
     if told.error_code != ErrorCode.MEMBER_ID_REQUIRED:
         return told
@@ -116,7 +116,7 @@ async def joined(harness: RequestHarness, group: str, metadata: bytes = b"m") ->
 
 
 async def stable(harness: RequestHarness, group: str, metadata: bytes = b"m") -> tuple[Any, Any]:
-    """The answers to JoinGroup and SyncGroup of a group's only member."""
+    """Return the responses to JoinGroup and SyncGroup of the only member of a group."""
     one = await joined(harness, group, metadata)
     assignments = [SyncGroupRequest.SyncGroupRequestAssignment(member_id=one.member_id, assignment=b"a")]
     return one, await harness.ask(sync(group, one, assignments))
@@ -136,7 +136,7 @@ def sync(group: str, one: Any, assignments: list[Any]) -> Any:
 
 
 async def test_a_partition_that_list_offsets_names_twice_is_refused_and_not_searched() -> None:
-    """Sixty searches of a megabyte of small records, in one short request: the next client has its answer at once."""
+    """One short request would cause sixty searches of a megabyte of records; the next client is answered at once."""
     async with serving() as sockets:
         partition = sockets.server.broker.topics.partition("t", 0)
         assert partition is not None
@@ -155,7 +155,7 @@ async def test_a_partition_that_list_offsets_names_twice_is_refused_and_not_sear
 
 
 async def test_one_list_offsets_reads_a_limited_number_of_records(clock: VirtualClock) -> None:
-    """A batch with more records than are left is answered with its first offset, a smaller one exactly."""
+    """A batch with more records than the remaining budget returns its first offset; a smaller one is exact."""
     async with Broker(Settings(timestamp_search_records=10, replication_delay=0.0), clock=clock) as broker:
         broker.topics.create("t", 3, 1)
         harness = RequestHarness(broker)
@@ -168,7 +168,7 @@ async def test_one_list_offsets_reads_a_limited_number_of_records(clock: Virtual
 
 
 def test_headers_and_keys_are_stepped_over_in_a_search_by_timestamp() -> None:
-    """A record with a hundred thousand headers costs a search no more than one without."""
+    """A record with a hundred thousand headers costs a search no more than a record without headers."""
     from kafka.record.memory_records import MemoryRecordsBuilder
 
     builder = MemoryRecordsBuilder(2, 0, 1 << 20)
@@ -185,7 +185,7 @@ def test_headers_and_keys_are_stepped_over_in_a_search_by_timestamp() -> None:
 
 
 def test_a_search_by_timestamp_looks_at_blocks_of_batches() -> None:
-    """Of a thousand batches in one segment the right one is found wherever the search begins."""
+    """Of a thousand batches in one segment, the right one is found from any start of the search."""
     log = Log(1 << 30)
     stamps = [(number * 7919) % 1009 for number in range(1000)]
     for number, stamp in enumerate(stamps):
@@ -198,7 +198,7 @@ def test_a_search_by_timestamp_looks_at_blocks_of_batches() -> None:
 
 
 async def test_a_group_that_is_named_often_is_described_once(clock: VirtualClock) -> None:
-    """A short request that names a large group a hundred times gets one description."""
+    """A short request that lists a large group a hundred times gets one description."""
     async with Broker(Settings(group=QUICK), clock=clock) as broker:
         harness = RequestHarness(broker)
         await stable(harness, "g", b"x" * 60_000)
@@ -208,7 +208,7 @@ async def test_a_group_that_is_named_often_is_described_once(clock: VirtualClock
 
 
 async def test_descriptions_of_groups_have_a_limit_together(clock: VirtualClock) -> None:
-    """Groups beyond it are named with an error, and a request for one of them is answered."""
+    """Groups beyond the limit get an error, and a request for one of them is answered."""
     async with Broker(Settings(group=QUICK, max_fetch_bytes=100_000), clock=clock) as broker:
         harness = RequestHarness(broker)
         for group in "abc":
@@ -221,7 +221,7 @@ async def test_descriptions_of_groups_have_a_limit_together(clock: VirtualClock)
 
 
 async def test_a_partition_that_offset_fetch_names_often_is_answered_once(clock: VirtualClock) -> None:
-    """Its metadata of four thousand characters comes once."""
+    """The metadata of four thousand characters is returned once."""
     async with Broker(Settings(group=QUICK), clock=clock) as broker:
         harness = RequestHarness(broker)
         broker.topics.create("t", 2)
@@ -235,7 +235,7 @@ async def test_a_partition_that_offset_fetch_names_often_is_answered_once(clock:
 
 
 async def test_a_topic_that_create_topics_names_often_is_refused_once() -> None:
-    """As Kafka does; and ten thousand names cost no more than so many."""
+    """As in Kafka; ten thousand names cost no more than the limit on elements permits."""
     async with serving() as sockets:
         attacker, other = await sockets.client(), await sockets.client()
         attack = frame(create_topics([f"n{number}" for number in range(10_000)], only_check=True), 3)
@@ -247,7 +247,7 @@ async def test_a_topic_that_create_topics_names_often_is_refused_once() -> None:
 
 
 async def test_a_topic_that_delete_topics_names_often_is_refused_once(clock: VirtualClock) -> None:
-    """As Kafka does: it stays."""
+    """As in Kafka, the topic is not deleted."""
     async with Broker(Settings(), clock=clock) as broker:
         broker.topics.create("a")
         broker.topics.create("b")
@@ -257,7 +257,7 @@ async def test_a_topic_that_delete_topics_names_often_is_refused_once(clock: Vir
 
 
 async def test_a_partition_that_fetch_names_often_is_answered_once(clock: VirtualClock) -> None:
-    """With what was said last, as in Kafka."""
+    """As in Kafka, the last entry counts."""
     async with Broker(Settings(replication_delay=0.0), clock=clock) as broker:
         broker.topics.create("t", 1, 1)
         harness = RequestHarness(broker)
@@ -273,7 +273,7 @@ ARRAYS = [key for key, api in APIS.items() if any(f.is_array() for f in api.requ
 
 @pytest.mark.parametrize("key", ARRAYS)
 async def test_a_request_of_too_many_elements_is_refused_before_it_is_decoded(key: int) -> None:
-    """Half a megabyte of empty elements closes its connection for a few microseconds, and another is served."""
+    """A request with half a megabyte of empty elements is refused within microseconds; another client is served."""
     async with serving() as sockets:
         attacker, other = await sockets.client(), await sockets.client()
         body = _filled(APIS[key].request._struct, PINS[key], 150_000)
@@ -287,7 +287,7 @@ async def test_a_request_of_too_many_elements_is_refused_before_it_is_decoded(ke
 
 
 def _filled(schema: Any, version: int, elements: int) -> bytes:
-    """A structure of zeros, the first array of which has so many elements of two zero bytes or more."""
+    """Return a structure of zeros whose first array has this number of elements of at least two zero bytes."""
     body = bytearray()
     for field in schema.untagged_fields(version):
         if field.is_array():
@@ -300,7 +300,7 @@ def _filled(schema: Any, version: int, elements: int) -> bytes:
 
 @pytest.mark.parametrize("limit", [5, 6, 7])
 def test_the_elements_of_all_arrays_together_are_counted(limit: int) -> None:
-    """Two topics with one and three partitions, and a forgotten one with none: seven."""
+    """Two topics with one and three partitions, and a forgotten topic with none, have seven elements."""
     request = fetch_request(("a", 0, 0), ("b", 0, 0))
     request.topics[1].partitions *= 3
     body = frame(request, 11)[4:]
@@ -317,7 +317,7 @@ def test_the_elements_of_all_arrays_together_are_counted(limit: int) -> None:
 
 
 async def test_no_request_within_the_limits_holds_the_loop_for_long() -> None:
-    """Ten thousand elements, the most that are taken, in the requests that do most for each."""
+    """Ten thousand elements, the maximum, do not block the loop in the requests with the most work per element."""
     async with serving(max_partitions=20_000) as sockets:
         broker = sockets.server.broker
         broker.topics.create("wide", 9000)
@@ -338,7 +338,7 @@ async def test_no_request_within_the_limits_holds_the_loop_for_long() -> None:
 
 
 async def test_large_responses_leave_the_loop_to_others_in_between() -> None:
-    """Of twelve requests sent ahead, each with a large response, a few at most come before another client's."""
+    """Of twelve pipelined requests with large responses, at most a few are served before another client's."""
     async with serving() as sockets:
         sockets.server.broker.topics.create("wide", 3000)
         attacker, other = await sockets.client(), await sockets.client()
@@ -360,7 +360,7 @@ def _port(client: Client) -> int:
 
 
 class CountingTransport:
-    """A transport that counts what is written."""
+    """A transport that counts the written bytes."""
 
     def __init__(self, transport: Any, served: list[int]) -> None:
         self._itself = transport
@@ -378,7 +378,7 @@ class CountingTransport:
 
 
 async def test_a_parked_request_counts_with_what_it_takes(clock: VirtualClock) -> None:
-    """What the memory counts for parked fetches is at least what they take."""
+    """The counted memory of parked fetches is at least the memory that they use."""
     held: list[int] = []
     async with Broker(Settings(), clock=clock) as broker:
         from examples.broker.apis.dispatch import answer_frame
@@ -401,7 +401,7 @@ async def test_a_parked_request_counts_with_what_it_takes(clock: VirtualClock) -
 async def test_the_connection_that_holds_the_most_is_closed_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Parked fetches of a thousand partitions exceed the limit: one of them goes, the small one stays parked."""
+    """If parked fetches of a thousand partitions exceed the limit, one of them is closed, and the small one stays."""
     async with serving(max_buffered_bytes=4 << 20) as sockets:
         broker = sockets.server.broker
         broker.topics.create("wide", 1000)
@@ -423,7 +423,7 @@ async def test_the_connection_that_holds_the_most_is_closed_and_the_others_go_on
 
 
 async def test_fetches_with_many_partitions_do_not_all_wait(clock: VirtualClock) -> None:
-    """Beyond the limit one is answered at once with what there is; one with few partitions waits."""
+    """Above the limit, a fetch of many partitions is answered at once; a fetch of few partitions waits."""
     settings = Settings(max_parked_partitions=30, max_connections=10, replication_delay=0.0)
     async with Broker(settings, clock=clock) as broker:
         broker.topics.create("wide", 40)
@@ -443,7 +443,7 @@ async def test_fetches_with_many_partitions_do_not_all_wait(clock: VirtualClock)
 
 
 async def test_an_append_does_not_look_again_at_what_a_parked_produce_has(clock: VirtualClock) -> None:
-    """A produce that waits for its last partition only looks at that one."""
+    """A produce that waits for its last partition checks only that partition."""
     from examples.broker.apis.api_00_produce import DelayedProduce, Written
 
     async with Broker(Settings(replication_delay=0.0), clock=clock) as broker:
@@ -471,7 +471,7 @@ async def test_an_append_does_not_look_again_at_what_a_parked_produce_has(clock:
 
 
 async def test_the_metadata_of_a_member_has_a_limit(clock: VirtualClock) -> None:
-    """Two hundred and forty joins with a megabyte each keep nothing; a member beside them joins."""
+    """Two hundred and forty joins with a megabyte each store nothing; a normal member can join."""
     async with Broker(Settings(group=QUICK), clock=clock) as broker:
         harness = RequestHarness(broker)
         for number in range(240):
@@ -483,7 +483,7 @@ async def test_the_metadata_of_a_member_has_a_limit(clock: VirtualClock) -> None
 
 
 async def test_a_group_and_all_groups_have_a_limit_of_bytes(clock: VirtualClock) -> None:
-    """A group that is full takes no more, all of them neither; members that are there go on and may join again."""
+    """At the limit of a group or of all groups, new members are refused; existing members continue and may rejoin."""
     config = GroupConfig(
         initial_rebalance_delay=0.0, min_session_timeout=0.1, max_group_bytes=1000, max_total_bytes=2500
     )
@@ -498,7 +498,7 @@ async def test_a_group_and_all_groups_have_a_limit_of_bytes(clock: VirtualClock)
 
 
 async def test_member_ids_that_are_given_out_have_a_limit(clock: VirtualClock) -> None:
-    """Clients that ask for ids and never come back fill the table, until the ids are forgotten; members go on."""
+    """If clients request ids and never return, the table fills until the ids expire; existing members continue."""
     config = GroupConfig(initial_rebalance_delay=0.0, min_session_timeout=0.1, max_members=5)
     async with Broker(Settings(group=config), clock=clock) as broker:
         harness = RequestHarness(broker)
@@ -513,7 +513,7 @@ async def test_member_ids_that_are_given_out_have_a_limit(clock: VirtualClock) -
 
 
 async def test_groups_have_a_limit_and_empty_ones_make_room(clock: VirtualClock) -> None:
-    """A group with members or offsets stays; one that has neither goes when another is wanted."""
+    """A group with members or offsets stays; a group with neither is removed when another one is needed."""
     config = GroupConfig(initial_rebalance_delay=0.0, min_session_timeout=0.1, max_groups=3)
     async with Broker(Settings(group=config), clock=clock) as broker:
         harness = RequestHarness(broker)
@@ -535,7 +535,7 @@ def _commit_code(response: Any) -> int:
 
 
 async def test_a_commit_that_commits_nothing_makes_no_group(clock: VirtualClock) -> None:
-    """Neither for a topic that does not exist nor under a name that is too long."""
+    """A commit for a missing topic, or under a name that is too long, creates no group."""
     async with Broker(Settings(), clock=clock) as broker:
         harness = RequestHarness(broker)
         broker.topics.create("t")
@@ -547,7 +547,7 @@ async def test_a_commit_that_commits_nothing_makes_no_group(clock: VirtualClock)
 
 
 async def test_assignments_have_a_limit(clock: VirtualClock) -> None:
-    """A leader whose assignments are too large for the group is refused, and nothing is kept."""
+    """If the assignments are too large for the group, they are refused, and nothing is stored."""
     config = GroupConfig(initial_rebalance_delay=0.0, min_session_timeout=0.1, max_group_bytes=1000)
     async with Broker(Settings(group=config), clock=clock) as broker:
         harness = RequestHarness(broker)
@@ -560,7 +560,9 @@ async def test_assignments_have_a_limit(clock: VirtualClock) -> None:
 
 
 async def test_the_metadata_of_committed_offsets_has_a_limit(clock: VirtualClock) -> None:
-    """Of one group and of all together; another group commits on, and a deleted topic makes room."""
+    """The limit applies to one group and to all together; another group can commit, and deleting a topic frees
+    space.
+    """
     settings = Settings(group=QUICK, max_committed_group_bytes=3000, max_committed_bytes=5000)
     async with Broker(settings, clock=clock) as broker:
         harness = RequestHarness(broker)
@@ -580,7 +582,7 @@ async def test_the_metadata_of_committed_offsets_has_a_limit(clock: VirtualClock
 
 
 async def test_all_logs_together_have_a_limit(clock: VirtualClock) -> None:
-    """The largest log loses its oldest segments; the records of the others stay."""
+    """The largest log loses its oldest segments, and the records of the others stay."""
     settings = Settings(max_log_bytes=20_000, segment_bytes=2000, replication_delay=0.0)
     async with Broker(settings, clock=clock) as broker:
         broker.topics.create("good", 1, 1)
@@ -602,7 +604,7 @@ async def test_all_logs_together_have_a_limit(clock: VirtualClock) -> None:
 
 
 async def test_a_log_whose_followers_do_not_copy_has_a_limit(clock: VirtualClock) -> None:
-    """Nothing of it can be deleted, so nothing more is taken; another topic goes on."""
+    """If no segment can be deleted, no more records are accepted; another topic is not affected."""
     settings = Settings(retention_bytes=5000, segment_bytes=1000, replication_delay=0.0)
     async with Broker(settings, clock=clock) as broker:
         broker.topics.create("stalled")
@@ -615,7 +617,7 @@ async def test_a_log_whose_followers_do_not_copy_has_a_limit(clock: VirtualClock
 
 
 async def test_remembered_producers_have_a_limit_together(clock: VirtualClock) -> None:
-    """A partition that meets many forgets its own; a producer of another is still known when it sends again."""
+    """A partition with many producers removes its own; the producer of another partition is still known."""
     async with Broker(Settings(max_all_producers=10), clock=clock) as broker:
         broker.topics.create("good", 1, 1)
         broker.topics.create("bad", 1, 1)
@@ -634,7 +636,7 @@ async def test_remembered_producers_have_a_limit_together(clock: VirtualClock) -
 
 
 async def test_a_request_that_is_refused_for_its_elements_says_so() -> None:
-    """The reason names the request and the limit."""
+    """The reason contains the request and the limit."""
     async with Broker(Settings(max_request_elements=3)) as broker:
         with pytest.raises(Malformed, match="DeleteTopicsRequest v3 has more than 3 array elements"):
             await RequestHarness(broker).ask(DeleteTopicsRequest(topic_names=["a"] * 4, timeout_ms=1))
@@ -646,7 +648,7 @@ NO_LIMITS = {"followers", "replication_delay", "default_partitions", "shutdown_t
 
 
 def test_the_page_lists_every_limit_with_its_default() -> None:
-    """The table has each setting that is a limit, and the value that it has."""
+    """The table contains each setting that is a limit, with its value."""
     table = PAGE.read_text(encoding="utf-8").partition("## Limits")[2].partition("\n## ")[0]
     listed = dict(re.findall(r"`((?:GroupConfig\.)?[a-z_]+)=([^`]+)`", table))
     own = {name: getattr(Settings(), name) for name in Settings.__slots__}

@@ -1,4 +1,4 @@
-"""The broker's log: segments of batches, read, deleted and searched."""
+"""The broker's log: segments of batches, with reads, deletion and searches."""
 
 import struct
 import tracemalloc
@@ -24,7 +24,7 @@ def filled(batches: int, *, segment_bytes: int = 1 << 20) -> Log:
 
 
 def batches(read: Read) -> list[bytes]:
-    """What was read, batch by batch."""
+    """Return the batches of a read."""
     found, data = [], read.data
     while data:
         size = 12 + struct.unpack_from(">i", data, 8)[0]
@@ -34,7 +34,7 @@ def batches(read: Read) -> list[bytes]:
 
 
 def test_a_read_returns_whole_batches_from_the_one_that_holds_the_offset() -> None:
-    """An offset in the middle of a batch gets the whole batch."""
+    """A read from an offset inside a batch returns the whole batch."""
     log = filled(5)
     read = log.read(3, log.end_offset, LIMIT, True)
     assert [values_in(data)[0] for data in batches(read)] == [b"0001", b"0002", b"0003", b"0004"]
@@ -42,7 +42,7 @@ def test_a_read_returns_whole_batches_from_the_one_that_holds_the_offset() -> No
 
 
 def test_a_read_ends_where_it_is_told() -> None:
-    """Records from a given offset on are not read, nor counted."""
+    """Records from the given offset on are neither read nor counted."""
     log = filled(5)
     assert len(batches(log.read(0, 6, LIMIT, True))) == 3
     assert log.bytes_between(0, 6) == log.read(0, 6, LIMIT, True).size
@@ -50,14 +50,14 @@ def test_a_read_ends_where_it_is_told() -> None:
 
 
 def test_the_first_batch_may_exceed_the_limit_and_no_other() -> None:
-    """Where at least one is wanted, one comes, and only one."""
+    """If at least one batch is requested, exactly one may exceed the limit."""
     log = filled(5)
     assert len(batches(log.read(0, 10, 1, True))) == 1
     assert len(batches(log.read(0, 10, 1, False))) == 0
 
 
 def test_a_read_stays_within_its_segment() -> None:
-    """A full segment is closed; what comes later is in another one, and an earlier offset is on an older one."""
+    """A full segment is closed; later batches are in another segment."""
     size = len(make_batch([b"0000", b"x"]))
     log = filled(5, segment_bytes=2 * size)
     assert [len(batches(log.read(offset, 10, LIMIT, True))) for offset in (0, 4, 8)] == [2, 2, 1]
@@ -67,7 +67,7 @@ def test_a_read_stays_within_its_segment() -> None:
 
 
 def test_deleting_lets_go_of_whole_segments_and_moves_the_start() -> None:
-    """The start may lie inside a segment; what lies wholly before it is freed."""
+    """The start may lie inside a segment; segments entirely before it are freed."""
     size = len(make_batch([b"0000", b"x"]))
     log = filled(6, segment_bytes=2 * size)
     log.delete_before(5)
@@ -87,7 +87,7 @@ def test_deleting_lets_go_of_whole_segments_and_moves_the_start() -> None:
 def test_reading_equals_looking_at_every_batch(
     counts: list[int], segment_bytes: int, start: int, ask: tuple[int, int, int, bool]
 ) -> None:
-    """Whatever the sizes: the batches of one segment from the offset on, as far as they are wanted and fit."""
+    """For any sizes, a read returns the batches of one segment from the offset on that fit the limits."""
     log = Log(segment_bytes)
     segments: list[list[Batch]] = [[]]
     for count in counts:
@@ -109,7 +109,7 @@ def test_reading_equals_looking_at_every_batch(
 
 
 def test_a_read_stays_what_it_is_when_the_log_goes_on() -> None:
-    """Neither what is appended later nor what is deleted later changes what was read before."""
+    """Neither later appends nor later deletions change the result of a read."""
     log = filled(2)
     read = log.read(0, 4, LIMIT, True)
     expected = read.data
@@ -121,7 +121,7 @@ def test_a_read_stays_what_it_is_when_the_log_goes_on() -> None:
 
 
 def test_the_log_keeps_little_more_than_the_bytes_it_was_given() -> None:
-    """Small batches, too, cost their own bytes and a few dozen for finding them."""
+    """Even small batches cost only their own bytes and a few dozen for the index."""
     batch, number = parsed(b"x", b"y"), 10_000
     tracemalloc.start()
     try:
@@ -175,7 +175,7 @@ def test_looking_for_a_timestamp_equals_looking_at_every_record(
 
 
 def test_a_timestamp_is_looked_for_below_the_given_offset_only() -> None:
-    """What cannot be read yet is not found."""
+    """A record that cannot be read yet is not found."""
     log = filled(3)
     assert log.find_timestamp(1000, 6, SearchBudget(1000)) == (2, 1000)
     assert log.find_timestamp(1500, 6, SearchBudget(1000)) == (4, 2000)

@@ -1,4 +1,4 @@
-"""A partition's watermarks, followers and retention."""
+"""The watermarks, followers and retention of a partition."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.examples.broker.request_harness import make_batch, parsed
 
 
 class WatermarkRecorder:
-    """A partition, and how often its watermarks moved."""
+    """A partition that counts how often its watermarks moved."""
 
     def __init__(self, timer: SystemTimer, topic: str = "t", **settings: Any) -> None:
         self.moves: list[tuple[int, int]] = []
@@ -41,7 +41,7 @@ async def test_the_high_watermark_follows_the_slowest_follower(clock: VirtualClo
 
 
 async def test_a_follower_copies_what_there_was_when_it_began(clock: VirtualClock) -> None:
-    """What is appended while a copy is under way comes with the next one."""
+    """Records that are appended during a copy are part of the next copy."""
     async with SystemTimer(clock=clock) as timer:
         watch = WatermarkRecorder(timer, replication_delay=0.05)
         watch.partition.append(parsed(b"a"))
@@ -60,7 +60,7 @@ async def test_without_followers_the_high_watermark_is_the_end(clock: VirtualClo
 
 
 async def test_a_stalled_partition_never_advances_until_it_is_resumed(clock: VirtualClock) -> None:
-    """Followers of a stalled topic copy nothing; there is always one, even where none was asked for."""
+    """Followers of a stalled topic copy nothing; such a topic always has a follower."""
     async with SystemTimer(clock=clock) as timer:
         watch = WatermarkRecorder(timer, "stalled", followers=0)
         watch.partition.append(parsed(b"a"))
@@ -72,7 +72,7 @@ async def test_a_stalled_partition_never_advances_until_it_is_resumed(clock: Vir
 
 
 async def test_the_low_watermark_waits_for_the_followers(clock: VirtualClock) -> None:
-    """The leader deletes at once; all have deleted when the followers have."""
+    """The leader deletes at once; the low watermark moves when the followers have deleted too."""
     async with SystemTimer(clock=clock) as timer:
         partition = WatermarkRecorder(timer).partition
         partition.append(parsed(b"a", b"b"))
@@ -84,7 +84,7 @@ async def test_the_low_watermark_waits_for_the_followers(clock: VirtualClock) ->
 
 
 async def test_retention_deletes_the_oldest_segments_that_are_replicated(clock: VirtualClock) -> None:
-    """A partition keeps its size, and what followers do not have is kept whatever its size."""
+    """A partition keeps its size limit, except for records that followers do not have."""
     size = len(make_batch([b"a"]))
     async with SystemTimer(clock=clock) as timer:
         partition = WatermarkRecorder(timer, segment_bytes=size, retention_bytes=3 * size).partition

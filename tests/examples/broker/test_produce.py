@@ -1,4 +1,4 @@
-"""Produce: who is answered at once, who waits for the followers, and what is refused."""
+"""Produce: which requests are answered at once, wait for the followers, or are refused."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from tests.examples.broker.request_harness import RequestHarness, make_batch, pa
 async def test_acks_one_is_answered_at_once_and_its_record_cannot_be_read_yet(
     harness: RequestHarness, clock: VirtualClock
 ) -> None:
-    """The leader has it; consumers see it when the followers have it, too."""
+    """The leader has the record; consumers can read it when the followers have it too."""
     written = await harness.produce("t", make_batch([b"a"]))
     assert (written.error_code, written.base_offset, written.log_start_offset) == (0, 0, 0)
     (found,) = await harness.fetch(("t", 0, 0), max_wait_ms=0)
@@ -28,7 +28,7 @@ async def test_acks_one_is_answered_at_once_and_its_record_cannot_be_read_yet(
 
 
 async def test_acks_all_waits_for_the_followers(harness: RequestHarness, clock: VirtualClock) -> None:
-    """It is parked for as long as the followers take, and no longer."""
+    """The request is parked exactly as long as the followers need."""
     waiting = asyncio.create_task(harness.produce("t", make_batch([b"a", b"b"]), acks=-1))
     await clock.advance(0.049)
     assert not waiting.done()
@@ -39,7 +39,7 @@ async def test_acks_all_waits_for_the_followers(harness: RequestHarness, clock: 
 
 
 async def test_acks_all_with_one_replica_is_answered_at_once(harness: RequestHarness) -> None:
-    """Where there is nobody to wait for, nothing is parked."""
+    """Without followers, nothing is parked."""
     written = await harness.produce("solo", make_batch([b"a"]), acks=-1)
     assert (written.error_code, written.base_offset) == (0, 0)
     assert harness.broker.produce.statistics().submitted == 0
@@ -48,7 +48,7 @@ async def test_acks_all_with_one_replica_is_answered_at_once(harness: RequestHar
 async def test_acks_all_on_a_stalled_topic_times_out_and_its_record_stays_unreadable(
     harness: RequestHarness, clock: VirtualClock
 ) -> None:
-    """REQUEST_TIMED_OUT after the timeout, and the high watermark has not moved."""
+    """After the timeout the response is REQUEST_TIMED_OUT, and the high watermark has not moved."""
     waiting = asyncio.create_task(harness.produce("stalled", make_batch([b"a"]), acks=-1, timeout_ms=300))
     await clock.advance(0.299)
     assert not waiting.done()
@@ -61,7 +61,7 @@ async def test_acks_all_on_a_stalled_topic_times_out_and_its_record_stays_unread
 
 
 async def test_acks_none_gets_no_answer(harness: RequestHarness, clock: VirtualClock) -> None:
-    """The record is in the log, and that is all."""
+    """The record is in the log, and no response is sent."""
     assert await harness.produce("t", make_batch([b"a"]), acks=0) is None
     assert partition_of(harness).log.end_offset == 1
 
@@ -69,7 +69,7 @@ async def test_acks_none_gets_no_answer(harness: RequestHarness, clock: VirtualC
 async def test_an_idempotent_batch_sent_again_waits_again_and_is_stored_once(
     harness: RequestHarness, clock: VirtualClock
 ) -> None:
-    """The duplicate gets the first one's offset, once the followers have it."""
+    """The duplicate gets the offset of the first batch, when the followers have it."""
     batch = make_batch([b"a", b"b"], producer=(1000, 0, 0))
     assert (await asyncio.gather(harness.produce("t", batch), harness.produce("t", batch)))[1].base_offset == 0
     waiting = asyncio.create_task(harness.produce("t", batch, acks=-1))
@@ -88,7 +88,7 @@ async def test_an_idempotent_batch_out_of_order_is_refused(harness: RequestHarne
 
 
 async def test_a_partition_that_is_named_twice_gets_the_last_batch_and_one_answer(harness: RequestHarness) -> None:
-    """As in Kafka: the batch that was named first is not written."""
+    """As in Kafka, only the last batch of the partition is written."""
     topic_type = ProduceRequest.TopicProduceData
     parts = [topic_type.PartitionProduceData(index=0, records=make_batch([value])) for value in (b"a", b"b")]
     data = [topic_type(name="t", partition_data=[part]) for part in parts]
@@ -112,14 +112,14 @@ async def test_a_partition_that_is_named_twice_gets_the_last_batch_and_one_answe
 async def test_what_cannot_be_produced_is_refused_at_once(
     harness: RequestHarness, topic: str, records: bytes | None, acks: int, code: Code
 ) -> None:
-    """The reason is in the partition's error code, and nothing is parked."""
+    """The error code of the partition contains the reason, and nothing is parked."""
     refused = await harness.produce(topic, records, acks=acks)
     assert (refused.error_code, refused.base_offset) == (code, -1)
     assert partition_of(harness).log.end_offset == 0
 
 
 async def test_a_topic_deleted_while_its_producer_waits_answers_it(harness: RequestHarness) -> None:
-    """Nobody waits for followers of what is gone."""
+    """The request does not wait for the followers of a deleted topic."""
     waiting = asyncio.create_task(harness.produce("stalled", make_batch([b"a"]), acks=-1))
     await settled()
     harness.broker.topics.delete("stalled")

@@ -1,4 +1,4 @@
-"""The broker's idempotent producers: what is known of each."""
+"""The state of the broker's idempotent producers."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def sent(sequence: int, *values: bytes, epoch: int = 0, producer: int = 5) -> Ba
 
 
 def test_a_batch_sent_twice_is_known_by_its_sequence() -> None:
-    """Each of the last five batches is found again, at its first offset."""
+    """Each of the last five batches is found again at its first offset."""
     producers = producer_with(sent(0, b"a", b"b"), sent(2), sent(3), sent(4), sent(5))
     assert producers.duplicate_of(sent(0, b"a", b"b")) == (0, 1)
     assert producers.duplicate_of(sent(5)) == (5, 5)
@@ -35,7 +35,7 @@ def test_a_batch_sent_twice_is_known_by_its_sequence() -> None:
 
 @pytest.mark.parametrize("sequence", [0, 7, 9])
 def test_a_batch_out_of_order_is_rejected(sequence: int) -> None:
-    """A gap is refused, and so is one so old that nothing is known of it."""
+    """A batch after a gap is refused, and so is a batch that is too old to be remembered."""
     producers = producer_with(*[sent(number) for number in range(6)])
     with pytest.raises(Rejected) as caught:
         producers.duplicate_of(sent(sequence))
@@ -43,7 +43,7 @@ def test_a_batch_out_of_order_is_rejected(sequence: int) -> None:
 
 
 def test_an_epoch_that_is_over_is_rejected_and_a_new_one_begins_at_zero() -> None:
-    """The producer with the newest epoch is the only one."""
+    """Only the producer with the newest epoch is accepted."""
     producers = producer_with(sent(0, epoch=1))
     with pytest.raises(Rejected) as caught:
         producers.duplicate_of(sent(1, epoch=0))
@@ -55,13 +55,13 @@ def test_an_epoch_that_is_over_is_rejected_and_a_new_one_begins_at_zero() -> Non
 
 
 def test_sequences_begin_again_after_the_largest() -> None:
-    """After 2**31 - 1 comes 0."""
+    """The sequence after 2**31 - 1 is 0."""
     producers = producer_with(sent((1 << 31) - 2, b"a", b"b"))
     assert producers.duplicate_of(sent(0)) is None
 
 
 def test_the_longest_silent_producer_is_forgotten() -> None:
-    """There is a limit on what a partition remembers, and whoever is forgotten may begin anywhere."""
+    """Above the limit, the least recently active producer is forgotten and may start with any sequence."""
     producers = Producers(2)
     for producer in (1, 2, 3):
         producers.remember(placed(sent(0, producer=producer), producer, 0))

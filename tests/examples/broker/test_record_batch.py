@@ -1,4 +1,4 @@
-"""The broker's record batches: read, placed, refused."""
+"""The broker's record batches: parsed, placed in the log, and refused."""
 
 import struct
 from typing import Any
@@ -33,7 +33,7 @@ def changed(data: bytes, at: int, new: bytes) -> bytes:
 
 
 def signed(data: bytes) -> bytes:
-    """The batch with the checksum of what it has become."""
+    """Return the batch with the checksum of its current content."""
     return changed(data, 17, crc32c(data[21:]).to_bytes(4, "big"))
 
 
@@ -67,17 +67,17 @@ def test_placing_a_batch_changes_its_offsets_and_not_its_checksum() -> None:
     ],
 )
 def test_a_damaged_batch_is_rejected_with_the_reason(damage: Any, code: Code) -> None:
-    """What is no intact batch of format 2 is not taken."""
+    """A batch that is damaged or not of format 2 is refused."""
     assert rejection(damage(make_batch([b"a", b"b"]))) is code
 
 
 def test_a_batch_that_is_too_large_is_rejected() -> None:
-    """The limit on a batch is in its own error code."""
+    """A batch above the limit gets its own error code."""
     assert rejection(make_batch([b"x" * 100]), 100) is Code.MESSAGE_TOO_LARGE
 
 
 def test_a_timestamp_is_found_record_by_record_in_an_uncompressed_batch() -> None:
-    """The first record that is not older is found; in a compressed batch its first offset has to do."""
+    """The search finds the first record that is not older; for a compressed batch, it returns the first offset."""
     batch = placed(parsed(b"a", b"b", b"c", timestamp=100), 10, 0)
     assert search_timestamp(batch, 101, SearchBudget(1000)) == (11, 101)
     packed = placed(parsed(b"a" * 999, b"b", b"c", timestamp=100, codec=1), 10, 0)

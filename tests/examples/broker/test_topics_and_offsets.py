@@ -37,7 +37,7 @@ async def topics(timer: SystemTimer, **settings: Any) -> Topics:
 async def test_a_topic_that_makes_no_sense_is_refused_and_nothing_is_created(
     name: str, partitions: int, replicas: int, code: Code
 ) -> None:
-    """The reason is in the code, and the topics are as before."""
+    """The error code contains the reason, and the topics are unchanged."""
     async with SystemTimer() as timer:
         known = await topics(timer, max_partitions=100)
         known.create("there")
@@ -48,7 +48,7 @@ async def test_a_topic_that_makes_no_sense_is_refused_and_nothing_is_created(
 
 
 async def test_a_deleted_topic_makes_room_and_its_partitions_know() -> None:
-    """Whoever holds a partition of it sees that it is gone; the limit counts what is there."""
+    """The partition objects of a deleted topic show that it is gone; the limit counts only existing partitions."""
     async with SystemTimer() as timer:
         known = await topics(timer, max_partitions=2)
         known.create("a", 2)
@@ -63,7 +63,7 @@ async def test_a_deleted_topic_makes_room_and_its_partitions_know() -> None:
 
 
 def test_offsets_are_kept_per_group_up_to_a_limit() -> None:
-    """A commit over the limit is refused; one that replaces another is not."""
+    """A commit above the limit is refused; one that replaces another is not."""
     offsets = Offsets(2)
     assert offsets.commit("g", ("t", 0), Committed(1, ""))
     assert offsets.commit("h", ("t", 0), Committed(2, ""))
@@ -88,6 +88,6 @@ def test_offsets_are_kept_per_group_up_to_a_limit() -> None:
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    """The message names the setting."""
+    """The message contains the name of the setting."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Settings(**wrong)

@@ -1,4 +1,4 @@
-"""Frames and versions: every advertised version is answered, and what is no request is malformed."""
+"""Frames and versions: every advertised version is answered, and an invalid request is malformed."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.examples.broker.request_harness import RequestHarness, frame
 
 
 async def test_api_versions_answers_newer_clients_in_the_oldest_format(harness: RequestHarness) -> None:
-    """Version 3 and 4 get error 35 and the list, as version 0."""
+    """Versions 3 and 4 get error 35 and the list, in the format of version 0."""
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     response = await answer_frame(harness.broker, frame(request, 3)[4:], "")
     assert response is not None
@@ -30,7 +30,7 @@ async def test_api_versions_answers_newer_clients_in_the_oldest_format(harness: 
 async def test_every_advertised_version_is_decoded_and_answered(
     harness: RequestHarness, key: int, version: int
 ) -> None:
-    """An empty request of each version gets a response that its version can carry."""
+    """An empty request of each version gets a response that this version can encode."""
     request = APIS[key].request(version=version)
     if key == 1:
         request.max_wait_ms = request.min_bytes = request.replica_id = 0
@@ -71,6 +71,6 @@ MANY_TOPICS = ACKS + b"\x00\x00\x27\x11" + b"\x00\x01t\x00\x00\x00\x00" * 10_001
     ],
 )
 async def test_what_is_no_request_is_malformed_and_says_why(harness: RequestHarness, body: bytes, why: str) -> None:
-    """Absurd lengths, truncation, unknown APIs and versions, nulls where there are none."""
+    """Invalid lengths, truncation, unknown APIs and versions, and forbidden nulls are malformed, with a reason."""
     with pytest.raises(Malformed, match=why):
         await answer_frame(harness.broker, body, "")

@@ -1,4 +1,4 @@
-"""A group coordinator in virtual time, and clients that ask it."""
+"""A group coordinator in virtual time, and its clients."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ __all__ = ["CoordinatorHarness", "RecordedRequest", "coordinating", "join_reques
 
 
 def join_request(member_id: str = "", **changes: Any) -> JoinRequest:
-    """A JoinGroup of group "g", with a session of 10 and a rebalance timeout of 60 seconds."""
+    """Return a JoinGroup request for group "g", with a session of 10 s and a rebalance timeout of 60 s."""
     asked = JoinRequest(
         group_id="g",
         member_id=member_id,
@@ -40,7 +40,7 @@ def join_request(member_id: str = "", **changes: Any) -> JoinRequest:
 
 
 class RecordedRequest:
-    """A request, and what it was answered."""
+    """A request and its answer."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
@@ -61,7 +61,7 @@ class RecordedRequest:
 
 
 class RecordingListener(GroupListener):
-    """Notes who was removed, and why."""
+    """A listener that records which members were removed, and why."""
 
     def __init__(self) -> None:
         self.removed: list[tuple[str, Removal]] = []
@@ -87,13 +87,13 @@ class CoordinatorHarness:
         return self.coordinator.describe("g").state
 
     def join(self, member_id: str = "", **changes: Any) -> RecordedRequest:
-        """Ask to join; the answer comes when it comes."""
+        """Send a JoinGroup request, and return it without waiting for the answer."""
         asked = RecordedRequest()
         asked.parked = self.coordinator.start_join(join_request(member_id, **changes), asked.answers.append)
         return asked
 
     def enter(self, **changes: Any) -> RecordedRequest:
-        """Join as a new member does: get an id, and come again with it."""
+        """Join as a new member: get an id, and join again with it."""
         first = self.join(**changes)
         if changes.get("instance_id") is not None:
             return first
@@ -101,7 +101,7 @@ class CoordinatorHarness:
         return self.join(first.result.member_id, **changes)
 
     def sync(self, joined: JoinResult, **changes: Any) -> RecordedRequest:
-        """Sync in the generation that was joined; the leader sends each member its own id as assignment."""
+        """Sync in the joined generation; the leader assigns to each member its own id."""
         asked = RecordedRequest()
         assignments = {member.member_id: member.member_id.encode() for member in joined.members}
         request = SyncRequest("g", joined.member_id, joined.generation, assignments)._replace(**changes)
@@ -109,7 +109,7 @@ class CoordinatorHarness:
         return asked
 
     async def stable(self, number: int, **changes: Any) -> list[JoinResult]:
-        """A stable group of so many members, the first one leading; their join results."""
+        """Create a stable group of this size, led by its first member.  Return the join results."""
         asked = [self.enter(**changes) for _ in range(number)]
         await self.clock.advance(6.0)
         joined = [one.result for one in asked]
@@ -117,26 +117,26 @@ class CoordinatorHarness:
         return joined
 
     def sync_all(self, joined: list[JoinResult]) -> list[SyncResult]:
-        """All of them sync."""
+        """Sync all members."""
         synced = [self.sync(one) for one in joined]
         assert [one.error for one in synced] == [ErrorCode.NONE] * len(joined)
         assert self.state == "Stable"
         return [one.result for one in synced]
 
     def heartbeat(self, joined: JoinResult, **changes: Any) -> ErrorCode:
-        """A heartbeat of the member."""
+        """Send a heartbeat of the member."""
         asked = {"group_id": "g", "member_id": joined.member_id, "generation": joined.generation, **changes}
         return self.coordinator.heartbeat(**asked)
 
     async def keep_alive(self, seconds: float, *joined: JoinResult) -> None:
-        """Let time pass while these send heartbeats."""
+        """Advance the time while these members send heartbeats."""
         for _ in range(int(seconds)):
             for one in joined:
                 self.heartbeat(one)
             await self.clock.advance(1.0)
 
     def check(self) -> None:
-        """Assert what must hold between two calls."""
+        """Check the invariants that must hold between two calls."""
         for purgatory in self.coordinator.purgatories:
             purgatory._check()
         groups = self.coordinator.groups.values()
@@ -161,7 +161,7 @@ class CoordinatorHarness:
 
 @contextlib.asynccontextmanager
 async def coordinating(clock: VirtualClock, **config: Any) -> AsyncIterator[CoordinatorHarness]:
-    """A coordinator whose initial delay is 3 seconds."""
+    """Yield a coordinator with an initial delay of 3 seconds."""
     listener = RecordingListener()
     numbers = iter(range(1, 1_000_000))
     async with (

@@ -1,4 +1,4 @@
-"""What is answered at once: heartbeats, syncs, goodbyes, commits, descriptions."""
+"""Requests that are answered at once: heartbeats, syncs, leaves, commits, descriptions."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _NOBODY = JoinResult(ErrorCode.NONE, "nobody", 1)
 
 
 async def _in_state(harness: CoordinatorHarness, state: str) -> JoinResult:
-    """A member of a group in the state; of an empty one, its last member."""
+    """Return a member of a group in the state; for an empty group, its last member."""
     (member,) = await harness.stable(1)
     if state == "Stable":
         return member
@@ -38,7 +38,7 @@ async def _in_state(harness: CoordinatorHarness, state: str) -> JoinResult:
 async def test_each_state_has_its_answers(
     clock: VirtualClock, state: str, heartbeat: ErrorCode, sync: ErrorCode, commit: ErrorCode
 ) -> None:
-    """Heartbeat, sync and commit of a member are answered as the state of its group demands."""
+    """The answers to a heartbeat, a sync and a commit depend on the state of the group."""
     async with coordinating(clock) as harness:
         member = await _in_state(harness, state)
         assert harness.state == state
@@ -61,7 +61,7 @@ async def test_each_state_has_its_answers(
 async def test_heartbeat_and_sync_of_somebody_else_are_refused(
     clock: VirtualClock, changes: dict[str, Any], error: ErrorCode
 ) -> None:
-    """Who is no member of the present generation is told why."""
+    """A client that is not a member of the current generation gets the reason."""
     async with coordinating(clock) as harness:
         (member,) = await harness.stable(1)
         assert harness.heartbeat(member, **changes) is error
@@ -70,7 +70,7 @@ async def test_heartbeat_and_sync_of_somebody_else_are_refused(
 
 @pytest.mark.parametrize("changes", [{"protocol_type": "connect"}, {"protocol": "sticky"}])
 async def test_a_sync_for_another_protocol_is_refused(clock: VirtualClock, changes: dict[str, Any]) -> None:
-    """A client that names the protocol must name the one that was chosen."""
+    """A client that sends a protocol must send the chosen one."""
     async with coordinating(clock) as harness:
         (member,) = await harness.stable(1)
         assert harness.sync(member, **changes).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -78,7 +78,7 @@ async def test_a_sync_for_another_protocol_is_refused(clock: VirtualClock, chang
 
 
 async def test_leaving(clock: VirtualClock) -> None:
-    """A member, one who has only an id yet, a static member by name; and those who cannot."""
+    """A member, a pending id and a static member can leave; unknown ones get an error."""
     async with coordinating(clock) as harness:
         leave = harness.coordinator.leave
         assert leave("", "x") is ErrorCode.INVALID_GROUP_ID
@@ -98,7 +98,7 @@ async def test_leaving(clock: VirtualClock) -> None:
 
 
 async def test_a_member_that_leaves_lets_the_others_go_on(clock: VirtualClock) -> None:
-    """A rebalance that waited only for it ends."""
+    """A rebalance that waited only for this member completes."""
     async with coordinating(clock) as harness:
         first, second = await harness.stable(2)
         again = harness.join(first.member_id)
@@ -118,7 +118,7 @@ async def test_a_member_that_leaves_lets_the_others_go_on(clock: VirtualClock) -
     ],
 )
 async def test_commits(clock: VirtualClock, group_id: str, member_id: str, generation: int, error: ErrorCode) -> None:
-    """Members of the generation may commit, and anybody while a group has no members."""
+    """Members of the generation may commit; while a group has no members, any client may commit."""
     async with coordinating(clock) as harness:
         await harness.stable(1)
         assert harness.coordinator.check_commit(group_id, member_id, generation) is error
@@ -126,7 +126,7 @@ async def test_commits(clock: VirtualClock, group_id: str, member_id: str, gener
 
 
 async def test_a_commit_is_a_sign_of_life(clock: VirtualClock) -> None:
-    """It extends the session as a heartbeat does."""
+    """A commit extends the session as a heartbeat does."""
     async with coordinating(clock) as harness:
         (member,) = await harness.stable(1)
         for _ in range(5):
@@ -135,7 +135,7 @@ async def test_a_commit_is_a_sign_of_life(clock: VirtualClock) -> None:
 
 
 async def test_only_an_empty_group_can_be_deleted(clock: VirtualClock) -> None:
-    """One with members is refused, one that is not there is told so."""
+    """A group with members is refused, and a missing group gets an error."""
     async with coordinating(clock) as harness:
         (member,) = await harness.stable(1)
         assert harness.coordinator.delete("g") is ErrorCode.NON_EMPTY_GROUP
@@ -146,7 +146,7 @@ async def test_only_an_empty_group_can_be_deleted(clock: VirtualClock) -> None:
 
 
 async def test_a_group_that_never_had_a_member_is_kept_for_its_offsets(clock: VirtualClock) -> None:
-    """Somebody commits without group management while an id is pending: the group outlives the id."""
+    """If a client commits without group management while an id is pending, the group outlives the id."""
     async with coordinating(clock) as harness:
         harness.join()
         assert harness.coordinator.check_commit("g", "", -1) is ErrorCode.NONE
@@ -155,7 +155,7 @@ async def test_a_group_that_never_had_a_member_is_kept_for_its_offsets(clock: Vi
 
 
 async def test_descriptions(clock: VirtualClock) -> None:
-    """Metadata and assignments are shown of a stable group, and hidden while it changes."""
+    """Metadata and assignments are visible in a stable group, and hidden during a rebalance."""
     async with coordinating(clock) as harness:
         (member,) = await harness.stable(1)
         shown = harness.coordinator.describe("g")
@@ -171,7 +171,7 @@ async def test_descriptions(clock: VirtualClock) -> None:
 
 
 async def test_reprs_tell_the_state(clock: VirtualClock) -> None:
-    """Groups and members show how they stand."""
+    """The ``repr`` of groups and members shows their state."""
     async with coordinating(clock) as harness:
         await harness.stable(1)
         assert repr(harness.group) == "<Group 'g' Stable generation=1 members=1 awaiting_join=0 pending=0>"

@@ -13,7 +13,7 @@ from tests.examples.group.harness import RecordedRequest, coordinating, join_req
 @pytest.mark.parametrize("before", GroupState)
 @pytest.mark.parametrize("after", GroupState)
 def test_a_state_follows_another_only_as_the_table_says(before: GroupState, after: GroupState) -> None:
-    """A transition that the table does not have raises and changes nothing."""
+    """A transition that is not in the table raises and changes nothing."""
     group = Group("g")
     group.state = before
     if after in FOLLOWS[before]:
@@ -26,7 +26,7 @@ def test_a_state_follows_another_only_as_the_table_says(before: GroupState, afte
 
 
 async def test_a_dynamic_member_is_given_an_id_first(clock: VirtualClock) -> None:
-    """Without a member id it gets MEMBER_ID_REQUIRED and an id; with that one it waits for the others."""
+    """Without a member id, the client gets MEMBER_ID_REQUIRED and an id; with that id it waits for the others."""
     async with coordinating(clock) as harness:
         first = harness.join()
         assert first.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -40,7 +40,7 @@ async def test_a_dynamic_member_is_given_an_id_first(clock: VirtualClock) -> Non
 
 
 async def test_an_old_client_is_not_asked_to_come_twice(clock: VirtualClock) -> None:
-    """A client of a version before 4 becomes a member at once."""
+    """A client of a version below 4 becomes a member at once."""
     async with coordinating(clock) as harness:
         asked = harness.join(require_known_member_id=False)
         await clock.advance(3.0)
@@ -59,7 +59,7 @@ async def test_the_first_generation_waits_the_initial_delay(clock: VirtualClock)
 
 
 async def test_the_initial_delay_is_extended_while_members_arrive(clock: VirtualClock) -> None:
-    """Each delay in which somebody came is followed by another one, up to the rebalance timeout."""
+    """Each delay in which a member joined is followed by another one, up to the rebalance timeout."""
     async with coordinating(clock) as harness:
         began = clock.time()
         asked = [harness.enter(rebalance_timeout=10.0)]
@@ -76,7 +76,7 @@ async def test_the_initial_delay_is_extended_while_members_arrive(clock: Virtual
 
 
 async def test_without_an_initial_delay_the_first_generation_begins_at_once(clock: VirtualClock) -> None:
-    """A delay of 0 lets the first member go on as soon as the loop comes round."""
+    """With a delay of 0, the first member continues in the next turn of the loop."""
     async with coordinating(clock, initial_rebalance_delay=0.0) as harness:
         asked = harness.enter()
         await clock.settle()
@@ -102,7 +102,7 @@ async def test_without_an_initial_delay_the_first_generation_begins_at_once(cloc
 async def test_a_join_that_cannot_be_is_refused_and_changes_nothing(
     clock: VirtualClock, changes: dict[str, Any], error: ErrorCode
 ) -> None:
-    """Each reason has its code, and the group is as before."""
+    """Each reason has its error code, and the group is unchanged."""
     async with coordinating(clock) as harness:
         harness.enter()
         harness.enter(instance_id="static")
@@ -114,7 +114,7 @@ async def test_a_join_that_cannot_be_is_refused_and_changes_nothing(
 
 
 async def test_an_id_that_nobody_comes_back_with_is_forgotten(clock: VirtualClock) -> None:
-    """After the session timeout the id is unknown; a group that never had a member is gone."""
+    """After the session timeout the id is unknown; a group that never had a member is removed."""
     async with coordinating(clock) as harness:
         first = harness.join()
         assert harness.group.pending
@@ -124,7 +124,7 @@ async def test_an_id_that_nobody_comes_back_with_is_forgotten(clock: VirtualCloc
 
 
 async def test_a_rebalance_waits_for_those_who_were_given_an_id(clock: VirtualClock) -> None:
-    """Everyone has joined, but one who has an id has not come back yet: it is waited for until its id is forgotten."""
+    """If a client has an id but has not joined yet, the rebalance waits for it until its id expires."""
     async with coordinating(clock) as harness:
         (leader,) = await harness.stable(1)
         harness.join()
@@ -136,7 +136,7 @@ async def test_a_rebalance_waits_for_those_who_were_given_an_id(clock: VirtualCl
 
 
 async def test_a_full_group_takes_nobody_else(clock: VirtualClock) -> None:
-    """Above the limit: GROUP_MAX_SIZE_REACHED, in a stable group and in one that is rebalancing."""
+    """Above the limit, a join gets GROUP_MAX_SIZE_REACHED, in a stable and in a rebalancing group."""
     async with coordinating(clock, max_size=2) as harness:
         await harness.stable(2)
         assert harness.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -151,7 +151,7 @@ async def test_a_full_group_takes_nobody_else(clock: VirtualClock) -> None:
 
 
 async def test_a_static_member_returns_without_a_rebalance(clock: VirtualClock) -> None:
-    """It gets a new id, its old assignment and the same generation; the old id is fenced."""
+    """The member gets a new id, its old assignment and the same generation; the old id is fenced."""
     async with coordinating(clock) as harness:
         leader, static = (await harness.stable(1))[0], harness.enter(instance_id="s")
         again = harness.join(leader.member_id)
@@ -173,7 +173,7 @@ async def test_a_static_member_returns_without_a_rebalance(clock: VirtualClock) 
 
 
 async def test_a_static_leader_returns_and_does_not_take_itself_for_the_leader(clock: VirtualClock) -> None:
-    """It is told the leader's former id, so it computes no assignment that nobody would take."""
+    """The member gets the leader's former id, so it does not compute an assignment that no member would use."""
     async with coordinating(clock) as harness:
         static = harness.enter(instance_id="s")
         await clock.advance(3.0)
@@ -186,7 +186,7 @@ async def test_a_static_leader_returns_and_does_not_take_itself_for_the_leader(c
 
 
 async def test_a_static_member_that_changes_the_protocol_causes_a_rebalance(clock: VirtualClock) -> None:
-    """A return that would change what the group has chosen is no quiet return."""
+    """If the return changes the chosen protocol, the group rebalances."""
     both = (("range", b""), ("sticky", b""))
     async with coordinating(clock) as harness:
         static = harness.enter(instance_id="s", protocols=both)
@@ -199,7 +199,7 @@ async def test_a_static_member_that_changes_the_protocol_causes_a_rebalance(cloc
 
 
 async def test_the_parked_request_of_a_replaced_static_member_is_fenced(clock: VirtualClock) -> None:
-    """Two processes with one instance id: the second one gets in, the first one is told to stop."""
+    """If two processes have one instance id, the second one joins, and the first one is fenced."""
     async with coordinating(clock) as harness:
         first = harness.enter(instance_id="s")
         second = harness.enter(instance_id="s")
@@ -210,7 +210,7 @@ async def test_the_parked_request_of_a_replaced_static_member_is_fenced(clock: V
 
 
 async def test_a_static_member_that_returns_before_the_assignment_causes_a_rebalance(clock: VirtualClock) -> None:
-    """The leader assigns to ids that it knows, and the new one is not among them."""
+    """The leader assigns to known ids, and the new id is not one of them."""
     async with coordinating(clock) as harness:
         first, static = harness.enter(), harness.enter(instance_id="s")
         await clock.advance(6.0)
@@ -225,7 +225,7 @@ async def test_a_static_member_that_returns_before_the_assignment_causes_a_rebal
 
 
 async def test_one_request_of_a_member_waits_at_a_time(clock: VirtualClock) -> None:
-    """A second join of the same member takes the place of the first, which is told to join again."""
+    """A second join of a member replaces the first, which must join again."""
     async with coordinating(clock) as harness:
         first = harness.enter()
         second = harness.join(next(iter(harness.group.members)))
@@ -235,7 +235,9 @@ async def test_one_request_of_a_member_waits_at_a_time(clock: VirtualClock) -> N
 
 
 async def test_the_leader_alone_gets_the_members(clock: VirtualClock) -> None:
-    """All get the generation, the protocol with the most votes and the leader; only the leader gets the list."""
+    """All members get the generation, the protocol with the most votes and the leader; only the leader gets the
+    list.
+    """
     preferring_b = (("b", b"b-data"), ("a", b"a-data"))
     async with coordinating(clock) as harness:
         asked: list[RecordedRequest] = [
@@ -250,12 +252,12 @@ async def test_the_leader_alone_gets_the_members(clock: VirtualClock) -> None:
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
-    """A negative delay, crossed limits and an empty group are told at once."""
+    """A negative delay, inconsistent limits and an empty group raise an error."""
     for settings in ({"initial_rebalance_delay": -1.0}, {"min_session_timeout": 2000.0}, {"max_size": 0}):
         with pytest.raises(ValueError, match="|".join(settings)):
             GroupConfig(**settings)
 
 
 def test_a_request_says_what_it_is() -> None:
-    """A request is plain data that shows itself."""
+    """The ``repr`` of a request contains its fields."""
     assert "session_timeout=10.0" in repr(join_request())

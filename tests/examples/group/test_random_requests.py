@@ -1,4 +1,4 @@
-"""Random requests in random order: nothing is answered twice, the books balance, and everything ends."""
+"""Random requests in random order: no request is answered twice, the counters match, and everything ends."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _STEPS = st.lists(
 
 
 class RandomClients:
-    """Clients that ask whatever they like."""
+    """Clients that send arbitrary requests."""
 
     def __init__(self, harness: CoordinatorHarness) -> None:
         self.harness = harness
@@ -90,7 +90,7 @@ class RandomClients:
 
 @given(_STEPS)
 def test_any_sequence_of_requests_keeps_the_books(steps: list[tuple[str, int]]) -> None:
-    """After every step the invariants hold; when time has passed nobody waits and nobody is a member."""
+    """The invariants hold after every step; when enough time has passed, no request waits and no member is left."""
 
     async def play() -> None:
         clock = VirtualClock()

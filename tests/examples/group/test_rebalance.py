@@ -1,4 +1,4 @@
-"""From one generation to the next: who is waited for, who is removed, who is told what."""
+"""From one generation to the next: which members are awaited, removed and answered."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.examples.group.harness import CoordinatorHarness, RecordedRequest, co
 
 
 async def test_a_rebalance_ends_when_the_last_member_has_joined(clock: VirtualClock) -> None:
-    """Nobody waits longer than for the last one."""
+    """The rebalance ends as soon as the last member has joined."""
     async with coordinating(clock) as harness:
         members = await harness.stable(3)
         asked = [harness.join(one.member_id) for one in members[:2]]
@@ -21,7 +21,7 @@ async def test_a_rebalance_ends_when_the_last_member_has_joined(clock: VirtualCl
 
 
 async def test_members_who_do_not_rejoin_in_time_are_removed(clock: VirtualClock) -> None:
-    """After the rebalance timeout the next generation begins without them, however alive they are."""
+    """After the rebalance timeout the next generation begins without these members, even if they send heartbeats."""
     async with coordinating(clock) as harness:
         leader, other = await harness.stable(2, rebalance_timeout=20.0)
         again = harness.join(leader.member_id, rebalance_timeout=20.0)
@@ -32,7 +32,7 @@ async def test_members_who_do_not_rejoin_in_time_are_removed(clock: VirtualClock
 
 
 async def test_the_longest_rebalance_timeout_counts(clock: VirtualClock) -> None:
-    """A group waits as long as its most patient member asks for."""
+    """A group waits for the longest rebalance timeout of its members."""
     async with coordinating(clock) as harness:
         asked = [harness.enter(rebalance_timeout=20.0), harness.enter(rebalance_timeout=40.0)]
         await clock.advance(6.0)
@@ -46,7 +46,7 @@ async def test_the_longest_rebalance_timeout_counts(clock: VirtualClock) -> None
 
 
 async def test_a_silent_member_is_removed_after_its_session(clock: VirtualClock) -> None:
-    """The others are told to join again, and go on without it."""
+    """The other members are told to join again, and continue without it."""
     async with coordinating(clock) as harness:
         leader, silent = await harness.stable(2)
         await harness.keep_alive(9.0, leader)
@@ -58,7 +58,7 @@ async def test_a_silent_member_is_removed_after_its_session(clock: VirtualClock)
 
 
 async def test_heartbeats_keep_a_member(clock: VirtualClock) -> None:
-    """A session is counted from the last heartbeat."""
+    """The session counts from the last heartbeat."""
     async with coordinating(clock) as harness:
         (member,) = await harness.stable(1)
         await harness.keep_alive(100.0, member)
@@ -66,7 +66,7 @@ async def test_heartbeats_keep_a_member(clock: VirtualClock) -> None:
 
 
 async def test_a_parked_member_counts_as_alive(clock: VirtualClock) -> None:
-    """It cannot send heartbeats while it waits, so its session stands still, and starts anew with the answer."""
+    """A parked member cannot send heartbeats, so its session is paused and restarts with the answer."""
     async with coordinating(clock) as harness:
         leader, other = await harness.stable(2)
         again = harness.join(leader.member_id)
@@ -83,7 +83,7 @@ async def test_a_parked_member_counts_as_alive(clock: VirtualClock) -> None:
 
 
 async def test_a_new_member_is_not_parked_for_ever(clock: VirtualClock) -> None:
-    """After five minutes it is told UNKNOWN_MEMBER_ID; a client that is still there asks again."""
+    """After five minutes the member gets UNKNOWN_MEMBER_ID; a client that still exists joins again."""
     async with coordinating(clock) as harness:
         (leader,) = await harness.stable(1, rebalance_timeout=600.0)
         new = harness.enter()
@@ -94,7 +94,7 @@ async def test_a_new_member_is_not_parked_for_ever(clock: VirtualClock) -> None:
 
 
 async def test_the_assignments_of_the_leader_reach_everyone(clock: VirtualClock) -> None:
-    """Followers wait for the leader; whoever asks later gets the same; one it forgot gets nothing."""
+    """Followers wait for the leader; a later request gets the same assignment; a missing assignment is empty."""
     async with coordinating(clock) as harness:
         asked = [harness.enter() for _ in range(3)]
         await clock.advance(6.0)
@@ -110,7 +110,7 @@ async def test_the_assignments_of_the_leader_reach_everyone(clock: VirtualClock)
 
 
 async def test_members_who_do_not_sync_in_time_are_removed(clock: VirtualClock) -> None:
-    """After the rebalance timeout those who have not sent SyncGroup go, and the others rebalance."""
+    """After the rebalance timeout, members that have not sent SyncGroup are removed, and the others rebalance."""
     async with coordinating(clock) as harness:
         asked = [harness.enter(rebalance_timeout=20.0) for _ in range(2)]
         await clock.advance(6.0)
@@ -122,7 +122,7 @@ async def test_members_who_do_not_sync_in_time_are_removed(clock: VirtualClock) 
 
 
 async def test_followers_of_a_leader_that_does_not_sync_are_told_to_join_again(clock: VirtualClock) -> None:
-    """The leader is removed, and those who waited for its assignments get REBALANCE_IN_PROGRESS."""
+    """The leader is removed, and the members that waited for assignments get REBALANCE_IN_PROGRESS."""
     async with coordinating(clock) as harness:
         asked = [harness.enter(rebalance_timeout=20.0) for _ in range(2)]
         await clock.advance(6.0)
@@ -135,7 +135,7 @@ async def test_followers_of_a_leader_that_does_not_sync_are_told_to_join_again(c
 
 
 async def test_who_comes_while_assignments_are_awaited_begins_a_new_rebalance(clock: VirtualClock) -> None:
-    """Those who wait for an assignment are told to join again."""
+    """Members that wait for an assignment are told to join again."""
     async with coordinating(clock) as harness:
         asked = [harness.enter() for _ in range(2)]
         await clock.advance(6.0)
@@ -146,7 +146,7 @@ async def test_who_comes_while_assignments_are_awaited_begins_a_new_rebalance(cl
 
 
 async def test_a_lost_join_answer_is_given_again(clock: VirtualClock) -> None:
-    """The same member with the same metadata gets the present generation, and nobody rebalances."""
+    """The same member with the same metadata gets the current generation, and the group does not rebalance."""
     async with coordinating(clock) as harness:
         asked = [harness.enter() for _ in range(2)]
         await clock.advance(6.0)
@@ -159,7 +159,7 @@ async def test_a_lost_join_answer_is_given_again(clock: VirtualClock) -> None:
 
 @pytest.mark.parametrize("who", ["the leader", "a follower with other metadata"])
 async def test_a_join_that_changes_something_rebalances_a_stable_group(clock: VirtualClock, who: str) -> None:
-    """The leader may ask for a new assignment, and other metadata needs one."""
+    """The leader may request a new assignment, and changed metadata requires one."""
     async with coordinating(clock) as harness:
         leader, follower = await harness.stable(2)
         if who == "the leader":
@@ -171,7 +171,7 @@ async def test_a_join_that_changes_something_rebalances_a_stable_group(clock: Vi
 
 
 async def test_absent_static_members_are_kept_until_their_session_ends(clock: VirtualClock) -> None:
-    """A rebalance goes on without them, and they are still members."""
+    """A rebalance completes without these members, and they remain members."""
     async with coordinating(clock) as harness:
         asked = [harness.enter(), harness.enter(instance_id="s", session_timeout=100.0)]
         await clock.advance(6.0)
@@ -184,7 +184,7 @@ async def test_absent_static_members_are_kept_until_their_session_ends(clock: Vi
 
 
 async def test_a_group_of_absent_static_members_waits_for_their_sessions(clock: VirtualClock) -> None:
-    """Nobody rejoined, so there is no generation to begin; when their sessions have ended the group is empty."""
+    """No member rejoined, so no generation begins; when the sessions have ended, the group is empty."""
     async with coordinating(clock) as harness:
         dynamic, static = harness.enter(), harness.enter(instance_id="s", session_timeout=100.0)
         await clock.advance(6.0)
@@ -198,7 +198,7 @@ async def test_a_group_of_absent_static_members_waits_for_their_sessions(clock: 
 
 
 async def test_a_client_that_goes_away_while_parked_is_waited_for_as_long_as_its_session(clock: VirtualClock) -> None:
-    """It no longer counts as one who joined; if it comes back in time nothing has happened, else it is removed."""
+    """The member no longer counts as joined; if it returns in time, nothing changes, otherwise it is removed."""
     async with coordinating(clock) as harness:
         leader, other = await harness.stable(2)
         for back in (True, False):
@@ -219,7 +219,7 @@ async def test_a_client_that_goes_away_while_parked_is_waited_for_as_long_as_its
 
 
 async def test_a_client_that_goes_away_before_it_knows_its_id_is_removed_at_once(clock: VirtualClock) -> None:
-    """It could not come back as the same member."""
+    """The client could not return as the same member."""
     async with coordinating(clock) as harness:
         asked = harness.join(require_known_member_id=False)
         assert asked.parked is not None
@@ -230,7 +230,7 @@ async def test_a_client_that_goes_away_before_it_knows_its_id_is_removed_at_once
 
 
 async def test_a_cancelled_join_is_withdrawn(clock: VirtualClock) -> None:
-    """The coroutine that waited is cancelled, as when a connection is lost."""
+    """Cancelling the waiting coroutine, as when a connection is lost, withdraws the request."""
     async with coordinating(clock) as harness:
         leader, other = await harness.stable(2)
         waiting = asyncio.create_task(harness.coordinator.join(join_request(leader.member_id)))
@@ -246,7 +246,7 @@ async def test_a_cancelled_join_is_withdrawn(clock: VirtualClock) -> None:
 
 
 async def test_a_cancelled_sync_leaves_the_session_running(clock: VirtualClock) -> None:
-    """Who goes away while it waits for its assignment is removed when its session ends."""
+    """A member that disconnects while it waits for its assignment is removed when its session ends."""
     async with coordinating(clock) as harness:
         asked = [harness.enter() for _ in range(2)]
         await clock.advance(6.0)
@@ -260,7 +260,7 @@ async def test_a_cancelled_sync_leaves_the_session_running(clock: VirtualClock) 
 
 
 async def test_an_answer_may_lead_to_the_next_request_at_once(clock: VirtualClock) -> None:
-    """A callback that syncs, or joins again, meets a coordinator in order."""
+    """A callback that syncs or joins again finds the coordinator in a consistent state."""
     async with coordinating(clock) as harness:
         synced = []
 
@@ -280,7 +280,7 @@ async def test_an_answer_may_lead_to_the_next_request_at_once(clock: VirtualCloc
 
 
 async def test_the_last_member_to_go_leaves_an_empty_group(clock: VirtualClock) -> None:
-    """The generation is counted on, nobody leads, and nothing waits."""
+    """The generation increases, the group has no leader, and nothing waits."""
     async with coordinating(clock) as harness:
         (member,) = await harness.stable(1)
         assert harness.coordinator.leave("g", member.member_id) is ErrorCode.NONE
@@ -309,7 +309,7 @@ async def test_closing_answers_everyone(clock: VirtualClock) -> None:
 
 
 async def _follower_of_a_second_group(harness: CoordinatorHarness) -> JoinResult:
-    """A follower in group "h", which waits for its assignments."""
+    """Return a follower in group "h" that waits for its assignment."""
     asked = [harness.enter(group_id="h") for _ in range(2)]
     await harness.clock.advance(6.0)
     return asked[1].result  # type: ignore[no-any-return]

@@ -11,20 +11,20 @@ from examples.join_group.scenario import EventKind, Scenario, plan_groups
 
 
 def test_the_same_seed_plans_the_same_lives() -> None:
-    """All chance comes from the seed."""
+    """The seed determines all random numbers."""
     scenario = Scenario(groups=3, members=5)
     assert plan_groups(scenario) == plan_groups(scenario)
     assert plan_groups(scenario) != plan_groups(Scenario(groups=3, members=5, seed=2))
 
 
 def test_the_plans_of_a_group_do_not_depend_on_the_others() -> None:
-    """More groups are other groups in addition, not other lives for those that were there."""
+    """With more groups, the plans of the existing groups do not change."""
     few, many = plan_groups(Scenario(groups=3, members=5)), plan_groups(Scenario(groups=9, members=5))
     assert list(many.values())[:3] == list(few.values())
 
 
 def test_a_plan_keeps_to_the_settings() -> None:
-    """Nobody is struck without a rate, everybody is static with a share of 1, and nothing lies beyond the end."""
+    """Without a rate there are no events, with a share of 1 all members are static, and no event is after the end."""
     quiet = plan_groups(Scenario(crash_rate=0, leave_rate=0, slow_rate=0, static=1.0))
     assert all(not plan.events and plan.instance_id for plans in quiet.values() for plan in plans)
     wild = plan_groups(Scenario(crash_rate=100, leave_rate=0, slow_rate=100, static=0.0, stay_away=0.0))
@@ -35,7 +35,7 @@ def test_a_plan_keeps_to_the_settings() -> None:
 
 
 def test_who_stays_away_is_struck_once() -> None:
-    """A life that ends for good has no later blows."""
+    """A member that leaves permanently has no later events."""
     plans = plan_groups(Scenario(crash_rate=100, slow_rate=0, stay_away=1.0))
     assert all(len(plan.events) <= 1 for some in plans.values() for plan in some)
 
@@ -52,20 +52,20 @@ def test_who_stays_away_is_struck_once() -> None:
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
-    """The message names the setting and what it should be."""
+    """The message contains the name of the setting and its valid range."""
     with pytest.raises(ValueError, match=said):
         Scenario(**settings)
 
 
 def test_recorded_arrivals_in_seconds(tmp_path: Path) -> None:
-    """Times are counted from the earliest one and sorted within their groups; other columns do not matter."""
+    """Times count from the earliest one and are sorted within their groups; other columns are ignored."""
     path = tmp_path / "a.csv"
     path.write_text("group,host,arrived_at\nb,x,12.5\na,y,10\na,z,9.5\n")
     assert read_arrivals(path) == {"b": (3.0,), "a": (0.0, 0.5)}
 
 
 def test_recorded_arrivals_as_dates(tmp_path: Path) -> None:
-    """Dates with and without a zone; without a column for it the group is named after the file."""
+    """Dates may have a time zone; without a column for the group, the group has the name of the file."""
     path = tmp_path / "restart.csv"
     path.write_text("arrived_at\n2025-01-31T12:00:01.5\n2025-01-31T13:00:00+01:00\n")
     assert read_arrivals(path) == {"restart": (0.0, 1.5)}
@@ -87,7 +87,7 @@ def test_recorded_arrivals_as_dates(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    """The message names the file, the line and what is wrong."""
+    """The message contains the file, the line and the error."""
     path = tmp_path / "a.csv"
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ArrivalsError, match=said):
@@ -95,13 +95,13 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, text: str, said: 
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    """A file that is not there is not a traceback."""
+    """A missing file is reported without a traceback."""
     with pytest.raises(ArrivalsError, match="cannot be read: No such file"):
         read_arrivals(tmp_path / "none.csv")
 
 
 def test_the_command_line_says_it_all(tmp_path: Path) -> None:
-    """Durations with units, the seed, the speed, the arrivals."""
+    """The command line accepts durations with units, the seed, the speed, and the arrivals."""
     path = tmp_path / "a.csv"
     path.write_text("arrived_at\n1\n2\n")
     arguments = ["--duration", "2h", "--downtime", "500ms", "--seed", "7", "--speed", "max"]
@@ -129,7 +129,7 @@ def test_the_command_line_says_it_all(tmp_path: Path) -> None:
 def test_a_bad_command_line_says_what_was_meant(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Status 2 and one sentence."""
+    """The exit status is 2, and the error is one sentence."""
     with pytest.raises(SystemExit) as ended:
         parse(arguments)
     assert ended.value.code == 2

@@ -1,4 +1,4 @@
-"""Runs of the join-group simulator: reproducible, complete, worth looking at."""
+"""Runs of the join-group simulator are reproducible and complete."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ LIVELY = Scenario(groups=6, members=6, duration=300.0, crash_rate=6.0, leave_rat
 
 
 async def _run(scenario: Scenario, steps: int = 1) -> Simulation:
-    """A whole run in virtual time, in so many steps; the invariants hold at its end."""
+    """Run a simulation in virtual time in this number of steps, and check the invariants at the end."""
     simulation = Simulation(scenario)
     async with simulation.running():
         for step in range(1, steps + 1):
@@ -36,7 +36,7 @@ async def _run(scenario: Scenario, steps: int = 1) -> Simulation:
 
 
 async def test_the_same_settings_give_the_same_run() -> None:
-    """Event by event, whatever the steps in which the clock is moved; another seed gives another run."""
+    """All events are the same for any steps of the clock; another seed gives another run."""
     first, second = await _run(LIVELY), await _run(LIVELY, steps=37)
     assert first.record.fingerprint == second.record.fingerprint
     assert list(first.record.latencies_ms) == list(second.record.latencies_ms)
@@ -45,7 +45,7 @@ async def test_the_same_settings_give_the_same_run() -> None:
 
 
 def test_all_loops_give_the_same_run() -> None:
-    """asyncio and uvloop order nothing differently that matters."""
+    """The order of events is the same on asyncio and on uvloop."""
     uvloop = pytest.importorskip("uvloop")
     runs = []
     for factory in (asyncio.SelectorEventLoop, uvloop.new_event_loop):
@@ -56,7 +56,7 @@ def test_all_loops_give_the_same_run() -> None:
 
 
 async def test_everything_that_can_befall_a_member_does() -> None:
-    """Sessions end, members leave, are too slow and are removed, and static ones return quietly."""
+    """Sessions expire, members leave or are removed because they are slow, and static members return."""
     simulation = await _run(LIVELY)
     record = simulation.record
     assert {Removal.SESSION, Removal.LEFT, Removal.REBALANCE} <= record.removed.keys()
@@ -68,7 +68,7 @@ async def test_everything_that_can_befall_a_member_does() -> None:
 
 
 async def test_in_peace_everyone_ends_up_with_a_share_of_its_own() -> None:
-    """Without blows of kind each group is stable, complete, and each member has another assignment."""
+    """Without events, each group is stable and complete, and each member has a different assignment."""
     scenario = Scenario(groups=4, members=5, duration=120.0, crash_rate=0, leave_rate=0, slow_rate=0, late=0.0)
     simulation = Simulation(scenario)
     async with simulation.running():
@@ -81,7 +81,7 @@ async def test_in_peace_everyone_ends_up_with_a_share_of_its_own() -> None:
 
 
 async def test_recorded_arrivals_are_kept() -> None:
-    """Members of a recorded group come when the record says, and its generations follow from that."""
+    """Members of a recorded group arrive at the recorded times."""
     arrivals = {"morning": (0.0, 1.0, 2.0), "evening": (100.0,)}
     scenario = Scenario(arrivals=arrivals, duration=150.0, crash_rate=0, leave_rate=0, slow_rate=0)
     simulation = await _run(scenario)
@@ -94,7 +94,7 @@ async def test_recorded_arrivals_are_kept() -> None:
 
 
 async def test_a_run_leaves_nothing_behind() -> None:
-    """At its end no task of a member is left, and nobody waits."""
+    """At the end of a run, no task of a member is left, and no operation is parked."""
     before = asyncio.all_tasks()
     simulation = await _run(LIVELY)
     assert asyncio.all_tasks() == before
@@ -102,7 +102,7 @@ async def test_a_run_leaves_nothing_behind() -> None:
 
 
 async def test_a_defect_in_a_member_comes_to_light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member's coroutine that raises is not taken for one that has left."""
+    """An exception in the coroutine of a member is reported, and not treated as a leave."""
 
     async def broken(self: Any) -> None:
         raise ZeroDivisionError
@@ -113,7 +113,7 @@ async def test_a_defect_in_a_member_comes_to_light(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_run_in_real_time() -> None:
-    """The same members on the real clock: the groups come together, in steps of real time."""
+    """With a real clock, the groups form in steps of real time."""
     scenario = Scenario(
         groups=2,
         members=3,
@@ -136,7 +136,9 @@ async def test_a_run_in_real_time() -> None:
 
 
 async def test_the_picture_has_a_row_for_every_member(tmp_path: Path) -> None:
-    """It is well-formed, names groups and members, and has a colour for all that happened, light and dark."""
+    """The picture is well-formed, contains groups and members, and has a color for each event in light and dark
+    mode.
+    """
     simulation = await _run(LIVELY)
     path = tmp_path / "timeline.svg"
     write_picture(path, simulation)
@@ -151,7 +153,7 @@ async def test_the_picture_has_a_row_for_every_member(tmp_path: Path) -> None:
 
 
 async def test_a_large_group_is_drawn_in_part_and_says_so(tmp_path: Path) -> None:
-    """The picture stays readable, and tells what is left out."""
+    """The picture stays readable, and states what it omits."""
     simulation = await _run(Scenario(groups=2, members=80, duration=30.0))
     path = tmp_path / "timeline.svg"
     write_picture(path, simulation)
@@ -163,7 +165,7 @@ async def test_a_large_group_is_drawn_in_part_and_says_so(tmp_path: Path) -> Non
 def test_a_png_without_matplotlib_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message says what to install, and nothing has been simulated for it."""
+    """The message states what to install, and no simulation has run."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main(["--picture", str(tmp_path / "p.png"), "--speed", "max"]) == 1
     shown = capsys.readouterr()
@@ -172,7 +174,7 @@ def test_a_png_without_matplotlib_is_refused_before_the_run(
 
 
 def test_a_png_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With matplotlib the same picture is written as PNG."""
+    """With matplotlib, the picture is written as PNG."""
     pytest.importorskip("matplotlib")
     path = tmp_path / "p.png"
     assert main(["--groups", "1", "--members", "3", "--speed", "max", "--picture", str(path)]) == 0
@@ -183,7 +185,7 @@ def test_a_png_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_journal_without_its_extra_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The message says what to install."""
+    """The message states what to install."""
     monkeypatch.delitem(sys.modules, "purgatory.journal", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["--journal", str(tmp_path), "--speed", "max"]) == 1
@@ -191,7 +193,7 @@ def test_a_journal_without_its_extra_is_refused(
 
 
 def test_the_journal_has_every_operation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As many rows as operations were handed over, and the same run as without one."""
+    """The journal has a row for each operation, and the run is the same as without a journal."""
     dataset = pytest.importorskip("pyarrow.parquet")
     small = ["--groups", "2", "--members", "4", "--speed", "max", "--crash-rate", "10"]
     assert main(small) == 0
@@ -207,7 +209,7 @@ def test_the_journal_has_every_operation(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_the_program_shows_what_happened(loop: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Tables at the end, without a terminal, with the longest turn of the loop."""
+    """Without a terminal, the program prints tables at the end, with the longest turn of the loop."""
     pytest.importorskip(loop)
     assert main(["--groups", "2", "--members", "3", "--speed", "max", "--loop", loop, "--plain"]) == 0
     shown = capsys.readouterr().out
@@ -218,7 +220,7 @@ def test_the_program_shows_what_happened(loop: str, capsys: pytest.CaptureFixtur
 
 
 def test_the_pace_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    """A speed of 100 makes ten seconds last a tenth of a second at least."""
+    """At a speed of 100, ten seconds take at least a tenth of a second."""
     assert main(["--groups", "1", "--members", "2", "--duration", "10", "--speed", "100"]) == 0
     took = re.search(r"simulated in (\d+\.\d) s", capsys.readouterr().out)
     assert took is not None
@@ -226,7 +228,7 @@ def test_the_pace_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_a_line_of_progress_tells_what_waits() -> None:
-    """Groups by state, and what is parked, completed and expired."""
+    """The line contains the groups by state, and the parked, completed and expired operations."""
     simulation = Simulation(LIVELY)
     async with simulation.running():
         await simulation.advance_to(100.0)
@@ -237,7 +239,7 @@ async def test_a_line_of_progress_tells_what_waits() -> None:
 
 
 def test_the_longest_turn_leaves_out_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn is the CPU time between two calls of the selector, less the painting."""
+    """A turn is the CPU time between two calls of the selector, without the excluded time."""
     now = [0.0]
     monkeypatch.setattr("examples.join_group.loop_monitor.time.thread_time", lambda: now[0])
     meter = LoopMonitor()
@@ -253,7 +255,7 @@ def test_the_longest_turn_leaves_out_what_is_left_out(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_turns_are_measured(loop: str) -> None:
-    """A callback that holds the loop shows in the longest turn."""
+    """A callback that blocks the loop appears in the longest turn."""
     pytest.importorskip(loop)
     meter = LoopMonitor()
 
@@ -273,7 +275,7 @@ def test_turns_are_measured(loop: str) -> None:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_turn_does_not_grow_while_the_thread_does_not_run(loop: str) -> None:
-    """A thread that the system puts aside for 200 ms uses no CPU time: this is the machine and not a long turn."""
+    """A thread that is suspended for 200 ms uses no CPU time, so the turn is not long."""
     pytest.importorskip(loop)
     meter = LoopMonitor()
 
@@ -292,13 +294,13 @@ def test_a_turn_does_not_grow_while_the_thread_does_not_run(loop: str) -> None:
 
 
 def test_quantiles_are_values_that_were_there() -> None:
-    """Of a hundred values the 99 in 100 is the 99th."""
+    """The 99th percentile of a hundred values is the 99th value."""
     assert quantiles(range(1, 101), (0.5, 0.99, 1.0)) == [50, 99, 100]
     assert quantiles([7], (0.0, 1.0)) == [7, 7]
 
 
 def test_a_record_counts_from_the_beginning() -> None:
-    """Times are since begin(), and a group that dies is nobody's news."""
+    """Times count from ``begin()``, and the end of a group is not reported."""
     now = [500]
     record = Recorder(lambda: now[0], {})
     now[0] = 700

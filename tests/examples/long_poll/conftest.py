@@ -1,4 +1,4 @@
-"""The long poll's application for its tests; its imports wait until a test uses it, as an extra may be missing."""
+"""Fixtures of the long poll tests; they import it when a test uses it, because the extra may be missing."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def make_harness(clock: VirtualClock) -> "AsyncIterator[Callable[..., AppHarness]]":
-    """Makes harnesses with limits of one's choice; closes them."""
+    """Return a function that creates harnesses with given limits; close them at the end."""
     from examples.long_poll.app import LongPoll
     from examples.long_poll.fetch import Fetch
     from examples.long_poll.topics import Topics
@@ -44,5 +44,5 @@ async def make_harness(clock: VirtualClock) -> "AsyncIterator[Callable[..., AppH
 
 @pytest.fixture
 def harness(make_harness: "Callable[..., AppHarness]") -> "AppHarness":
-    """One without limits."""
+    """Return a harness without limits."""
     return make_harness()

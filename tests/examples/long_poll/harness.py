@@ -1,4 +1,4 @@
-"""The long poll's application, called as a server would call it."""
+"""The application of the long poll, called as a server would call it."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ __all__ = ["AppHarness", "Call"]
 
 
 class Call:
-    """One request, and what came back."""
+    """One request and its response."""
 
     def __init__(self, app: ASGIApp, method: str, target: str, chunks: tuple[bytes, ...], content_type: str) -> None:
         path, _, query = target.partition("?")
@@ -69,7 +69,7 @@ class Call:
 
 
 class AppHarness:
-    """The application and what is behind it."""
+    """The application and its state."""
 
     def __init__(self, clock: VirtualClock, room: LongPoll) -> None:
         self.clock = clock
@@ -78,13 +78,13 @@ class AppHarness:
         self.app = make_app(room)
 
     async def call(self, method: str, target: str, *chunks: bytes, content_type: str = "text/plain") -> Call:
-        """Make a request, and return when nothing more happens at this moment."""
+        """Send a request, and return when no more work is possible without time passing."""
         call = Call(self.app, method, target, chunks or (b"",), content_type)
         await self.clock.settle()
         return call
 
     async def call_without_end(self, target: str, chunk: bytes) -> Call:
-        """A POST the body of which begins and does not end."""
+        """Send a POST whose body begins but does not end."""
         call = Call(self.app, "POST", target, (chunk, b"more", b"never"), "text/plain")
         call.stops_after = 1
         await self.clock.settle()

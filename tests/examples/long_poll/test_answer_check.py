@@ -1,4 +1,4 @@
-"""The soak's answers: it finds whatever cannot be true, and nothing else."""
+"""The answer check of the soak test finds every inconsistency, and reports nothing else."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ def books(**changes: int) -> dict[str, int]:
 
 
 def test_nothing_wrong_is_found_where_nothing_is_wrong() -> None:
-    """An answer in time, a time-out, a hang-up, a refusal, a post: all of them count, none is a complaint."""
+    """A response in time, a timeout, a disconnect, a rejection and a post are counted, without a failure."""
     answers = AnswerCheck()
     answers.answered(asked(), answer("one", "two"), 100.5)
     answers.posted("a", 1, "two", 100.6)
@@ -51,7 +51,7 @@ def test_nothing_wrong_is_found_where_nothing_is_wrong() -> None:
 
 
 def test_who_hangs_up_may_have_crossed_his_answer() -> None:
-    """The server may call it completed, expired or cancelled, or may never have seen it."""
+    """If a client disconnects, the server may report any outcome, or none."""
     for seen in ({"completed": 1}, {"expired": 1}, {"cancelled": 1}, {}):
         answers = AnswerCheck()
         answers.counts.hung_up = 1
@@ -60,7 +60,7 @@ def test_who_hangs_up_may_have_crossed_his_answer() -> None:
 
 
 def test_an_answer_at_the_end_may_be_early_and_a_connection_may_break() -> None:
-    """When the server is being stopped, both are as they should be."""
+    """While the server is stopping, early responses and lost connections are allowed."""
     answers = AnswerCheck()
     answers.stopping_since = 100.0
     answers.answered(asked(), answer(), 100.1)
@@ -126,14 +126,14 @@ def filled_by_expiry(answers: AnswerCheck) -> None:
     ],
 )
 def test_what_cannot_be_true_is_found(what: Callable[[AnswerCheck], None], complaint: str) -> None:
-    """Each kind of wrong is told in words."""
+    """Each kind of inconsistency is reported."""
     answers = AnswerCheck()
     what(answers)
     assert any(complaint in line for line in answers.wrong), answers.wrong
 
 
 def test_a_message_that_came_too_late_is_no_lost_wake_up() -> None:
-    """A writer who knew only after the deadline proves nothing."""
+    """A write that was acknowledged after the deadline proves no lost wake-up."""
     answers = AnswerCheck()
     answers.posted("a", 0, "enough", 101.05)
     answers.answered(asked(), answer(), 101.1)
@@ -141,7 +141,7 @@ def test_a_message_that_came_too_late_is_no_lost_wake_up() -> None:
 
 
 def test_complaints_are_not_without_number() -> None:
-    """A server that is altogether broken does not fill the memory of the one who looks."""
+    """The number of reported failures is limited, so a broken server does not exhaust the memory."""
     answers = AnswerCheck()
     for _ in range(1000):
         answers.complain("again")

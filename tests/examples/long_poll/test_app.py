@@ -1,4 +1,4 @@
-"""Readers of the long poll: for how long they wait, what answers them, and that they may leave at any time."""
+"""Readers of the long poll: how long they wait, what completes them, and that they may disconnect at any time."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.examples.long_poll.harness import AppHarness, Call
 
 
 async def test_a_reader_is_answered_by_the_message_he_waits_for(harness: AppHarness) -> None:
-    """He waits while there is nothing, and the POST that brings it answers him without time passing."""
+    """A reader waits until a POST of its message completes it, without time passing."""
     reader = await harness.get("/topics/a?offset=0&max_wait=30")
     assert not reader.sent
     assert (len(harness.purgatory), harness.purgatory.watched) == (1, 1)
@@ -26,7 +26,9 @@ async def test_a_reader_is_answered_by_the_message_he_waits_for(harness: AppHarn
 
 
 async def test_a_reader_waits_for_min_bytes_beyond_his_offset(harness: AppHarness) -> None:
-    """Bytes before the offset do not count; the message that makes it enough brings all of them."""
+    """Bytes before the offset do not count; the message that reaches ``min_bytes`` completes the reader with all
+    bytes.
+    """
     await harness.post("a", b"x" * 50)
     reader = await harness.get("/topics/a?offset=1&min_bytes=10")
     await harness.post("a", b"12345")
@@ -40,7 +42,7 @@ async def test_a_reader_waits_for_min_bytes_beyond_his_offset(harness: AppHarnes
 async def test_only_readers_whose_bytes_are_there_are_tried(
     harness: AppHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hundred readers wait for more than there is: a message that is enough for one tries that one alone."""
+    """A hundred readers wait for more bytes; a message that is enough for one reader tries only that reader."""
     tried: list[int] = []
 
     def try_complete(fetch: Fetch) -> bool:
@@ -57,7 +59,7 @@ async def test_only_readers_whose_bytes_are_there_are_tried(
 
 
 async def test_readers_of_other_topics_go_on_waiting(harness: AppHarness) -> None:
-    """A message concerns its own topic."""
+    """A message affects only the readers of its topic."""
     reader = await harness.get("/topics/a")
     await harness.post("b", b"hello")
     assert not reader.sent
@@ -65,7 +67,7 @@ async def test_readers_of_other_topics_go_on_waiting(harness: AppHarness) -> Non
 
 
 async def test_a_reader_is_answered_with_an_empty_list_when_time_is_up(harness: AppHarness) -> None:
-    """Not before max_wait, and with status 200."""
+    """The response is sent exactly after ``max_wait``, with status 200."""
     reader = await harness.get("/topics/a?max_wait=2.5")
     await harness.clock.advance(2.499)
     assert not reader.sent
@@ -75,7 +77,7 @@ async def test_a_reader_is_answered_with_an_empty_list_when_time_is_up(harness: 
 
 
 async def test_a_reader_gets_what_there_is_when_time_is_up(harness: AppHarness) -> None:
-    """Too little is better than nothing."""
+    """At the deadline, the response contains the available messages."""
     reader = await harness.get("/topics/a?min_bytes=100&max_wait=2.5")
     await harness.post("a", b"little")
     await harness.clock.advance(3)
@@ -84,14 +86,14 @@ async def test_a_reader_gets_what_there_is_when_time_is_up(harness: AppHarness) 
 
 @pytest.mark.parametrize("query", ["max_wait=0", "min_bytes=0"])
 async def test_a_reader_who_does_not_want_to_wait_is_answered_at_once(harness: AppHarness, query: str) -> None:
-    """Asking for nothing, or giving no time, is a plain read."""
+    """With ``min_bytes=0`` or no time, the request is a plain read."""
     reader = await harness.get(f"/topics/a?{query}")
     await harness.clock.settle()
     assert (reader.status, reader.answer["messages"]) == (200, [])
 
 
 async def test_a_reader_with_enough_to_read_never_parks(harness: AppHarness) -> None:
-    """What is there is given, in order, at most max_bytes of it."""
+    """The available messages are returned in order, at most ``max_bytes`` of them."""
     for body in (b"a" * 10, b"b" * 10, b"c" * 10):
         await harness.post("a", body)
     reader = await harness.get("/topics/a?offset=1&max_bytes=10")
@@ -101,7 +103,7 @@ async def test_a_reader_with_enough_to_read_never_parks(harness: AppHarness) -> 
 
 
 async def test_trimming_never_takes_what_a_reader_waits_for(make_harness: Callable[..., AppHarness]) -> None:
-    """A message so large that everything before it goes answers those who wait with all of it first."""
+    """If a large message would delete all earlier ones, the waiting readers first get all messages."""
     harness = make_harness(retain_bytes=100)
     reader = await harness.get("/topics/a?offset=0&min_bytes=100")
     await harness.post("a", b"x" * 50)
@@ -111,7 +113,7 @@ async def test_trimming_never_takes_what_a_reader_waits_for(make_harness: Callab
 
 
 async def test_json_stays_json(harness: AppHarness) -> None:
-    """Also under a content type of its own."""
+    """A JSON message stays JSON, also under another JSON content type."""
     await harness.call("POST", "/topics/a", b'{"n": 1}', content_type="application/vnd.order+json")
     assert (await harness.get("/topics/a")).answer["messages"] == [{"offset": 0, "value": {"n": 1}}]
 
@@ -120,7 +122,7 @@ async def test_json_stays_json(harness: AppHarness) -> None:
 
 
 async def test_a_reader_who_hangs_up_is_withdrawn_at_once(harness: AppHarness) -> None:
-    """Without time passing; those who stay are not touched, and nothing is sent to the one who left."""
+    """The operation is withdrawn without time passing; others are not affected, and nothing is sent to the client."""
     leaver, stayer = await harness.get("/topics/a"), await harness.get("/topics/a")
     leaver.hang_up()
     await harness.clock.settle()
@@ -132,7 +134,7 @@ async def test_a_reader_who_hangs_up_is_withdrawn_at_once(harness: AppHarness) -
 
 
 async def test_a_reader_whose_task_is_cancelled_is_withdrawn(harness: AppHarness) -> None:
-    """A server that gives up on a request leaves nobody parked."""
+    """If the server cancels the task of a request, its operation is withdrawn."""
     reader = await harness.get("/topics/a")
     reader.task.cancel()
     await harness.clock.settle()
@@ -142,7 +144,7 @@ async def test_a_reader_whose_task_is_cancelled_is_withdrawn(harness: AppHarness
 
 
 async def test_a_writer_who_leaves_in_the_middle_appends_nothing(harness: AppHarness) -> None:
-    """Half a message is none."""
+    """A message that is received only partially is not appended."""
     writer = await harness.call("POST", "/topics/a", b"half", b"")
     assert writer.status == 201
     writer = Call(harness.app, "POST", "/topics/a", (b"half", b"never read"), "text/plain")
@@ -156,7 +158,7 @@ async def test_a_writer_who_leaves_in_the_middle_appends_nothing(harness: AppHar
 
 
 async def test_everyone_is_answered_when_it_closes(harness: AppHarness) -> None:
-    """Those who wait get what there is; whoever comes later is refused, and nothing is appended any more."""
+    """Waiting readers get the available messages; later requests are refused, and nothing is appended."""
     readers = [await harness.get(f"/topics/{topic}?min_bytes=9&max_wait=300") for topic in "aab"]
     await harness.post("b", b"little")
     await harness.purgatory.aclose()

@@ -1,4 +1,4 @@
-"""aiokafka behind the face of a client."""
+"""aiokafka behind the common interface of the clients."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ class _AioMember(Member):
 
 
 class Aio:
-    """aiokafka."""
+    """The client aiokafka."""
 
     name = "aiokafka"
     codecs = ("gzip",)

@@ -1,4 +1,4 @@
-"""A member of a group, whichever client it is made of, and what all clients have in common."""
+"""A group member, independent of its client library, and the parts that all clients have in common."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,9 @@ HEARTBEAT_MS = 100
 
 
 class Member:
-    """A consumer in a group.  ``assigned``: its partitions now; ``revoked``: all that it ever lost to a rebalance."""
+    """A consumer in a group. ``assigned``: its current partitions. ``revoked``: all that it has lost in
+    rebalances.
+    """
 
     def __init__(self, changed: threading.Condition) -> None:
         self.changed = changed
@@ -28,7 +30,7 @@ class Member:
         return self
 
     def close(self) -> None:
-        """Leave the group, as the client does when it is closed."""
+        """Leave the group, as the client does when it closes."""
         self._stop.set()
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the client does not close"
@@ -61,5 +63,5 @@ class Member:
 
 
 def fetch_waits(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a fetch, as two of the clients call them."""
+    """Return the options of a fetch with the names that two of the clients use."""
     return {f"fetch_{name}": value for name, value in options.items()}

@@ -1,4 +1,4 @@
-"""confluent-kafka, which is librdkafka, behind the face of a client."""
+"""confluent-kafka, which uses librdkafka, behind the common interface of the clients."""
 
 import threading
 import time
@@ -39,7 +39,7 @@ class _ConfluentMember(Member):
 
 
 class Confluent:
-    """confluent-kafka, which is librdkafka."""
+    """The client confluent-kafka, which uses librdkafka."""
 
     name = "confluent-kafka"
     codecs = ("gzip", "snappy", "lz4", "zstd")

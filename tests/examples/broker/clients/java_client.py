@@ -1,4 +1,4 @@
-"""The Java client behind the face of a client: one JVM for all of them, driven over its standard input."""
+"""The Java client behind the common interface: one JVM for all instances, controlled over its standard input."""
 
 import atexit
 import base64
@@ -26,11 +26,11 @@ Told = Callable[[str, str], None]
 
 
 class JavaError(Exception):
-    """The client raised; the text is the name of the Java class and its message."""
+    """The client raised an exception; the text is the name of the Java class and its message."""
 
 
 class _Jvm:
-    """The process, and a thread that hands on what it prints."""
+    """The process, and a thread that forwards its output."""
 
     def __init__(self) -> None:
         path = jars()
@@ -64,7 +64,7 @@ class _Jvm:
             told("error", "the JVM has ended")
 
     def start(self, operation: str, told: Told, **given: Any) -> str:
-        """Begin an operation; ``told`` is called with each line about it, in another thread."""
+        """Start an operation; ``told`` is called with each line about it, in another thread."""
         number = str(next(self._numbers))
         self._told[number] = told
         words = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -72,7 +72,7 @@ class _Jvm:
         return number
 
     def stop(self, number: str) -> None:
-        """Have a member of a group close its consumer."""
+        """Make a member of a group close its consumer."""
         self._write(f"{number}\tclose")
 
     def _write(self, line: str) -> None:
@@ -83,7 +83,7 @@ class _Jvm:
 
 
 def is_at_hand() -> bool:
-    """Whether the Java client can be had on this machine; where every part is required, its absence is a failure."""
+    """Return whether the Java client is available; if every part is required, fail instead of returning False."""
     try:
         jars()
     except pytest.skip.Exception:
@@ -122,14 +122,14 @@ class _JavaMember(Member):
         self.wait()
 
     def wait(self) -> None:
-        """Wait until the consumer has ended; JavaError if it did so by itself."""
+        """Wait until the consumer has ended.  Raise JavaError if it ended by itself."""
         kind, text = self._ended.get(timeout=PATIENCE)
         if kind == "error":
             raise JavaError(text)
 
 
 class Java:
-    """Kafka's own client, in Java."""
+    """Kafka's Java client."""
 
     name = "java"
     codecs = ("gzip", "snappy", "lz4", "zstd")
@@ -155,7 +155,7 @@ class Java:
         return int(self._do("delete", topic=topic, offset=offset))
 
     def groups(self) -> set[str]:
-        """The names of all groups."""
+        """Return the names of all groups."""
         return set(self._do("groups").split(","))
 
     def produce(
@@ -197,7 +197,7 @@ class Java:
     def member(
         self, changed: threading.Condition, topic: str, group: str, strategy: str, instance: str | None = None
     ) -> Member:
-        """``strategy`` is an assignor, or ``consumer`` for the group protocol of KIP-848."""
+        """Start a member.  ``strategy`` is an assignor, or ``consumer`` for the group protocol of KIP-848."""
         options: dict[str, Any] = {"group.protocol": "consumer"}
         if strategy != "consumer":
             options = {

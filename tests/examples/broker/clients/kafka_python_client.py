@@ -1,4 +1,4 @@
-"""kafka-python behind the face of a client."""
+"""kafka-python behind the common interface of the clients."""
 
 import threading
 import time
@@ -50,7 +50,7 @@ class _KafkaMember(Member):
 
 
 class KafkaPython:
-    """kafka-python."""
+    """The client kafka-python."""
 
     name = "kafka-python"
     codecs = ("gzip",)

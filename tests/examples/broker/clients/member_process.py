@@ -1,4 +1,4 @@
-"""A member of a group in a process of its own, to be killed: prints how many partitions it has, each time."""
+"""A group member in a separate process that can be killed: it prints its number of partitions at every change."""
 
 import sys
 import threading
