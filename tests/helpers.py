@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Boom(Exception):
-    """Raised on purpose."""
+    """An error that tests raise on purpose."""
 
 
 def nothing(_: Any) -> None:
@@ -76,12 +76,12 @@ class Op(DelayedOperation[Any]):
 
     @property
     def completions(self) -> int:
-        """How often ``on_complete`` ran."""
+        """Return how often ``on_complete`` ran."""
         return self.calls.count("complete")
 
 
 class Task(TimerTask):
-    """A timer task that writes its name into a log."""
+    """A timer task that appends its name to a log."""
 
     def __init__(self, delay_ms: int, log: list[Any], name: Any = None) -> None:
         super().__init__(delay_ms)
@@ -120,7 +120,7 @@ class Recorder:
 
 
 class Doing(Observer):
-    """Calls a function at one kind of event, and records the events it received."""
+    """An observer that calls a function at one kind of event, and records the events that it received."""
 
     def __init__(self, **actions: Callable[[Event], object]) -> None:
         self.actions = actions
@@ -149,7 +149,7 @@ class Doing(Observer):
 
 
 def check(purgatory: Purgatory[Any], **expected: int) -> None:
-    """Assert the invariants, and the named fields of the statistics."""
+    """Check the invariants and the given fields of the statistics."""
     purgatory._check()
     statistics = purgatory.statistics()
     found = {name: getattr(statistics, name) for name in expected}
@@ -157,7 +157,7 @@ def check(purgatory: Purgatory[Any], **expected: int) -> None:
 
 
 def park(purgatory: Any, *keys: Hashable, **arguments: Any) -> Op:
-    """An operation that waits on the keys in a purgatory or a room; its ``calls`` begin after the first try."""
+    """Return an operation that waits on the keys; its ``calls`` are reset after the first try."""
     operation = Op(**arguments)
     purgatory.try_complete_else_watch(operation, keys)
     operation.calls.clear()
@@ -165,19 +165,19 @@ def park(purgatory: Any, *keys: Hashable, **arguments: Any) -> Op:
 
 
 def park_named(purgatory: Purgatory[Op], name: str, *keys: Hashable, **arguments: Any) -> Op:
-    """An operation of that name that waits on the keys, or on "key"."""
+    """Return an operation with this name that waits on the keys, or on "key"."""
     return park(purgatory, *(keys or ["key"]), name=name, **arguments)
 
 
 async def park_in_tasks(purgatory: Purgatory[Op], clock: VirtualClock, *operations: Op) -> list["asyncio.Task[Any]"]:
-    """Tasks that wait for the operations, all of them parked on "a" by now."""
+    """Return tasks that wait for the operations, all of which are parked on "a"."""
     tasks = [asyncio.create_task(purgatory.park(operation, ["a"])) for operation in operations]
     await clock.settle()
     return tasks
 
 
 async def turns_until(done: Callable[[], bool]) -> int:
-    """How many turns of the loop it takes."""
+    """Return the number of loop turns that the call takes."""
     turns = 0
     while not done():
         await asyncio.sleep(0)
@@ -187,7 +187,7 @@ async def turns_until(done: Callable[[], bool]) -> int:
 
 
 async def during(clock: VirtualClock, seconds: float, work: Awaitable[Any]) -> Any:
-    """Do the work in a task while ``seconds`` pass."""
+    """Run the coroutine in a task while ``seconds`` pass."""
     task = asyncio.ensure_future(work)
     await clock.advance(seconds)
     assert task.done(), f"{task!r} goes on after {seconds} s"
@@ -195,7 +195,7 @@ async def during(clock: VirtualClock, seconds: float, work: Awaitable[Any]) -> A
 
 
 async def ends_in_time_out(timeout: Timeout, clock: VirtualClock, seconds: float = 50.0) -> TimeoutError:
-    """Wait for ``seconds`` in the block, which is cut off before; its error."""
+    """Wait for ``seconds`` in a block that times out earlier.  Return its error."""
     with pytest.raises(TimeoutError) as raised:
         async with timeout:
             await clock.sleep(seconds)
@@ -203,10 +203,10 @@ async def ends_in_time_out(timeout: Timeout, clock: VirtualClock, seconds: float
 
 
 def futures(number: int) -> list["asyncio.Future[Any]"]:
-    """So many pending futures of the running loop."""
+    """Return this number of pending futures of the running loop."""
     return [asyncio.get_running_loop().create_future() for _ in range(number)]
 
 
 def kinds(outcomes: list[Any]) -> list[Any]:
-    """Results as they are, exceptions by their class."""
+    """Return results unchanged, and exceptions as their classes."""
     return [type(outcome) if isinstance(outcome, BaseException) else outcome for outcome in outcomes]

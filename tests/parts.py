@@ -69,7 +69,7 @@ def part_without_packages(path: Path) -> Part | None:
 
 
 def missing(reason: str) -> NoReturn:
-    """Skip the test, or fail it where every part is required."""
+    """Skip the test, or fail it if every part is required."""
     if REQUIRE_PARTS:
         pytest.fail(f"{REQUIRED}=1, and {reason}")
     pytest.skip(reason)

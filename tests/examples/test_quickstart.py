@@ -1,4 +1,4 @@
-"""The quickstart is short, and shows what it says."""
+"""The quickstart is short, and prints the expected lines."""
 
 import inspect
 import subprocess
@@ -9,12 +9,12 @@ from examples import quickstart
 
 
 def test_it_has_fewer_than_forty_lines() -> None:
-    """Somebody who has never seen the package reads it on one screen."""
+    """The quickstart fits on one screen."""
     assert len(inspect.getsource(quickstart).splitlines()) < 40
 
 
 def test_it_shows_requests_parking_completing_and_expiring() -> None:
-    """Run as its docstring says, it shows one request that completes and one that expires with what there is."""
+    """The command prints one request that completes, and one that expires with the available orders."""
     root = Path(quickstart.__file__).resolve().parents[1]
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-m", "examples.quickstart"],

@@ -1,4 +1,4 @@
-"""The teaching wheel: rounds, cancelling, and its two ways to stop."""
+"""The wheel for teaching: rounds, cancellation, and two ways to stop."""
 
 import random
 from pathlib import Path
@@ -10,13 +10,13 @@ from examples.simple_wheel import SimpleWheel, compare
 
 
 def run(wheel: SimpleWheel, ticks: int) -> int:
-    """Move the hand; return how many tasks ran."""
+    """Move the hand.  Return the number of tasks that ran."""
     return sum(wheel.tick() for _ in range(ticks))
 
 
 @pytest.mark.parametrize("delay_ms", [1, 19, 20, 21, 40, 41, 399, 400, 1_000])
 def test_a_task_runs_at_its_tick(delay_ms: int) -> None:
-    """Whatever the number of rounds, a task runs exactly when the hand has moved that far."""
+    """For any number of rounds, a task runs exactly at its tick."""
     wheel = SimpleWheel()
     run(wheel, 7)
     fired: list[int] = []
@@ -28,7 +28,7 @@ def test_a_task_runs_at_its_tick(delay_ms: int) -> None:
 
 
 def test_a_delay_is_rounded_up_to_a_tick() -> None:
-    """With a tick of 20 ms a task of 25 ms runs at the second tick, and one of 0 at the first."""
+    """With a tick of 20 ms, a task of 25 ms runs at the second tick, and a task of 0 ms at the first."""
     wheel = SimpleWheel(tick_ms=20)
     fired: list[str] = []
     wheel.add(25, lambda: fired.append("25"))
@@ -55,7 +55,7 @@ def test_a_cancelled_task_does_not_run() -> None:
 
 
 def test_stop_drops_what_waits() -> None:
-    """The first way to stop: nothing runs any more, and nothing new is taken."""
+    """``stop`` drops the waiting tasks, and the wheel accepts no new ones."""
     wheel = SimpleWheel()
     wheel.add(5, lambda: pytest.fail("it was stopped"))
     assert wheel.stop() == 1
@@ -66,7 +66,7 @@ def test_stop_drops_what_waits() -> None:
 
 
 def test_drain_runs_what_waits() -> None:
-    """The second way to stop: all that waits still runs, and then the hand stands still."""
+    """``drain`` runs the waiting tasks, and then stops the wheel."""
     wheel = SimpleWheel()
     fired: list[int] = []
     for delay_ms in (5, 500):
@@ -97,7 +97,7 @@ def test_both_designs_run_everything_in_order() -> None:
 
 @pytest.mark.parametrize(("longest_ms", "name"), [(20, "20 ms"), (1_000, "1 s"), (60_000, "1 min")])
 def test_the_page_shows_what_the_command_prints(longest_ms: int, name: str) -> None:
-    """The table of the concepts, all but its seconds."""
+    """The table of the concepts page equals the output, except for the seconds."""
     page = (Path(examples.__file__).parents[1] / "docs" / "concepts.md").read_text(encoding="utf-8")
     shown = [line.split() for line in page.splitlines() if line.strip().startswith(f"{name} ")]
     rows = compare(1_000, longest_ms, seed=1)
@@ -107,6 +107,6 @@ def test_the_page_shows_what_the_command_prints(longest_ms: int, name: str) -> N
 
 @pytest.mark.parametrize("size", [(0, 20), (1, 1)])
 def test_a_wheel_of_no_size_is_refused(size: tuple[int, int]) -> None:
-    """A wheel needs a tick and at least two slots."""
+    """A wheel needs a positive tick and at least two slots."""
     with pytest.raises(ValueError, match="at least"):
         SimpleWheel(*size)

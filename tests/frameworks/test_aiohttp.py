@@ -1,4 +1,4 @@
-"""Under aiohttp's server: hang-ups with handler_cancellation, refusals, and the order of a shutdown."""
+"""aiohttp's server: disconnects with ``handler_cancellation``, refusals, and the order of a shutdown."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ _ROOM: web.AppKey[Purgatory[Any]] = web.AppKey("room", Purgatory)
 
 
 def make_app(room: Purgatory[Any]) -> web.Application:
-    """The application of the page."""
+    """Return the application of the documentation page."""
 
     @web.middleware
     async def refuse(request: web.Request, handler: Any) -> web.StreamResponse:
@@ -53,7 +53,7 @@ def make_app(room: Purgatory[Any]) -> web.Application:
 
 @contextlib.asynccontextmanager
 async def serve(room: Purgatory[Any], **options: Any) -> AsyncIterator[tuple[web.AppRunner, int]]:
-    """The application on a free port."""
+    """Yield the application on a free port."""
     runner = web.AppRunner(make_app(room), **options)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -65,13 +65,13 @@ async def serve(room: Purgatory[Any], **options: Any) -> AsyncIterator[tuple[web
 
 
 async def parked(room: Purgatory[Any], number: int) -> None:
-    """Return when so many requests wait; the time limit of the test is the limit."""
+    """Return when this number of requests waits; only the time limit of the test ends the wait."""
     while len(room) != number:  # noqa: ASYNC110 - what is waited for comes over a socket
         await asyncio.sleep(0.001)
 
 
 async def test_a_hang_up_withdraws_with_handler_cancellation() -> None:
-    """aiohttp then cancels the handler's task."""
+    """With ``handler_cancellation``, aiohttp cancels the task of the handler."""
     room = Purgatory[Any]("test")
     async with serve(room, handler_cancellation=True) as (_, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -83,7 +83,7 @@ async def test_a_hang_up_withdraws_with_handler_cancellation() -> None:
 
 
 async def test_without_handler_cancellation_a_hang_up_goes_unnoticed() -> None:
-    """That is aiohttp's default: the operation waits until its deadline, or until the server stops."""
+    """By default, the operation waits until its deadline or until the server stops."""
     room = Purgatory[Any]("test")
     async with serve(room) as (_, port), ClientSession() as session:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -97,7 +97,7 @@ async def test_without_handler_cancellation_a_hang_up_goes_unnoticed() -> None:
 
 
 async def test_a_shutdown_answers_every_waiter_first() -> None:
-    """on_shutdown runs before the server waits for its requests; a request that comes then is refused."""
+    """``on_shutdown`` runs before the server waits for its requests; a later request is refused."""
     room = Purgatory[Any]("test")
     async with serve(room, handler_cancellation=True) as (runner, port), ClientSession() as session:
         polls = [asyncio.create_task(session.get(f"http://127.0.0.1:{port}/orders")) for _ in range(10)]
@@ -111,7 +111,7 @@ async def test_a_shutdown_answers_every_waiter_first() -> None:
 
 
 async def test_refusals_have_a_status() -> None:
-    """429 for a key that is full, 503 for a purgatory that is full or closed."""
+    """A full key returns 429, and a full or closed purgatory 503."""
     for limits, status in (({"max_parked": 1}, 503), ({"max_parked_per_key": 1}, 429)):
         room = Purgatory[Any]("test", **limits)  # type: ignore[arg-type]
         async with serve(room, handler_cancellation=True) as (_, port), ClientSession() as session:
@@ -151,7 +151,7 @@ print("stopped", room.statistics().expired, flush=True)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM on Windows")
 async def test_run_app_answers_every_waiter_at_sigterm() -> None:
-    """aiohttp's own run_app() handles the signal, and on_shutdown does the rest."""
+    """``run_app()`` handles the signal, and ``on_shutdown`` answers the waiters."""
     top = str(Path(package.__file__).parents[1])
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port, fd = listener.getsockname()[1], listener.fileno()

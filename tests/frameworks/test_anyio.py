@@ -1,4 +1,4 @@
-"""Under anyio: its cancel scopes, task groups and threads work with operations that wait."""
+"""anyio: its cancel scopes, task groups and threads work with waiting operations."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from tests.helpers import Boom, Op, check, turns_until
 
 
 async def test_move_on_after_withdraws_the_operation(purgatory: Purgatory[Any]) -> None:
-    """The block is left, and the place is free when it is."""
+    """The block ends, and the place is already free."""
     with anyio.move_on_after(0.01) as scope:
         await purgatory.park(Op(), ["a"])
     assert scope.cancelled_caught
@@ -23,7 +23,7 @@ async def test_move_on_after_withdraws_the_operation(purgatory: Purgatory[Any]) 
 
 
 async def test_fail_after_withdraws_the_operation(purgatory: Purgatory[Any]) -> None:
-    """TimeoutError, as anyio raises it."""
+    """anyio raises TimeoutError."""
     with pytest.raises(TimeoutError):
         with anyio.fail_after(0.01):
             await purgatory.wait_until(lambda: False, keys=["a"], timeout=None)
@@ -33,7 +33,7 @@ async def test_fail_after_withdraws_the_operation(purgatory: Purgatory[Any]) -> 
 async def test_an_operation_that_ends_first_leaves_the_scope_alone(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
-    """Its own deadline gives an answer, and no scope is cancelled."""
+    """The operation's own deadline produces an answer, and no scope is cancelled."""
     with anyio.fail_after(3600) as scope:
         waiting = asyncio.ensure_future(purgatory.wait_until(lambda: False, keys=["a"], timeout=1.0))
         await clock.advance(1.0)
@@ -42,7 +42,7 @@ async def test_an_operation_that_ends_first_leaves_the_scope_alone(
 
 
 async def test_a_cancelled_scope_keeps_cancelling(purgatory: Purgatory[Any]) -> None:
-    """anyio cancels every await in a cancelled scope: each attempt to wait in it is withdrawn again."""
+    """anyio cancels every await in a cancelled scope, so each further wait in it is withdrawn too."""
     with anyio.CancelScope() as scope:
         scope.cancel()
         for _ in range(3):
@@ -53,7 +53,7 @@ async def test_a_cancelled_scope_keeps_cancelling(purgatory: Purgatory[Any]) -> 
 
 
 async def test_one_that_completes_at_once_needs_no_await(purgatory: Purgatory[Any]) -> None:
-    """In a cancelled scope, too: park() returns without giving way to the loop."""
+    """``park()`` returns without an await, also in a cancelled scope."""
     with anyio.CancelScope() as scope:
         scope.cancel()
         assert await purgatory.wait_until(lambda: True, keys=["a"], timeout=None)
@@ -61,7 +61,7 @@ async def test_one_that_completes_at_once_needs_no_await(purgatory: Purgatory[An
 
 
 async def test_a_failing_task_of_a_group_withdraws_its_siblings(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The group ends with the error alone, and nothing of the others is left."""
+    """The group raises only the error, and the other operations are withdrawn."""
 
     async def fail() -> None:
         await clock.sleep(1.0)
@@ -84,7 +84,7 @@ async def test_a_failing_task_of_a_group_withdraws_its_siblings(purgatory: Purga
 
 
 async def test_errors_of_operations_reach_the_group(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """OperationCancelled and PurgatoryFull are ordinary errors there, not cancellations."""
+    """OperationCancelled and PurgatoryFull are ordinary errors in a group, not cancellations."""
 
     async def run(room: Purgatory[Any]) -> None:
         async with anyio.create_task_group() as group:
@@ -105,7 +105,7 @@ async def test_errors_of_operations_reach_the_group(purgatory: Purgatory[Any], c
 
 
 async def test_a_shielded_wait_is_answered_in_a_cancelled_scope(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """A shield keeps the cancellation away until the operation has ended."""
+    """A shield delays the cancellation until the operation has ended."""
     seen: list[bool] = []
 
     async def run() -> None:
@@ -124,7 +124,7 @@ async def test_a_shielded_wait_is_answered_in_a_cancelled_scope(purgatory: Purga
 
 
 async def test_a_thread_checks_and_waits_through_anyio(purgatory: Purgatory[Any]) -> None:
-    """from_thread.run() parks, from_thread.run_sync() and check_threadsafe() check."""
+    """``from_thread.run()`` parks; ``from_thread.run_sync()`` and ``check_threadsafe()`` check."""
     ready: list[int] = []
 
     def waits() -> bool:
@@ -151,7 +151,7 @@ async def test_a_thread_checks_and_waits_through_anyio(purgatory: Purgatory[Any]
 
 
 async def test_closing_in_a_cancelled_scope_answers_every_waiter(clock: VirtualClock) -> None:
-    """aclose() is cancelled itself, and expires what waits before the cancellation goes on."""
+    """``aclose()`` is cancelled, and expires all operations before the cancellation propagates."""
     purgatory = Purgatory[Any]("test", clock=clock)
     operations = [Op() for _ in range(5000)]
     for operation in operations:
@@ -168,7 +168,7 @@ async def test_closing_in_a_cancelled_scope_answers_every_waiter(clock: VirtualC
 
 
 async def test_a_purgatory_around_a_cancelled_scope_closes_as_usual(clock: VirtualClock) -> None:
-    """What was parked in the scope is withdrawn, then the purgatory is closed."""
+    """Operations of the scope are withdrawn, and then the purgatory is closed."""
     async with Purgatory[Any]("test", clock=clock) as purgatory:
         with anyio.move_on_after(0.01):
             async with anyio.create_task_group() as group:

@@ -1,4 +1,4 @@
-"""Under gRPC's asyncio server: the call's deadline, cancellation, status codes, and the order of a shutdown."""
+"""gRPC's asyncio server: deadlines, cancellation, status codes, and the order of a shutdown."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ _MARGIN = 0.2
 
 
 class Service:
-    """A call that waits; requests and responses are bytes, so nothing has to be generated."""
+    """A call that waits; requests and responses are bytes, so no generated code is necessary."""
 
     def __init__(self, room: Purgatory[Any]) -> None:
         self.room = room
@@ -24,7 +24,7 @@ class Service:
         self.timeouts: list[float] = []
 
     async def poll(self, _: bytes, context: Any) -> bytes:
-        """Wait within the deadline that the client gave."""
+        """Wait until the client's deadline."""
         remaining = context.time_remaining()
         timeout = 3600.0 if remaining is None else max(0.0, remaining - _MARGIN)
         self.timeouts.append(timeout)
@@ -39,7 +39,7 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def serve(room: Purgatory[Any]) -> AsyncIterator[tuple[Service, Any, Any]]:
-    """The service on a free port of the loopback, and a client's call of it."""
+    """Yield the service on a free loopback port, and a client's call of it."""
     service = Service(room)
     server = grpc_aio.server()
     method = grpc.unary_unary_rpc_method_handler(service.poll)
@@ -55,13 +55,13 @@ async def serve(room: Purgatory[Any]) -> AsyncIterator[tuple[Service, Any, Any]]
 
 
 async def parked(room: Purgatory[Any], number: int) -> None:
-    """Return when so many calls wait; the time limit of the test is the limit."""
+    """Return when this number of calls waits; only the time limit of the test ends the wait."""
     while len(room) != number:  # noqa: ASYNC110 - what is waited for comes over a socket
         await asyncio.sleep(0.001)
 
 
 async def test_a_check_answers_a_call() -> None:
-    """With what the handler makes of it."""
+    """The response contains the handler's result."""
     room = Purgatory[Any]("test")
     async with room, serve(room) as (service, _, poll):
         call = poll(b"")
@@ -73,7 +73,7 @@ async def test_a_check_answers_a_call() -> None:
 
 
 async def test_the_deadline_of_the_call_is_the_timeout() -> None:
-    """The server answers before the client gives up; without a deadline there is a longest wait."""
+    """The server answers before the client gives up; without a deadline, the longest wait applies."""
     room = Purgatory[Any]("test")
     async with room, serve(room) as (service, _, poll):
         assert await _result(poll(b"", timeout=_MARGIN + 0.1)) == b"empty"
@@ -86,7 +86,7 @@ async def test_the_deadline_of_the_call_is_the_timeout() -> None:
 
 
 async def test_a_cancelled_call_is_withdrawn() -> None:
-    """gRPC cancels the handler's task; so it does where the client's deadline passes first."""
+    """gRPC cancels the handler's task, also when the client's deadline passes first."""
     room = Purgatory[Any]("test")
     async with room, serve(room) as (_, _, poll):
         call = poll(b"")
@@ -100,7 +100,7 @@ async def test_a_cancelled_call_is_withdrawn() -> None:
 
 
 async def test_refusals_have_a_status_code() -> None:
-    """RESOURCE_EXHAUSTED where it is full, UNAVAILABLE once it is closing: clients may retry both."""
+    """RESOURCE_EXHAUSTED when full and UNAVAILABLE when closing: clients may retry both."""
     room = Purgatory[Any]("test", max_parked=1)
     async with room, serve(room) as (_, _, poll):
         first = asyncio.ensure_future(_result(poll(b"")))
@@ -112,7 +112,7 @@ async def test_refusals_have_a_status_code() -> None:
 
 
 async def test_a_shutdown_answers_every_call_first() -> None:
-    """aclose(), then stop(grace): no call is cut off, and the grace is not used up."""
+    """With ``aclose()`` and then ``stop(grace)``, no call is aborted, and the grace is not used up."""
     room = Purgatory[Any]("test")
     async with room, serve(room) as (_, server, poll):
         calls = [asyncio.ensure_future(_result(poll(b""))) for _ in range(10)]

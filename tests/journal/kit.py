@@ -1,4 +1,4 @@
-"""Operations to write down, and a way to read what was written."""
+"""Operations to record, and a function that reads the journal."""
 
 import pathlib
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["Fetch", "Produce", "rows"]
 
 
 class Fetch(DelayedOperation[str]):
-    """Completes when it is told that it is ready."""
+    """An operation that completes when its flag is set."""
 
     def __init__(self, timeout: float | None = None, error: Exception | None = None) -> None:
         super().__init__(timeout)
@@ -28,10 +28,10 @@ class Fetch(DelayedOperation[str]):
 
 
 class Produce(Fetch):
-    """Another kind."""
+    """An operation of another kind."""
 
 
 def rows(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Every row of a journal, in the order of the files."""
+    """Return every row of a journal, in the order of the files."""
     files = sorted(path.glob("*.parquet"))
     return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]

@@ -1,4 +1,4 @@
-"""The journal on a live purgatory: what is written, and what happens when it cannot be."""
+"""The journal of a live purgatory: what it writes, and its behavior when it cannot write."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ def virtual_journal(path: pathlib.Path, clock: VirtualClock, **options: Any) -> 
 
 
 async def test_every_ending_becomes_a_row(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """Completed, expired, cancelled, failed and immediate operations are written with their times, keys and kinds."""
+    """Completed, expired, cancelled, failed and immediate operations are written with times, keys and kinds."""
     async with (
         virtual_journal(tmp_path, clock) as journal,
         Purgatory[Fetch]("fetch", clock=clock, observers=[journal]) as purgatory,
@@ -69,7 +69,7 @@ async def test_every_ending_becomes_a_row(tmp_path: pathlib.Path, clock: Virtual
 async def test_operations_that_wait_when_the_journal_closes_are_written_as_pending(
     tmp_path: pathlib.Path, clock: VirtualClock
 ) -> None:
-    """Operations that are live at the end have a row without an end, from each purgatory that is observed."""
+    """Operations that wait at the end have a row without an end, from each observed purgatory."""
     journal = virtual_journal(tmp_path, clock)
     async with Purgatory[Fetch]("one", clock=clock, observers=[journal]) as one:
         async with journal, Purgatory[Fetch]("two", clock=clock, observers=[journal]) as two:
@@ -89,7 +89,7 @@ async def test_operations_that_wait_when_the_journal_closes_are_written_as_pendi
 
 
 async def test_the_files_carry_the_schema_and_its_version(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """What is on disk is the documented schema, marked with its version."""
+    """The files have the documented schema and contain its version."""
     async with (
         virtual_journal(tmp_path, clock) as journal,
         Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
@@ -102,7 +102,7 @@ async def test_the_files_carry_the_schema_and_its_version(tmp_path: pathlib.Path
 
 
 async def test_a_file_is_handed_over_when_it_has_its_rows(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """With rows_per_file=10, 25 endings make two files of ten, and closing writes the rest; the books balance."""
+    """With ``rows_per_file=10``, 25 endings fill two files, and closing writes the rest; the statistics match."""
     async with (
         virtual_journal(tmp_path, clock, rows_per_file=10) as journal,
         Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
@@ -120,7 +120,7 @@ async def test_a_file_is_handed_over_when_it_has_its_rows(tmp_path: pathlib.Path
 
 
 async def test_rows_are_written_after_the_interval(tmp_path: pathlib.Path) -> None:
-    """A journal that is not full is written by itself when its interval is over, and nothing is scheduled after."""
+    """A partial buffer is written after the interval, and nothing is scheduled afterwards."""
     loop = asyncio.get_running_loop()
     begun = asyncio.Event()
 
@@ -142,7 +142,7 @@ async def test_rows_are_written_after_the_interval(tmp_path: pathlib.Path) -> No
 
 
 async def test_wall_clock_times_are_those_of_the_machine(tmp_path: pathlib.Path) -> None:
-    """The monotonic times of the events are written as the wall-clock times at which they happened."""
+    """The monotonic times of events are written as wall-clock times."""
     before = datetime.now(UTC)
     async with Journal(tmp_path) as journal, Purgatory[Fetch]("p", observers=[journal]) as purgatory:
         purgatory.try_complete_else_watch(Fetch(60.0), ["a"])
@@ -156,7 +156,7 @@ async def test_wall_clock_times_are_those_of_the_machine(tmp_path: pathlib.Path)
 async def test_a_disk_that_fails_costs_no_operation_and_the_journal_resumes(
     tmp_path: pathlib.Path, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Rows wait while the directory is gone, failures are counted and logged once, and all is written afterwards."""
+    """Rows wait while the directory is missing; failures are counted and logged once; all rows are written later."""
     directory = tmp_path / "journal"
     async with (
         virtual_journal(directory, clock, rows_per_file=1) as journal,
@@ -181,7 +181,7 @@ async def test_a_disk_that_fails_costs_no_operation_and_the_journal_resumes(
 
 
 async def test_a_full_buffer_drops_and_counts(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """What finds no room is dropped; the count is in the statistics, and in the journal as a row of its own."""
+    """Rows that do not fit are dropped; the statistics and a separate row contain their number."""
     directory = tmp_path / "journal"
     async with (
         virtual_journal(directory, clock, rows_per_file=2, max_buffered=4) as journal,
@@ -209,7 +209,7 @@ async def test_a_full_buffer_drops_and_counts(tmp_path: pathlib.Path, clock: Vir
 async def test_rows_that_cannot_be_written_at_the_end_are_counted(
     tmp_path: pathlib.Path, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Closing never raises: what is still unwritten is dropped, counted and logged."""
+    """Closing never raises: rows that cannot be written are dropped, counted and logged."""
     directory = tmp_path / "journal"
     async with virtual_journal(directory, clock) as journal:
         async with Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory:
@@ -221,7 +221,7 @@ async def test_rows_that_cannot_be_written_at_the_end_are_counted(
 
 
 async def test_a_place_that_cannot_be_written_is_an_error_at_the_start(tmp_path: pathlib.Path) -> None:
-    """The error names the path: a file, a path below a file, and one where nothing can be created."""
+    """The error contains the path: a file, a path below a file, or one where nothing can be created."""
     file = tmp_path / "file"
     file.write_text("here")
     for path, why in (
@@ -235,7 +235,7 @@ async def test_a_place_that_cannot_be_written_is_an_error_at_the_start(tmp_path:
 
 
 async def test_bad_arguments_are_refused(tmp_path: pathlib.Path) -> None:
-    """The error names the argument, and nothing is created on disk."""
+    """The error contains the name of the argument, and nothing is created on disk."""
     path = tmp_path / "journal"
     for options, error in (
         ({"rows_per_file": 0}, ValueError),
@@ -256,7 +256,7 @@ async def test_bad_arguments_are_refused(tmp_path: pathlib.Path) -> None:
 
 
 async def test_key_text_decides_how_keys_become_text(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """A key without a text affects no other row, nor does a lone surrogate."""
+    """A key without a text, or with a lone surrogate, affects no other row."""
 
     def text(key: object) -> str:
         if key == 13:
@@ -276,7 +276,7 @@ async def test_key_text_decides_how_keys_become_text(tmp_path: pathlib.Path, clo
 async def test_events_after_the_journal_has_closed_count_as_dropped(
     tmp_path: pathlib.Path, clock: VirtualClock
 ) -> None:
-    """A purgatory that outlives its journal is not disturbed, and the loss is counted."""
+    """A purgatory that outlives its journal is not affected, and the lost rows are counted."""
     journal = virtual_journal(tmp_path, clock)
     async with Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory:
         async with journal:
@@ -292,7 +292,7 @@ async def test_events_after_the_journal_has_closed_count_as_dropped(
 async def test_a_journal_keeps_no_purgatory_and_no_operation_alive(
     tmp_path: pathlib.Path, clock: VirtualClock, no_gc: None
 ) -> None:
-    """Rows hold keys and classes only, and the purgatory is known by a weak reference."""
+    """Rows contain only keys and classes, and the journal holds only a weak reference to the purgatory."""
     import weakref
 
     async with virtual_journal(tmp_path, clock) as journal:
@@ -307,7 +307,7 @@ async def test_a_journal_keeps_no_purgatory_and_no_operation_alive(
 
 
 async def test_events_may_be_recorded_by_hand(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """The journal has the methods of an observer, and writes the same rows for whoever only has events."""
+    """The journal has the methods of an observer, and writes the same rows for events that are passed by hand."""
     seen: list[Any] = []
 
     class Keep(Observer):
@@ -334,7 +334,7 @@ async def test_events_may_be_recorded_by_hand(tmp_path: pathlib.Path, clock: Vir
 
 
 async def test_a_deadline_beyond_all_dates_costs_no_row(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """Of the longest timeouts there are every row is written, with the last moment of the year 9999 as deadline."""
+    """Rows with the longest timeouts are written, with the end of the year 9999 as the deadline."""
     timeouts = [1e15, 9.3e12, 9.2e12, 9e6, 3.0]
     last = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
     most = (last - at(1000.0)) // timedelta(seconds=1)
@@ -355,7 +355,7 @@ async def test_a_deadline_beyond_all_dates_costs_no_row(tmp_path: pathlib.Path, 
 async def test_an_operation_written_as_pending_is_not_dropped_when_it_ends(
     tmp_path: pathlib.Path, clock: VirtualClock
 ) -> None:
-    """A journal that closes first has a row for each operation that waits; the end of one parked later is lost."""
+    """A journal that closes first has a row for each waiting operation; later operations are lost."""
     journal = virtual_journal(tmp_path, clock)
     async with (
         Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
@@ -382,7 +382,7 @@ async def test_an_operation_written_as_pending_is_not_dropped_when_it_ends(
 
 
 async def test_two_purgatories_of_one_name_are_distinguished(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """Source, purgatory, instance and number are those of one operation only, however its row came about."""
+    """Source, purgatory, instance and number identify one operation, whatever wrote its row."""
     events: list[Any] = []
 
     class Keep(Observer):
@@ -404,7 +404,7 @@ async def test_two_purgatories_of_one_name_are_distinguished(tmp_path: pathlib.P
 
 
 async def test_a_wait_for_a_predicate_has_a_kind_that_users_know(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """In journal, events and dump it is called ``wait_until``."""
+    """In the journal, events and dumps, the kind is ``wait_until``."""
     async with virtual_journal(tmp_path, clock) as journal, Purgatory[Any]("p", clock=clock, observers=[journal]) as p:
         waiting = asyncio.ensure_future(p.wait_until(lambda: False, keys=["a"], timeout=1.0))
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A process that is killed in the middle of writing leaves nothing that cannot be read."""
+"""A process that is killed during a write leaves only readable files."""
 
 import os
 import pathlib
@@ -43,7 +43,7 @@ SERVER = textwrap.dedent(
 
 @pytest.mark.parametrize("acknowledged", [50, 1_000, 3_000])
 def test_every_visible_file_of_a_killed_process_reads(tmp_path: pathlib.Path, acknowledged: int) -> None:
-    """After kill -9 all that had been reported as written is there, in whole files and without a hole."""
+    """After ``kill -9``, all rows that were reported as written are in complete files without gaps."""
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=os.getcwd()
     )
@@ -64,7 +64,7 @@ def test_every_visible_file_of_a_killed_process_reads(tmp_path: pathlib.Path, ac
 
 
 def test_what_a_killed_process_left_unfinished_is_cleared_away(tmp_path: pathlib.Path) -> None:
-    """The next journal in the directory removes half files of processes that are gone, and of no others."""
+    """The next journal in the directory removes partial files of dead processes, and no others."""
     prepare(tmp_path)
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

@@ -1,4 +1,4 @@
-"""The schema as it is documented, and rooms that cannot be entered without their extra."""
+"""The documented schema, and optional parts that raise without their extra."""
 
 import pathlib
 import subprocess
@@ -19,12 +19,12 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
 def test_the_documentation_shows_the_columns_as_they_are() -> None:
-    """The table in the documentation is the one that the schema makes."""
+    """The table in the documentation is generated from the schema."""
     assert markdown() in (DOCS / "journal.md").read_text()
 
 
 def test_a_file_of_this_version_can_be_read(tmp_path: pathlib.Path) -> None:
-    """The head of a good file tells its rows and its version."""
+    """The footer of a valid file contains the number of rows and the version."""
     pq.write_table(ARROW_SCHEMA.empty_table(), tmp_path / "a.parquet")
     footer = read_footer(str(tmp_path / "a.parquet"))
     assert (footer.rows, footer.version, check_footer(footer)) == (0, SCHEMA_VERSION, None)
@@ -32,7 +32,7 @@ def test_a_file_of_this_version_can_be_read(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_file_without_the_columns_that_came_later_can_be_read(tmp_path: pathlib.Path) -> None:
-    """A journal of the first release lacks ``instance``, and is a journal; every other column has to be there."""
+    """A journal of the first release lacks ``instance`` and is valid; all other columns are required."""
     empty = ARROW_SCHEMA.empty_table()
     for column in COLUMNS:
         pq.write_table(empty.drop_columns([column.name]), tmp_path / "a.parquet")
@@ -42,7 +42,7 @@ def test_a_file_without_the_columns_that_came_later_can_be_read(tmp_path: pathli
 
 
 def test_files_that_cannot_be_read_are_told_by_name(tmp_path: pathlib.Path) -> None:
-    """Another version, missing columns, and rubbish: each message has the file and the reason."""
+    """For another version, missing columns and garbage, the message contains the file and the reason."""
     empty = ARROW_SCHEMA.empty_table()
     newer = tmp_path / "newer.parquet"
     pq.write_table(empty.replace_schema_metadata({VERSION_KEY: "99"}), newer)
@@ -60,7 +60,7 @@ def test_files_that_cannot_be_read_are_told_by_name(tmp_path: pathlib.Path) -> N
 
 
 def test_the_room_without_its_extra_says_what_to_install() -> None:
-    """Importing it raises ImportError with the command, and the house itself is not touched."""
+    """Importing it raises ImportError with the command; the rest of the package is not affected."""
     code = "import sys; sys.modules['pyarrow'] = None; import purgatory; import purgatory.journal"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 1
@@ -69,7 +69,7 @@ def test_the_room_without_its_extra_says_what_to_install() -> None:
 
 
 def test_importing_the_house_loads_no_optional_dependency() -> None:
-    """pyarrow, pyspark and what they bring stay where they are until a room is entered."""
+    """pyarrow, pyspark and their dependencies are loaded only when an optional part is imported."""
     code = (
         "import sys, purgatory, purgatory.testing;"
         "print([m for m in ('pyarrow', 'pyspark', 'pandas', 'numpy', 'matplotlib', 'rich') if m in sys.modules])"

@@ -1,4 +1,4 @@
-"""The commands of the pages: each is one that the module it names understands."""
+"""The commands in the documentation: each module accepts its command."""
 
 import argparse
 import importlib
@@ -20,7 +20,7 @@ _OURS = re.compile(r"-m (?:examples|benchmarks|purgatory|tests)\b|\w+/\w+\.py")
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """What the pages run with Python, of this project, with the words that follow."""
+    """Yield the Python commands of this project in the documentation, with their arguments."""
     seen: set[str] = set()
     for path in PAGES:
         page = re.sub(r"\\\n\s*", " ", path.read_text(encoding="utf-8"))
@@ -36,14 +36,14 @@ COMMANDS = list(commands())
 
 
 class Understood(BaseException):
-    """Raised in place of doing what was asked."""
+    """Raised instead of running the command."""
 
 
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[" ".join(words) for _, words in COMMANDS])
 def test_a_command_is_understood(
     page: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its module is there, and takes the options and arguments that the page gives it."""
+    """The module exists, and accepts the options and arguments in the documentation."""
     module = words[1] if words[0] == "-m" else words[0].removesuffix(".py").replace("/", ".")
     arguments = words[2:] if words[0] == "-m" else words[1:]
     parse = argparse.ArgumentParser.parse_args
@@ -65,7 +65,7 @@ def test_a_command_is_understood(
 
 
 def main_of(module: str) -> Callable[[], object]:
-    """What ``python -m`` would call."""
+    """Return the main function that ``python -m`` would call."""
     found = importlib.import_module(module)
     if hasattr(found, "__path__"):
         found = importlib.import_module(f"{module}.__main__")
@@ -74,7 +74,7 @@ def main_of(module: str) -> Callable[[], object]:
 
 
 def source_of(module: str) -> str:
-    """The source of what ``python -m`` would run, and of the module beside it that may do its parsing."""
+    """Return the source that ``python -m`` would run, and that of the module that may parse its arguments."""
     place = ROOT / module.replace(".", "/")
     files = [place.with_suffix(".py"), place / "__main__.py", place / "cli.py"]
     texts = [file.read_text(encoding="utf-8") for file in files if file.exists()]
@@ -85,6 +85,6 @@ def source_of(module: str) -> str:
 
 
 def test_the_commands_are_found() -> None:
-    """The pages name some dozens."""
+    """The documentation contains dozens of commands."""
     assert len(COMMANDS) >= 30
     assert any("--checkpoint" in words for _, words in COMMANDS)

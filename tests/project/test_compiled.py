@@ -1,4 +1,4 @@
-"""The guard against an extension that is older than its source, and against what the compiler takes otherwise."""
+"""The check for an extension that is older than its source, and for code that behaves differently when compiled."""
 
 import ast
 import os
@@ -33,7 +33,7 @@ def test_a_fresh_extension_is_accepted(checkout: Path) -> None:
 
 @pytest.mark.parametrize("name", ["room", "timer/wheel"])
 def test_a_stale_extension_is_refused(checkout: Path, name: str) -> None:
-    """In a checkout an extension that is older than its source is an ImportError that names it and says what to do."""
+    """In a checkout, an extension that is older than its source raises ImportError with its name and the remedy."""
     extension = checkout / f"{name}.cpython-311-x86_64-linux-gnu.so"
     os.utime(checkout / f"{name}.py", (10, 10))
     os.utime(extension, (9, 9))
@@ -42,27 +42,27 @@ def test_a_stale_extension_is_refused(checkout: Path, name: str) -> None:
 
 
 def test_an_installed_package_is_left_alone(checkout: Path) -> None:
-    """Outside of a checkout the times of the files say nothing."""
+    """Outside a checkout, the file times are not checked."""
     (checkout.parent / "pyproject.toml").unlink()
     os.utime(checkout / "room.cpython-311-x86_64-linux-gnu.so", (0, 0))
     refuse_stale(True, checkout)
 
 
 def test_what_runs_interpreted_is_not_looked_for(checkout: Path) -> None:
-    """Where no extension hides a source nothing is stale, whatever lies about."""
+    """If no extension hides a source, nothing is stale, whatever other files exist."""
     os.utime(checkout / "room.cpython-311-x86_64-linux-gnu.so", (0, 0))
     refuse_stale(False, checkout)
 
 
 def test_compiled_tells_what_runs() -> None:
-    """``purgatory.COMPILED`` is true exactly where the core is an extension."""
+    """``purgatory.COMPILED`` is true if and only if the core is an extension."""
     assert purgatory.COMPILED is is_compiled(operation.__file__)
     assert not is_compiled("purgatory/operation.py")
     assert is_compiled("purgatory/operation.cpython-311-x86_64-linux-gnu.so")
 
 
 def declared(node: ast.ClassDef) -> set[str]:
-    """The attributes that the class declares with a type, in its body or in a method."""
+    """Return the attributes that the class declares with a type, in its body or in a method."""
     found = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.AnnAssign):
@@ -74,7 +74,7 @@ def declared(node: ast.ClassDef) -> set[str]:
 
 
 def test_no_class_declares_what_its_base_has_declared() -> None:
-    """In a compiled class that would be another place: who writes through the base and reads here sees two values."""
+    """A compiled class would store it twice, so writes through the base would not be visible in the subclass."""
     files = [path for path in HOUSE.rglob("*.py") if not {"pipeline", "journal"} & set(path.parts)]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
     classes = {node.name: node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}

@@ -1,4 +1,4 @@
-"""The pages: every block of Python in them runs as it is written, and prints what stands below it."""
+"""The documentation: every Python block runs as written, and prints the text block below it."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ _FENCE = re.compile(
 
 @dataclass
 class Block:
-    """A block of Python (its fence says ``python``; ``py`` is an excerpt, to be read only), and what it prints."""
+    """A Python block and its expected output.  The fence is ``python``; ``py`` is an excerpt that does not run."""
 
     path: Path
     line: int
@@ -71,7 +71,7 @@ def _module(name: str) -> Iterator[types.ModuleType]:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_runs_as_it_is_written(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On its own, from its first line to its last; a text block below it is what it prints."""
+    """Each block runs independently; a text block below it is its output."""
     for room, needs in _ROOMS.items():
         if room in block.text:
             pytest.importorskip(needs)
@@ -95,12 +95,12 @@ def test_a_block_runs_as_it_is_written(block: Block, tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_has_no_conflict_markers(path: Path) -> None:
-    """A merge or rebase leaves none of its markers on a page, at the start of a line or within it."""
+    """No page contains a marker of a merge or rebase conflict."""
     assert re.findall(r"<{7} |>{7} ", path.read_text(encoding="utf-8")) == []
 
 
 def test_there_are_pages_and_blocks() -> None:
-    """The search finds what it is meant to find: a page for each feature, with an example that prints something."""
+    """The search finds a page for each feature, with an example that prints something."""
     features = {block.path.stem for block in BLOCKS if block.path.parent.name == "features" and block.prints}
     assert features >= {
         "check-soon",

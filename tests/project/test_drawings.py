@@ -1,4 +1,4 @@
-"""The pictures of the documentation show what the library does."""
+"""The pictures in the documentation match the library."""
 
 import importlib.util
 import re
@@ -16,7 +16,7 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 
 @pytest.fixture(scope="module")
 def drawings() -> ModuleType:
-    """The script that draws them."""
+    """Return the script that draws the pictures."""
     spec = importlib.util.spec_from_file_location("drawings", DOCS / "drawings.py")
     assert spec is not None
     assert spec.loader is not None
@@ -32,12 +32,12 @@ def test_a_picture_is_what_its_script_draws(drawings: ModuleType, name: str) -> 
 
 
 def test_every_outcome_but_pending_is_an_ending() -> None:
-    """The table of endings has each outcome once."""
+    """The table of endings contains each outcome once."""
     assert [ending.outcome for ending in ENDINGS] == [outcome for outcome in Outcome if outcome is not Outcome.PENDING]
 
 
 def test_the_picture_of_the_layers_shows_the_folders_of_the_package(drawings: ModuleType) -> None:
-    """The layers are those that the layout test checks, in the same order; each class is defined in its folder."""
+    """The layers are those of the layout test, in the same order; each class is defined in its folder."""
     assert tuple(folder for folder, _, _ in drawings.LAYERS) == LAYERS
     for folder, _, names in drawings.LAYERS:
         source = "".join(path.read_text(encoding="utf-8") for path in (PACKAGE / folder).glob("*.py"))

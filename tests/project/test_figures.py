@@ -95,7 +95,7 @@ _WORDS = {
 
 @dataclass
 class Section:
-    """What stands below one heading: the lines that may hold figures, and all of its text."""
+    """The text below one heading: the lines that may contain figures, and all of its text."""
 
     page: Path
     title: str
@@ -105,7 +105,7 @@ class Section:
 
 
 def sections(path: Path, page: str) -> Iterator[Section]:
-    """The sections of the page, from its beginning."""
+    """Yield the sections of the page."""
     section = Section(path, "")
     language: str | None = None
     after_python = False
@@ -130,7 +130,7 @@ def sections(path: Path, page: str) -> Iterator[Section]:
 
 
 def figures(section: Section) -> Iterator[tuple[str, str]]:
-    """Each figure of the section, with its line."""
+    """Yield each figure of the section, with its line."""
     for line in section.lines:
         prose = _TARGET.sub("]", _CODE.sub(" ", line))
         for found in FIGURE.finditer(prose):
@@ -141,7 +141,7 @@ def figures(section: Section) -> Iterator[tuple[str, str]]:
 
 
 def plain(text: str) -> str:
-    """The text with its numbers and units written in one way."""
+    """Return the text with numbers and units in a uniform format."""
     text = re.sub(r"[\s,\u00a0\u202f]+", " ", text.lower())
     for words, meaning in _WORDS.items():
         text = text.replace(words, meaning)
@@ -149,12 +149,12 @@ def plain(text: str) -> str:
 
 
 def has(text: str, figure: str) -> bool:
-    """Whether the figure stands in the text as a whole."""
+    """Return whether the text contains the whole figure."""
     return re.search(rf"(?<![\w.]){re.escape(plain(figure).strip())}(?!\w)", plain(text)) is not None
 
 
 def is_shown(section: Section, figure: str, line: str) -> bool:
-    """Whether one of the rules of this file holds for it."""
+    """Return whether one of the rules of this file permits the figure."""
     if SHOWS.search(section.text) or re.search(r"`--[a-z]", line):
         return True
     number = re.match(_NUMBER, figure)
@@ -167,13 +167,13 @@ def is_shown(section: Section, figure: str, line: str) -> bool:
 
 
 def defined(path: Path) -> dict[str, str]:
-    """The figures that the page defines, each with the reason why it may stand there."""
+    """Return the figures that the page defines, each with the reason."""
     return DEFINED.get(path.relative_to(ROOT).as_posix(), {})
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_figure_has_its_command(path: Path) -> None:
-    """No figure without a command that prints it or a test that holds it."""
+    """Every figure has a command that prints it or a test that verifies it."""
     lonely = [
         f"{section.title!r}: {figure!r} in {line.strip()!r}"
         for section in sections(path, path.read_text(encoding="utf-8"))
@@ -184,7 +184,7 @@ def test_every_figure_has_its_command(path: Path) -> None:
 
 
 def test_nothing_is_called_defined_that_is_not_there() -> None:
-    """What was taken off a page is taken off the list, too."""
+    """Each entry of ``DEFINED`` is still on its page."""
     stale = [
         (name, phrase)
         for name, phrases in DEFINED.items()
@@ -196,7 +196,7 @@ def test_nothing_is_called_defined_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_and_test_that_is_named_is_there(path: Path) -> None:
-    """Modules, scripts and tests, in all pages."""
+    """Every module, script and test that the documentation names exists."""
     page = path.read_text(encoding="utf-8")
     named = set(re.findall(r"(?:tests|benchmarks|examples|purgatory|docs)/[\w/]+\.py\b", page))
     for module in re.findall(r"python -m ((?:benchmarks|examples|purgatory|tests)[\w.]*\w)", page):
@@ -209,7 +209,7 @@ def test_every_command_and_test_that_is_named_is_there(path: Path) -> None:
 
 
 def test_the_tables_of_the_benchmarks_are_what_was_saved() -> None:
-    """What stands between the marks is what ``python -m benchmarks.report`` writes from the saved runs."""
+    """The text between the marks equals the output of ``python -m benchmarks.report`` for the saved runs."""
     assert report(["--check"]) == 0
 
 
@@ -220,7 +220,7 @@ LONELY = "# Page\n\nSee `python -m benchmarks timers`.\n\n## Fast\n\nIt parks an
     "figure", ["1.2 us", "260x", "12 %", "3 000 rows/s", "10 000 connections", "a million operations"]
 )
 def test_a_lonely_figure_is_found(figure: str) -> None:
-    """A command in another section does not count; one in the same section, or a default beside its option, does."""
+    """A command in another section does not count; one in the same section, or a default next to its option, does."""
     page = LONELY.format(figure)
     (section,) = [section for section in sections(ROOT / "docs" / "page.md", page) if section.title == "Fast"]
     ((found, line),) = figures(section)
@@ -233,14 +233,14 @@ def test_a_lonely_figure_is_found(figure: str) -> None:
 
 
 def test_a_table_of_bare_numbers_is_found() -> None:
-    """What a command has printed has to stand with the command."""
+    """Printed output must be in the same section as its command."""
     *_, section = sections(ROOT / "docs" / "page.md", "# A\n\n```text\n  rows   us  bytes\n 1,000  7.2   0.07\n```\n")
     ((found, line),) = figures(section)
     assert not is_shown(section, found, line)
 
 
 def test_a_figure_behind_a_link_has_to_stand_there() -> None:
-    """A link to the performance page is no excuse for a figure that is not on it."""
+    """A figure with a link to the performance page must be on that page."""
     text = "# A\n\n[Measured](performance.md): {} bytes for a parked operation.\n"
     performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     measured = re.search(r"\| (\d{3}) bytes \|", performance)

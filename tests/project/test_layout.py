@@ -1,4 +1,4 @@
-"""The layout: imports go one way, by folder; the public surface; what a bare import loads."""
+"""The layout: the direction of imports, the public names, and the modules that a bare import loads."""
 
 import ast
 import importlib.util
@@ -35,7 +35,7 @@ LAYERED = [name for name in FILES if name.startswith(("core/", "aio/")) and not 
 
 
 def _imports(name: str) -> set[str]:
-    """The absolute names of the modules that a file imports at run time."""
+    """Return the absolute names of the modules that a file imports at run time."""
     path = PACKAGE / name
     package = ["purgatory", *Path(name).parent.parts]
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ def _imports(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", LAYERED)
 def test_imports_go_one_way(name: str) -> None:
-    """A module imports from its own folder, from the folders before it, and plain data: nothing else of the package."""
+    """A module imports only from its own folder, the folders before it, and the plain data modules."""
     layer = LAYERS.index(Path(name).parent.as_posix())
     for imported in _imports(name):
         if imported.partition(".")[0] == "purgatory":
@@ -72,18 +72,18 @@ def test_imports_go_one_way(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in LAYERED if name.startswith("core/")])
 def test_the_core_has_no_event_loop_and_reads_no_clock(name: str) -> None:
-    """Time is an argument in the core."""
+    """The core takes the time as an argument."""
     assert not {imported.partition(".")[0] for imported in _imports(name)} & NO_EVENT_LOOP
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_data_imports_nothing_of_the_package(name: str) -> None:
-    """Errors and events can be imported from anywhere."""
+    """Errors and events can be imported from any module."""
     assert not any(imported.startswith("purgatory") for imported in _imports(f"{name}.py"))
 
 
 def test_the_public_surface_is_what_is_promised() -> None:
-    """The names that users rely on are there, and ``__all__`` is sorted."""
+    """The public names exist, and ``__all__`` is sorted."""
     promised = {
         "DelayedOperation", "Event", "Observer", "OperationCancelled", "Outcome", "Purgatory", "PurgatoryClosed",
         "PurgatoryError", "PurgatoryFull", "Quantiles", "Statistics", "SystemTimer", "ThresholdPurgatory", "TimerTask",
@@ -97,13 +97,13 @@ def test_the_public_surface_is_what_is_promised() -> None:
 
 @pytest.mark.parametrize("name", ["clock", "conditions", "dump", "testing", "timeouts"])
 def test_documented_modules_are_importable(name: str) -> None:
-    """The modules that the pages name export what their ``__all__`` says."""
+    """The documented modules export the names in their ``__all__``."""
     module = importlib.import_module(f"purgatory.{name}")
     assert all(hasattr(module, public) for public in module.__all__)
 
 
 def test_importing_loads_no_optional_part() -> None:
-    """A bare import needs the standard library and mypy_extensions only, whatever is installed."""
+    """A bare import loads only the standard library and mypy_extensions, whatever is installed."""
     code = (
         "import sys; import purgatory, purgatory.testing;"
         f"print([name for name in {OPTIONAL!r} if name in sys.modules]);"
@@ -116,7 +116,7 @@ def test_importing_loads_no_optional_part() -> None:
 
 
 def test_the_relay_loads_a_client_library_for_its_transport_only() -> None:
-    """``purgatory.relay`` loads none; each transport loads its own when it is first used."""
+    """``purgatory.relay`` loads no client library; each transport loads its own when it is used."""
     for name in ("psycopg", "redis", "nats"):
         if importlib.util.find_spec(name) is None:
             missing(f"{name} is not installed")
@@ -134,7 +134,7 @@ def test_the_relay_loads_a_client_library_for_its_transport_only() -> None:
 
 @pytest.mark.parametrize("name", LAYERED)
 def test_each_module_lists_and_describes_its_names(name: str) -> None:
-    """``__all__`` names every public class and function; each exists; they and the module have docstrings."""
+    """``__all__`` lists every public class and function; all of them and the module have docstrings."""
     module = importlib.import_module("purgatory." + name.removesuffix(".py").replace("/", "."))
     tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
     assert ast.get_docstring(tree), f"{name} has no docstring"

@@ -1,4 +1,4 @@
-"""The licence: stated in one place, the metadata, with its text beside it; no file has a header of its own."""
+"""The license is stated only in the metadata, with its text in a file; no file has a license header."""
 
 import tomllib
 from pathlib import Path
@@ -14,7 +14,7 @@ SUFFIXES = {"", ".css", ".html", ".js", ".json", ".md", ".py", ".sh", ".svg", ".
     "folder", ["purgatory", "tests", "examples", "benchmarks", "docs", ".ci", ".github", "setup.py", "pyproject.toml"]
 )
 def test_no_file_has_a_licence_header(folder: str) -> None:
-    """None, rather than some with and some without: a header in one file would ask what holds for the others."""
+    """No file has a header, because a header in some files would raise questions about the others."""
     start = ROOT / folder
     if not start.exists():
         pytest.skip(f"{folder} is not part of this copy")
@@ -26,7 +26,7 @@ def test_no_file_has_a_licence_header(folder: str) -> None:
 
 
 def test_the_metadata_names_the_licence() -> None:
-    """An SPDX expression, and the file that holds the text."""
+    """The metadata contains an SPDX expression, and the file with the text."""
     if not (ROOT / "LICENSE").exists():
         pytest.skip("the text of the licence is not part of this copy")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,4 +1,4 @@
-"""A missing part skips a test, or fails it where all parts are required."""
+"""A missing part skips a test, or fails it if all parts are required."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.parts import REQUIRED, missing
 
 
 def test_a_missing_part_skips_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the variable the test is skipped, and the reason names what is missing."""
+    """Without the variable the test is skipped, and the reason contains the missing part."""
     monkeypatch.delenv(REQUIRED, raising=False)
     with pytest.raises(pytest.skip.Exception, match="there is no mvn"):
         missing("there is no mvn")

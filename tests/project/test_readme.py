@@ -1,4 +1,4 @@
-"""The README in its languages, and the links of all pages."""
+"""The README in its languages, and the links in the documentation."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ _CODE = re.compile(r"`([^`\n]+)`")
 
 
 def blocks(path: Path) -> list[tuple[str, str]]:
-    """The code blocks of the page, by language, without comments and docstrings."""
+    """Return the code blocks of the page, by language, without comments and docstrings."""
     return [(language, _bare(language, text)) for language, text in _FENCE.findall(path.read_text(encoding="utf-8"))]
 
 
@@ -32,28 +32,28 @@ def _bare(language: str, text: str) -> str:
 
 
 def prose(path: Path) -> str:
-    """The page without its code blocks."""
+    """Return the page without its code blocks."""
     return _FENCE.sub("", path.read_text(encoding="utf-8"))
 
 
 def links(page: str) -> list[str]:
-    """Where the page leads to, in order."""
+    """Return the link targets of the page, in order."""
     return [first or second for first, second in _LINK.findall(page)]
 
 
 def headings(page: str) -> list[str]:
-    """The titles of the page, with their levels."""
+    """Return the headings of the page, with their levels."""
     return re.findall(r"^#+ .+$", page, re.MULTILINE)
 
 
 def test_both_have_the_same_code() -> None:
-    """Each block of code and each command is in both, in the same order; only comments differ."""
+    """Both pages contain the same code blocks and commands in the same order; only comments differ."""
     assert blocks(ENGLISH) == blocks(CHINESE)
     assert len(blocks(ENGLISH)) >= 5
 
 
 def test_both_have_the_same_sections() -> None:
-    """As many headings, of the same levels, and each section has as many paragraphs, items and rows."""
+    """Both pages have the same heading levels, and each section has as many paragraphs, items and rows."""
 
     def shape(path: Path) -> list[tuple[int, int, int, int]]:
         parts = re.split(r"^(?=#+ )", prose(path), flags=re.MULTILINE)[1:]
@@ -71,7 +71,7 @@ def test_both_have_the_same_sections() -> None:
 
 
 def test_both_lead_to_the_same_places() -> None:
-    """The same links in the same order, but for those to each other; the same names in code."""
+    """Both pages have the same links in the same order, except those to each other, and the same names in code."""
     english, chinese = links(prose(ENGLISH)), links(prose(CHINESE))
     assert english.pop(0) == CHINESE.name
     assert chinese.pop(0) == ENGLISH.name
@@ -80,7 +80,7 @@ def test_both_lead_to_the_same_places() -> None:
 
 
 def test_the_commands_of_the_readme_are_marked() -> None:
-    """One command is the test and one the run, and each is one line that begins with nothing but Python."""
+    """One command is marked as the test and one as the run; each is one line that needs only Python."""
     commands = [text for language, text in _FENCE.findall(ENGLISH.read_text(encoding="utf-8")) if language == "sh"]
     marked = re.findall(r"^(.*\S) +# (run|test)$", "".join(commands), re.MULTILINE)
     assert [name for _, name in marked] == ["run", "test"]
@@ -89,7 +89,7 @@ def test_the_commands_of_the_readme_are_marked() -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors of the page, as MkDocs and GitHub make them from its headings."""
+    """Return the anchors of the page, as MkDocs and GitHub create them from its headings."""
     return {re.sub(r"[ ]+", "-", re.sub(r"[^\w\- ]", "", title.lower()).strip()) for title in _titles(prose(path))}
 
 
@@ -100,7 +100,7 @@ def _titles(page: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_somewhere(path: Path) -> None:
-    """Each page, picture and anchor that a page names is there; nothing is absolute but addresses."""
+    """Every linked page, picture and anchor exists, and only URLs are absolute."""
     dead = []
     for target in links(prose(path)):
         if re.match(r"https?://|mailto:", target):
@@ -114,7 +114,7 @@ def test_every_link_leads_somewhere(path: Path) -> None:
 
 
 def test_the_first_page_leads_to_every_other() -> None:
-    """The index links to each page, and to the first page of the reference, which links to the others."""
+    """The index links to every page, and to the first page of the reference, which links to the others."""
     docs = ROOT / "docs"
     named = {(docs / target.partition("#")[0]).resolve() for target in links(prose(docs / "index.md"))}
     pages = {path for path in docs.rglob("*.md") if path.parent.name != "reference"} - {docs / "index.md"}

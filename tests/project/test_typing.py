@@ -1,4 +1,4 @@
-"""The types that users see."""
+"""The public types, as users see them."""
 
 import ast
 import importlib.util
@@ -36,7 +36,7 @@ pyright_is_there = pytest.mark.skipif(
 
 
 def pyright(*arguments: str) -> dict[str, Any]:
-    """What pyright reports; it looks for packages where this Python does."""
+    """Return the report of pyright, which searches for packages in this Python environment."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
     command = [sys.executable, "-m", "pyright", "--outputjson", *arguments]
@@ -47,7 +47,7 @@ def pyright(*arguments: str) -> dict[str, Any]:
 
 
 def described(diagnostics: list[dict[str, Any]]) -> str:
-    """The findings, a line for each."""
+    """Return the findings, one per line."""
     return "\n".join(
         f"{found['file']}:{found['range']['start']['line'] + 1}: {found['message']}"
         if "range" in found
@@ -58,7 +58,7 @@ def described(diagnostics: list[dict[str, Any]]) -> str:
 
 @pytest.mark.timeout(180)
 def test_mypy_understands_the_public_surface() -> None:
-    """mypy --strict agrees with every assert_type, and finds the mistakes that are marked as such and no others."""
+    """``mypy --strict`` agrees with every ``assert_type``, and finds exactly the marked mistakes."""
     command = [sys.executable, "-m", "mypy", "--strict", *map(str, FILES)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -67,7 +67,7 @@ def test_mypy_understands_the_public_surface() -> None:
 @pyright_is_there
 @pytest.mark.timeout(180)
 def test_pyright_understands_the_public_surface() -> None:
-    """pyright in strict mode agrees with every assert_type, and finds the marked mistakes and no others."""
+    """pyright in strict mode agrees with every ``assert_type``, and finds exactly the marked mistakes."""
     report = pyright("--project", "pyproject.toml")
     assert not report["generalDiagnostics"], described(report["generalDiagnostics"])
     assert report["summary"]["filesAnalyzed"] >= len(FILES)
@@ -76,7 +76,7 @@ def test_pyright_understands_the_public_surface() -> None:
 @pyright_is_there
 @pytest.mark.timeout(180)
 def test_every_public_name_has_a_type_of_its_own() -> None:
-    """pyright --verifytypes finds no type that is missing or left to inference in the whole package."""
+    """``pyright --verifytypes`` finds no missing or inferred type in the whole package."""
     report = pyright("--verifytypes", "purgatory", "--ignoreexternal")
     completeness = report["typeCompleteness"]
     wanting = [symbol for symbol in completeness["symbols"] if symbol["isExported"] and not symbol["isTypeKnown"]]
@@ -86,7 +86,7 @@ def test_every_public_name_has_a_type_of_its_own() -> None:
 
 
 def test_every_public_name_is_looked_at() -> None:
-    """Each public class, function, method and property stands in one of the files that the type checkers read."""
+    """Each public class, function, method and property is used in one of the files that the type checkers read."""
     names: set[str] = set()
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -104,7 +104,7 @@ def test_every_public_name_is_looked_at() -> None:
 
 
 def public(thing: type) -> set[str]:
-    """The methods and properties of the class, and those of its bases in the package, that users call."""
+    """Return the methods and properties of the class and its bases in the package that users call."""
     ours = [base for base in thing.__mro__ if base.__module__.startswith("purgatory")]
     found = {
         name

@@ -1,4 +1,4 @@
-"""What runs at the forge is what runs here: the workflow calls ``.ci/run`` and nothing else of its own."""
+"""The CI workflow runs the same checks as ``.ci/run``."""
 
 import re
 import subprocess
@@ -16,19 +16,19 @@ pytestmark = pytest.mark.skipif(not WORKFLOWS, reason="the workflows are not par
 
 
 def workflow(name: str) -> Any:
-    """The workflow, read."""
+    """Return the parsed workflow."""
     yaml = pytest.importorskip("ruamel.yaml")
     return yaml.YAML(typ="safe").load(ROOT / ".github" / "workflows" / name)
 
 
 def pythons() -> set[str]:
-    """The versions of Python that the metadata names."""
+    """Return the Python versions in the metadata."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return {found[1] for line in project["classifiers"] if (found := re.search(r":: (3\.\d+)$", line))}
 
 
 def test_the_workflows_are_workflows() -> None:
-    """They are valid by the schema of the forge."""
+    """The workflows are valid by the schema of the CI system."""
     pytest.importorskip("check_jsonschema")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
     result = subprocess.run([*command, *map(str, WORKFLOWS)], capture_output=True, text=True, check=False)
@@ -36,7 +36,7 @@ def test_the_workflows_are_workflows() -> None:
 
 
 def test_the_checks_are_those_of_the_repository() -> None:
-    """One job, on each Python that the metadata names, whose only command is ``.ci/run``."""
+    """There is one job for each Python version in the metadata, and its only command is ``.ci/run``."""
     (job,) = workflow("ci.yml")["jobs"].values()
     assert set(job["strategy"]["matrix"]["python"]) == pythons()
     assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
@@ -45,14 +45,14 @@ def test_the_checks_are_those_of_the_repository() -> None:
 
 
 def test_wheels_are_built_for_each_python() -> None:
-    """The versions that are built are those that the metadata names."""
+    """Wheels are built for the Python versions in the metadata."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
     built = {f"{found[1]}.{found[2]}" for found in re.finditer(r"cp(\d)(\d+)-\*", settings["build"])}
     assert built == pythons()
 
 
 def test_the_wheel_is_what_is_tested() -> None:
-    """Neither the folder it runs in nor the path that pytest is set to has the sources before the wheel."""
+    """Neither the working directory nor the path of pytest contains the sources before the wheel."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
     checked, tested = settings["test-command"].split(" && ")
     assert checked.startswith("python -P -c ")
@@ -64,7 +64,7 @@ def test_the_wheel_is_what_is_tested() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: str(path.name))
 def test_a_workflow_may_only_read(path: Path) -> None:
-    """Each says so, and none uses an action without naming its version."""
+    """Each workflow declares read-only permissions, and pins the version of every action."""
     read = workflow(path.name)
     assert read["permissions"] == {"contents": "read"}
     used = [step["uses"] for job in read["jobs"].values() for step in job["steps"] if "uses" in step]

@@ -35,13 +35,13 @@ class _Op(DelayedOperation[int]):
 
 
 def live_objects() -> int:
-    """The number of objects the collector tracks after a full collection."""
+    """Return the number of objects that the collector tracks after a full collection."""
     gc.collect()
     return len(gc.get_objects())
 
 
 async def churn(purgatory: Purgatory[Any], clock: VirtualClock, number: int) -> None:
-    """Send ``number`` operations through the purgatory, by turns through each kind of ending."""
+    """Run ``number`` operations through the purgatory, with all kinds of endings in turn."""
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # failures without an awaiter are intended
     for start in range(0, number, _BATCH):
         size = min(_BATCH, number - start)
@@ -119,7 +119,7 @@ async def _measure(operations: int) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run it; 0 if memory is flat."""
+    """Run the command; 0 if memory is flat."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--operations", type=int, default=1_000_000, help="how many (default: a million)")
     options = parser.parse_args(arguments)

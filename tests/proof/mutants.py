@@ -34,12 +34,12 @@ class Mutant:
 
     @property
     def name(self) -> tuple[str, str, str, str]:
-        """What it is known by in the list of survivors: independent of line numbers."""
+        """The name in the list of survivors, independent of line numbers."""
         return (self.module, self.function, self.before, self.after)
 
 
 class _Finder(cst.CSTVisitor):
-    """Collects every replacement within a function, and where it stands."""
+    """A visitor that collects every replacement within a function, with its position."""
 
     def __init__(self, places: Mapping[cst.CSTNode, Any], skip: frozenset[str]) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def _is_docstring(node: cst.CSTNode) -> bool:
 
 
 def mutants_of(module: str, skip: frozenset[str] = frozenset()) -> Iterator[Mutant]:
-    """Every mutant of the module, in the order of its text; ``skip``: names of functions to leave alone."""
+    """Return every mutant of the module, in textual order; ``skip``: the names of functions to ignore."""
     source = (ROOT / "purgatory" / f"{module}.py").read_text()
     wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
     places = wrapper.resolve(PositionProvider)
@@ -112,12 +112,12 @@ def mutants_of(module: str, skip: frozenset[str] = frozenset()) -> Iterator[Muta
 
 
 def _joined(one: str, other: str) -> str:
-    """Two pieces of code, with a blank between two words."""
+    """Join two pieces of code, with a space between two words."""
     return f"{one} {other}" if one[-1:].isidentifier() and other[:1].isidentifier() else one + other
 
 
 def _difference(old: str, new: str) -> tuple[str, str]:
-    """The lines in which two texts differ, each as one line of words."""
+    """Return the lines in which two texts differ, each normalized to one line."""
     one, other = old.splitlines(), new.splitlines()
     while one and other and one[0] == other[0]:
         del one[0], other[0]

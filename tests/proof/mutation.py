@@ -50,7 +50,7 @@ _NOTICED, _UNNOTICED, _INVALID = 1, 0, 3
 
 @dataclass
 class Reach:
-    """The result of the first run: how long each test takes, and which lines of which module it executes."""
+    """The result of the first run: the duration of each test, and the lines of each module that it executes."""
 
     seconds: dict[int, float] = field(default_factory=dict)
     work: dict[int, float] = field(default_factory=dict)  # seconds of the processor, whatever else it does
@@ -60,7 +60,7 @@ class Reach:
 
 @dataclass
 class Tally:
-    """What became of the mutants of one module."""
+    """The results of the mutants of one module."""
 
     noticed: int = 0
     hung: int = 0
@@ -73,7 +73,7 @@ class Tally:
 
 
 class Mutation:
-    """A plugin of pytest: takes the place of the loop that runs the tests."""
+    """A pytest plugin that replaces the loop that runs the tests."""
 
     def __init__(self, settings: dict[str, Any], modules: list[str], thorough: bool, jobs: int) -> None:
         self.settings = settings
@@ -185,7 +185,7 @@ class Mutation:
                 )
 
     def _try(self, mutant: "Mutant", targets: list[FunctionType], code: CodeType) -> int:
-        """Whether the tests notice: the status of the child, negative if it was ended by a signal."""
+        """Return whether the tests detect the mutant: the status of the child, negative if a signal ended it."""
         order = self._order(mutant)
         reading, writing = os.pipe()
         child = os.fork()
@@ -226,7 +226,7 @@ class Mutation:
         return _UNNOTICED
 
     def _order(self, mutant: "Mutant") -> list[int]:
-        """The tests that execute the statement: first those that noticed the most, then those that cost the least."""
+        """Return the tests that execute the statement: those that detected the most first, then the cheapest."""
         found: set[int] = set().union(*[self.reach.tests.get((mutant.module, line), ()) for line in mutant.lines])
         work, killers = self.reach.work, self._killers
         ordered = sorted(found, key=lambda number: (-min(killers[number], 3), self._costs[number]))
@@ -246,7 +246,7 @@ class Mutation:
 
 
 def _started(work: Callable[[], Any]) -> tuple[int, int]:
-    """Do the work in a child process, so that it leaves nothing here; return its id and the pipe with its result."""
+    """Run the function in a forked child process.  Return its id and the pipe with its result."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -278,7 +278,7 @@ def _be_quiet() -> None:
 
 
 def _modules(patterns: list[str]) -> list[str]:
-    """The modules that the globs name, such as core/timer/task."""
+    """Return the modules that the globs match, such as core/timer/task."""
     package = ROOT / "purgatory"
     found = {path for pattern in patterns for path in package.glob(pattern) if path.name != "__init__.py"}
     return sorted(path.relative_to(package).with_suffix("").as_posix() for path in found)
@@ -293,7 +293,7 @@ def _dotted(module: str) -> str:
 
 
 def _functions_of(module: str) -> dict[tuple[str, int], list[FunctionType]]:
-    """The functions of a module that are alive, by name and line: each may be reached on many ways, but is one."""
+    """Return the live functions of a module, by name and line, each once."""
     file = str(_path(module))
     found: dict[tuple[str, int], list[FunctionType]] = defaultdict(list)
     gc.unfreeze()
@@ -305,7 +305,7 @@ def _functions_of(module: str) -> dict[tuple[str, int], list[FunctionType]]:
 
 
 def _code_of(mutant: "Mutant") -> CodeType | None:
-    """The code of the function with the fault in it."""
+    """Return the code of the function with the fault."""
     try:
         whole = compile(mutant.text, str(_path(mutant.module)), "exec")
     except SyntaxError:
@@ -349,7 +349,7 @@ def _row(name: str, tally: Tally) -> str:
 
 
 def _verdict(mutation: Mutation) -> bool:
-    """Print the table and what is wrong; whether nothing is."""
+    """Print the table and the failures.  Return whether there are none."""
     tallies = mutation.tallies
     whole = Tally(
         sum(tally.noticed for tally in tallies.values()),
@@ -377,7 +377,7 @@ def _verdict(mutation: Mutation) -> bool:
 
 
 def main() -> int:
-    """Put faults in, run tests, print the table; 0 if everything is noticed or explained."""
+    """Run the mutation tests and print the table; 0 if every mutant is detected or listed."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutation"]
     parser = argparse.ArgumentParser(prog="python -m tests.proof.mutation")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="such as core/timer/task; all unless given")

@@ -1,4 +1,4 @@
-"""Faults from outside: stopped clocks and processes, hooks and keys that raise, closed loops, many threads."""
+"""External faults: stopped clocks and processes, hooks and keys that raise, closed loops, many threads."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 async def test_a_clock_that_stood_still_for_five_seconds(clock: VirtualClock) -> None:
-    """All overdue operations expire in the order of their deadlines, in slices; none early, none lost."""
+    """All overdue operations expire in deadline order, in slices; none is early, and none is lost."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         source = random.Random(3)
         expired: list[int] = []
@@ -42,7 +42,7 @@ async def test_a_clock_that_stood_still_for_five_seconds(clock: VirtualClock) ->
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_process_that_is_stopped_and_continued() -> None:
-    """SIGSTOP and SIGCONT: after the pause everything that fell due expires, late but never early, and once."""
+    """After SIGSTOP and SIGCONT, all due operations expire late, but never early, and once."""
     code = textwrap.dedent(
         """
         import asyncio, sys
@@ -82,7 +82,7 @@ def test_a_process_that_is_stopped_and_continued() -> None:
 async def test_a_hook_that_raises_any_exception(
     clock: VirtualClock, reported: list[dict[str, Any]], error: type[BaseException], hook: str, ending: str
 ) -> None:
-    """The operation has one outcome, its neighbour is answered, and the counters balance."""
+    """The operation has one outcome, the other operation is answered, and the counters balance."""
 
     def fail(_: Op) -> None:
         raise error
@@ -143,7 +143,7 @@ class Key:
 async def test_a_key_whose_hash_or_comparison_raises_once(
     clock: VirtualClock, reported: list[dict[str, Any]], ending: str, left: int, shape: str
 ) -> None:
-    """Whichever call raises: the error is reported or raised, the operation still ends, and no other is affected."""
+    """For any call that raises, the error is reported or raised, the operation still ends, and no other is affected."""
     purgatory = Purgatory[Op]("test", clock=clock)
     keys = [Key(number) for number in range(3)]
     other = Op(None)
@@ -198,7 +198,7 @@ async def test_a_key_whose_hash_or_comparison_raises_once(
 
 
 def test_a_loop_that_is_closed_underneath() -> None:
-    """Operations whose loop is closed can be ended from outside: each has its outcome and the counters balance."""
+    """Operations whose loop is closed can be ended from outside; each has an outcome, and the counters balance."""
     loop = asyncio.new_event_loop()
     purgatory = Purgatory[Op]("test")
     ops = [Op(5) for _ in range(4)]
@@ -232,7 +232,7 @@ def test_a_loop_that_is_closed_underneath() -> None:
 
 
 async def test_it_is_closed_in_another_loop() -> None:
-    """A purgatory that outlived its loop can be closed in the next one: every operation has an outcome."""
+    """A purgatory that outlived its loop can be closed in the next one, and every operation has an outcome."""
     purgatory = Purgatory[Op]("test")
     op = Op(5)
 
@@ -248,7 +248,7 @@ async def test_it_is_closed_in_another_loop() -> None:
 
 
 async def test_eight_threads_hammer_a_busy_loop() -> None:
-    """Every change that a thread announces is seen by a check, while the loop parks and completes."""
+    """A check sees every change that a thread announces, while the loop parks and completes operations."""
     count, threads = 60, 8
     async with Purgatory[Op]("test") as purgatory:
         ops = {(thread, number): Op(None) for thread in range(threads) for number in range(count)}
@@ -277,7 +277,7 @@ async def test_eight_threads_hammer_a_busy_loop() -> None:
 
 @pytest.mark.parametrize("entered", [True, False])
 def test_an_interpreter_that_ends_with_operations_parked(entered: bool) -> None:
-    """No hang and no traceback, though the purgatory is never closed."""
+    """The interpreter exits without a hang or a traceback, although the purgatory is never closed."""
     code = textwrap.dedent(
         f"""
         import asyncio

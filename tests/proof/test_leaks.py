@@ -1,4 +1,4 @@
-"""Ended operations and tasks are freed by reference counting alone, and no collection grows."""
+"""Reference counting alone frees ended operations and tasks, and no collection grows."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ ENDINGS: dict[str, Callable[[Purgatory[Op], Op], object]] = {
 @pytest.mark.parametrize("keys", [["a"], ["a", "b", "shared"], {"a": 1, "b": 2}], ids=["one", "many", "ranked"])
 @pytest.mark.usefixtures("no_gc")
 async def test_an_ended_operation_is_freed_by_reference_counting(clock: VirtualClock, ending: str, keys: Any) -> None:
-    """With the garbage collector off it is freed with its last outside reference, whatever ended it."""
+    """With the garbage collector off, the last outside reference frees the operation, for every kind of ending."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         neighbour = Op(None)
         purgatory.try_complete_else_watch(neighbour, ["shared", "b"])
@@ -48,7 +48,7 @@ async def test_an_ended_operation_is_freed_by_reference_counting(clock: VirtualC
 @pytest.mark.parametrize("ending", ["check", "expiry", "task cancelled", "cancel", "fail_for_key"])
 @pytest.mark.usefixtures("no_gc")
 async def test_a_parked_operation_and_its_task_are_freed(clock: VirtualClock, ending: str) -> None:
-    """A task that parked leaves neither itself nor its operation nor a future behind."""
+    """A task that parked leaves neither itself, nor its operation, nor a future behind."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
 
         async def handler() -> None:
@@ -82,7 +82,7 @@ async def test_a_parked_operation_and_its_task_are_freed(clock: VirtualClock, en
 
 @pytest.mark.usefixtures("no_gc")
 async def test_one_that_raised_is_freed_with_its_exception(clock: VirtualClock) -> None:
-    """The traceback of what it raised leads to its own frame; once that is dropped, nothing else holds it."""
+    """The traceback of the exception refers to its frame; when it is dropped, nothing else holds the operation."""
 
     def boom(_: Op) -> None:
         raise Boom
@@ -102,7 +102,7 @@ async def test_one_that_raised_is_freed_with_its_exception(clock: VirtualClock) 
 
 @pytest.mark.usefixtures("no_gc")
 async def test_timer_tasks_are_freed(clock: VirtualClock) -> None:
-    """Callbacks that ran, were cancelled or moved, and futures of fail_after, leave nothing on the timer."""
+    """Callbacks that ran, were cancelled or moved, and futures of ``fail_after``, leave nothing on the timer."""
 
     class Thing:
         def call(self) -> None:
@@ -124,7 +124,7 @@ async def test_timer_tasks_are_freed(clock: VirtualClock) -> None:
 
 
 async def test_closed_purgatories_are_collected(clock: VirtualClock) -> None:
-    """A purgatory and its timer reference each other; after closing, the collector frees both and the task."""
+    """A purgatory and its timer reference each other; after closing, the collector frees both, and the task."""
     gone: list[weakref.ref[Any]] = []
     for _ in range(20):
         purgatory = Purgatory[Op]("test", clock=clock)
@@ -139,7 +139,7 @@ async def test_closed_purgatories_are_collected(clock: VirtualClock) -> None:
 
 
 async def test_nothing_grows_with_the_number_of_operations() -> None:
-    """After ten times as many operations, through every kind of ending, as many objects live as before."""
+    """Ten times as many operations, with every kind of ending, leave the same number of live objects."""
     clock = VirtualClock()
     async with Purgatory[Any]("churn", clock=clock) as purgatory:
         await churn(purgatory, clock, 2_000)

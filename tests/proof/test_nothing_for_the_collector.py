@@ -1,4 +1,4 @@
-"""What is due when it is added leaves nothing for the garbage collector."""
+"""Tasks and operations that are due when they are added leave nothing for the garbage collector."""
 
 import asyncio
 import gc
@@ -73,7 +73,7 @@ USES: dict[str, Using] = {
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.usefixtures("no_gc")
 async def test_what_is_due_when_added_leaves_no_cycle(clock: VirtualClock, use: str) -> None:
-    """A timeout of zero, however it ends, is freed by reference counting with its place on the timer."""
+    """With a timeout of zero and any ending, reference counting frees the operation and its place on the timer."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         gc.collect()
         for _ in range(5):
@@ -84,7 +84,7 @@ async def test_what_is_due_when_added_leaves_no_cycle(clock: VirtualClock, use: 
 
 @pytest.mark.usefixtures("no_gc")
 async def test_a_timeout_on_the_real_clock_leaves_no_cycle() -> None:
-    """A block whose deadline has come when it is entered leaves nothing, on the monotonic clock too."""
+    """A block whose deadline has passed on entry leaves nothing, also with the monotonic clock."""
     async with SystemTimer() as timer:
         gc.collect()
         for _ in range(20):
@@ -96,7 +96,7 @@ async def test_a_timeout_on_the_real_clock_leaves_no_cycle() -> None:
 
 @pytest.mark.usefixtures("no_gc")
 def test_each_bucket_that_the_timer_drops_lets_go_of_itself() -> None:
-    """Whether its tasks ran, were cancelled after the call for them had begun, or an interrupt ended the call."""
+    """A bucket is freed if its tasks ran, were cancelled during the call, or an interrupt ended the call."""
 
     class Interrupts(Task):
         def run(self) -> None:
@@ -137,7 +137,7 @@ def _never(error: BaseException, _: object) -> None:
 
 
 def _left() -> list[str]:
-    """The objects of this package that only the collector can free."""
+    """Return the objects of this package that only the collector can free."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()

@@ -1,4 +1,4 @@
-"""The purgatory against a model of dicts and lists, step by step."""
+"""The purgatory, compared with a model of dicts and lists after every step."""
 
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ NAMES = {Outcome.COMPLETED: "completed", Outcome.EXPIRED: "expired", Outcome.CAN
 
 
 class ModelPurgatory(BasePurgatory):
-    """A purgatory without an event loop; its hooks keep the reports."""
+    """A purgatory without an event loop, whose hooks record the reports."""
 
     def __init__(self, timer: BaseTimer, observer: Any, max_parked: int | None, per_key: int | None) -> None:
         hooks = RecordingHooks()
@@ -28,7 +28,7 @@ class ModelPurgatory(BasePurgatory):
 
 
 class Subject(DelayedOperation[int]):
-    """An operation whose condition is a flag, and which acts on its purgatory when it is tried or completed."""
+    """An operation whose condition is a flag, and which calls its purgatory when it is tried or completed."""
 
     def __init__(self, machine: "PurgatoryMachine", number: int, timeout: float | None, acts: tuple[str, str]) -> None:
         super().__init__(timeout)
@@ -62,7 +62,7 @@ class Subject(DelayedOperation[int]):
 
 
 class PurgatoryMachine(RuleBasedStateMachine):
-    """The model: for each operation that waits its keys with their thresholds, and its deadline."""
+    """The model: the keys with thresholds and the deadline of each waiting operation."""
 
     operations = Bundle("operations")
 
@@ -119,7 +119,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
     # What callbacks do
 
     def act(self, op: Subject, action: str) -> None:
-        """Do something from inside a callback of ``op``."""
+        """Call the purgatory from a callback of ``op``."""
         others = [other for other in self.subjects if other is not op]
         other = others[(op.number * 7 + op.tries) % len(others)] if others else None
         if action == "raise":
@@ -225,7 +225,9 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @rule(key=keys, value=st.one_of(st.none(), st.integers(-3, 9)))
     def check(self, key: Hashable, value: int | None) -> None:
-        """Every operation on the key whose threshold is reached is tried; those that do nothing else, in order."""
+        """A check tries every operation on the key whose threshold is reached; operations without side effects, in
+        order.
+        """
         expected = [
             op
             for op, watched in self.waiting.items()
@@ -275,7 +277,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @rule(advance_ms=st.one_of(st.integers(0, 30), st.integers(0, 40_000)))
     def time_passes(self, advance_ms: int) -> None:
-        """Operations that are due expire, in the order of deadlines, unless a callback of another ends them first."""
+        """Due operations expire in deadline order, unless a callback of another operation ends them first."""
         self.clock.time_ms += advance_ms
         self.timer.expire_due(self.clock.time_ms)
         while self.timer.next_expiration_ms is not None and self.timer.next_expiration_ms <= self.clock.time_ms:

@@ -61,7 +61,7 @@ def _make_ready(purgatory: Purgatory[Any], op: Op, key: str, soon: bool = False)
 
 
 async def _cancelled_after(turns: int, wait: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Wait in a task of its own, which another task cancels; None if that came in time."""
+    """Wait in a separate task that another task cancels.  Return None if the cancellation came in time."""
     task = asyncio.create_task(wait())
     await _after(turns, task.cancel)
     try:
@@ -91,7 +91,7 @@ async def _all_of(purgatory: Purgatory[Any]) -> Any:
 
 
 async def _crowd(purgatory: Purgatory[Any], timeout: float | None) -> None:
-    """Three hundred more on the key: enough for several slices."""
+    """Park three hundred more operations on the key, which are enough for several slices."""
     ops = [Op(timeout, name=str(number)) for number in range(300)]
     for op in ops:
         purgatory.try_complete_else_watch(op, ["a"])
@@ -219,7 +219,7 @@ SCENARIOS: dict[str, Scenario] = {
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_one_outcome_under_every_order(loop: str, name: str, cancelled: bool) -> None:
-    """In every order the operation ends once, its parker is answered once, and the counters balance."""
+    """In every order, the operation ends once, its parker is answered once, and the counters balance."""
     for seed in range(SEEDS):
         try:
             _run(LOOPS[loop](seed), name, cancelled)
@@ -230,7 +230,7 @@ def test_one_outcome_under_every_order(loop: str, name: str, cancelled: bool) ->
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_seed_is_an_order(loop: str) -> None:
-    """The same seed gives the same order, and among a few seeds there are different ones."""
+    """The same seed gives the same order, and some seeds give different orders."""
 
     def order(seed: int) -> list[int]:
         ran: list[int] = []

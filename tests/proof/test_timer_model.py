@@ -1,4 +1,4 @@
-"""The timer against a sorted list, step by step."""
+"""The timer, compared with a sorted list after every step."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.strategies import STEPS, delays_ms, ticks
 
 
 class Noted(TimerTask):
-    """A task that notes that it ran, and may act on the timer then."""
+    """A task that records its run, and may call the timer."""
 
     def __init__(self, machine: "TimerMachine", number: int, then: int) -> None:
         super().__init__(0)
@@ -67,7 +67,7 @@ class TimerMachine(RuleBasedStateMachine):
         assert task.expiration_ms == due_ms
 
     def has_run(self, task: Noted) -> None:
-        """A task runs: it was scheduled, and its time has come."""
+        """Check a task that runs: it was scheduled, and its time has come."""
         due_ms, order = self.model.pop(task.number)
         assert due_ms <= self.now_ms, f"{self.now_ms - due_ms} ms early"
         assert not task.scheduled
@@ -93,7 +93,7 @@ class TimerMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.model))
     @rule(target=tasks, pick=st.integers(0, 100))
     def add_beside(self, pick: int) -> Noted:
-        """One more with the deadline of another: the order of arrival decides, on whichever level they stand."""
+        """Add a task with the deadline of another: they run in order of arrival, whatever their levels."""
         due_ms = sorted(self.model.values())[pick % len(self.model)][0]
         return self.add(max(due_ms - self.now_ms, 0), 0)
 
@@ -108,13 +108,13 @@ class TimerMachine(RuleBasedStateMachine):
 
     @rule(advance_ms=st.one_of(st.integers(0, 50), st.integers(0, 10**7)))
     def stand_still_or_jump(self, advance_ms: int) -> None:
-        """Time passes and the timer is not called."""
+        """Advance the time without calling the timer."""
         self.now_ms += advance_ms
 
     @precondition(lambda self: bool(self.model))
     @rule(pick=st.integers(0, 100))
     def stand_still_until_one_is_due(self, pick: int) -> None:
-        """Tasks added afterwards meet it in a bucket that was not processed yet."""
+        """Advance the time until a task is due, so that later tasks meet it in an unprocessed bucket."""
         self.now_ms = max(self.now_ms, sorted(self.model.values())[pick % len(self.model)][0])
 
     def _expire(self, limit: int) -> int:
@@ -142,7 +142,7 @@ class TimerMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 5))
     def cascade_early(self, limit: int) -> None:
-        """Tasks move while nothing is due; when and in which order they run does not depend on it."""
+        """Move tasks early, which does not affect when and in which order they run."""
         due = self.core.is_due(self.now_ms)
         early = self.core.next_early_ms() <= self.now_ms
         moved = self.core.cascade_early(self.now_ms, limit)
@@ -152,7 +152,7 @@ class TimerMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.model))
     @rule(pick=st.integers(0, 100), before_ms=st.integers(1, 500), limit=st.integers(1, 5))
     def cascade_shortly_before_one_is_due(self, pick: int, before_ms: int, limit: int) -> None:
-        """The buckets that fall due together with the task, on every level, are cascaded in part."""
+        """Partially cascade the buckets, on every level, that expire together with the task."""
         due_ms = sorted(self.model.values())[pick % len(self.model)][0]
         self.now_ms = max(self.now_ms, due_ms - before_ms)
         self._expire(0)
@@ -161,7 +161,7 @@ class TimerMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.model))
     @rule()
     def go_to_the_next_bucket(self) -> None:
-        """The time to come back is never later than the earliest deadline."""
+        """Advance to the next bucket, whose time is never later than the earliest deadline."""
         next_ms = self.core.next_expiration_ms
         assert next_ms is not None
         assert next_ms <= max(self.now_ms, min(self.model.values())[0])

@@ -1,4 +1,4 @@
-"""What every clock must do, on the virtual and on the real one; nothing here depends on how fast the machine is."""
+"""The contract of a clock, tested on the virtual and on the real clock, independent of the speed of the machine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ def any_clock(request: pytest.FixtureRequest) -> Clock:
 
 @pytest.fixture
 def let_pass(any_clock: Clock) -> Pass:
-    """Let so many seconds pass on the clock; on the real one perhaps somewhat more."""
+    """Let this number of seconds pass on the clock; on the real clock possibly more."""
     if isinstance(any_clock, VirtualClock):
         return any_clock.advance
 
@@ -35,7 +35,7 @@ def let_pass(any_clock: Clock) -> Pass:
 
 
 async def test_the_time_is_whole_milliseconds_and_never_goes_back(any_clock: Clock) -> None:
-    """Rounded down it is at most one below what it is rounded up."""
+    """The time rounded down is at most one below the time rounded up."""
     times: list[int] = []
     for _ in range(1000):
         times += [any_clock.now_ms(), any_clock.ceil_ms()]
@@ -48,7 +48,7 @@ async def test_the_time_is_whole_milliseconds_and_never_goes_back(any_clock: Clo
 
 
 async def test_an_alarm_does_not_ring_in_the_same_turn(any_clock: Clock) -> None:
-    """Not even one for a time that has come: it rings in a later turn of the loop."""
+    """An alarm for a time that has come rings in a later turn of the loop."""
     rung: list[int] = []
     rang = asyncio.Event()
 
@@ -66,7 +66,7 @@ async def test_an_alarm_does_not_ring_in_the_same_turn(any_clock: Clock) -> None
 
 
 async def test_alarms_that_are_called_off_do_not_ring(any_clock: Clock, let_pass: Pass) -> None:
-    """Cancelling is harmless before, after, and twice."""
+    """Cancelling an alarm is safe before and after it rings, and twice."""
     rung: list[str] = []
     off = any_clock.call_at(any_clock.now_ms() + 2, lambda: rung.append("off"))
     due = any_clock.call_at(any_clock.now_ms(), lambda: rung.append("due"))
@@ -80,7 +80,7 @@ async def test_alarms_that_are_called_off_do_not_ring(any_clock: Clock, let_pass
 
 
 async def test_the_work_time_is_real_or_grows(any_clock: Clock) -> None:
-    """The time that counts against budgets of work is real time on a real clock, and never goes back on another."""
+    """The work time is real time on a real clock, and never decreases on another clock."""
     first, second = any_clock.work_time(), any_clock.work_time()
     if isinstance(any_clock, MonotonicClock):
         assert first is None
@@ -92,7 +92,7 @@ async def test_the_work_time_is_real_or_grows(any_clock: Clock) -> None:
 
 @pytest.mark.parametrize("tick_ms", [1, 7])
 async def test_nothing_fires_early(any_clock: Clock, let_pass: Pass, tick_ms: int) -> None:
-    """Callbacks and operations come at their deadline or later, in the order of the deadlines."""
+    """Callbacks and operations run at or after their deadlines, in deadline order."""
     fired: list[tuple[int, int]] = []
     async with SystemTimer(clock=any_clock, tick_ms=tick_ms) as timer:
         due: dict[int, int] = {}
@@ -114,7 +114,7 @@ async def test_nothing_fires_early(any_clock: Clock, let_pass: Pass, tick_ms: in
 
 
 async def test_an_operation_waits_at_least_its_timeout(any_clock: Clock, let_pass: Pass) -> None:
-    """Between handing over and expiry lies the timeout, by the clock's own measure, rounded down."""
+    """The time between submission and expiry is at least the timeout, measured by the clock and rounded down."""
     async with Purgatory[Op]("test", clock=any_clock) as purgatory:
         ended: list[int] = []
         op = Op(0.012, name="x", on_complete=lambda _: ended.append(any_clock.now_ms()))
@@ -128,7 +128,7 @@ async def test_an_operation_waits_at_least_its_timeout(any_clock: Clock, let_pas
 
 
 async def test_completing_before_the_deadline(any_clock: Clock, let_pass: Pass) -> None:
-    """An operation that is completed in time does not expire, though its time comes."""
+    """An operation that completes before its deadline does not expire."""
     async with Purgatory[Op]("test", clock=any_clock) as purgatory:
         op = Op(0.01, name="x")
         task = asyncio.create_task(purgatory.park(op, ["a"]))
@@ -141,7 +141,7 @@ async def test_completing_before_the_deadline(any_clock: Clock, let_pass: Pass) 
 
 
 async def test_a_long_sleep_is_not_polled(any_clock: Clock, let_pass: Pass) -> None:
-    """While nothing is due the reaper does not run: it looks at the time a bounded number of times."""
+    """While nothing is due, the reaper does not run, and reads the clock a bounded number of times."""
     asked = 0
 
     class Counting(Clock):
@@ -166,10 +166,12 @@ async def test_a_long_sleep_is_not_polled(any_clock: Clock, let_pass: Pass) -> N
 
 
 class TestOwnClock:
-    """What a clock of one's own gets for saying what time it is."""
+    """A user's clock that implements only the required methods."""
 
     def test_two_methods_are_enough(self) -> None:
-        """The default ``ceil_ms`` is a millisecond later, ``time`` is the same in seconds, and work is real time."""
+        """The default ``ceil_ms`` is a millisecond later, ``time`` is the same in seconds, and work time is real
+        time.
+        """
 
         class Wall(Clock):
             def now_ms(self) -> int:
@@ -183,13 +185,13 @@ class TestOwnClock:
             clock.call_at(50, print)
 
     async def test_the_time_in_seconds_is_never_early(self, any_clock: Clock) -> None:
-        """A deadline that is counted from time() is not before now_ms()."""
+        """A deadline that is computed from ``time()`` is not before ``now_ms()``."""
         before_ms = any_clock.now_ms()
         assert any_clock.time() * 1000 >= before_ms
 
 
 class TestMonotonicClock:
-    """The usual clock, with the time in the hand of the test."""
+    """The default clock, with a time that the test sets."""
 
     @pytest.fixture
     def monotonic(self, monkeypatch: pytest.MonkeyPatch) -> MonotonicClock:
@@ -197,14 +199,14 @@ class TestMonotonicClock:
         return MonotonicClock()
 
     def test_it_rounds_down_and_up(self, monotonic: MonotonicClock) -> None:
-        """What lies at or before 12345 ms has come; what is counted from now is counted from 12346 ms."""
+        """At 12345.x ms, deadlines up to 12345 ms have passed, and new delays count from 12346 ms."""
         assert (monotonic.now_ms(), monotonic.ceil_ms(), monotonic.time()) == (12_345, 12_346, 12.3456)
 
     @pytest.mark.parametrize(("when_ms", "at_once"), [(0, True), (12_344, True), (12_345, True), (12_346, False)])
     async def test_a_time_that_has_come_means_the_next_turn(
         self, monotonic: MonotonicClock, when_ms: int, at_once: bool
     ) -> None:
-        """Only what lies ahead is asked of the loop as a delay."""
+        """Only a time in the future is scheduled in the loop with a delay."""
         rung: list[int] = []
         alarm = monotonic.call_at(when_ms, lambda: rung.append(when_ms))
         assert hasattr(alarm._handle(), "when") is not at_once
@@ -216,7 +218,7 @@ class TestMonotonicClock:
         alarm.cancel()
 
     async def test_the_delay_is_what_is_left(self, monotonic: MonotonicClock) -> None:
-        """A thousand seconds ahead the loop is asked for a thousand seconds, not for less."""
+        """An alarm in a thousand seconds is scheduled in the loop with a delay of a thousand seconds, not less."""
         alarm = monotonic.call_at(12_345 + 1_000_000, print)
         left = alarm._handle().when() - asyncio.get_running_loop().time()
         assert 999.9 < left < 1000.1

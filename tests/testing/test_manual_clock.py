@@ -8,7 +8,7 @@ from purgatory.testing import ManualClock
 
 
 def test_the_time_is_what_was_assigned() -> None:
-    """A whole number of milliseconds, the same rounded down and up, and in seconds."""
+    """The time is a whole number of milliseconds, the same rounded down and up, and in seconds."""
     clock = ManualClock()
     assert (clock.now_ms(), clock.ceil_ms(), clock.time()) == (0, 0, 0.0)
     clock.time_ms = 1500
@@ -17,7 +17,7 @@ def test_the_time_is_what_was_assigned() -> None:
 
 
 def test_it_drives_a_timer_without_an_event_loop() -> None:
-    """A deadline counts from the assigned time, and expires exactly at it."""
+    """A deadline counts from the assigned time and expires exactly at it."""
     clock, ran = ManualClock(1000), list[int]()
     timer = BaseTimer(1, 20, clock)
     timer.call_later(5.0, lambda: ran.append(clock.time_ms))
@@ -29,7 +29,7 @@ def test_it_drives_a_timer_without_an_event_loop() -> None:
 
 
 def test_a_system_timer_expires_by_hand() -> None:
-    """The example of the docstring: a SystemTimer outside an event loop."""
+    """A SystemTimer works outside an event loop, as in the example of the docstring."""
     clock, ran = ManualClock(), list[str]()
     timer = SystemTimer(clock=clock)
     timer.call_later(5.0, ran.append, "ran")
@@ -39,6 +39,6 @@ def test_a_system_timer_expires_by_hand() -> None:
 
 
 def test_it_wakes_nothing() -> None:
-    """A request for a wake-up is refused in words instead of being forgotten."""
+    """Requesting a wake-up raises an error instead of being ignored."""
     with pytest.raises(RuntimeError, match=r"a ManualClock wakes nothing: call timer\.expire_due"):
         ManualClock().call_at(5, print)

@@ -1,4 +1,4 @@
-"""The fixtures for other people's tests, tried on other people's tests."""
+"""The pytest fixtures for users, tested in inner pytest runs."""
 
 import textwrap
 from importlib.metadata import entry_points
@@ -26,7 +26,7 @@ SERVER = """
 
 @pytest.fixture(autouse=True)
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package that is tested here is the one that the inner tests see."""
+    """Make the inner tests import the tested package."""
     monkeypatch.setenv("PYTHONPATH", str(Path(purgatory.__file__).parent.parent))
 
 
@@ -41,7 +41,7 @@ def _installed() -> bool:
 
 
 def test_a_timeout_is_tested_without_sleeping(pytester: pytest.Pytester) -> None:
-    """virtual_clock lets an hour pass at once."""
+    """``virtual_clock`` lets an hour pass at once."""
     result = _run(
         pytester,
         """
@@ -60,7 +60,7 @@ def test_a_timeout_is_tested_without_sleeping(pytester: pytest.Pytester) -> None
 
 
 def test_what_is_left_parked_fails_the_test(pytester: pytest.Pytester) -> None:
-    """The check names the purgatory and the keys, and only the test that leaves something fails."""
+    """The message contains the purgatory and the keys, and only the test that leaves an operation fails."""
     result = _run(
         pytester,
         """
@@ -92,7 +92,7 @@ def test_what_is_left_parked_fails_the_test(pytester: pytest.Pytester) -> None:
 
 
 def test_the_check_sees_what_this_process_holds(pytester: pytest.Pytester) -> None:
-    """Within the process of the outer run, too: a purgatory that was there before is left alone."""
+    """In the process of the outer run, a purgatory that existed before is ignored."""
     before = purgatory.Purgatory[DelayedOperation[None]]("before")
     before.try_complete_else_watch(_Never(None), ["key"])
     pytester.makeini("[pytest]")

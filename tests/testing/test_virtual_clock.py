@@ -1,4 +1,4 @@
-"""Virtual time: what rings when, who settles, and that it is the same on every loop."""
+"""Virtual time: when alarms ring, how tasks settle, and that the result is the same on every loop."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from tests.helpers import Op
 
 
 async def test_it_stands_still() -> None:
-    """Time passes when it is told to, exactly."""
+    """The time changes only by the given amount."""
     clock = VirtualClock(5.0)
     assert clock.time() == 5.0
     await asyncio.sleep(0.001)
@@ -24,7 +24,7 @@ async def test_it_stands_still() -> None:
 
 
 async def test_it_does_not_go_back() -> None:
-    """Neither by a negative step nor by an earlier time, and a bad time changes nothing."""
+    """A negative step and an earlier time are refused, and a bad time changes nothing."""
     clock = VirtualClock(5.0)
     for bad in (-1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="seconds"):
@@ -37,7 +37,7 @@ async def test_it_does_not_go_back() -> None:
 
 
 async def test_everything_fires_in_the_order_of_its_time(clock: VirtualClock) -> None:
-    """One advance goes from alarm to alarm and lets tasks run in between, however they chain."""
+    """One advance goes from alarm to alarm and lets tasks run in between, even if alarms cause others."""
     log: list[tuple[str, float]] = []
     async with Purgatory[Op]("test", clock=clock) as purgatory:
 
@@ -58,7 +58,7 @@ async def test_everything_fires_in_the_order_of_its_time(clock: VirtualClock) ->
 
 
 async def test_sleeping_in_virtual_time(clock: VirtualClock) -> None:
-    """sleep() wakes in order, can be cancelled, and takes no real time."""
+    """``sleep()`` wakes in order, can be cancelled, and takes no real time."""
     log: list[str] = []
 
     async def sleeper(name: str, delay: float) -> None:
@@ -77,7 +77,7 @@ async def test_sleeping_in_virtual_time(clock: VirtualClock) -> None:
 
 
 async def test_a_sleeper_cancelled_as_it_wakes(clock: VirtualClock) -> None:
-    """Cancelled in the turn in which its time has come, it stays cancelled and nothing complains."""
+    """A sleeper that is cancelled in the turn in which it wakes stays cancelled, and no error is reported."""
     task = asyncio.create_task(clock.sleep(1))
     clock_settled = asyncio.create_task(clock.settle())
     await clock_settled
@@ -92,7 +92,7 @@ async def test_a_sleeper_cancelled_as_it_wakes(clock: VirtualClock) -> None:
 
 
 async def test_going_from_alarm_to_alarm(clock: VirtualClock) -> None:
-    """advance_to_next stops at each alarm and says when there is none."""
+    """``advance_to_next`` stops at each alarm, and reports when there is none."""
     rung: list[float] = []
     for delay_ms in (5, 1, 3):
         clock.call_at(clock.now_ms() + delay_ms, lambda: rung.append(clock.time()))
@@ -103,7 +103,7 @@ async def test_going_from_alarm_to_alarm(clock: VirtualClock) -> None:
 
 
 async def test_one_task_moves_the_time(clock: VirtualClock) -> None:
-    """A second advance meanwhile is refused."""
+    """A second concurrent advance is refused."""
     refused: list[str] = []
 
     async def also() -> None:
@@ -120,7 +120,7 @@ async def test_one_task_moves_the_time(clock: VirtualClock) -> None:
 
 
 async def test_a_task_that_never_rests_is_told(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that loops over sleep(0) is an error, not a hang."""
+    """A task that loops over ``sleep(0)`` causes an error instead of a hang."""
     monkeypatch.setattr("purgatory.testing.virtual_clock._MOST_TURNS", 1000)
 
     async def spin() -> None:
@@ -134,7 +134,7 @@ async def test_a_task_that_never_rests_is_told(clock: VirtualClock, monkeypatch:
 
 
 async def test_several_may_settle_at_once(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those who settle do not keep one another awake, and each stays until the work of all others is done."""
+    """Tasks that settle do not keep each other awake, and each waits until all other work is done."""
     monkeypatch.setattr("purgatory.testing.virtual_clock._MOST_TURNS", 1000)
     log: list[str] = []
 
@@ -158,7 +158,7 @@ async def test_several_may_settle_at_once(clock: VirtualClock, monkeypatch: pyte
 
 
 async def test_who_settles_goes_on_before_the_time_moves(clock: VirtualClock) -> None:
-    """What a task does when it has settled, and all that follows, happens at the moment at which it settled."""
+    """The work of a task after it has settled happens at the same virtual time."""
     log: list[tuple[str, float]] = []
 
     async def publish(ready: asyncio.Event) -> None:
@@ -184,7 +184,7 @@ async def test_who_settles_goes_on_before_the_time_moves(clock: VirtualClock) ->
 
 
 async def test_those_who_settle_go_on_in_one_order_on_every_loop(clock: VirtualClock) -> None:
-    """That of the loop's turn, whoever began; and one that is cancelled then hears of it before the time moves."""
+    """The order is that of the loop's turn; a cancelled task is notified before the time changes."""
     log: list[Any] = []
 
     async def settle(name: str, steps: int) -> None:
@@ -210,7 +210,7 @@ async def test_those_who_settle_go_on_in_one_order_on_every_loop(clock: VirtualC
 
 
 async def test_tasks_within_tasks_are_settled_too(clock: VirtualClock) -> None:
-    """An answer that is handed on through gather, shield, wait and groups, level by level, comes at its time."""
+    """An answer through gather, shield, wait and task groups arrives at its virtual time."""
 
     async def leaf() -> float:
         await clock.sleep(1)
@@ -243,7 +243,7 @@ async def test_tasks_within_tasks_are_settled_too(clock: VirtualClock) -> None:
 
 
 async def test_two_clocks_may_move_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each fires what falls due on it, in order, and neither keeps the other from its end."""
+    """Each clock fires its alarms in order, and neither blocks the other."""
     monkeypatch.setattr("purgatory.testing.virtual_clock._MOST_TURNS", 1000)
     clocks = VirtualClock(), VirtualClock(100.0)
     log: list[tuple[int, float]] = []
@@ -266,7 +266,7 @@ async def test_two_clocks_may_move_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_task_that_settles_again_and_again_is_told(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time cannot move beside it: an error, not a hang."""
+    """If a task settles repeatedly, the time cannot advance, so an error is raised instead of a hang."""
     monkeypatch.setattr("purgatory.testing.virtual_clock._MOST_TURNS", 1000)
 
     async def spin() -> None:
@@ -280,7 +280,7 @@ async def test_a_task_that_settles_again_and_again_is_told(
 
 
 async def test_many_tasks(clock: VirtualClock) -> None:
-    """A thousand tasks are all served within one advance."""
+    """One advance serves a thousand tasks."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         tasks = [asyncio.create_task(purgatory.park(Op(number / 100, name="x"), [number])) for number in range(1000)]
         await clock.advance(10)
@@ -288,7 +288,7 @@ async def test_many_tasks(clock: VirtualClock) -> None:
 
 
 async def test_plain_callbacks_are_settled_too(clock: VirtualClock) -> None:
-    """A chain of checks that touch neither time nor task is over when advance returns."""
+    """A chain of checks without time or tasks is complete when ``advance`` returns."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
         ops = [Op(None) for _ in range(300)]
         for op in ops:
@@ -299,7 +299,7 @@ async def test_plain_callbacks_are_settled_too(clock: VirtualClock) -> None:
 
 
 def test_a_loop_that_is_closed_while_somebody_settles_is_let_go_of() -> None:
-    """Whoever settles next, on another loop, is not held up by it, and it can be freed."""
+    """It does not block a later ``settle`` on another loop, and it can be freed."""
     loop = asyncio.new_event_loop()
 
     async def begin() -> None:

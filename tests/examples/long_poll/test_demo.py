@@ -1,4 +1,4 @@
-"""The demonstration of the long poll: it shows what it says, against the real server."""
+"""The demonstration of the long poll, with the real server, prints the expected steps."""
 
 import subprocess
 import sys

@@ -15,13 +15,13 @@ _ROOT = Path(examples.__file__).resolve().parents[1]
 
 
 def blocks(language: str) -> list[str]:
-    """The code blocks of the page in that language."""
+    """Return the code blocks of the page in this language."""
     page = (_ROOT / "docs" / "long-poll.md").read_text()
     return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 def console() -> list[tuple[str, list[str]]]:
-    """The commands of the page, each with the lines that follow it."""
+    """Return the commands of the page, each with the lines that follow it."""
     commands: list[tuple[str, list[str]]] = []
     for block in blocks("console"):
         for line in block.splitlines():
@@ -47,7 +47,7 @@ async def test_the_commands_of_the_page_print_what_it_shows() -> None:
 
 
 def test_the_code_of_the_page_is_the_code_of_the_example() -> None:
-    """Block by block, up to indentation."""
+    """The code blocks are identical to the example, up to indentation."""
     source = [line.strip() for line in (_ROOT / "examples" / "long_poll" / "app.py").read_text().splitlines()]
     shown = [[line.strip() for line in block.splitlines()] for block in blocks("py")]
     assert len(shown) == 3

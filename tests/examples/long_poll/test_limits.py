@@ -1,4 +1,4 @@
-"""What one client can make the long poll's server hold: heads, bodies, answers, messages, connections."""
+"""The limits on the data of one client: heads, bodies, responses, messages, connections."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from tests.examples.long_poll.harness import AppHarness
 
 @contextlib.asynccontextmanager
 async def serving(*words: str) -> AsyncIterator[ServerProcess]:
-    """A server on a free port, on the loop that the test runs on."""
+    """Yield a server on a free port, on the event loop of the test."""
     on_uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
     async with ServerProcess("--port", "0", *words, *([] if on_uvloop else ["--no-uvloop"])) as server:
         yield server
@@ -31,7 +31,7 @@ class Client:
         self.writer = writer
 
     async def ask(self, target: str = "/stats") -> int:
-        """The status of a GET."""
+        """Send a GET request and return its status."""
         self.writer.write(f"GET {target} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
         head = await self.reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
@@ -39,7 +39,7 @@ class Client:
         return int(head.split()[1])
 
     async def rest(self) -> bytes:
-        """What comes until the connection is closed."""
+        """Return the bytes that arrive until the connection is closed."""
         with contextlib.suppress(ConnectionError):
             return await self.reader.read()
         return b""
@@ -47,7 +47,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def connected(server: ServerProcess, number: int = 1) -> AsyncIterator[list[Client]]:
-    """Clients of the server."""
+    """Yield clients of the server."""
     host, port = server.url.removeprefix("http://").split(":")
     clients = [Client(*await asyncio.open_connection(host, int(port))) for _ in range(number)]
     try:
@@ -62,7 +62,7 @@ async def connected(server: ServerProcess, number: int = 1) -> AsyncIterator[lis
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET /stats HTTP/1.1\r\nhost: x\r\nx-a: ", b"GET /stats HTTP/1.1\r\n\r"])
 async def test_half_open_requests_are_closed_and_another_client_is_served(sent: bytes) -> None:
-    """Two hundred connections that send a part of a head, or nothing at all."""
+    """Two hundred connections send a partial head or nothing, and are closed; another client is served."""
     async with serving("--head-timeout", "0.3") as server, connected(server, 200) as attackers:
         for attacker in attackers:
             attacker.writer.write(sent)
@@ -74,7 +74,7 @@ async def test_half_open_requests_are_closed_and_another_client_is_served(sent: 
 
 
 async def test_a_half_open_request_behind_an_answered_one_is_closed() -> None:
-    """The limit holds for each request of a connection, not only for the first."""
+    """The limit applies to each request of a connection, not only to the first one."""
     async with serving("--head-timeout", "0.3") as server, connected(server) as (client,):
         assert await client.ask() == 200
         client.writer.write(b"GET /st")
@@ -82,7 +82,7 @@ async def test_a_half_open_request_behind_an_answered_one_is_closed() -> None:
 
 
 async def test_a_reader_that_waits_longer_than_the_limits_of_a_connection_has_its_answer() -> None:
-    """The limits are about what a client sends and reads, not about how long it waits."""
+    """The limits apply to sending and reading, not to the time that a reader waits."""
     words = ("--head-timeout", "0.1", "--body-timeout", "0.1", "--write-timeout", "0.1")
     async with serving(*words) as server, connected(server) as (client,):
         assert await client.ask("/topics/a?max_wait=0.5") == 200
@@ -91,7 +91,7 @@ async def test_a_reader_that_waits_longer_than_the_limits_of_a_connection_has_it
 
 @pytest.mark.parametrize("pieces", [1, 40])
 async def test_a_head_that_is_too_long_is_refused_and_another_client_is_served(pieces: int) -> None:
-    """Two megabytes of headers get 431, in one piece or in many, and the server keeps none of them."""
+    """Two megabytes of headers, in one piece or in many, get 431, and the server stores none of them."""
     async with serving("--max-head-bytes", "8192") as server, connected(server, 2) as (attacker, other):
         assert await other.ask() == 200
         before = server.rss()
@@ -107,7 +107,7 @@ async def test_a_head_that_is_too_long_is_refused_and_another_client_is_served(p
 
 
 async def test_a_head_just_within_the_limit_is_taken_with_a_body_that_is_longer() -> None:
-    """Only the head counts, also where its end comes in two pieces."""
+    """Only the head counts, even if its end arrives in two pieces."""
     async with serving("--max-head-bytes", "1024") as server, connected(server) as (client,):
         head = b"POST /topics/a HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\nx-a: "
         head += b"a" * (1024 - len(head) - 4) + b"\r\n\r\n"
@@ -138,7 +138,7 @@ class StalledTransport(asyncio.Transport):
 
 
 async def test_an_answer_that_is_not_read_is_given_up() -> None:
-    """The connection is closed when its buffer stays full for so long, and not if the client goes on reading."""
+    """The connection is closed if its buffer stays full for too long, and not if the client continues to read."""
     make = limited_protocol(head_timeout=60.0, max_head_bytes=1000, write_timeout=0.01, max_connections=2)
     protocols: list[Any] = [make(uvicorn.Config(_no_app), ServerState(), {}) for _ in range(2)]  # type: ignore[call-arg]
     transports = [StalledTransport(), StalledTransport()]
@@ -158,7 +158,7 @@ async def _no_app(scope: object, receive: object, send: object) -> None:
 
 
 async def test_connections_have_a_limit() -> None:
-    """One too many is closed, and those that are there are served."""
+    """A connection above the limit is closed, and the existing ones are served."""
     async with serving("--max-connections", "2") as server, connected(server, 2) as clients:
         assert [await client.ask() for client in clients] == [200, 200]
         async with connected(server) as (more,):
@@ -167,7 +167,7 @@ async def test_connections_have_a_limit() -> None:
 
 
 async def test_a_body_that_does_not_come_is_given_up(harness: AppHarness) -> None:
-    """With 408 after its time, and nothing is appended."""
+    """If the body does not arrive in time, the client gets 408, and nothing is appended."""
     call = await harness.call("POST", "/topics/a", b"half", b"")
     assert call.status is not None
     stuck = await harness.call_without_end("/topics/a", b"half")
@@ -180,7 +180,7 @@ async def test_a_body_that_does_not_come_is_given_up(harness: AppHarness) -> Non
 
 
 async def test_a_reader_whose_messages_are_about_to_go_is_answered(harness: AppHarness) -> None:
-    """It waits for more bytes than are kept in memory, and gets what there is before the first of them goes."""
+    """A reader that waits for more bytes than are kept gets the available messages before the first one is deleted."""
     reader, patient = (
         await harness.get("/topics/a?min_bytes=9000"),
         await harness.get("/topics/a?offset=0&min_bytes=9999"),

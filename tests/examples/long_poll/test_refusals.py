@@ -1,4 +1,4 @@
-"""What the long poll refuses, with which status and which reason, and that it harms nobody else."""
+"""Rejections of the long poll, with their status and reason; other clients are not affected."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from tests.examples.long_poll.harness import AppHarness
 
 
 async def test_a_reader_too_many_on_a_topic_gets_429(make_harness: Callable[..., AppHarness]) -> None:
-    """With the time after which to come again; other topics are open, and so is the topic when one has gone."""
+    """The response has Retry-After; other topics are open, and so is the topic when a reader has left."""
     harness = make_harness(max_parked_per_key=1)
     first = await harness.get("/topics/a")
     second = await harness.get("/topics/a")
@@ -25,7 +25,7 @@ async def test_a_reader_too_many_on_a_topic_gets_429(make_harness: Callable[...,
 
 
 async def test_a_reader_too_many_altogether_gets_503(make_harness: Callable[..., AppHarness]) -> None:
-    """With the time after which to come again."""
+    """The response has Retry-After."""
     harness = make_harness(max_parked=1)
     await harness.get("/topics/a")
     second = await harness.get("/topics/b")
@@ -36,7 +36,7 @@ async def test_a_reader_too_many_altogether_gets_503(make_harness: Callable[...,
 async def test_a_reader_who_need_not_wait_is_answered_even_if_it_is_full(
     make_harness: Callable[..., AppHarness],
 ) -> None:
-    """The limits are about waiting."""
+    """The limits apply only to waiting."""
     harness = make_harness(max_parked=1, max_parked_per_key=1)
     await harness.post("a", b"hello")
     await harness.get("/topics/a?offset=1")
@@ -44,7 +44,7 @@ async def test_a_reader_who_need_not_wait_is_answered_even_if_it_is_full(
 
 
 async def test_a_message_too_large_gets_413_before_it_is_all_read(make_harness: Callable[..., AppHarness]) -> None:
-    """The rest of it is not even asked for."""
+    """The rest of the message is not read."""
     harness = make_harness(limits=Limits(max_message_bytes=10))
     writer = await harness.call("POST", "/topics/a", b"123456", b"7890x", b"more", b"and more")
     assert (writer.status, writer.read) == (413, 2)
@@ -53,7 +53,7 @@ async def test_a_message_too_large_gets_413_before_it_is_all_read(make_harness: 
 
 
 async def test_a_topic_too_many_gets_507(make_harness: Callable[..., AppHarness]) -> None:
-    """Readers make no topics, writers only as many as allowed."""
+    """Readers create no topics, and writers only up to the limit."""
     harness = make_harness(max_topics=1)
     await harness.get("/topics/b")
     assert (await harness.post("a", b"hello")).status == 201
@@ -61,7 +61,7 @@ async def test_a_topic_too_many_gets_507(make_harness: Callable[..., AppHarness]
 
 
 async def test_an_offset_that_is_no_longer_kept_gets_410(make_harness: Callable[..., AppHarness]) -> None:
-    """With the offset at which the topic begins."""
+    """The response contains the first available offset of the topic."""
     harness = make_harness(retain_bytes=10)
     for _ in range(5):
         await harness.post("a", b"x" * 10)
@@ -96,7 +96,7 @@ async def test_an_offset_that_is_no_longer_kept_gets_410(make_harness: Callable[
     ],
 )
 async def test_a_bad_parameter_gets_422_and_the_reason(harness: AppHarness, target: str, reason: str) -> None:
-    """The reason names the parameter, what it was and what is meant; nobody is parked."""
+    """The reason contains the parameter, its value and the allowed values; nothing is parked."""
     reader = await harness.get(f"/topics/{target.replace('%20', ' ')}")
     assert reader.status == 422
     assert reason in reader.answer["error"]
@@ -105,7 +105,7 @@ async def test_a_bad_parameter_gets_422_and_the_reason(harness: AppHarness, targ
 
 @pytest.mark.parametrize(("body", "content_type"), [(b"", "text/plain"), (b"{", "application/json; charset=utf-8")])
 async def test_a_bad_message_gets_422_and_is_not_appended(harness: AppHarness, body: bytes, content_type: str) -> None:
-    """It takes no offset and wakes nobody."""
+    """The message gets no offset and completes no reader."""
     reader = await harness.get("/topics/a")
     writer = await harness.call("POST", "/topics/a", body, content_type=content_type)
     assert writer.status == 422
@@ -116,7 +116,7 @@ async def test_a_bad_message_gets_422_and_is_not_appended(harness: AppHarness, b
 
 @pytest.mark.parametrize(("method", "target", "status"), [("GET", "/nowhere", 404), ("PUT", "/topics/a", 405)])
 async def test_every_error_is_json(harness: AppHarness, method: str, target: str, status: int) -> None:
-    """What the router refuses, too."""
+    """Errors of the router are JSON too."""
     call = await harness.call(method, target)
     assert call.status == status
     assert call.answer["error"]
@@ -125,7 +125,7 @@ async def test_every_error_is_json(harness: AppHarness, method: str, target: str
 
 
 async def test_a_defect_is_answered_and_harms_one_reader(harness: AppHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader whose answer cannot be made gets 500; the writer and the other topics do not notice."""
+    """If a response cannot be rendered, its reader gets 500; the writer and other topics are not affected."""
     reader, other = await harness.get("/topics/a"), await harness.get("/topics/b")
 
     def broken(_: Fetch) -> None:

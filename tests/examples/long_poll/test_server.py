@@ -1,4 +1,4 @@
-"""The long poll as a process: what it prints, whom it answers when it is told to stop, how it exits."""
+"""The long poll as a process: its output, its shutdown, and its exit codes."""
 
 import asyncio
 import contextlib
@@ -19,21 +19,21 @@ _ROOT = Path(examples.__file__).resolve().parents[1]
 
 
 def same_loop() -> list[str]:
-    """The server runs on the loop that the test runs on."""
+    """Run the server on the same kind of loop as the test."""
     on_uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
     return [] if on_uvloop else ["--no-uvloop"]
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[ServerProcess]:
-    """A server on a free port."""
+    """Yield a server on a free port."""
     async with ServerProcess("--port", "0", "--drain", "0.2", *same_loop()) as server:
         yield server
 
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    """A client."""
+    """Yield an HTTP client session."""
     async with aiohttp.ClientSession() as session:
         yield session
 
@@ -44,7 +44,7 @@ async def get(session: aiohttp.ClientSession, url: str) -> tuple[int, Any]:
 
 
 async def until(session: aiohttp.ClientSession, server: ServerProcess, holds: Callable[[Any], bool]) -> Any:
-    """Ask for the books until they are as they should be; the time limit of the test is the limit."""
+    """Read the statistics until they are as expected; only the time limit of the test ends the wait."""
     while True:
         _, stats = await get(session, f"{server.url}/stats")
         if holds(stats):
@@ -58,7 +58,7 @@ _WAIT = b"GET /topics/a?max_wait=60 HTTP/1.1\r\nhost: x\r\n\r\n"
 async def connection(
     server: ServerProcess, request: bytes
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection on which the request has been sent."""
+    """Yield a connection on which the request has been sent."""
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
@@ -71,12 +71,12 @@ async def connection(
 
 
 async def test_it_says_where_it_listens_and_on_which_loop(server: ServerProcess) -> None:
-    """One line when it is ready, and nothing else."""
+    """The server prints one line when it is ready, and nothing else."""
     assert server.output == [f"ready {server.url} on {'asyncio' if same_loop() else 'uvloop'}\n"]
 
 
 async def test_sigterm_answers_everyone_and_exits_with_0(server: ServerProcess, session: aiohttp.ClientSession) -> None:
-    """Fifty readers wait for a minute; each has an answer right away, and the last words tell the same."""
+    """Fifty readers that wait for a minute are answered at once; the final statistics show this."""
     readers = [
         asyncio.create_task(get(session, f"{server.url}/topics/t{number % 7}?max_wait=60")) for number in range(50)
     ]
@@ -96,7 +96,7 @@ async def test_sigterm_answers_everyone_and_exits_with_0(server: ServerProcess, 
 async def test_a_client_who_hangs_up_is_withdrawn_at_once(
     server: ServerProcess, session: aiohttp.ClientSession, rudely: bool
 ) -> None:
-    """Whether the connection is closed in order or reset."""
+    """An orderly close and a reset both withdraw the operation."""
     async with connection(server, _WAIT) as (_, writer):
         await until(session, server, lambda stats: stats["parked"] == 1)
         if rudely:
@@ -108,7 +108,7 @@ async def test_a_client_who_hangs_up_is_withdrawn_at_once(
 async def test_a_connection_is_closed_after_its_last_answer(
     server: ServerProcess, session: aiohttp.ClientSession
 ) -> None:
-    """A client that keeps its connections is told not to, and does not hold up the end."""
+    """The response tells the client not to reuse the connection, so the client does not delay the shutdown."""
     async with connection(server, _WAIT) as (reader, _):
         await until(session, server, lambda stats: stats["parked"] == 1)
         stopping = asyncio.create_task(server.stop())
@@ -119,7 +119,7 @@ async def test_a_connection_is_closed_after_its_last_answer(
 
 
 async def test_a_client_who_dawdles_is_cut_off(server: ServerProcess) -> None:
-    """A body that does not come holds up the end for the time of --drain, not longer."""
+    """A body that does not arrive delays the shutdown for at most ``--drain`` seconds."""
     unfinished = b"POST /topics/a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n"
     async with connection(server, unfinished) as (reader, _):
         assert (await reader.readline()).startswith(b"HTTP/1.1 100")
@@ -129,7 +129,7 @@ async def test_a_client_who_dawdles_is_cut_off(server: ServerProcess) -> None:
 
 
 async def test_a_second_server_takes_the_port_over(server: ServerProcess, session: aiohttp.ClientSession) -> None:
-    """When the first one has ended, the next one listens at once where it did."""
+    """When the first server has ended, the next one can listen on the same port."""
     await get(session, f"{server.url}/stats")
     await server.stop()
     port = server.url.rpartition(":")[2]
@@ -146,7 +146,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_address_in_use_is_an_error_in_one_line() -> None:
-    """It says which address, and exits with 1."""
+    """The error contains the address, and the exit code is 1."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ran = run("examples.long_poll", "--port", str(port))
@@ -164,7 +164,7 @@ def test_an_address_in_use_is_an_error_in_one_line() -> None:
     ],
 )
 def test_a_bad_option_is_told(words: list[str], reason: str) -> None:
-    """With what was wrong, and exit code 2."""
+    """The error explains the bad option, and the exit code is 2."""
     ran = run("examples.long_poll", *words)
     assert ran.returncode == 2
     assert reason in ran.stderr.splitlines()[-1]
@@ -172,7 +172,7 @@ def test_a_bad_option_is_told(words: list[str], reason: str) -> None:
 
 @pytest.mark.parametrize("words", [["--hang-up", "0.5"], ["--no-uvloop"], ["--stop"]])
 def test_the_load_command_ends_well(words: list[str]) -> None:
-    """A small load: all answered, nothing left, exit code 0."""
+    """In a small load, all readers are answered, nothing is left, and the exit code is 0."""
     ran = run("examples.long_poll.load", "--readers", "60", "--topics", "6", "--rate", "100", *words)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     expected = "30 of 30" if "--hang-up" in words else "60 of 60"
@@ -182,7 +182,7 @@ def test_the_load_command_ends_well(words: list[str]) -> None:
 
 
 async def test_the_load_command_finds_what_is_lost(session: aiohttp.ClientSession) -> None:
-    """Against a server that turns readers away, it says so and exits with 1."""
+    """If the server rejects readers, the command reports this and exits with 1."""
     async with ServerProcess("--port", "0", "--max-parked", "50", *same_loop()) as server:
         words = ["--readers", "60", "--topics", "6", "--url", server.url, "--timeout", "0.5"]
         process = await asyncio.create_subprocess_exec(
@@ -199,7 +199,7 @@ async def test_the_load_command_finds_what_is_lost(session: aiohttp.ClientSessio
 
 
 def test_the_soak_command_ends_well() -> None:
-    """A short soak with a restart: every request answered once, books balanced, exit code 0."""
+    """In a short soak with a restart, every request is answered once, the counters match, and the exit code is 0."""
     words = ["--seconds", "2", "--restart-every", "1", "--rests", "1", "--readers", "30", "--seed", "5"]
     ran = run("examples.long_poll.soak", *words)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,4 +1,4 @@
-"""The messages of the long poll: offsets, positions, and what is kept."""
+"""The messages of the long poll: offsets, positions, and retention."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from examples.long_poll.topics import BadMessage, Topic, Topics, TopicsFull, mem
 
 
 def test_offsets_count_messages_and_positions_count_bytes() -> None:
-    """The second message begins where the first one ended."""
+    """The second message begins at the end of the first one."""
     topic = Topic(1000)
     assert (topic.start, topic.end, topic.end_position) == (0, 0, 0)
     assert [topic.append("a", 5), topic.append("b", 7)] == [0, 1]
@@ -22,7 +22,7 @@ def test_offsets_count_messages_and_positions_count_bytes() -> None:
 
 @pytest.mark.parametrize("offset", [-1, 2])
 def test_a_position_is_asked_for_within_the_topic_only(offset: int) -> None:
-    """What lies outside has no position, and the error says what lies inside."""
+    """An offset outside the topic raises an error with the valid range."""
     topic = Topic(1000)
     topic.append("a", 5)
     with pytest.raises(IndexError, match=r"must be 0 to 1, got "):
@@ -30,7 +30,7 @@ def test_a_position_is_asked_for_within_the_topic_only(offset: int) -> None:
 
 
 def test_a_read_stops_at_max_bytes() -> None:
-    """Whole messages are given, as many as fit."""
+    """A read returns as many whole messages as fit."""
     topic = Topic(1000)
     for name in "abc":
         topic.append(name, 10)
@@ -41,7 +41,7 @@ def test_a_read_stops_at_max_bytes() -> None:
 
 
 def test_a_read_gives_one_message_even_if_it_is_too_long() -> None:
-    """Otherwise a reader would never get past it."""
+    """Otherwise a reader could never read past the message."""
     topic = Topic(1000)
     topic.append("long", 500)
     topic.append("b", 10)
@@ -50,7 +50,7 @@ def test_a_read_gives_one_message_even_if_it_is_too_long() -> None:
 
 @given(st.lists(st.integers(1, 60), max_size=80), st.integers(1, 5000))
 def test_what_is_kept_is_counted_in_memory(sizes: list[int], retain_bytes: int) -> None:
-    """Positions never change, messages of ``retain_bytes`` of memory are there, and not much more than that."""
+    """Positions never change; the topic keeps messages of about ``retain_bytes`` of memory."""
     topic = Topic(retain_bytes)
     positions = [0, *itertools.accumulate(sizes)]
     memory = [memory_of(str(number)) for number in range(len(sizes))]
@@ -72,7 +72,7 @@ def test_what_is_kept_is_counted_in_memory(sizes: list[int], retain_bytes: int) 
 
 @pytest.mark.parametrize("body", [b"x", "\u20ac".encode() * 300, b"\xff" * 300])
 def test_a_topic_takes_no_more_memory_than_it_keeps(body: bytes) -> None:
-    """Of one-byte messages, of text that grows sixfold when it is escaped, and of bytes that are no text."""
+    """This holds for one-byte messages, for text that grows sixfold when it is escaped, and for binary data."""
     topic = Topic(200_000)
     tracemalloc.start()
     try:
@@ -87,7 +87,7 @@ def test_a_topic_takes_no_more_memory_than_it_keeps(body: bytes) -> None:
 
 
 def test_all_topics_together_keep_a_limited_number_of_bytes() -> None:
-    """A message too many is refused; when a topic is trimmed there is room again."""
+    """A message above the limit is refused; trimming a topic frees space."""
     topics = Topics(retain_bytes=1000, max_topics=10, max_total_bytes=2000)
     number = 0
     while topics.total_bytes + memory_of("x" * 50) <= 2000:
@@ -115,7 +115,7 @@ def test_all_topics_together_keep_a_limited_number_of_bytes() -> None:
     ],
 )
 def test_a_message_is_rendered_as_json(body: bytes, is_json: bool, expected: object) -> None:
-    """JSON stays JSON, text is a string, and bytes that are no text are base64."""
+    """JSON stays JSON, text becomes a string, and binary data becomes base64."""
     assert json.loads("{" + render(body, is_json=is_json) + "}") == expected
 
 
@@ -127,20 +127,20 @@ def test_a_message_is_rendered_as_json(body: bytes, is_json: bool, expected: obj
     ],
 )  # fmt: skip
 def test_a_message_that_is_none_is_refused(body: bytes, is_json: bool) -> None:
-    """Nothing empty, and nothing that says it is JSON and would not be JSON in an answer."""
+    """An empty message, and one that declares JSON but is not strict JSON, are refused."""
     with pytest.raises(BadMessage):
         render(body, is_json=is_json)
 
 
 def test_reading_a_topic_that_is_not_there_makes_none() -> None:
-    """Readers of made-up names cost no memory."""
+    """Readers of missing topics use no memory."""
     topics = Topics(retain_bytes=100, max_topics=1)
     assert topics.get("nowhere").end == 0
     assert len(topics) == 0
 
 
 def test_there_are_not_more_topics_than_allowed() -> None:
-    """A topic too many is refused, and those that are there still take messages."""
+    """A topic above the limit is refused; existing topics still accept messages."""
     topics = Topics(retain_bytes=100, max_topics=1)
     topics.append("one", "x", 1)
     with pytest.raises(TopicsFull, match="must be at most 1"):

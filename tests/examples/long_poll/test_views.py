@@ -1,4 +1,4 @@
-"""Looking into the long poll: the books, the topics with the most readers, who waits on what."""
+"""The debug endpoints of the long poll: statistics, topics with the most readers, and waiting operations."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.examples.long_poll.harness import AppHarness
 
 
 async def test_the_books_can_be_read(harness: AppHarness) -> None:
-    """All gauges and totals, as JSON."""
+    """The statistics contain all gauges and totals, as JSON."""
     await harness.get("/topics/a")
     await harness.post("b", b"hello")
     stats = (await harness.get("/stats")).answer
@@ -15,7 +15,7 @@ async def test_the_books_can_be_read(harness: AppHarness) -> None:
 
 
 async def test_the_topics_with_the_most_readers_can_be_seen(harness: AppHarness) -> None:
-    """Most first, as many rows as one asks for."""
+    """The topics with the most readers come first, with as many rows as requested."""
     for topic in "abbccc":
         await harness.get(f"/topics/{topic}")
     seen = (await harness.get("/debug/parked?rows=2")).answer
@@ -24,7 +24,7 @@ async def test_the_topics_with_the_most_readers_can_be_seen(harness: AppHarness)
 
 
 async def test_who_waits_on_what_can_be_seen(harness: AppHarness) -> None:
-    """Since when, until when, and for which byte; as JSON and as a table."""
+    """The view shows start, deadline and position of each operation, as JSON and as a table."""
     await harness.post("a", b"12345")
     await harness.get("/topics/a?offset=1&min_bytes=10&max_wait=30")
     await harness.clock.advance(2)
@@ -48,7 +48,7 @@ async def test_who_waits_on_what_can_be_seen(harness: AppHarness) -> None:
     ],
 )
 async def test_a_bad_view_of_the_debug_page_gets_422(harness: AppHarness, query: str, reason: str) -> None:
-    """With the reason."""
+    """The response contains the reason."""
     call = await harness.get(f"/debug/parked?{query}")
     assert call.status == 422
     assert reason in call.answer["error"]

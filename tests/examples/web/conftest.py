@@ -1,4 +1,4 @@
-"""A real browser, and the simulator with its page as a process of its own."""
+"""A real browser, and the simulator with its page in a separate process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Headless Chromium.  Closed behind the module: while it is there, asyncio believes that a loop runs."""
+    """Yield headless Chromium, closed after the module, because asyncio believes that a loop runs while it is open."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
     if not Path(CHROMIUM).exists():
         pytest.skip("chromium is not installed: apt-get install chromium")
@@ -35,7 +35,7 @@ def browser() -> Iterator[Any]:
 
 
 class Simulator:
-    """``python -m examples.join_group --web``, started and killed as often as wanted, on one port."""
+    """``python -m examples.join_group --web`` on one port, which can be started and killed repeatedly."""
 
     def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -44,7 +44,7 @@ class Simulator:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> None:
-        """Start it, and return when it listens."""
+        """Start the process, and return when it listens."""
         command = [sys.executable, "-m", "examples.join_group", "--web", "--port", str(self.port), "--plain", *more]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self._process = process
@@ -54,14 +54,14 @@ class Simulator:
         assert line.decode().strip() == f"live page: {self.url}"
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
 
     def wait(self) -> str:
-        """Wait for its own end; what it said."""
+        """Wait until the process ends.  Return its output."""
         assert self._process is not None
         output, _ = self._process.communicate(timeout=20)
         assert self._process.returncode == 0
@@ -71,7 +71,7 @@ class Simulator:
 
 @pytest.fixture
 def simulator() -> Iterator[Simulator]:
-    """One that is not running yet."""
+    """Yield a simulator that is not running."""
     simulator = Simulator()
     yield simulator
     simulator.kill()
@@ -79,7 +79,7 @@ def simulator() -> Iterator[Simulator]:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Simulator]:
-    """One that runs for all tests of a module."""
+    """Yield a simulator that runs for all tests of a module."""
     simulator = Simulator()
     simulator.start("--groups", "12", "--members", "6")
     yield simulator
@@ -88,13 +88,13 @@ def running() -> Iterator[Simulator]:
 
 @pytest.fixture
 def said() -> list[str]:
-    """What a page wrote to its console, and its uncaught exceptions."""
+    """Return the console messages and uncaught exceptions of a page."""
     return []
 
 
 @pytest.fixture
 def open_page(browser: Any, said: list[str]) -> Iterator[Callable[..., Any]]:
-    """Open a page in a context of its own: ``open_page(url, **options of the context)``."""
+    """Yield a function that opens a page in a new context: ``open_page(url, **options of the context)``."""
     contexts = []
 
     def open_it(url: str, **options: Any) -> Any:

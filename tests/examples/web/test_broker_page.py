@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture
 def broker() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A broker with its page, and where that is."""
+    """Yield a broker with its page, and the URL of the page."""
     command = [sys.executable, "-m", "examples.broker", "--port", "0", "--web", "--web-port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -30,7 +30,7 @@ def broker() -> Iterator[tuple[subprocess.Popen[str], str]]:
 def test_it_shows_the_purgatories_of_the_broker(
     broker: tuple[subprocess.Popen[str], str], browser: Any, said: list[str]
 ) -> None:
-    """All six are there, and a signal still ends the broker at once while a page is open."""
+    """The page shows all six purgatories, and a signal ends the broker at once while a page is open."""
     process, url = broker
     page = browser.new_page()
     page.on("console", lambda message: said.append(message.text))

@@ -17,7 +17,7 @@ def _until(page: Any, state: str) -> None:
 
 
 def test_it_fills_with_what_is_there(running: Any, open_page: Callable[..., Any], said: list[str]) -> None:
-    """Wheels, groups, members and purgatories appear, and the numbers on the page are those of the same frame."""
+    """Wheels, groups, members and purgatories appear, and all numbers on the page are from the same frame."""
     page = open_page(running.url, **DESKTOP)
     _until(page, "live")
     assert page.locator("h1").inner_text() == "Join-group simulation"
@@ -41,7 +41,7 @@ def test_it_fills_with_what_is_there(running: Any, open_page: Callable[..., Any]
 
 
 def test_it_moves_and_can_be_paused(running: Any, open_page: Callable[..., Any], said: list[str]) -> None:
-    """The clock goes on by itself, stands still while the page is paused, and goes on again, by keyboard alone."""
+    """The clock advances by itself, stops while the page is paused, and continues, with the keyboard alone."""
     page = open_page(running.url, **DESKTOP)
     clock = page.locator("#clock")
     changed = "(before) => document.getElementById('clock').textContent !== before"
@@ -60,7 +60,7 @@ def test_it_moves_and_can_be_paused(running: Any, open_page: Callable[..., Any],
 
 
 def test_it_survives_a_restart_of_the_server(simulator: Any, open_page: Callable[..., Any], said: list[str]) -> None:
-    """While the server is gone the page says so aloud; when another one is there it shows that, without a reload."""
+    """While the server is gone, the page says so; when another server runs, the page shows it without a reload."""
     simulator.start("--groups", "8", "--members", "4")
     page = open_page(simulator.url, **DESKTOP)
     _until(page, "live")
@@ -85,7 +85,7 @@ def test_it_survives_a_restart_of_the_server(simulator: Any, open_page: Callable
 
 
 def test_it_tells_an_end_from_a_lost_connection(simulator: Any, open_page: Callable[..., Any]) -> None:
-    """A run that comes to its end says so, and the process ends although a page is open."""
+    """At the end of a run, the page says so, and the process ends although the page is open."""
     simulator.start("--groups", "3", "--members", "4", "--duration", "60s", "--speed", "30")
     page = open_page(simulator.url, **DESKTOP)
     _until(page, "ended")
@@ -95,7 +95,7 @@ def test_it_tells_an_end_from_a_lost_connection(simulator: Any, open_page: Calla
 
 
 def test_the_theme_follows_the_system_until_it_is_chosen(running: Any, open_page: Callable[..., Any]) -> None:
-    """Light or dark as the system wants; the button changes it, and the choice is kept over a reload."""
+    """The theme follows the system; the button changes it, and a reload keeps the choice."""
     page = open_page(running.url, **DESKTOP, color_scheme="dark")
     theme = "() => document.documentElement.dataset.theme"
     assert page.evaluate(theme) == "dark"
@@ -109,7 +109,7 @@ def test_the_theme_follows_the_system_until_it_is_chosen(running: Any, open_page
 
 
 def test_everything_that_can_be_used_is_reached_by_keyboard(running: Any, open_page: Callable[..., Any]) -> None:
-    """Tab goes to the skip link, both buttons and the table that scrolls, and each shows that it has the focus."""
+    """Tab reaches the skip link, both buttons and the scrollable table, and each shows its focus."""
     page = open_page(running.url, **PHONE)
     reached = []
     for _ in range(4):
@@ -124,7 +124,7 @@ def test_everything_that_can_be_used_is_reached_by_keyboard(running: Any, open_p
 def test_names_and_contrast_are_accessible(
     running: Any, open_page: Callable[..., Any], scheme: str, size: dict[str, Any]
 ) -> None:
-    """axe finds nothing to complain of, and nothing is wider than the screen, while it is live and while it is lost."""
+    """axe reports no problem, and nothing is wider than the screen, while the page is live and disconnected."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page = open_page(running.url, **size, color_scheme=scheme)
     _until(page, "live")

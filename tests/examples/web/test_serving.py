@@ -1,4 +1,4 @@
-"""The page without a browser: what is served, to whom, and at what cost to what is looked at."""
+"""The page without a browser: its responses, its limits, and its cost for the observed program."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _get(page: Page, path: str, host: str | None = None) -> tuple[int, http.clie
 
 @contextlib.contextmanager
 def _looking(page: Page, collector: Any) -> Iterator[None]:
-    """Another thread looks at the collector all the time."""
+    """Run a thread that updates the page continuously."""
     done = threading.Event()
 
     def look() -> None:
@@ -69,7 +69,7 @@ def _looking(page: Page, collector: Any) -> Iterator[None]:
 
 
 def test_the_page_loads_nothing_from_elsewhere() -> None:
-    """Its three files are served as they are, and the policy that goes with them forbids every other source."""
+    """The three files are served unchanged, and their policy forbids every other source."""
     with Page() as page:
         for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "javascript")):
             status, headers, body = _get(page, path)
@@ -81,14 +81,14 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
 
 
 def test_another_name_for_it_is_refused() -> None:
-    """A page elsewhere cannot read this one by a name of its own."""
+    """Requests with another host name are refused, so other pages cannot read this one."""
     with Page() as page:
         assert _get(page, "/", host="elsewhere.example")[0] == 400
         assert _get(page, "/", host="localhost")[0] == 200
 
 
 def test_without_a_watcher_nobody_looks() -> None:
-    """A look costs nothing while no browser is there."""
+    """Without a browser no snapshot is taken."""
     collector: Any = _CountingCollector()
     with Page() as page:
         for _ in range(100):
@@ -97,7 +97,7 @@ def test_without_a_watcher_nobody_looks() -> None:
 
 
 def test_the_next_frame_is_to_be_had_as_json() -> None:
-    """/state answers with a frame that was made after the question."""
+    """``/state`` returns a frame that was created after the request."""
     collector = _CountingCollector()
     with Page() as page, _looking(page, collector):
         status, _, body = _get(page, "/state")
@@ -108,7 +108,7 @@ def test_the_next_frame_is_to_be_had_as_json() -> None:
 
 
 def test_too_many_watchers_are_refused_and_the_others_let_go_at_the_end() -> None:
-    """Beyond the limit the answer is 503; when the page is closed the open streams end by themselves."""
+    """Above the limit the response is 503; when the page closes, the open streams end."""
     collector: Any = _CountingCollector()
     with contextlib.ExitStack() as stack:
         with Page() as page:
@@ -125,7 +125,7 @@ def test_too_many_watchers_are_refused_and_the_others_let_go_at_the_end() -> Non
 
 
 async def test_a_frame_shows_what_waits(clock: VirtualClock) -> None:
-    """Buckets, books, hot keys and rates of a frame are those of the timer and its purgatories."""
+    """Buckets, statistics, hot keys and rates of a frame are those of the timer and its purgatories."""
     async with SystemTimer(clock=clock) as timer, Purgatory[_Never]("room", timer=timer) as room:
         collector = Collector("test", timer, [room])
         assert collector.collect()["timer"]["next_ms"] is None
@@ -143,7 +143,7 @@ async def test_a_frame_shows_what_waits(clock: VirtualClock) -> None:
 
 
 def test_a_run_is_the_same_with_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    """The page changes nothing of what is simulated."""
+    """The page does not change the simulation."""
     order = ["--plain", "--groups", "3", "--members", "4", "--duration", "60s", "--speed", "max"]
     prints = []
     for more in ([], ["--web", "--port", "0"]):
@@ -154,7 +154,7 @@ def test_a_run_is_the_same_with_the_page(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """The run does not begin, and the message names the port."""
+    """The run does not start, and the message contains the port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["--plain", "--web", "--port", str(port)]) == 1
@@ -169,7 +169,7 @@ def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_a_bad_port_is_explained(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Status 2, and what was meant."""
+    """The exit status is 2, and the message states the valid range."""
     with pytest.raises(SystemExit) as ended:
         parse(arguments)
     assert ended.value.code == 2
@@ -177,7 +177,7 @@ def test_a_bad_port_is_explained(arguments: list[str], message: str, capsys: pyt
 
 
 def test_with_the_page_a_run_is_long_and_slow_unless_it_is_told() -> None:
-    """A day at ten times real time; what is given counts."""
+    """The default is a day at ten times real time; given options take precedence."""
     order = parse(["--web"])
     assert (order.scenario.duration, order.speed, order.web_port) == (86_400.0, 10.0, 8000)
     order = parse(["--web", "--duration", "5m", "--speed", "2", "--port", "0"])
@@ -186,7 +186,7 @@ def test_with_the_page_a_run_is_long_and_slow_unless_it_is_told() -> None:
 
 
 def test_the_broker_names_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    """It does not go on without the page that was asked for."""
+    """The broker does not run without the requested page."""
     pytest.importorskip("kafka", reason="the broker needs its extra: pip install 'aiopurgatory[broker]'")
     from examples.broker.__main__ import main as broker
 
@@ -197,7 +197,7 @@ def test_the_broker_names_a_port_that_is_taken(capsys: pytest.CaptureFixture[str
 
 
 async def test_the_meter_sees_a_long_turn() -> None:
-    """A turn that holds the loop is measured, and what is left out is not."""
+    """A turn that blocks the loop is measured, without the excluded time."""
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
     with LoopLagMonitor() as meter:

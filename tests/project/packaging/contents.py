@@ -26,7 +26,7 @@ EXTENSION = re.compile(r"(?P<module>.+?)\.(cpython-\d+[^/]*\.so|cp\d+[^/]*\.pyd)
 
 
 def sources(*folders: str) -> set[str]:
-    """The files of the folders in this checkout that are not left over from running something."""
+    """Return the files of the directories in this checkout that are not leftovers of a run."""
     found: set[str] = set()
     for folder in folders:
         for path in (ROOT / folder).rglob("*"):
@@ -37,7 +37,7 @@ def sources(*folders: str) -> set[str]:
 
 
 def wheel_faults(names: Iterable[str], *, pure: bool) -> Iterator[str]:
-    """What is wrong with a wheel of these files.  ``pure``: its name says that nothing in it is compiled."""
+    """Return what is wrong with a wheel of these files.  ``pure``: whether its name says that nothing is compiled."""
     names = {name for name in names if not name.endswith("/")}
     expected = sources(PACKAGE)
     info = {name for name in names if ".dist-info/" in name}
@@ -57,7 +57,7 @@ def wheel_faults(names: Iterable[str], *, pure: bool) -> Iterator[str]:
 
 
 def sdist_faults(names: Iterable[str]) -> Iterator[str]:
-    """What is wrong with a source distribution of these files, their common folder taken off."""
+    """Return what is wrong with a source distribution of these files, without their common directory."""
     names = set(names)
     expected = sources(PACKAGE, *TESTED) | {*BESIDE, *BUILDING}
     yield from (f"{name} is missing" for name in sorted(expected - names))
@@ -65,7 +65,7 @@ def sdist_faults(names: Iterable[str]) -> Iterator[str]:
 
 
 def faults_of(dist: Path) -> list[str]:
-    """What is wrong with the file."""
+    """Return what is wrong with the file."""
     if dist.suffix == ".whl":
         with zipfile.ZipFile(dist) as wheel:
             return list(wheel_faults(wheel.namelist(), pure=dist.name.endswith("-none-any.whl")))
@@ -75,7 +75,7 @@ def faults_of(dist: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Look at each file that is named."""
+    """Check each given file."""
     bad = 0
     for dist in map(Path, arguments):
         for fault in faults_of(dist):

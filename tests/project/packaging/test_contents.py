@@ -1,4 +1,4 @@
-"""What is published: built here without compiling, and compared file by file with the checkout."""
+"""The published files: built here without compiling, and compared with the checkout."""
 
 import email
 import importlib.util
@@ -38,7 +38,7 @@ URL = "https://code.example/people/purgatory"
 
 
 def run(*command: str, cwd: Path, url: str = "") -> str:
-    """What the command printed; it has to succeed.  ``url``: where the project is said to live."""
+    """Run a command that must succeed, and return its output.  ``url``: the address of the project."""
     environment = {**os.environ, "PURGATORY_COMPILE": "0", "PURGATORY_URL": url}
     result = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -47,7 +47,7 @@ def run(*command: str, cwd: Path, url: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def dists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A source distribution, and the wheel that is built from it, by the suffix of their names."""
+    """Build a source distribution and the wheel from it.  Return them by suffix."""
     copy, out = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("dist")
     for folder in (PACKAGE, *TESTED):
         shutil.copytree(ROOT / folder, copy / folder, ignore=_LEFT_OVERS)
@@ -74,24 +74,24 @@ def dists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_the_source_distribution_has_what_it_takes_to_build_and_test(dists: dict[str, Path]) -> None:
-    """Sources, tests, examples, benchmarks, pages and licence; nothing that running them left behind."""
+    """It contains sources, tests, examples, benchmarks, pages and the license, and no leftovers of a run."""
     assert faults_of(dists[".gz"]) == []
 
 
 def test_the_wheel_has_the_package_and_no_more(dists: dict[str, Path]) -> None:
-    """Built from the source distribution, it holds every file of the package, the licence, and nothing else."""
+    """The wheel contains every file of the package and the license, and nothing else."""
     assert dists[".whl"].name.endswith("-py3-none-any.whl")
     assert faults_of(dists[".whl"]) == []
 
 
 def test_check_wheel_contents_agrees(dists: dict[str, Path]) -> None:
-    """The checker that others use finds nothing, either."""
+    """check-wheel-contents finds no problem."""
     pytest.importorskip("check_wheel_contents")
     run(sys.executable, "-m", "check_wheel_contents", str(dists[".whl"]), cwd=ROOT)
 
 
 def test_the_wheel_works_on_its_own(dists: dict[str, Path], tmp_path: Path) -> None:
-    """Unpacked somewhere else, without the checkout, it parks and answers, and its fixtures are found by pytest."""
+    """Unpacked outside the checkout, it parks and answers, and pytest finds its fixtures."""
     with zipfile.ZipFile(dists[".whl"]) as wheel:
         wheel.extractall(tmp_path)
     code = (
@@ -114,14 +114,16 @@ def test_the_wheel_works_on_its_own(dists: dict[str, Path], tmp_path: Path) -> N
 
 
 def metadata(wheel: Path) -> Any:
-    """The metadata of the wheel, as the headers of a message."""
+    """Return the metadata of the wheel as message headers."""
     with zipfile.ZipFile(wheel) as opened:
         (name,) = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
         return email.message_from_bytes(opened.read(name))
 
 
 def test_each_extra_is_declared_and_has_requirements(dists: dict[str, Path]) -> None:
-    """The metadata names the extras of pyproject.toml, and an extra that names another names one that there is."""
+    """The metadata contains the extras of pyproject.toml, and an extra that refers to another one refers to an existing
+    one.
+    """
     fields = metadata(dists[".whl"])
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     assert set(fields.get_all("Provides-Extra")) == extras
@@ -134,7 +136,7 @@ def test_each_extra_is_declared_and_has_requirements(dists: dict[str, Path]) -> 
 
 
 def test_the_metadata_tell_where_the_project_lives(dists: dict[str, Path]) -> None:
-    """They are set when the sources are packed; the wheel built from them without the setting has the same."""
+    """The metadata contains the address from the build of the sources; the wheel built from them has the same."""
     fields = dict(line.split(", ") for line in metadata(dists[".whl"]).get_all("Project-URL"))
     assert fields == {
         "Homepage": URL,
@@ -149,7 +151,7 @@ def test_the_metadata_tell_where_the_project_lives(dists: dict[str, Path]) -> No
 
 @pytest.mark.parametrize("url", ["purgatory", "http://code.example/people/purgatory", "https://code.example"])
 def test_an_address_that_is_none_is_an_error(url: str) -> None:
-    """Nothing is published that leads nowhere."""
+    """An invalid address is an error."""
     environment = {**os.environ, "PURGATORY_URL": url}
     command = [sys.executable, "setup.py", "--name"]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -158,7 +160,7 @@ def test_an_address_that_is_none_is_an_error(url: str) -> None:
 
 
 def test_the_licence_is_declared_once_and_included(dists: dict[str, Path]) -> None:
-    """The licence is an SPDX expression in the metadata, and the text goes with wheel and sources."""
+    """The license is an SPDX expression in the metadata, and its text is in the wheel and the sources."""
     fields = metadata(dists[".whl"])
     assert (fields["License-Expression"], fields.get_all("License-File")) == ("Apache-2.0", ["LICENSE"])
     assert not [line for line in fields.get_all("Classifier") if line.startswith("License")]
@@ -173,7 +175,7 @@ def test_the_licence_is_declared_once_and_included(dists: dict[str, Path]) -> No
 
 
 def good_wheel() -> set[str]:
-    """The names in a wheel as it should be."""
+    """Return the names of the files in a correct wheel."""
     info = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE")
     package = {
         path.relative_to(ROOT).as_posix() for kind in ("py", "html", "properties")
@@ -194,7 +196,7 @@ def good_wheel() -> set[str]:
     ],
 )
 def test_what_has_no_place_in_a_wheel_is_found(name: str) -> None:
-    """A file too many is named."""
+    """An extra file is reported."""
     assert list(wheel_faults(good_wheel(), pure=True)) == []
     assert list(wheel_faults(good_wheel() | {name}, pure=True)) == [f"{name} has no place in it"]
 
@@ -209,12 +211,12 @@ def test_what_has_no_place_in_a_wheel_is_found(name: str) -> None:
     ],
 )
 def test_what_is_missing_in_a_wheel_is_found(name: str) -> None:
-    """A file too few is named."""
+    """A missing file is reported."""
     assert list(wheel_faults(good_wheel() - {name}, pure=True)) == [f"{name} is missing"]
 
 
 def test_a_compiled_module_is_only_where_it_may_be() -> None:
-    """In a wheel for one machine, beside its source, with the library that they share."""
+    """It is allowed only in a wheel for one platform, next to its source, with the shared library."""
     library, module = (
         "ab__mypyc.cpython-311-x86_64-linux-gnu.so",
         "purgatory/core/base_purgatory.cpython-311-x86_64-linux-gnu.so",
@@ -227,7 +229,7 @@ def test_a_compiled_module_is_only_where_it_may_be() -> None:
 
 
 def test_what_is_wrong_with_a_source_distribution_is_found() -> None:
-    """Missing tests and left-over builds are named."""
+    """Missing tests and leftover builds are reported."""
     faults = list(
         sdist_faults({"PKG-INFO", "setup.cfg", "aiopurgatory.egg-info/SOURCES.txt", "purgatory/core/base_purgatory.c"})
     )

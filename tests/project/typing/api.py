@@ -1,4 +1,4 @@
-"""What a type checker must understand of the public surface; read by mypy and by pyright, never run."""
+"""Uses of the public names that a type checker must accept; read by mypy and pyright, never run."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
@@ -35,7 +35,7 @@ from purgatory.timeouts import Timeout
 
 
 class Fetch(DelayedOperation[bytes]):
-    """An operation with a result and a constructor of its own."""
+    """An operation with a result and its own constructor."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(1.5)
@@ -55,7 +55,7 @@ class Fetch(DelayedOperation[bytes]):
 
 
 class Count(DelayedOperation[int]):
-    """One that completes itself, as in Kafka, and takes the constructor as it is."""
+    """An operation that completes itself, as in Kafka, and inherits the constructor."""
 
     def try_complete(self) -> bool:
         return self.force_complete()
@@ -65,7 +65,7 @@ class Count(DelayedOperation[int]):
 
 
 class Listener(Observer):
-    """An observer that overrides the methods it needs."""
+    """An observer that overrides the methods that it needs."""
 
     def completed(self, event: Event) -> None:
         assert_type(event.operation, Any)

@@ -1,4 +1,4 @@
-"""The types of purgatory.asgi, as an application uses them."""
+"""The types of ``purgatory.asgi`` in an application."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a type checker must understand of the optional rooms; read by mypy and by pyright, never run."""
+"""Uses of the optional parts that a type checker must accept; read by mypy and pyright, never run."""
 
 from pathlib import Path
 from typing import assert_type

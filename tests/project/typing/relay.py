@@ -1,4 +1,4 @@
-"""The relay as a type checker sees it: results keep their types, and refresh may name the type of its keys."""
+"""The types of the relay: results keep their types, and ``refresh`` may declare the type of its keys."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, assert_type
@@ -25,12 +25,12 @@ class Fetch(DelayedOperation[bytes]):
 
 
 async def load(keys: list[str]) -> dict[str, int]:
-    """With keys of the application's own kind."""
+    """Read keys of the application's own type."""
     return dict.fromkeys(keys, 1)
 
 
 class Plain:
-    """A transport of a user's own."""
+    """A user's own transport."""
 
     max_payload = 1000
 
@@ -42,7 +42,7 @@ class Plain:
 
 
 async def use(room: Purgatory[Any], connection: object) -> None:
-    """Every public name."""
+    """Use every public name."""
     transports: list[Transport] = [
         Plain(),
         MemoryTransport(),
@@ -69,5 +69,5 @@ async def use(room: Purgatory[Any], connection: object) -> None:
 
 
 def keys() -> list[Hashable]:
-    """What travels."""
+    """Check the types of keys."""
     return ["o-1", 7, ("o", 1)]
