@@ -24,6 +24,7 @@ from .core.timer.task_list import TimerTaskList
 from .core.timer.wheel import TimingWheel
 from .errors import OperationCancelled, PurgatoryClosed, PurgatoryError, PurgatoryFull
 from .events import Event, Observer, Outcome, Quantiles, Statistics
+from .installation import require_sole_package
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ COMPILED = is_compiled(_operation.__file__)
 """Whether the core is compiled.  The same source, interpreted, does the same more slowly."""
 
 refuse_stale(COMPILED)
+require_sole_package()
 
 __all__ = [
     "COMPILED",

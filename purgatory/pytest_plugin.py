@@ -10,9 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from .aio.purgatory import Purgatory
+from .installation import require_sole_package
 from .testing import VirtualClock
 
 __all__ = ["purgatory_leak_check", "virtual_clock"]
+
+require_sole_package()
 
 
 @pytest.fixture

@@ -18,11 +18,14 @@ __all__ = ["main"]
 _NEEDED = ("pyspark", "pandas", "numpy", "pyarrow", "matplotlib", "jinja2", "rich")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit status.  1: the command failed, and the reason is on standard error."""
-    options = _parser().parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m purgatory.pipeline") -> int:
+    """Run a command and return the exit status.  1: the command failed, and the reason is on standard error.
+
+    ``prog``: the name of the program in its messages.
+    """
+    options = _parser(prog).parse_args(arguments)
     try:
-        need("python -m purgatory.pipeline", "spark", *_NEEDED)
+        need(f"{prog} {options.command}", "spark", *_NEEDED)
     except ImportError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -36,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m purgatory.pipeline", description="Reports over journals, and streams of operations, on Spark."
+        prog=prog, description="Reports over journals, and streams of operations, on Spark."
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (add_report, add_replay, add_synthesize, add_stream, add_backfill):
         add(commands)
     return parser

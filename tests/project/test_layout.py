@@ -112,7 +112,7 @@ def test_importing_loads_no_optional_part() -> None:
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True, timeout=60
     )
-    assert result.stdout == "[]\n['aio', 'compiled', 'core', 'errors', 'events', 'testing', 'texts']\n"
+    assert result.stdout == "[]\n['aio', 'compiled', 'core', 'errors', 'events', 'installation', 'testing', 'texts']\n"
 
 
 def test_the_relay_loads_a_client_library_for_its_transport_only() -> None:

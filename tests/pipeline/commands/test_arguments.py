@@ -185,6 +185,6 @@ def test_help_needs_nothing_installed(missing: str, tmp_path: pathlib.Path) -> N
     failed = run("report", "journal", "--out", "out")
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr == (
-        f"error: python -m purgatory.pipeline needs {missing!r}, which is not installed:"
+        f"error: python -m purgatory.pipeline report needs {missing!r}, which is not installed:"
         " pip install 'aiopurgatory[spark]'\n"
     )

@@ -91,7 +91,7 @@ def test_check_wheel_contents_agrees(dists: dict[str, Path]) -> None:
 
 
 def test_the_wheel_works_on_its_own(dists: dict[str, Path], tmp_path: Path) -> None:
-    """Unpacked outside the checkout, it parks and answers, and pytest finds its fixtures."""
+    """Unpacked outside the checkout, it parks and answers, pytest finds its fixtures, and the command works."""
     with zipfile.ZipFile(dists[".whl"]) as wheel:
         wheel.extractall(tmp_path)
     code = (
@@ -101,16 +101,20 @@ def test_the_wheel_works_on_its_own(dists: dict[str, Path], tmp_path: Path) -> N
         "        return await room.wait_until(lambda: True, keys=['a'], timeout=1.0)\n"
         "assert asyncio.run(main()), purgatory.__file__\n"
         "(found,) = importlib.metadata.distributions(path=['.'])\n"
-        "(entry,) = found.entry_points\n"
-        "print(purgatory.__file__, found.version == purgatory.__version__, entry.group, entry.load().__file__)\n"
+        "(plugin,) = found.entry_points.select(group='pytest11')\n"
+        "(command,) = found.entry_points.select(group='console_scripts')\n"
+        "assert len(found.entry_points) == 2\n"
+        "print(purgatory.__file__, found.version == purgatory.__version__, plugin.load().__file__, command.name)\n"
+        "command.load()(['examples'])\n"
     )
-    printed = run(sys.executable, "-P", "-c", code, cwd=tmp_path).split()
-    assert printed == [
+    printed, *listed = run(sys.executable, "-P", "-c", code, cwd=tmp_path).splitlines()
+    assert printed.split() == [
         str(tmp_path / "purgatory" / "__init__.py"),
         "True",
-        "pytest11",
         str(tmp_path / "purgatory" / "pytest_plugin.py"),
+        "purgatory",
     ]
+    assert any("python -m examples.quickstart" in line for line in listed)
 
 
 def metadata(wheel: Path) -> Any:

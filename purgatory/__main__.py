@@ -1,0 +1,116 @@
+"""The command ``purgatory``, also as ``python -m purgatory``."""
+
+import argparse
+import platform
+import sys
+from collections.abc import Sequence
+
+from .installation import require_sole_package
+
+__all__ = ["main"]
+
+# Commands of purgatory.pipeline, which parses their arguments.
+_PIPELINE = {
+    "report": "what waited, how long, and how it ended: a page from a journal",
+    "replay": "what other timer settings would cost, from a journal",
+    "synthesize": "write a synthetic journal, to measure with",
+    "stream": "decide delayed operations on Spark Structured Streaming",
+    "backfill": "decide the same rows in one batch",
+}
+
+_EXAMPLES = (
+    ("examples", "examples", "the long poll and the consumer groups, in half a minute"),
+    ("examples.quickstart", "", "forty lines: park, complete, expire"),
+    ("examples.long_poll", "examples", "a long poll over HTTP: Starlette, uvicorn and uvloop"),
+    ("examples.long_poll.demo", "examples", "its readers, writer, disconnect and SIGTERM, step by step"),
+    ("examples.join_group", "examples", "a simulator of Kafka's consumer groups, with --web a live page"),
+    ("examples.broker", "broker", "a small Kafka broker for real Kafka clients"),
+    ("examples.orders", "postgres", "FastAPI and Postgres with several workers, and a live page"),
+    ("examples.job_queue", "", "a job queue that loses no jobs"),
+    ("examples.simple_wheel", "", "a timing wheel with one ring, beside the real one"),
+)
+
+_EPILOG = """\
+examples:
+  purgatory demo                                        park, complete, expire and close, in a second
+  purgatory report journal --out report                 report/index.html
+  purgatory replay journal --tick-ms 1,5 --out replay   the cost of other tick sizes
+  purgatory synthesize journal --rows 1000000           a journal to try these with
+
+report, replay, synthesize, stream and backfill need Spark: pip install 'aiopurgatory[spark]'.
+The journal is written by purgatory.journal.Journal in your server: pip install 'aiopurgatory[journal]'.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status.  1: it failed, and the reason is on standard error."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        require_sole_package()
+    except ImportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if arguments and arguments[0] in _PIPELINE:
+        from .pipeline.__main__ import main as pipeline
+
+        return pipeline(arguments, prog="purgatory")
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command == "demo":
+        from .demo import main as demo
+
+        return demo()
+    if options.command == "examples":
+        _print_examples()
+        return 0
+    parser.print_help()
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="purgatory",
+        description="Park requests of an asyncio server on keys; each is answered exactly once.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-V", "--version", action="version", version=_version())
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.add_parser(
+        "demo",
+        help="a long poll and a consumer group, in a second",
+        description="Run a long poll over sockets in real time, and a Kafka consumer group in virtual time.",
+        epilog="example: purgatory demo",
+    )
+    commands.add_parser(
+        "examples",
+        help="the example programs, one line each",
+        description="List the example programs of the repository.",
+        epilog="example: purgatory examples",
+    )
+    for name, text in _PIPELINE.items():
+        commands.add_parser(name, help=text, add_help=False)
+    return parser
+
+
+def _version() -> str:
+    from purgatory import COMPILED, __version__
+
+    core = "compiled" if COMPILED else "interpreted"
+    return f"aiopurgatory {__version__}, core {core}, Python {platform.python_version()}"
+
+
+def _print_examples() -> None:
+    width = max(len(module) for module, _, _ in _EXAMPLES)
+    for module, extra, text in _EXAMPLES:
+        needs = f"; needs aiopurgatory[{extra}]" if extra else ""
+        print(f"python -m {module:{width}}  {text}{needs}")
+    print(
+        "\nThe examples are in the repository and in the source distribution, not in the installed package.\n"
+        "Run them in a checkout, or unpack the source distribution:\n"
+        "pip download --no-deps --no-binary aiopurgatory aiopurgatory && tar xf aiopurgatory-*.tar.gz"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Two distributions install a package named ``purgatory``: this one, ``aiopurgatory``, and a circuit breaker.
+
+pip does not detect that they share files.  The one that is installed last replaces ``purgatory/__init__.py``, and
+uninstalling either removes files of the other.  This module detects it and names the commands that repair it:
+
+===========================================  =============================================
+installed last                               the error is raised by
+===========================================  =============================================
+``aiopurgatory``                             ``import purgatory``
+the circuit breaker                          the command ``purgatory`` and the pytest plugin
+the circuit breaker, and uninstalled again   the same
+===========================================  =============================================
+
+In the last two cases ``import purgatory`` runs no code of this package.
+"""
+
+import os
+
+__all__ = ["require_sole_package"]
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_THEIRS = ("domain", "service")  # folders of the circuit breaker
+
+
+def require_sole_package(package: str = _HERE) -> None:
+    """Raise ImportError if the circuit breaker is or was installed into the folder ``package``."""
+    if any([os.path.isfile(os.path.join(package, name, "__init__.py")) for name in _THEIRS]):
+        raise ImportError(
+            "the distributions 'aiopurgatory' and 'purgatory' (a circuit breaker) are both installed. Both are imported"
+            f" as purgatory, from {package}, so they need separate environments. To keep only aiopurgatory:"
+            " pip uninstall -y purgatory aiopurgatory && pip install aiopurgatory"
+        )
+    if not os.path.isfile(os.path.join(package, "__init__.py")):
+        raise ImportError(
+            f"files of aiopurgatory are missing in {package}: uninstalling the distribution 'purgatory' (a circuit"
+            " breaker) removes them. To restore them: pip install --force-reinstall --no-deps aiopurgatory"
+        )

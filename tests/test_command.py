@@ -1,0 +1,192 @@
+"""The command ``purgatory``: its commands, its help, and its messages if something is missing."""
+
+import argparse
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import mypy_extensions
+import pytest
+
+import purgatory
+from purgatory.__main__ import _EXAMPLES, _PIPELINE, main
+from purgatory.installation import require_sole_package
+from purgatory.pipeline import __main__ as pipeline
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = Path(purgatory.__file__).parent
+_LEFT_OVERS = shutil.ignore_patterns("__pycache__", "*.so", "*.c")
+
+
+def run(code: str, path: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python with the package in a folder, and without any other package."""
+    command = [sys.executable, "-S", "-I", "-B", "-c", f"import sys; sys.path.insert(0, {str(path)!r})\n{code}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A folder with a copy of the package, without what is compiled, and with its one dependency."""
+    shutil.copytree(PACKAGE, tmp_path / "purgatory", ignore=_LEFT_OVERS)
+    shutil.copy(mypy_extensions.__file__, tmp_path)
+    return tmp_path
+
+
+def test_the_installed_command_is_this_one() -> None:
+    """The entry point of the distribution names the function that is tested here."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    assert scripts == {"purgatory": "purgatory.__main__:main"}
+
+
+def test_the_version_says_whether_the_core_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line: the distribution, its version, the core and Python."""
+    with pytest.raises(SystemExit) as exited:
+        main(["--version"])
+    assert exited.value.code == 0
+    core = "compiled" if purgatory.COMPILED else "interpreted"
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith(f"aiopurgatory {purgatory.__version__}, core {core}, Python 3.")
+
+
+def test_without_a_command_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command has a line, and there are examples.  The status is that of a mistake."""
+    assert main([]) == 2
+    text = capsys.readouterr().out
+    for command in ("demo", "examples", *_PIPELINE):
+        assert re.search(rf"^ +{command} +[a-z]", text, re.MULTILINE), command
+    assert "purgatory report journal --out report" in text
+
+
+def test_the_examples_of_the_help_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    """The parser accepts each of them."""
+    main([])
+    lines = re.findall(r"^  purgatory (.+?)  ", capsys.readouterr().out, re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        words = line.split()
+        if words[0] in _PIPELINE:
+            pipeline._parser("purgatory").parse_args(words)
+        else:
+            assert words == ["demo"]
+
+
+def test_the_commands_of_the_pipeline_are_all_here() -> None:
+    """None is missing, and each of them exists."""
+    parser = pipeline._parser("purgatory")
+    (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    assert set(_PIPELINE) == set(commands.choices)
+
+
+@pytest.mark.parametrize("command", _PIPELINE)
+def test_the_help_of_a_pipeline_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is that of the pipeline, under the name of this command.  It needs no extra."""
+    with pytest.raises(SystemExit) as exited:
+        main([command, "--help"])
+    assert exited.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: purgatory {command} ")
+
+
+def test_without_spark_one_line_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing else is printed."""
+    monkeypatch.setattr("purgatory.extras._is_there", lambda module: module != "pyspark")
+    assert main(["report", "journal", "--out", "out"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        "error: purgatory report needs 'pyspark', which is not installed: pip install 'aiopurgatory[spark]'\n"
+    )
+
+
+def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message has the names of the commands."""
+    with pytest.raises(SystemExit) as exited:
+        main(["explode"])
+    assert exited.value.code == 2
+    error = capsys.readouterr().err
+    assert all(name in error for name in ("demo", "examples", *_PIPELINE))
+
+
+def test_the_demo_shows_each_end_of_a_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    """A disconnect, a completion, an expiry and a close on sockets; a barrier in virtual time."""
+    assert main(["demo"]) == 0
+    text = capsys.readouterr().out
+    for line in (
+        "three readers wait, each for up to 30 s; nothing polls",
+        "one client disconnects: its request has left the purgatory, and two are parked",
+        "a writer appends 'apples': 2 readers are answered",
+        "a reader waits for 0.5 s: nothing, after ",
+        "the server stops: the last reader has its answer, nothing, after ",
+        "the rebalance ends with 10,000 of 10,000 members, 5 s passed",
+        "the rebalance ends with 9,997 of 10,000 members, 69.5 s passed",
+    ):
+        assert line in text
+
+
+def test_the_demo_needs_only_the_package(copy: Path) -> None:
+    """It runs without any extra."""
+    result = run("from purgatory.__main__ import main; sys.exit(main(['demo']))", copy)
+    assert result.returncode == 0, result.stderr
+    assert "9,997 of 10,000" in result.stdout
+
+
+def test_the_list_of_examples_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every program of the folder is in it, with an extra that exists."""
+    assert main(["examples"]) == 0
+    text = capsys.readouterr().out
+    folder = ROOT / "examples"
+    programs = {f"examples.{path.parent.name}" for path in folder.glob("*/__main__.py")}
+    programs |= {f"examples.{path.stem}" for path in folder.glob("*.py") if not path.stem.startswith("_")}
+    assert programs | {"examples", "examples.long_poll.demo"} == {module for module, _, _ in _EXAMPLES}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for module, extra, _ in _EXAMPLES:
+        assert not extra or extra in extras
+        assert importlib.util.find_spec(module) is not None
+        assert re.search(rf"^python -m {re.escape(module)} ", text, re.MULTILINE)
+    assert "pip download --no-deps --no-binary aiopurgatory aiopurgatory" in text
+
+
+# The circuit breaker with the same import name
+
+
+@pytest.mark.parametrize("folder", ["domain", "service"])
+def test_both_distributions_in_one_folder_are_refused(copy: Path, folder: str) -> None:
+    """The circuit breaker was installed first and left its folders.  The import names the commands to repair it."""
+    assert run("import purgatory", copy).returncode == 0
+    (copy / "purgatory" / folder).mkdir()
+    (copy / "purgatory" / folder / "__init__.py").touch()
+    result = run("import purgatory", copy)
+    assert result.returncode == 1
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith(
+        "ImportError: the distributions 'aiopurgatory' and 'purgatory' (a circuit breaker) are both "
+    )
+    assert line.endswith("pip uninstall -y purgatory aiopurgatory && pip install aiopurgatory")
+
+
+@pytest.mark.parametrize("uninstalled", [False, True])
+def test_the_command_reports_it_where_the_import_cannot(copy: Path, uninstalled: bool) -> None:
+    """The circuit breaker was installed last and replaced ``__init__.py``, or was uninstalled again and removed it."""
+    package = copy / "purgatory"
+    if uninstalled:
+        (package / "__init__.py").unlink()
+    else:
+        (package / "__init__.py").write_text("class AsyncCircuitBreakerFactory: ...\n", encoding="utf-8")
+        (package / "service").mkdir()
+        (package / "service" / "__init__.py").touch()
+    result = run("from purgatory.__main__ import main; sys.exit(main(['--version']))", copy)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    expected = "files of aiopurgatory are missing" if uninstalled else "are both installed"
+    assert expected in result.stderr
+
+
+def test_this_installation_is_accepted() -> None:
+    """No error here."""
+    require_sole_package()
