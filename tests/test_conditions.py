@@ -1,4 +1,4 @@
-"""Conditions: what they say, what they see, and that they travel."""
+"""Conditions: their text, the signals that they see, and their stored state."""
 
 import asyncio
 import json
@@ -17,13 +17,13 @@ from tests.helpers import Op
     "text", ["count(3)", "at_least(1500)", "at_least(-0.5)", "all_keys", "all_keys(count(2))", "all_keys(at_least(7))"]
 )
 def test_a_declaration_reads_as_it_is_written(text: str) -> None:
-    """The text of a parsed condition is the text that was parsed."""
+    """The text of a parsed condition equals the parsed text."""
     assert str(parse(text)) == text
     assert str(parse(f" {text} ")) == text
 
 
 def test_all_keys_is_one_signal_for_each() -> None:
-    """Three ways to say the same are the same."""
+    """Three ways to write the same condition are equivalent."""
     assert str(parse("all_keys()")) == str(parse("all_keys(count(1))")) == "all_keys"
 
 
@@ -51,13 +51,13 @@ def test_all_keys_is_one_signal_for_each() -> None:
     ],
 )
 def test_a_wrong_declaration_says_what_is_wrong(text: Any, said: str) -> None:
-    """ValueError, in words for the one who wrote it; nothing in it is executed."""
+    """A wrong declaration raises ValueError with an explanation; no part of it is executed."""
     with pytest.raises(ValueError, match=re.escape(said)):
         parse(text)
 
 
 async def _outcomes(condition: str, keys: list[str], signals: list[tuple[str, float | None]]) -> list[int]:
-    """How many operations each signal completed."""
+    """Return the number of operations that each signal completed."""
     async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
         operation = ConditionalOperation(condition, keys, timeout=5.0)
         assert not purgatory.try_complete_else_watch(operation, operation.wanted)
@@ -84,7 +84,7 @@ async def test_a_condition_holds_with_the_signal_that_makes_it_hold(
 
 
 async def test_the_result_says_whether_the_condition_held() -> None:
-    """True when it was completed, False when its time ran out."""
+    """The result is True on completion, and False on expiry."""
     clock = VirtualClock()
     async with Purgatory[ConditionalOperation]("test", clock=clock) as purgatory:
         held, late = ConditionalOperation("count(1)", ["a"], 1.0), ConditionalOperation("count(1)", ["b"], 1.0)
@@ -96,7 +96,7 @@ async def test_the_result_says_whether_the_condition_held() -> None:
 
 
 async def test_only_reached_thresholds_are_looked_at() -> None:
-    """A signal with a value does not touch the watchers that wait for a greater one."""
+    """A signal with a value does not try watchers with a higher threshold."""
 
     class Watched(AtLeast):
         __slots__ = ("seen",)
@@ -117,7 +117,7 @@ async def test_only_reached_thresholds_are_looked_at() -> None:
 
 
 async def test_a_signal_from_inside_a_callback_is_seen_once() -> None:
-    """A callback that signals its own key adds one to what the others have seen, neither none nor two."""
+    """A callback that signals its own key adds exactly one signal for the other operations."""
     async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
 
         class Echo(ConditionalOperation):
@@ -136,7 +136,7 @@ async def test_a_signal_from_inside_a_callback_is_seen_once() -> None:
 
 
 async def test_a_signal_without_waiters_is_dropped() -> None:
-    """Only what comes after the parking counts."""
+    """Only signals after parking count."""
     async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
         assert signal(purgatory, "k", 100) == 0
         operation = ConditionalOperation("at_least(1)", ["k"], 1.0)
@@ -145,7 +145,7 @@ async def test_a_signal_without_waiters_is_dropped() -> None:
 
 @pytest.mark.parametrize("text", ["count(3)", "all_keys(count(2))", "all_keys(at_least(9))", "at_least(5)"])
 async def test_what_was_seen_goes_through_json_and_on(text: str) -> None:
-    """An operation taken up elsewhere, from its stored state, ends with the same signal."""
+    """An operation that is restored from its stored state ends with the same signal."""
     signals: list[tuple[str, float]] = [("a", 9), ("b", 4), ("a", 2), ("b", 9), ("a", 9), ("b", 9)]
     expected = (await _outcomes(text, ["a", "b"], list(signals))).index(1)
     for cut in range(1, expected + 1):
@@ -160,7 +160,7 @@ async def test_what_was_seen_goes_through_json_and_on(text: str) -> None:
 
 
 def test_a_registered_condition_is_called_by_its_name() -> None:
-    """A name means one factory, is refused to another, and its arguments are numbers and conditions."""
+    """A name belongs to one factory and is refused to another; its arguments are numbers and conditions."""
 
     class Majority(Condition):
         def __init__(self, of: int) -> None:
@@ -190,7 +190,7 @@ def test_a_registered_condition_is_called_by_its_name() -> None:
 
 
 def test_a_name_that_was_unknown_is_known_once_registered() -> None:
-    """An earlier refusal is not remembered."""
+    """A name that was unknown works as soon as it is registered."""
     with pytest.raises(ValueError, match="a condition must be one of"):
         parse("afterwards(2)")
     register("afterwards", Count)
@@ -199,14 +199,14 @@ def test_a_name_that_was_unknown_is_known_once_registered() -> None:
 
 @pytest.mark.parametrize("keys", [[], "bare"])
 def test_keys_that_cannot_be_meant_are_refused(keys: Any) -> None:
-    """As everywhere: no keys are a ValueError, a bare text is a TypeError."""
+    """Empty keys raise ValueError, and a plain text raises TypeError, as everywhere."""
     with pytest.raises((TypeError, ValueError), match="keys must"):
         ConditionalOperation("all_keys", keys, 1.0)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), True, "7"])
 async def test_a_value_that_is_no_finite_number_is_refused(value: Any) -> None:
-    """ValueError, and no condition has been called."""
+    """The call raises ValueError, and no condition has been called."""
     async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
         operation = ConditionalOperation("count(1)", ["k"], 1.0)
         purgatory.try_complete_else_watch(operation, operation.wanted)
@@ -216,14 +216,14 @@ async def test_a_value_that_is_no_finite_number_is_refused(value: Any) -> None:
 
 
 def test_a_factory_that_makes_no_condition_is_named() -> None:
-    """What a registered name makes is looked at when it is used."""
+    """The return value of a registered factory is checked when it is used."""
     register("makes_a_number", lambda: 3)  # type: ignore[arg-type, return-value]
     with pytest.raises(ValueError, match="the factory of 'makes_a_number' must return a Condition, got 3"):
         parse("makes_a_number")
 
 
 def test_an_operation_needs_keys() -> None:
-    """No keys, and a bare key, are refused, and the error says what was meant."""
+    """Empty keys and a plain key are refused, and the error states what is expected."""
     with pytest.raises(ValueError, match="keys must contain at least one key"):
         ConditionalOperation("count(1)", [], timeout=None)
     with pytest.raises(TypeError, match=re.escape("such as ['orders-0'], got 'orders-0'")):
@@ -231,7 +231,7 @@ def test_an_operation_needs_keys() -> None:
 
 
 async def test_others_on_the_key_are_left_alone() -> None:
-    """A signal is seen by conditional operations only; others on its key are tried, as by any check."""
+    """Only conditional operations see a signal; others on its key are tried, as in any check."""
     async with Purgatory[Any]("test", clock=VirtualClock()) as purgatory:
         plain, ranked = Op(ready=False), Op(ready=False)
         conditional = ConditionalOperation("at_least(5)", ["a"], timeout=None)
@@ -245,7 +245,7 @@ async def test_others_on_the_key_are_left_alone() -> None:
 
 
 async def test_a_condition_that_raises_fails_its_operation() -> None:
-    """What a registered condition raises when it is signalled reaches its waiters; no other operation is affected."""
+    """An exception of a registered condition reaches its waiters, and no other operation is affected."""
 
     class Faulty(Count):
         def signal(self, state: Any, key: Any, value: float | None) -> Any:
@@ -265,7 +265,7 @@ async def test_a_condition_that_raises_fails_its_operation() -> None:
 
 
 async def test_a_condition_receives_the_key_and_the_value() -> None:
-    """Also within ``all_keys``, and also one that names no threshold: what it makes of them is its own affair."""
+    """A condition receives both, also within ``all_keys``, and also if it declares no threshold."""
     calls: list[Any] = []
 
     class Curious(Count):
@@ -288,7 +288,7 @@ async def test_a_condition_receives_the_key_and_the_value() -> None:
 
 
 async def test_a_signal_tries_no_threshold_that_is_not_reached() -> None:
-    """The value goes on to the check: who waits for more is not tried."""
+    """The check uses the value of the signal, so operations with a higher threshold are not tried."""
     async with Purgatory[Any]("test", clock=VirtualClock()) as purgatory:
         below, above = Op(), Op()
         purgatory.try_complete_else_watch(below, {"a": 5})
@@ -300,13 +300,13 @@ async def test_a_signal_tries_no_threshold_that_is_not_reached() -> None:
 
 
 def test_what_is_registered_is_named() -> None:
-    """The error for a misspelt condition lists the registered ones, in order."""
+    """The error for an unknown condition lists the registered ones, in order."""
     with pytest.raises(ValueError, match=r"must be one of .*all_keys, at_least, count"):
         parse("nothing_like_it")
 
 
 def test_the_longest_declaration_there_is() -> None:
-    """Two hundred characters are a declaration still."""
+    """A declaration may have two hundred characters."""
     text = f"count({'1' * 193})"
     assert len(text) == 200
     assert isinstance(parse(text), Count)

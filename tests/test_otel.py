@@ -1,4 +1,4 @@
-"""Metrics: what is reported is what ``statistics()`` says, under the names that are documented."""
+"""Metrics report the values of ``statistics()`` under the documented names."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 class Wait(DelayedOperation[str]):
-    """Waits for ever, unless it is told."""
+    """An operation that waits until its flag is set."""
 
     def try_complete(self) -> bool:
         return False
@@ -38,19 +38,19 @@ class Wait(DelayedOperation[str]):
 
 @pytest.fixture
 def reader() -> Iterator[InMemoryMetricReader]:
-    """A reader that is asked by hand."""
+    """Return a reader that collects on demand."""
     reader = InMemoryMetricReader()
     yield reader
     reader.shutdown()
 
 
 def meter(reader: Any) -> Any:
-    """A meter of a provider of its own."""
+    """Return a meter of a separate provider."""
     return MeterProvider(metric_readers=[reader], shutdown_on_exit=False).get_meter("test")
 
 
 def collected(reader: InMemoryMetricReader) -> dict[str, dict[tuple[tuple[str, str], ...], Any]]:
-    """What one collection gives: name -> attributes -> data point."""
+    """Return the result of one collection: name -> attributes -> data point."""
     data = reader.get_metrics_data()
     if data is None:
         return {}
@@ -65,7 +65,7 @@ def collected(reader: InMemoryMetricReader) -> dict[str, dict[tuple[tuple[str, s
 
 
 async def test_the_gauges_and_totals_are_those_of_the_statistics(reader: InMemoryMetricReader) -> None:
-    """Each instrument tells the number that ``statistics()`` has."""
+    """Each instrument has the value of ``statistics()``."""
     clock = VirtualClock()
     async with Purgatory[Wait]("fetch", clock=clock) as purgatory:
         otel.observe(purgatory, meter=meter(reader), hot_keys=1)
@@ -118,7 +118,7 @@ async def test_a_purgatory_that_is_gone_is_not_reported(reader: InMemoryMetricRe
 
 
 async def test_durations_are_recorded_as_histograms(reader: InMemoryMetricReader) -> None:
-    """The observer counts each wait under its outcome, and each late expiry."""
+    """The observer counts each wait with its outcome, and each late expiry."""
     clock = VirtualClock()
     async with Purgatory[Wait]("fetch", clock=clock, observers=[otel.Durations(meter(reader))]) as purgatory:
         operations = [Wait(1.0) for _ in range(4)]
@@ -150,14 +150,14 @@ async def test_durations_are_recorded_as_histograms(reader: InMemoryMetricReader
     [([], {}, "at least one purgatory"), (["a", "a"], {}, "different names"), (["a"], {"hot_keys": -1}, "hot_keys")],
 )
 async def test_bad_input_is_refused(names: list[str], options: dict[str, Any], message: str) -> None:
-    """Nothing to report, names that cannot be told apart, and bad numbers are a ValueError."""
+    """No purgatory, ambiguous names and bad numbers raise ValueError."""
     purgatories = [Purgatory[Wait](name, clock=VirtualClock()) for name in names]
     with pytest.raises(ValueError, match=message):
         otel.observe(*purgatories, **options)
 
 
 def scrape() -> str:
-    """One real scrape over HTTP, as Prometheus does it."""
+    """Scrape the metrics over HTTP, as Prometheus does."""
     server, thread = start_http_server(0, addr="127.0.0.1")
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
@@ -169,7 +169,7 @@ def scrape() -> str:
 
 
 async def test_the_dashboard_asks_for_metrics_that_a_real_scrape_has() -> None:
-    """Every metric name in the Grafana dashboard is in the answer of the Prometheus exporter."""
+    """Every metric name in the Grafana dashboard is in the output of the Prometheus exporter."""
     prometheus = PrometheusMetricReader()
     clock = VirtualClock()
     try:
@@ -197,7 +197,7 @@ async def test_the_dashboard_asks_for_metrics_that_a_real_scrape_has() -> None:
 
 
 def test_the_table_in_the_documentation_is_complete() -> None:
-    """Every instrument that the module makes is in its own table."""
+    """Every instrument of the module is in the table of the documentation."""
     source = Path(otel.__file__).read_text()
     made = set(re.findall(r'"(purgatory\.(?:operation|watch|key|observer|timer)\.[a-z.]+)"', source))
     documented = set(re.findall(r"``(purgatory\.[a-z.]+)``", otel.__doc__ or ""))

@@ -1,4 +1,4 @@
-"""Traces: a span for each parked operation, under the parker's span, with a link to the completer's."""
+"""Traces: a span for each parked operation, below the parker's span, with a link to the completer's span."""
 
 import asyncio
 import io
@@ -26,13 +26,13 @@ from purgatory.otel import tracing
 
 @pytest.fixture
 def exporter() -> InMemorySpanExporter:
-    """Keeps the spans that have ended."""
+    """Return an exporter that keeps the ended spans."""
     return InMemorySpanExporter()
 
 
 @pytest.fixture
 def provider(exporter: InMemorySpanExporter) -> Iterator[TracerProvider]:
-    """A real SDK that exports each span at once."""
+    """Return an SDK provider that exports each span at once."""
     provider = TracerProvider(shutdown_on_exit=False, resource=Resource.get_empty())
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     yield provider
@@ -46,7 +46,7 @@ def _waits(exporter: InMemorySpanExporter) -> list[Any]:
 async def test_the_parkers_span_is_the_parent_and_the_completers_is_linked(
     clock: VirtualClock, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
-    """Two requests: one parks, the other completes; the span of the wait joins them."""
+    """One request parks and the other completes; the span of the wait connects them."""
     tracer = provider.get_tracer("test")
     async with Purgatory[Op]("fetch", clock=clock, observers=[tracing(provider)]) as purgatory:
         op = Op(5)
@@ -79,7 +79,7 @@ async def test_the_parkers_span_is_the_parent_and_the_completers_is_linked(
 async def test_every_outcome_ends_the_span(
     clock: VirtualClock, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
-    """Expired with the lateness, cancelled with the reason, failed with the error; nothing is kept afterwards."""
+    """The span contains the lateness, the reason or the error; nothing is kept afterwards."""
     observer = tracing(provider)
     async with Purgatory[Op]("fetch", clock=clock, observers=[observer]) as purgatory:
         expired, cancelled, failed = (park(purgatory, name, timeout=2) for name in "abc")
@@ -105,7 +105,7 @@ async def test_every_outcome_ends_the_span(
 async def test_the_parkers_own_span_is_not_linked(
     purgatory: Purgatory[Any], clock: VirtualClock, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
-    """A wait that its own request ends has a parent and no link."""
+    """If its own request ends a wait, the span has a parent and no link."""
     async with Purgatory[Op]("fetch", clock=clock, observers=[tracing(provider)]) as room:
         with provider.get_tracer("test").start_as_current_span("GET /orders"):
             park(room, "a").force_complete()
@@ -129,7 +129,7 @@ async def test_an_unsampled_trace_costs_no_memory(clock: VirtualClock, exporter:
 async def test_one_observer_serves_several_purgatories(
     clock: VirtualClock, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
-    """Operations with the same number in purgatories of the same name have a span each."""
+    """Operations with the same number in purgatories with the same name have separate spans."""
     observer = tracing(provider)
     async with (
         Purgatory[Op]("fetch", clock=clock, observers=[observer]) as one,
@@ -147,7 +147,7 @@ async def test_one_observer_serves_several_purgatories(
 async def test_an_exception_that_cannot_be_printed_ends_the_span(
     clock: VirtualClock, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
-    """The span has its class, and the observer stays attached."""
+    """The span has the class of the exception, and the observer stays attached."""
 
     class Mute(Exception):
         def __str__(self) -> str:

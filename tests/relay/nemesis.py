@@ -50,7 +50,7 @@ ROW = struct.calcsize(f"q{VERSIONS}d")
 
 
 class Table:
-    """The shared state: of every key its version, and when each of the last ones was written."""
+    """The shared state: for every key its version, and the times of the latest versions."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -58,15 +58,15 @@ class Table:
 
     @staticmethod
     def create(path: Path) -> None:
-        """Make an empty one."""
+        """Create an empty table."""
         path.write_bytes(b"\0" * ROW * KEYS)
 
     def version(self, key: int) -> int:
-        """The version of a key now."""
+        """Return the current version of a key."""
         return int(struct.unpack_from("q", self._memory, key * ROW)[0])
 
     def written(self, key: int, version: int) -> float:
-        """When a version was written."""
+        """Return the time at which a version was written."""
         return float(struct.unpack_from("d", self._memory, key * ROW + 8 + 8 * (version % VERSIONS))[0])
 
     def write(self, key: int) -> int:
@@ -78,7 +78,7 @@ class Table:
 
 
 class NextVersion(DelayedOperation[bool]):
-    """Waits until this process has read a version."""
+    """An operation that waits until this process has read a version."""
 
     def __init__(self, worker: "Worker", key: int, version: int) -> None:
         super().__init__(TIMEOUT)
@@ -118,14 +118,14 @@ class Worker:
         self.done = False
 
     async def load(self, keys: list[Any]) -> dict[Any, float]:
-        """Read versions; the keys of a flood are none."""
+        """Read versions; the keys of a flood have none."""
         found = {key: self.table.version(key) for key in keys if isinstance(key, int)}
         for key, version in found.items():
             self.versions[key] = version
         return dict(found)
 
     async def wait(self, rng: random.Random) -> None:
-        """Wait for one version after the other."""
+        """Wait for one version after another."""
         while not self.stopping:
             key = rng.randrange(KEYS)
             operation = NextVersion(self, key, self.table.version(key) + 1)
@@ -151,7 +151,7 @@ class Worker:
             await asyncio.sleep(0.01)
 
     async def watch_memory(self) -> None:
-        """Note the resident memory now and then."""
+        """Record the resident memory at intervals."""
         while not self.done:
             self.memory.append(_resident())
             await asyncio.sleep(0.5)
@@ -191,7 +191,7 @@ class Worker:
 
 
 def _resident() -> int:
-    """Resident memory of this process in KiB."""
+    """Return the resident memory of this process in KiB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
@@ -199,7 +199,7 @@ def _resident() -> int:
 
 
 class Nemesis:
-    """Breaks one thing after the other."""
+    """A program that injects one fault after another."""
 
     def __init__(self, engine: Engine, proxy: Proxy, workers: list[asyncio.subprocess.Process], seed: int) -> None:
         self.engine = engine
@@ -211,7 +211,7 @@ class Nemesis:
         self.overflows = 0
 
     async def rage(self, seconds: float) -> None:
-        """One fault after the other, with moments of peace between them."""
+        """Inject one fault after another, with pauses in between."""
         kinds: list[Callable[[], Awaitable[None]]] = [
             self.engine_killed, self.listener_ended, self.worker_stopped, self.line_silent, self.line_cut, self.flood
         ]  # fmt: skip
@@ -227,14 +227,14 @@ class Nemesis:
             await asyncio.sleep(self.rng.uniform(0.2, 1.5))
 
     async def engine_killed(self) -> None:
-        """SIGKILL; started again after up to two seconds."""
+        """Kill the engine with SIGKILL, and restart it after up to two seconds."""
         assert not self.engine.given, "only an engine of its own may be killed"
         await asyncio.to_thread(self.engine.kill)
         await asyncio.sleep(self.rng.uniform(0.0, 2.0))
         await asyncio.to_thread(self.engine.start)
 
     async def listener_ended(self) -> None:
-        """The engine ends the connections that listen."""
+        """Make the engine end the connections that listen."""
         if self.engine.name == "postgres":
             import psycopg
 
@@ -251,20 +251,20 @@ class Nemesis:
             self.proxy.cut()  # NATS has no command for it
 
     async def worker_stopped(self) -> None:
-        """SIGSTOP for some seconds."""
+        """Stop a worker with SIGSTOP for some seconds."""
         worker = self.rng.choice(self.workers)
         worker.send_signal(signal.SIGSTOP)
         await asyncio.sleep(self.rng.uniform(0.5, 3.0))
         worker.send_signal(signal.SIGCONT)
 
     async def line_silent(self) -> None:
-        """Everything that is connected is half-open from here on."""
+        """Make every open connection half-open."""
         self.proxy.silence()
         await asyncio.sleep(self.rng.uniform(0.2, 3.0))
         self.proxy.restore()
 
     async def line_cut(self) -> None:
-        """Every connection is reset."""
+        """Reset every connection."""
         self.proxy.cut()
 
     async def flood(self) -> None:
@@ -291,7 +291,7 @@ class Nemesis:
 
 
 async def trial(kind: type[Engine], seconds: float, number: int, waiters: int, seed: int) -> bool:
-    """One engine.  True if nothing was lost."""
+    """Test one engine.  Return True if no wake-up was lost."""
     engine = kind(small_buffers=True)
     await asyncio.to_thread(engine.start)
     proxy = Proxy(engine.url)
@@ -327,7 +327,7 @@ async def trial(kind: type[Engine], seconds: float, number: int, waiters: int, s
 
 
 async def _ask(workers: list[asyncio.subprocess.Process]) -> list[bytes]:
-    """Send each worker a line; the line that each returns."""
+    """Send a line to each worker, and return the line that each one answers."""
     for worker in workers:
         assert worker.stdin is not None
         worker.stdin.write(b"go on\n")
@@ -343,7 +343,7 @@ async def _ask(workers: list[asyncio.subprocess.Process]) -> list[bytes]:
 
 
 def _print(engine: Engine, nemesis: Nemesis, reports: list[dict[str, Any]]) -> bool:
-    """The table of one engine.  True if nothing was lost, and nothing answered twice."""
+    """Print the table of one engine.  Return True if no wait was lost or answered twice."""
     total = Counter[str]()
     for report in reports:
         total.update({name: value for name, value in report.items() if isinstance(value, int)})
@@ -371,7 +371,7 @@ def _print(engine: Engine, nemesis: Nemesis, reports: list[dict[str, Any]]) -> b
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     if sys.argv[1:2] == ["--worker"]:
         number, name, of, path, url, waiters = sys.argv[2:]
         worker = Worker(int(number), int(of), Table(Path(path)), url, ENGINES[name](), int(waiters))

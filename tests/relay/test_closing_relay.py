@@ -1,4 +1,4 @@
-"""Closing: what is pending is sent, the subscription ends, and no task is left."""
+"""Closing a relay sends pending keys, ends the subscription, and leaves no task."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ def _own_tasks() -> list[str]:
 
 
 async def test_what_is_pending_is_sent(clock: VirtualClock) -> None:
-    """A check in the last turn before closing reaches the others."""
+    """A check in the last turn before closing reaches the other processes."""
     (first, second), _ = workers(clock)
     async with second:
         waiting = second.waits("a")
@@ -33,7 +33,7 @@ async def test_what_is_pending_is_sent(clock: VirtualClock) -> None:
 
 
 async def test_no_task_and_no_subscription_is_left(clock: VirtualClock) -> None:
-    """Whether it was connected, connecting or waiting for its next attempt."""
+    """The relay may be connected, connecting, or waiting for its next attempt."""
     for prepare in ("nothing", "stop", "silence"):
         (worker,), (transport,) = workers(clock, 1)
         room = worker.purgatory
@@ -54,7 +54,7 @@ async def test_no_task_and_no_subscription_is_left(clock: VirtualClock) -> None:
 
 
 async def test_operations_stay_parked(clock: VirtualClock) -> None:
-    """The relay answers nobody when it closes; the purgatory does."""
+    """Closing the relay answers no operations; closing the purgatory does."""
     (worker,), _ = workers(clock, 1)
     async with worker:
         waiting = worker.waits("a")
@@ -67,7 +67,7 @@ async def test_operations_stay_parked(clock: VirtualClock) -> None:
 
 
 async def test_with_the_engine_away_it_closes_at_once(clock: VirtualClock) -> None:
-    """What could not be sent is dropped, without waiting for the engine."""
+    """Keys that could not be sent are dropped, without waiting for the engine."""
     (worker,), (transport,) = workers(clock, 1)
     async with worker:
         transport.stop()
@@ -95,7 +95,7 @@ async def test_an_engine_that_hangs_is_waited_for_only_so_long(clock: VirtualClo
 
 
 async def test_a_connection_that_is_lost_while_closing_ends_the_wait(clock: VirtualClock) -> None:
-    """There is nobody left to send to."""
+    """No receiver of pending keys is left, so the wait ends."""
 
     class Hanging(MemoryTransport):
         async def publish(self, payload: str) -> None:
@@ -114,7 +114,7 @@ async def test_a_connection_that_is_lost_while_closing_ends_the_wait(clock: Virt
 
 
 async def test_closing_twice(clock: VirtualClock) -> None:
-    """The second call waits for the first, and later ones return at once."""
+    """A second call waits for the first, and later calls return at once."""
     (worker,), _ = workers(clock, 1)
     async with worker:
         worker.relay.check("a")
@@ -126,7 +126,7 @@ async def test_closing_twice(clock: VirtualClock) -> None:
 
 
 async def test_closing_that_is_cancelled_still_ends_everything(clock: VirtualClock) -> None:
-    """The tasks are gone when the CancelledError comes out."""
+    """When the CancelledError is raised, the tasks have ended."""
 
     class Hanging(MemoryTransport):
         async def publish(self, payload: str) -> None:
@@ -146,7 +146,7 @@ async def test_closing_that_is_cancelled_still_ends_everything(clock: VirtualClo
 
 
 async def test_entering_that_is_cancelled_leaves_nothing(clock: VirtualClock) -> None:
-    """The first attempt hangs, the application gives up, and nothing runs on."""
+    """If the first attempt hangs and the application gives up, no task is left."""
     transport = MemoryTransport(clock=clock)
     transport.silence()
     room = Purgatory[Any]("test", clock=clock)
@@ -161,7 +161,7 @@ async def test_entering_that_is_cancelled_leaves_nothing(clock: VirtualClock) ->
 
 
 async def test_closing_while_another_task_enters(clock: VirtualClock) -> None:
-    """The task that enters is let go."""
+    """The task that opens the relay continues."""
     transport = MemoryTransport(clock=clock)
     transport.silence()
     room = Purgatory[Any]("test", clock=clock)
@@ -189,7 +189,7 @@ async def test_closing_during_a_read(clock: VirtualClock) -> None:
 
 
 class Deaf(MemoryTransport):
-    """Swallows one cancellation, as ``asyncio.wait_for`` did when its result came in the same turn."""
+    """A task that suppresses one cancellation, as ``asyncio.wait_for`` did when its result arrived in the same turn."""
 
     swallows = ""
 
@@ -212,7 +212,7 @@ class Deaf(MemoryTransport):
 
 @pytest.mark.parametrize("method", ["publish", "listen"])
 async def test_a_client_that_swallows_a_cancellation_leaves_no_task(clock: VirtualClock, method: str) -> None:
-    """The task is cancelled again; nothing runs on when the relay is closed."""
+    """The task is cancelled again, and no task is left when the relay is closed."""
     transport = Deaf(clock=clock)
     async with Worker(clock, transport, {}, heartbeat=10.0) as worker:
         await clock.settle()
@@ -227,7 +227,7 @@ async def test_a_client_that_swallows_a_cancellation_leaves_no_task(clock: Virtu
 
 
 async def test_a_sender_that_swallows_a_cancellation_sends_over_the_next_connection_only(clock: VirtualClock) -> None:
-    """When the connection is lost under a publish, one sender goes on, not two."""
+    """If the connection is lost during a publish, one sender continues, not two."""
     transport = Deaf(clock=clock)
     async with Worker(clock, transport, {}) as worker:
         await clock.settle()
@@ -243,7 +243,7 @@ async def test_a_sender_that_swallows_a_cancellation_sends_over_the_next_connect
 
 
 async def test_closing_while_a_connection_is_torn_down(clock: VirtualClock) -> None:
-    """The tasks of a connection that was just lost have ended, too, when the relay is closed."""
+    """When the relay is closed, the tasks of a connection that was just lost have ended too."""
 
     class Slow(MemoryTransport):
         async def listen(self, subscribed: Subscribed, received: Received) -> None:
@@ -272,7 +272,7 @@ async def test_closing_while_a_connection_is_torn_down(clock: VirtualClock) -> N
 async def test_a_transport_that_cannot_release_its_client(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    """It is logged, and holds the relay up for two heartbeats at most; the application's shutdown does not fail."""
+    """The error is logged and delays closing by at most two heartbeats; the application's shutdown does not fail."""
     release = asyncio.Event()
 
     class Broken(MemoryTransport):
@@ -299,7 +299,7 @@ async def test_a_transport_that_cannot_release_its_client(
 
 
 async def test_closing_from_another_loop_is_refused(clock: VirtualClock) -> None:
-    """RuntimeError, and the relay keeps running in its own."""
+    """Closing from another loop raises RuntimeError, and the relay continues in its own loop."""
     (worker,), _ = workers(clock, 1)
     errors: list[BaseException] = []
 
@@ -319,7 +319,7 @@ async def test_closing_from_another_loop_is_refused(clock: VirtualClock) -> None
 
 
 async def test_closing_that_is_cancelled_at_every_turn_leaves_nothing(clock: VirtualClock) -> None:
-    """With a read under way and keys to be sent, whatever the relay waits for when the CancelledError comes."""
+    """With a read in progress and pending keys, cancelling the closing at any turn leaves no task."""
     for turns in range(1, 16):  # before that it has not begun
         (worker,), (transport,) = workers(clock, 1, heartbeat=10.0)
         async with worker:
@@ -340,7 +340,7 @@ async def test_closing_that_is_cancelled_at_every_turn_leaves_nothing(clock: Vir
 
 
 async def test_a_caller_that_is_cancelled_at_every_turn_leaves_the_others(clock: VirtualClock) -> None:
-    """One of two that wait on a key gives up, at any turn of the notice's way; the other is answered."""
+    """If one of two callers that wait on a key is cancelled at any turn, the other one is answered."""
     for turns in range(24):
         (first, second), _ = workers(clock, resync_every=1000.0)
         async with first, second:
@@ -361,7 +361,7 @@ async def test_a_caller_that_is_cancelled_at_every_turn_leaves_the_others(clock:
 
 
 async def test_closing_at_every_turn_of_a_read(clock: VirtualClock) -> None:
-    """Wherever the refresh is: no task is left, and the purgatory answers who waits."""
+    """At any turn of a read, closing leaves no task, and the purgatory answers the waiters."""
     for turns in range(1, 20):  # before that nothing is parked
         (first, second), _ = workers(clock)
         async with first, second:

@@ -1,4 +1,4 @@
-"""Payloads: what is written can be read, whatever is read is either understood or refused."""
+"""Payloads: encoded notices can be decoded, and any other payload is understood or refused."""
 
 import json
 from collections.abc import Hashable
@@ -37,7 +37,7 @@ def _nested(depth: int) -> Hashable:
 
 @given(ENTRIES, st.integers(60, 400))
 def test_entries_arrive_as_they_were_sent(entries: list[Entry], max_payload: int) -> None:
-    """Every entry arrives once, in order; or "every key" does, for those from one that does not fit."""
+    """Every entry arrives once and in order; from an entry that does not fit on, "every key" arrives instead."""
     read: list[Entry] = []
     carried: list[Entry] = []
     for payload, part in encode_keys("origin", entries, max_payload):
@@ -56,14 +56,14 @@ def test_entries_arrive_as_they_were_sent(entries: list[Entry], max_payload: int
 
 @given(ENTRIES, st.integers(60, 400))
 def test_no_payload_is_longer_than_the_engine_allows(entries: list[Entry], max_payload: int) -> None:
-    """Each payload has at most so many bytes, and they are ASCII."""
+    """Each payload has at most the maximum number of bytes, and is ASCII."""
     for payload, _ in encode_keys("0123456789abcdef", entries, max_payload):
         assert payload.isascii()
         assert len(payload.encode()) <= max_payload
 
 
 def test_payloads_are_filled() -> None:
-    """Ten thousand short keys need as many messages as their bytes do, and no more."""
+    """Ten thousand short keys need only as many messages as their bytes require."""
     entries: list[Entry] = [(f"order-{number:05}", None) for number in range(10_000)]
     payloads = [payload for payload, _ in encode_keys("0123456789abcdef", entries, 7_999)]
     size = sum(len(f'["order-{number:05}"],') for number in range(10_000))
@@ -72,7 +72,7 @@ def test_payloads_are_filled() -> None:
 
 
 def test_a_key_that_is_too_long_becomes_every_key() -> None:
-    """What comes before it is sent, and then "every key" stands for the rest."""
+    """Earlier keys are sent, and "every key" replaces the rest."""
     entries: list[Entry] = [("a", 1), ("x" * 500, 2), ("b", 3)]
     payloads = list(encode_keys("o", entries, 200))
     assert [decode(payload).entries for payload, _ in payloads] == [None]
@@ -85,7 +85,7 @@ def test_a_key_that_is_too_long_becomes_every_key() -> None:
 
 
 def test_an_integer_that_python_would_not_read_becomes_every_key() -> None:
-    """Python parses at most 4300 digits: a longer key says "every key"."""
+    """Python parses at most 4300 digits, so a longer key becomes "every key"."""
     huge = 10**5000
     assert [decode(payload).entries for payload, _ in encode_keys("o", [(huge, None)], 10_000)] == [None]
     assert [decode(payload).entries for payload, _ in encode_keys("o", [((1, (huge,)), None)], 10_000)] == [None]
@@ -101,14 +101,14 @@ def test_tuples_travel() -> None:
 
 @pytest.mark.parametrize("key", [True, 1.0, None, b"a", frozenset({1}), ("a", None), ("a", (False,)), object(), ["a"]])
 def test_other_keys_are_refused(key: object) -> None:
-    """Only str, int and tuples of them travel; True is an int to Python and is refused as well."""
+    """Only str, int and tuples of these are allowed; True, which is an int in Python, is refused as well."""
     assert not is_key(key)
     with pytest.raises(TypeError, match=r"a key to relay must be a str, an int or a tuple of them, .* got "):
         validate_key(key)
 
 
 def test_a_key_may_be_nested_eight_deep() -> None:
-    """Eight tuples around a key are read back; a ninth is refused before it is sent."""
+    """Eight nested tuples around a key are decoded; a ninth is refused before it is sent."""
     ((payload, _),) = encode_keys("o", [(_nested(DEEPEST), None)], 1000)
     assert decode(payload).entries == [(_nested(DEEPEST), None)]
     with pytest.raises(TypeError, match="at most 8 deep"):
@@ -117,14 +117,14 @@ def test_a_key_may_be_nested_eight_deep() -> None:
 
 @pytest.mark.parametrize("value", ["1", True, None, 1j])
 def test_values_are_numbers(value: object) -> None:
-    """Another value raises TypeError."""
+    """A value that is not a number raises TypeError."""
     with pytest.raises(TypeError, match="a value to relay must be an int or a float, got "):
         validate_value(value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), 10**400, -(10**400)])
 def test_a_value_has_an_order_and_fits_a_float(value: float) -> None:
-    """NaN is not larger or smaller than anything, and a purgatory refuses a number that no float holds."""
+    """NaN has no order, and a purgatory refuses a number that does not fit in a float."""
     with pytest.raises(ValueError, match="a value to relay must be a number that fits a float, got "):
         validate_value(value)
     with pytest.raises(ValueError, match=r"an entry must be \[key\] or \[key, value\]"):
@@ -132,7 +132,7 @@ def test_a_value_has_an_order_and_fits_a_float(value: float) -> None:
 
 
 def test_an_error_does_not_fail_on_its_own_text() -> None:
-    """Python refuses to print integers of more than 4300 digits."""
+    """The message works for integers of more than 4300 digits, which Python refuses to print."""
     with pytest.raises(TypeError, match=r"a key to relay must be .*, got <tuple whose repr raised ValueError>"):
         validate_key((10**5000, None))
     with pytest.raises(ValueError, match="fits a float, got <int whose repr raised ValueError>"):
@@ -140,7 +140,7 @@ def test_an_error_does_not_fail_on_its_own_text() -> None:
 
 
 def test_everything_and_pings() -> None:
-    """The two notices without keys."""
+    """The two notices without keys are decoded."""
     assert decode(encode_everything("o")) == ("o", None, None)
     assert decode(encode_ping("o", 12)) == ("o", [], 12)
 
@@ -157,14 +157,14 @@ def test_everything_and_pings() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused(payload: str | bytes) -> None:
-    """Damaged payloads, and those of another version, raise ValueError and nothing else."""
+    """Damaged payloads, and those of another version, raise only ValueError."""
     with pytest.raises(ValueError):  # noqa: PT011 - the text is often that of the JSON parser
         decode(payload)
 
 
 @given(st.binary() | st.text())
 def test_no_payload_does_harm(payload: str | bytes) -> None:
-    """Whatever arrives is a notice or a ValueError."""
+    """Any payload is decoded to a notice or raises ValueError."""
     try:
         notice = decode(payload)
     except ValueError:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module", params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A running server of each kind, or a reason why there is none."""
+    """Yield a running server of each kind, or skip the test with the reason."""
     kind = ENGINES[request.param]
     reason = kind.missing()
     if reason:
@@ -43,7 +43,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 @pytest.fixture
 async def pair(engine: Engine) -> AsyncIterator[tuple[Worker, Worker]]:
-    """Two processes' worth of purgatory and relay on one channel."""
+    """Yield the purgatories and relays of two processes on one channel."""
     channel = f"channel_{uuid4().hex}"
     table: dict[Hashable, float] = {}
     async with (
@@ -54,7 +54,7 @@ async def pair(engine: Engine) -> AsyncIterator[tuple[Worker, Worker]]:
 
 
 async def connected(*processes: Worker) -> None:
-    """Wait until all are connected; every key is checked when one is."""
+    """Wait until all relays are connected; every key is checked at that moment."""
     for worker in processes:
         relay = worker.relay
         assert await worker.purgatory.wait_until(
@@ -63,12 +63,12 @@ async def connected(*processes: Worker) -> None:
 
 
 async def have_read(worker: Worker, *keys: Hashable) -> None:
-    """Wait until the worker has read the keys: what it hears of them from here on comes from a notice."""
+    """Wait until the worker has read the keys, so that only a notice can change them from now on."""
     await worker.purgatory.wait_until(lambda: all(key in worker.state for key in keys), keys=keys, timeout=30.0)
 
 
 def own(engine: Engine) -> None:
-    """Skip where the engine is not ours to be killed."""
+    """Skip the test if the test did not start the engine itself."""
     if engine.given:
         pytest.skip(f"{engine.variable} names a server that is not killed")
 
@@ -90,7 +90,7 @@ async def test_a_check_travels(pair: tuple[Worker, Worker]) -> None:
 
 
 async def test_many_keys_are_split_below_the_limit_of_the_engine(pair: tuple[Worker, Worker]) -> None:
-    """Eight thousand keys are several messages, each of which the engine takes."""
+    """Eight thousand keys are split into several messages, each of which the engine accepts."""
     first, second = pair
     keys = [f"order-{number:08}" for number in range(8_000)]
     waiting = [second.waits(key, timeout=60.0) for key in keys]
@@ -108,7 +108,7 @@ async def test_many_keys_are_split_below_the_limit_of_the_engine(pair: tuple[Wor
 
 
 async def test_a_key_that_is_too_long_is_every_key(pair: tuple[Worker, Worker]) -> None:
-    """A key above the limit of the engine answers all the same."""
+    """A key above the limit of the engine is answered nevertheless."""
     first, second = pair
     key = "x" * 40_000
     waiting = second.waits(key)
@@ -139,7 +139,7 @@ async def test_the_largest_payload_is_taken(engine: Engine) -> None:
 
 
 async def test_the_engine_is_killed_and_started_again(engine: Engine, pair: tuple[Worker, Worker]) -> None:
-    """What changed while it was away is answered when it is back, in both directions."""
+    """Changes during the outage are answered after the restart, in both directions."""
     own(engine)
     first, second = pair
     waiting = [second.waits("a"), first.waits("b")]
@@ -157,7 +157,7 @@ async def test_the_engine_is_killed_and_started_again(engine: Engine, pair: tupl
 
 
 async def test_an_engine_that_stands_still_is_given_up(engine: Engine, pair: tuple[Worker, Worker]) -> None:
-    """SIGSTOP closes no socket: the ping stays away, the relay is not connected, and it is again after SIGCONT."""
+    """SIGSTOP closes no socket: the relay misses the ping, disconnects, and reconnects after SIGCONT."""
     own(engine)
     first, _ = pair
     lost = asyncio.Event()
@@ -176,7 +176,7 @@ async def test_an_engine_that_stands_still_is_given_up(engine: Engine, pair: tup
 
 
 async def test_closing_while_the_line_is_silent(engine: Engine) -> None:
-    """Nothing answers and nothing fails: the relay lets go of its connections within its grace and its heartbeats."""
+    """If nothing answers or fails, the relay drops its connections within its grace and its heartbeats."""
     proxy = Proxy(engine.url)
     await proxy.start()
     channel = f"channel_{uuid4().hex}"
@@ -195,7 +195,7 @@ async def test_closing_while_the_line_is_silent(engine: Engine) -> None:
 
 
 async def test_two_relays_share_a_transport(engine: Engine) -> None:
-    """They connect at the same moment, and one is closed while the other publishes: it loses nothing by that."""
+    """Two relays connect at the same moment; one is closed while the other publishes, and the other loses nothing."""
     transport = engine.transport(f"channel_{uuid4().hex}")
     table: dict[Hashable, float] = {}
     before = asyncio.all_tasks()
@@ -223,7 +223,7 @@ async def test_two_relays_share_a_transport(engine: Engine) -> None:
 
 
 async def test_an_engine_that_is_away_at_the_start(engine: Engine, reported: list[dict[str, Any]]) -> None:
-    """The relay enters, is not connected, and connects when the engine is there; it says nothing but a log line."""
+    """The relay opens without a connection, connects when the engine is available, and only logs a line."""
     own(engine)
     await asyncio.to_thread(engine.kill)
     try:
@@ -249,7 +249,7 @@ ON_NATS = pytest.mark.parametrize("engine", ["nats"], indirect=True)
 
 @ON_POSTGRES
 async def test_the_listening_backend_is_terminated(engine: Engine, pair: tuple[Worker, Worker]) -> None:
-    """What changed before the relay has noticed is answered at the reconnect."""
+    """Changes before the relay detects the loss are answered at the reconnect."""
     first, second = pair
     for number in range(3):
         waiting = second.waits("a", number + 1)
@@ -267,7 +267,7 @@ async def test_the_listening_backend_is_terminated(engine: Engine, pair: tuple[W
 
 @ON_POSTGRES
 async def test_the_notice_commits_with_the_transaction(engine: Engine, pair: tuple[Worker, Worker]) -> None:
-    """Not before the commit, not after a rollback, and in the process that commits as well."""
+    """The notice arrives only after the commit, not after a rollback, and also in the process that commits."""
     first, second = pair
     received = [worker.relay.statistics().received for worker in pair]
     waiting = [first.waits("a"), second.waits("a")]
@@ -296,7 +296,7 @@ async def test_the_notice_commits_with_the_transaction(engine: Engine, pair: tup
 
 @ON_POSTGRES
 async def test_any_name_is_a_channel(engine: Engine) -> None:
-    """It is quoted, not pasted; 63 bytes are the most."""
+    """The name is quoted, and has at most 63 bytes."""
     name = 'Orders"; DROP TABLE x; -- ü'
     transport = PostgresTransport(engine.url, channel=name)
     subscribed, arrived = asyncio.Event(), asyncio.get_running_loop().create_future()
@@ -313,7 +313,7 @@ async def test_any_name_is_a_channel(engine: Engine) -> None:
 
 @ON_POSTGRES
 async def test_one_byte_more_is_refused_by_postgres(engine: Engine) -> None:
-    """``max_payload`` is the limit itself; after the error the transport works with a new connection."""
+    """``max_payload`` is the exact limit; after the error, the transport works with a new connection."""
     transport = PostgresTransport(engine.url)
     with pytest.raises(psycopg.Error, match="payload"):
         await transport.publish("x" * (transport.max_payload + 1))
@@ -323,7 +323,7 @@ async def test_one_byte_more_is_refused_by_postgres(engine: Engine) -> None:
 
 @ON_POSTGRES
 async def test_check_in_wants_an_async_connection(engine: Engine) -> None:
-    """A blocking connection, which would block the loop, and anything else are a TypeError; nothing is sent."""
+    """A blocking connection, and any other object, raise TypeError, and nothing is sent."""
     transport = PostgresTransport(engine.url)
     room = Purgatory[Any]("test")
     assert isinstance(transport, TransactionalTransport)
@@ -339,7 +339,7 @@ async def test_check_in_wants_an_async_connection(engine: Engine) -> None:
 
 @ON_REDIS
 async def test_redis_kills_the_subscriber(engine: Engine, pair: tuple[Worker, Worker]) -> None:
-    """As it does with one whose output buffer is full: the relay sees it and makes up for what it missed."""
+    """Redis ends a subscriber whose output buffer is full; the relay detects this and reads the missed changes."""
     first, second = pair
     client = Redis.from_url(engine.url)
     for number in range(3):
@@ -359,7 +359,7 @@ async def test_redis_kills_the_subscriber(engine: Engine, pair: tuple[Worker, Wo
 
 @ON_NATS
 async def test_a_server_that_allows_shorter_payloads(engine: Engine) -> None:
-    """Many keys are split below the limit of the server; a key that is longer reaches the others as "every key"."""
+    """Many keys are split below the limit of the server; a longer key reaches the others as "every key"."""
     own(engine)
 
     class Small(NatsServer):
@@ -393,7 +393,7 @@ async def test_a_server_that_allows_shorter_payloads(engine: Engine) -> None:
 
 
 def test_bad_arguments() -> None:
-    """They say what they must be and what they were."""
+    """The error states the expected and the passed value."""
     for make, kind, message in [
         (lambda: PostgresTransport(3), TypeError, "dsn must be a str, got 3"),  # type: ignore[arg-type]
         (lambda: PostgresTransport("", channel=3), TypeError, "channel must be a str, got 3"),  # type: ignore[arg-type]
@@ -414,7 +414,7 @@ def test_bad_arguments() -> None:
 
 
 def test_they_say_what_they_are() -> None:
-    """A transport's text names its channel and keeps the password to itself."""
+    """The ``repr`` of a transport contains its channel, and not its password."""
     assert repr(PostgresTransport("postgresql://me:secret@h/db", channel="c")) == "<PostgresTransport channel='c'>"
     assert repr(RedisTransport("redis://:secret@h", channel="c")) == "<RedisTransport channel='c'>"
     assert repr(NatsTransport("nats://me:secret@h", subject="c")) == "<NatsTransport subject='c'>"

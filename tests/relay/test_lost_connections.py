@@ -1,4 +1,4 @@
-"""Connections are lost in every way there is, and no wake-up is lost with them."""
+"""However a connection is lost, no wake-up is lost."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from tests.relay.kit import Reached, Worker, workers
 
 
 async def test_what_was_said_while_the_line_was_down_is_made_up_for(clock: VirtualClock) -> None:
-    """After it has connected again, the worker refreshes and checks what is watched, once."""
+    """After a reconnect, the worker refreshes and checks all watched keys once."""
     (first, second), (_, transport) = workers(clock)
     async with first, second:
         waiting = second.waits("a")
@@ -32,7 +32,7 @@ async def test_what_was_said_while_the_line_was_down_is_made_up_for(clock: Virtu
 
 
 async def test_what_was_to_be_said_while_the_line_was_down_is_said_afterwards(clock: VirtualClock) -> None:
-    """The others were connected all the time and check nothing by themselves; the sender keeps its keys for them."""
+    """The other workers stayed connected, so the sender keeps its keys and sends them after the reconnect."""
     (first, second), (transport, _) = workers(clock)
     async with first, second:
         waiting = second.waits("a")
@@ -49,7 +49,7 @@ async def test_what_was_to_be_said_while_the_line_was_down_is_said_afterwards(cl
 
 
 async def test_a_publish_that_fails_leaves_its_keys_to_the_next_connection(clock: VirtualClock) -> None:
-    """The engine refuses one message; the relay connects again and sends it."""
+    """If the engine refuses a message, the relay reconnects and sends it again."""
 
     class Moody(MemoryTransport):
         refuses = 0
@@ -75,7 +75,7 @@ async def test_a_publish_that_fails_leaves_its_keys_to_the_next_connection(clock
 
 
 async def test_a_publish_that_hangs_is_ended_with_its_connection(clock: VirtualClock) -> None:
-    """The heartbeat passes, the publish is cancelled, and its keys go out over the next connection."""
+    """After a heartbeat the publish is cancelled, and its keys are sent over the next connection."""
 
     class Hanging(MemoryTransport):
         hangs = False
@@ -101,7 +101,7 @@ async def test_a_publish_that_hangs_is_ended_with_its_connection(clock: VirtualC
 
 
 async def test_a_half_open_connection_is_found_by_its_ping(clock: VirtualClock) -> None:
-    """Nothing fails and nothing arrives: within two heartbeats it is given up, and what was missed is made up for."""
+    """Within two heartbeats the connection is dropped, and the missed changes are found."""
     (first, second), (_, transport) = workers(clock, heartbeat=10.0, resync_every=1000.0)
     async with first, second:
         waiting = second.waits("a", timeout=100.0)
@@ -121,7 +121,7 @@ async def test_a_half_open_connection_is_found_by_its_ping(clock: VirtualClock) 
 
 
 async def test_a_silent_engine_is_tried_again_and_again(clock: VirtualClock) -> None:
-    """An attempt to connect that hangs is given up after a heartbeat, and the next one may succeed."""
+    """An attempt to connect that hangs is cancelled after a heartbeat, and the next one may succeed."""
     (first, second), (_, transport) = workers(clock, heartbeat=10.0, resync_every=1000.0)
     async with first, second:
         waiting = second.waits("a", timeout=100.0)
@@ -142,7 +142,7 @@ async def test_a_silent_engine_is_tried_again_and_again(clock: VirtualClock) -> 
 
 
 async def test_a_process_that_stood_still_does_not_blame_its_connection(clock: VirtualClock) -> None:
-    """A tick that comes much too late, as after SIGSTOP, waits one more heartbeat for its ping."""
+    """If a tick is much too late, as after SIGSTOP, the relay waits for one more heartbeat for its ping."""
     late = VirtualClock(1000.0)
     (worker,), (transport,) = workers(late, 1, refreshes=False, heartbeat=10.0)
     async with worker:
@@ -163,7 +163,7 @@ async def test_a_process_that_stood_still_does_not_blame_its_connection(clock: V
 
 
 async def test_a_lost_notice_is_made_up_for_by_the_resync(clock: VirtualClock) -> None:
-    """The engine swallows a message without a sign: resync_every is the last resort."""
+    """If the engine loses a message silently, the resync finds the change."""
     (first, second), (_, transport) = workers(clock, resync_every=60.0)
     async with first, second:
         waiting = second.waits("a", timeout=100.0)
@@ -179,7 +179,7 @@ async def test_a_lost_notice_is_made_up_for_by_the_resync(clock: VirtualClock) -
 
 
 async def test_with_the_engine_down_everything_local_works(clock: VirtualClock) -> None:
-    """Operations keep their deadlines, local checks answer, other workers' changes come with the resync."""
+    """Operations keep their deadlines, local checks work, and changes of other workers arrive with the resync."""
     (first, second), (transport, _) = workers(clock, resync_every=20.0)
     async with first, second:
         expires, local, remote = first.waits("x", timeout=5.0), first.waits("a"), first.waits("b")
@@ -201,7 +201,7 @@ async def test_with_the_engine_down_everything_local_works(clock: VirtualClock) 
 
 
 async def test_the_engine_is_tried_for_ever_with_a_growing_pause(clock: VirtualClock) -> None:
-    """From 50 ms to 5 s, with jitter; when it is back, the worker is connected within 5 s."""
+    """The pause grows from 50 ms to 5 s, with jitter; when the engine is back, the worker connects within 5 s."""
     (worker,), (transport,) = workers(clock, 1, refreshes=False)
     async with worker:
         transport.stop()
@@ -216,7 +216,7 @@ async def test_the_engine_is_tried_for_ever_with_a_growing_pause(clock: VirtualC
 
 
 async def test_a_connection_that_is_lost_at_once_again_is_no_success(clock: VirtualClock) -> None:
-    """The pause shrinks only when a ping has come back: a connection that cannot carry one is not tried in a hurry."""
+    """The pause is reset only when a ping has returned, so a useless connection is not retried quickly."""
 
     class Deaf(MemoryTransport):
         async def publish(self, payload: str) -> None:
@@ -229,7 +229,7 @@ async def test_a_connection_that_is_lost_at_once_again_is_no_success(clock: Virt
 
 
 async def test_an_engine_that_is_down_at_the_start_does_not_keep_the_worker_from_starting(clock: VirtualClock) -> None:
-    """Entering returns after the first failure; connecting later refreshes what is watched then."""
+    """Opening returns after the first failure; a later connection refreshes the watched keys."""
     (first, second), (transport, _) = workers(clock)
     transport.stop()
     async with first, second:
@@ -244,7 +244,7 @@ async def test_an_engine_that_is_down_at_the_start_does_not_keep_the_worker_from
 
 
 async def test_on_lost_fail(clock: VirtualClock) -> None:
-    """Those who wait on keys that can travel fail with RelayLost, new ones are refused, and local keys go on."""
+    """Waits on relayed keys fail with RelayLost, new ones are refused, and local keys are not affected."""
     (first,), (transport,) = workers(clock, 1, on_lost="fail")
     local = object()
     async with first:
@@ -275,7 +275,7 @@ async def test_on_lost_fail(clock: VirtualClock) -> None:
 async def test_a_listen_that_does_not_end_when_cancelled_is_left_behind(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client library that hangs while it closes holds nothing up for longer than a heartbeat."""
+    """If a client library hangs while it closes, the relay waits at most one heartbeat."""
     release = asyncio.Event()
 
     class Stubborn(MemoryTransport):
@@ -299,7 +299,7 @@ async def test_a_listen_that_does_not_end_when_cancelled_is_left_behind(
 
 
 async def test_an_outage_is_logged_once(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning when the connection is lost, however many attempts fail, and one line when it is back."""
+    """There is one warning when the connection is lost, for any number of attempts, and one line when it is back."""
     caplog.set_level(logging.INFO, "purgatory.relay")
     (worker,), (transport,) = workers(clock, 1, refreshes=False)
     async with worker:
@@ -314,7 +314,7 @@ async def test_an_outage_is_logged_once(clock: VirtualClock, caplog: pytest.LogC
 
 
 async def test_a_task_of_the_transport_that_is_cancelled_from_outside_is_a_loss(clock: VirtualClock) -> None:
-    """Not the end of the relay: it connects again."""
+    """The relay treats the cancellation as a lost connection and reconnects."""
     (worker,), _ = workers(clock, 1, refreshes=False)
     async with worker:
         await clock.settle()
@@ -328,7 +328,7 @@ async def test_a_task_of_the_transport_that_is_cancelled_from_outside_is_a_loss(
 
 
 async def test_a_bug_in_the_transport_is_a_loss(clock: VirtualClock) -> None:
-    """It calls subscribed twice, delivers before it is subscribed, and returns: nothing but a new attempt follows."""
+    """A transport that calls ``subscribed`` twice, delivers too early and returns only causes a new attempt."""
 
     class Odd(MemoryTransport):
         async def listen(self, subscribed: Any, received: Any) -> None:
@@ -349,7 +349,7 @@ async def test_a_bug_in_the_transport_is_a_loss(clock: VirtualClock) -> None:
 async def test_an_error_of_the_relay_itself_does_not_end_it(
     clock: VirtualClock, reported: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task that keeps the connection is reported and started again."""
+    """The error of the task that keeps the connection is reported, and the task is restarted."""
     (worker,), (transport,) = workers(clock, 1, refreshes=False)
     async with worker:
         await clock.settle()
@@ -368,7 +368,7 @@ async def test_an_error_of_the_relay_itself_does_not_end_it(
 
 @pytest.mark.parametrize("direction", ["out", "in"])
 async def test_a_line_that_is_dead_in_one_direction_is_found_by_its_ping(clock: VirtualClock, direction: str) -> None:
-    """The engine confirms what it then drops, or delivers nothing: within two heartbeats all is made up for."""
+    """If the engine drops confirmed messages, or delivers nothing, all changes are found within two heartbeats."""
 
     class OneWay(MemoryTransport):
         dead = False
@@ -407,7 +407,7 @@ async def test_a_line_that_is_dead_in_one_direction_is_found_by_its_ping(clock: 
 
 
 async def test_an_engine_that_is_down_for_a_minute(clock: VirtualClock) -> None:
-    """Deadlines and local checks as before; answered within 5 s of its return, and no more than max_keys are kept."""
+    """Deadlines and local checks work; changes are answered within 5 s, and at most ``max_keys`` keys are kept."""
     (first, second), (transport, _) = workers(clock, heartbeat=10.0, resync_every=1000.0, max_keys=100)
     async with first, second:
         for worker in (first, second):
@@ -448,7 +448,7 @@ async def test_an_engine_that_is_down_for_a_minute(clock: VirtualClock) -> None:
 async def test_a_listen_that_is_not_asynchronous_is_a_loss_with_a_pause(
     clock: VirtualClock, reported: list[dict[str, Any]]
 ) -> None:
-    """A mistake in a transport of the application's own does not keep the loop busy."""
+    """A ``listen`` that is not asynchronous does not keep the loop busy."""
 
     class NotAsync(MemoryTransport):
         def listen(self, subscribed: Any, received: Any) -> Any:
@@ -463,7 +463,7 @@ async def test_a_listen_that_is_not_asynchronous_is_a_loss_with_a_pause(
 
 
 async def test_a_purgatory_that_is_closed_first_ends_quietly(clock: VirtualClock, reported: list[Any]) -> None:
-    """The relay still reconnects, resyncs and receives without an error; there is nothing left to answer."""
+    """The relay still reconnects, resyncs and receives without an error, although no operation is left."""
     for refreshes in (False, True):
         (worker,), (transport,) = workers(clock, 1, refreshes=refreshes, resync_every=20.0)
         async with worker:

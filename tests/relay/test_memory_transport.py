@@ -1,4 +1,4 @@
-"""The engine in memory: what it delivers, and the faults that it has on command."""
+"""The in-memory engine: its deliveries, and the faults that it simulates on request."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from purgatory.testing import VirtualClock
 
 
 class Listener:
-    """A task that listens, and what it heard."""
+    """A task that listens, and the messages that it received."""
 
     def __init__(self, transport: MemoryTransport) -> None:
         self.subscribed = 0
@@ -26,7 +26,9 @@ class Listener:
 
 
 async def test_every_subscriber_hears_every_message(clock: VirtualClock) -> None:
-    """Those on the same transport, those on a peer, and the sender itself; never within publish()."""
+    """Subscribers on the same transport, on a peer, and the sender itself receive messages, never within
+    ``publish()``.
+    """
     first = MemoryTransport(clock=clock)
     second = first.peer()
     listeners = [Listener(first), Listener(first), Listener(second)]
@@ -43,7 +45,7 @@ async def test_every_subscriber_hears_every_message(clock: VirtualClock) -> None
 
 
 async def test_deliveries_lose_duplicate_delay_and_reorder(clock: VirtualClock) -> None:
-    """The function says after how many seconds each copy arrives."""
+    """A function returns the delays, in seconds, after which the copies of a message arrive."""
     delays = {"lost": [], "twice": [0.0, 2.0], "late": [1.0], "soon": [0.5]}
     transport = MemoryTransport(clock=clock, deliveries=lambda payload: delays[payload])
     listener = Listener(transport)
@@ -56,7 +58,7 @@ async def test_deliveries_lose_duplicate_delay_and_reorder(clock: VirtualClock) 
 
 
 async def test_disconnect_ends_listening_and_what_is_on_its_way(clock: VirtualClock) -> None:
-    """The task raises, a delayed message does not arrive, and a new one may listen."""
+    """The listening task raises, a delayed message does not arrive, and a new task may listen."""
     transport = MemoryTransport(clock=clock, deliveries=lambda _: [1.0])
     listener = Listener(transport)
     await clock.settle()
@@ -71,7 +73,7 @@ async def test_disconnect_ends_listening_and_what_is_on_its_way(clock: VirtualCl
 
 
 async def test_silence_is_half_open(clock: VirtualClock) -> None:
-    """Nothing fails and nothing arrives; after restore() only new connections work."""
+    """Nothing fails and nothing arrives; after ``restore()`` only new connections work."""
     transport = MemoryTransport(clock=clock)
     other = transport.peer()
     old, elsewhere = Listener(transport), Listener(other)
@@ -96,7 +98,7 @@ async def test_silence_is_half_open(clock: VirtualClock) -> None:
 
 
 async def test_an_engine_that_is_stopped_refuses(clock: VirtualClock) -> None:
-    """Connections break everywhere, and neither listening nor publishing works until it is started."""
+    """All connections break, and neither listening nor publishing works until the engine is started."""
     transport = MemoryTransport(clock=clock)
     other = transport.peer()
     listeners = [Listener(transport), Listener(other)]
@@ -119,7 +121,7 @@ async def test_an_engine_that_is_stopped_refuses(clock: VirtualClock) -> None:
 
 
 async def test_lose_and_max_payload(clock: VirtualClock) -> None:
-    """The next messages to one transport vanish; a payload above the limit is a ValueError, as of an engine."""
+    """The next messages to one transport are lost; a payload above the limit raises ValueError, as with an engine."""
     transport = MemoryTransport(clock=clock, max_payload=5)
     other = transport.peer()
     listeners = [Listener(transport), Listener(other)]
@@ -136,7 +138,7 @@ async def test_lose_and_max_payload(clock: VirtualClock) -> None:
 
 
 async def test_without_a_clock_delays_are_the_loops() -> None:
-    """A delayed message is on the event loop's own timer."""
+    """Without a clock, a delayed message uses the event loop's timer."""
     transport = MemoryTransport(deliveries=lambda _: [0.001])
     arrived = asyncio.Event()
     subscribed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Metrics of relays: what is reported is what ``statistics()`` says."""
+"""Metrics of relays report the values of ``statistics()``."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ from purgatory import Purgatory, otel
 
 
 def collected(reader: InMemoryMetricReader) -> dict[str, dict[tuple[str, ...], Any]]:
-    """What one collection gives: name -> the attributes but the purgatory's name -> value."""
+    """Return the result of one collection: name -> the attributes without the purgatory's name -> value."""
     data = reader.get_metrics_data()
     found: dict[str, dict[tuple[str, ...], Any]] = {}
     for resource in data.resource_metrics if data is not None else []:
@@ -34,7 +34,7 @@ def collected(reader: InMemoryMetricReader) -> dict[str, dict[tuple[str, ...], A
 
 
 async def test_a_relay_is_reported(clock: VirtualClock) -> None:
-    """Each instrument has the number of ``statistics()``, connected and not."""
+    """Each instrument has the value of ``statistics()``, connected or not."""
     reader = InMemoryMetricReader()
     meter = MeterProvider(metric_readers=[reader], shutdown_on_exit=False).get_meter("test")
     (first, second), (_, transport) = workers(clock)
@@ -86,7 +86,7 @@ async def test_a_relay_that_is_gone_is_not_reported(clock: VirtualClock) -> None
 
 
 async def test_relays_are_named_by_their_purgatories(clock: VirtualClock) -> None:
-    """No relay, or two of the same name, is a ValueError."""
+    """No relay, or two relays with the same name, raise ValueError."""
     relays = [Relay(Purgatory[Any]("same", clock=clock), MemoryTransport()) for _ in range(2)]
     with pytest.raises(ValueError, match=r"relays must have purgatories of different names, got \['same', 'same'\]"):
         otel.observe_relays(*relays)

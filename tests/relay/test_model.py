@@ -41,7 +41,7 @@ STEP = st.one_of(
 
 
 class Parked:
-    """An operation, and when it should have been completed."""
+    """An operation, and the time at which it should have been completed."""
 
     def __init__(self, operation: Reached, task: "asyncio.Task[bool]", worker: Worker, deadline: float) -> None:
         self.operation = operation
@@ -52,13 +52,13 @@ class Parked:
 
 
 def forget(task: "asyncio.Task[None]") -> None:
-    """Look at how a task ended, so that nobody complains."""
+    """Retrieve the result of a task, so that asyncio logs no unretrieved exception."""
     if not task.cancelled():
         task.exception()
 
 
 class Program:
-    """Carries out the steps, and notes when each key got each value."""
+    """A program that runs the steps, and records when each key got each value."""
 
     def __init__(
         self, clock: VirtualClock, number: int, seed: int, max_keys: int, resync_every: float = RESYNC
@@ -74,7 +74,7 @@ class Program:
         self.closed: dict[Worker, float] = {}
 
     def line(self, kind: str) -> Any:
-        """Deliveries of one kind of line."""
+        """Return the deliveries of one kind of connection."""
         rng = self.random
         kinds: dict[str, Any] = {
             "good": None,
@@ -86,7 +86,7 @@ class Program:
         return kinds[kind]
 
     async def step(self, step: tuple[Any, ...]) -> None:
-        """Do one."""
+        """Run one step."""
         match step:
             case ("park", number, key, ahead, timeout):
                 worker = self.workers[number % len(self.workers)]
@@ -159,7 +159,7 @@ class Program:
         assert not left, left
 
     def judge(self, parked: Parked) -> None:
-        """Whether it ended as it must."""
+        """Check that the operation ended as it must."""
         operation = parked.operation
         assert parked.task.done()
         answer = parked.task.result()
@@ -184,7 +184,7 @@ class Program:
     2, [("park", 0, 0, 1, 90), ("turn", 5), ("lose", 0), ("write", 1, 0), ("stop",), ("advance", 15.0)], 0, 1000
 )  # fmt: skip
 def test_no_wake_up_is_lost(loop: str, number: int, steps: list[tuple[Any, ...]], seed: int, max_keys: int) -> None:
-    """Whatever happens: completed within the bound, once, or expired because there was nothing to complete it."""
+    """With any faults, an operation completes within the bound and once, or expires if it could not complete."""
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)  # reads that fail are reported
@@ -234,7 +234,7 @@ RECOVERY = 3 * HEARTBEAT + 5.0 + (FAILURES + 2) * (0.2 + 0.4) + 2.0
 def test_nothing_has_to_wait_for_the_resync(
     loop: str, number: int, steps: list[tuple[Any, ...]], seed: int, max_keys: int
 ) -> None:
-    """Unless the engine loses messages without a sign, all is made up for when the connections are back."""
+    """Unless the engine loses messages silently, all missed changes are found when the connections are back."""
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
@@ -247,7 +247,9 @@ def test_nothing_has_to_wait_for_the_resync(
 @pytest.mark.parametrize("fault", ["disconnect", "stop", "silence"])
 @pytest.mark.parametrize("at", range(24))
 async def test_a_disconnect_at_every_point(clock: VirtualClock, fault: str, at: int) -> None:
-    """Wherever in the way of one notice a connection breaks, on either side, the answer comes with the reconnect."""
+    """A connection that breaks at any point of a notice's way, on either side, delays the answer until the
+    reconnect.
+    """
     for side in (0, 1):
         (first, second), transports = workers(clock, heartbeat=HEARTBEAT, resync_every=1000.0)
         began = clock.time()

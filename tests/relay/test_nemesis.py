@@ -1,4 +1,4 @@
-"""The short form of the nemesis: every engine is broken for some seconds, and nothing is lost."""
+"""A short nemesis test: every engine is broken for some seconds, and no wake-up is lost."""
 
 import subprocess
 import sys
@@ -13,7 +13,9 @@ from tests.relay.engines import ENGINES
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", ENGINES)
 def test_nothing_is_lost_while_everything_breaks(name: str) -> None:
-    """Three processes wait for each other while their engine is killed, they are stopped and their lines are cut."""
+    """Three processes wait for each other while their engine is killed, they are stopped, and their connections are
+    cut.
+    """
     reason = ENGINES[name].missing()
     if reason:
         missing(reason)

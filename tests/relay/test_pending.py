@@ -1,4 +1,4 @@
-"""Sets of keys that do not grow without bound."""
+"""Bounded sets of keys."""
 
 from collections.abc import Hashable
 
@@ -9,7 +9,7 @@ from purgatory.relay.pending import PendingKeys
 
 
 def test_each_key_once_with_its_largest_value() -> None:
-    """The maximum wins; no value at all is larger than any, because such a check tries every watcher."""
+    """The largest value wins; a missing value overrides all values, because such a check tries every watcher."""
     pending = PendingKeys(10)
     for key, value in [("a", 3), ("b", 1), ("a", 7), ("a", 5), ("c", 2), ("c", None), ("c", 9)]:
         pending.add(key, value)
@@ -20,7 +20,7 @@ def test_each_key_once_with_its_largest_value() -> None:
 
 
 def test_above_the_limit_every_key_is_pending() -> None:
-    """The set is then empty and stays so, whatever is added."""
+    """Above the limit, the set is empty and means "every key", whatever is added."""
     pending = PendingKeys(3)
     for number in range(3):
         pending.add(number, None)
@@ -44,7 +44,7 @@ def test_above_the_limit_every_key_is_pending() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.none() | st.integers(0, 9))), st.integers(1, 9))
 def test_it_is_the_dict_of_maxima_or_everything(added: list[tuple[int, int | None]], limit: int) -> None:
-    """Compared with a dict that is as large as it must be."""
+    """The set equals an unbounded dict of the largest values, or means "every key"."""
     pending = PendingKeys(limit)
     plain: dict[Hashable, float | None] = {}
     for key, value in added:

@@ -1,4 +1,4 @@
-"""Which keys are read, when, and what happens when a read is slow or fails."""
+"""Which keys are read, when, and what happens if a read is slow or fails."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from tests.relay.kit import Reached, workers
 
 
 async def test_stale_keys_are_read_in_one_call(clock: VirtualClock) -> None:
-    """A thousand keys that change in one turn are one read in the other process, and a key that nobody watches none."""
+    """A thousand keys that change in one turn cause one read in the other process; unwatched keys are not read."""
     (first, second), _ = workers(clock)
     async with first, second:
         waiting = [second.waits(number, 2) for number in range(1000)]
@@ -32,7 +32,7 @@ async def test_stale_keys_are_read_in_one_call(clock: VirtualClock) -> None:
 
 
 async def test_a_key_that_becomes_stale_while_it_is_read_is_read_again(clock: VirtualClock) -> None:
-    """The read may have seen the state before the change."""
+    """The key is read again, because the read may have seen the state before the change."""
     (first, second), _ = workers(clock)
     async with first, second:
         second.read_takes = 1.0
@@ -49,7 +49,7 @@ async def test_a_key_that_becomes_stale_while_it_is_read_is_read_again(clock: Vi
 
 
 async def test_there_is_one_read_at_a_time(clock: VirtualClock) -> None:
-    """What becomes stale during a read waits for its end, and then is one read."""
+    """Keys that become stale during a read are read together after it."""
     (worker,), _ = workers(clock, 1)
     running = most = 0
     load = worker.load
@@ -78,7 +78,7 @@ async def test_there_is_one_read_at_a_time(clock: VirtualClock) -> None:
 
 
 async def test_a_failing_read_is_reported_and_tried_again(clock: VirtualClock, reported: list[Any]) -> None:
-    """With a growing pause, for ever; those who wait keep their deadlines."""
+    """The relay retries with a growing pause, without a limit; waiting operations keep their deadlines."""
     (first, second), _ = workers(clock)
     async with first, second:
         second.failures = 6
@@ -98,7 +98,7 @@ async def test_a_failing_read_is_reported_and_tried_again(clock: VirtualClock, r
 
 
 async def test_a_read_that_takes_too_long_is_cancelled_and_repeated(clock: VirtualClock, reported: list[Any]) -> None:
-    """resync_every bounds it: a query that hangs does not leave the waiters alone for ever."""
+    """``resync_every`` limits a read, so a query that hangs does not block the waiters forever."""
     (worker,), _ = workers(clock, 1, resync_every=20.0)
     async with worker:
         worker.read_takes = 1000.0
@@ -114,7 +114,7 @@ async def test_a_read_that_takes_too_long_is_cancelled_and_repeated(clock: Virtu
 async def test_a_refresh_that_is_no_coroutine_or_returns_no_mapping_is_reported(
     clock: VirtualClock, reported: list[Any]
 ) -> None:
-    """A wrong result is a failed read, and says what it must be."""
+    """A wrong result is a failed read, and the error states the expected result."""
     results: list[Any] = [3, [("a", 1)]]
 
     async def refresh(_: list[Hashable]) -> Any:
@@ -133,7 +133,7 @@ async def test_a_refresh_that_is_no_coroutine_or_returns_no_mapping_is_reported(
 
 
 async def test_a_refresh_that_cancels_itself_is_a_failed_read(clock: VirtualClock, reported: list[Any]) -> None:
-    """A CancelledError out of refresh is not an order to the relay."""
+    """A CancelledError from ``refresh`` is a failed read, and does not cancel the relay."""
     calls = 0
 
     async def refresh(_: list[Hashable]) -> None:
@@ -151,7 +151,7 @@ async def test_a_refresh_that_cancels_itself_is_a_failed_read(clock: VirtualCloc
 
 
 async def test_numbers_are_levels_and_other_values_are_not(clock: VirtualClock) -> None:
-    """A number that refresh returns spares the operations above it; any other value has all of them tried."""
+    """If ``refresh`` returns a number, operations with a higher threshold are not tried; otherwise all are tried."""
     tries: list[float] = []
     state: dict[Hashable, Any] = {}
 
@@ -188,7 +188,7 @@ async def test_numbers_are_levels_and_other_values_are_not(clock: VirtualClock) 
 
 
 async def test_a_resync_reads_all_watched_keys_in_portions(clock: VirtualClock) -> None:
-    """At most max_keys in one call, every watched key once, and nothing that nobody watches."""
+    """A resync reads every watched key once, with at most ``max_keys`` keys per call, and no unwatched keys."""
     (worker,), (transport,) = workers(clock, 1, max_keys=100)
     async with worker:
         waiting = [worker.waits(number, timeout=300.0) for number in range(1050)]
@@ -204,7 +204,7 @@ async def test_a_resync_reads_all_watched_keys_in_portions(clock: VirtualClock) 
 
 
 async def test_everything_again_during_a_resync_starves_no_key(clock: VirtualClock) -> None:
-    """While notices of "every key" keep coming, the keys at the end of the walk are reached as well."""
+    """While notices of "every key" keep arriving, the last keys of the resync are also read."""
     (worker,), (transport,) = workers(clock, 1, max_keys=10)
     other = transport.peer()
     async with worker:
@@ -220,7 +220,7 @@ async def test_everything_again_during_a_resync_starves_no_key(clock: VirtualClo
 
 
 async def test_incoming_keys_above_the_limit_become_every_key(clock: VirtualClock) -> None:
-    """A process that reads slowly keeps no more than max_keys stale keys, and loses none."""
+    """A process that reads slowly keeps at most ``max_keys`` stale keys, and loses none."""
     (first, second), _ = workers(clock, max_keys=50)
     async with first, second:
         waiting = [second.waits(number, timeout=300.0) for number in range(200)]
@@ -241,7 +241,7 @@ async def test_incoming_keys_above_the_limit_become_every_key(clock: VirtualCloc
 
 
 async def test_without_refresh_a_notice_only_checks(clock: VirtualClock) -> None:
-    """Conditions that see the shared state by themselves need no read."""
+    """Conditions that read the shared state directly need no ``refresh``."""
     (first, second), _ = workers(clock, refreshes=False)
     async with first, second:
         waiting = second.waits("a")
@@ -254,7 +254,7 @@ async def test_without_refresh_a_notice_only_checks(clock: VirtualClock) -> None
 
 
 async def test_refresh_runs_in_an_empty_context(clock: VirtualClock) -> None:
-    """What a request has in its context variables does not reach the reads of the relay."""
+    """The reads of the relay do not see the context variables of a request."""
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="empty")
     seen: list[str] = []
 
@@ -270,7 +270,7 @@ async def test_refresh_runs_in_an_empty_context(clock: VirtualClock) -> None:
 
 
 async def test_a_worker_reads_for_itself_only(clock: VirtualClock) -> None:
-    """A key that is watched in one process is not read in another."""
+    """A key that is watched only in one process is not read in another."""
     processes, _ = workers(clock, 3)
     async with processes[0], processes[1], processes[2]:
         waiting = processes[1].waits("a")
@@ -284,7 +284,7 @@ async def test_a_worker_reads_for_itself_only(clock: VirtualClock) -> None:
 
 @pytest.mark.parametrize("loop", _LOOPS)
 def test_an_interrupted_read_is_made_again(loop: str) -> None:
-    """KeyboardInterrupt out of refresh leaves the loop; when the loop goes on, the same keys are read again."""
+    """A KeyboardInterrupt from ``refresh`` leaves the loop; when the loop continues, the same keys are read again."""
     clock = VirtualClock(1000.0)
     interrupts = [True]
     reads: list[list[Hashable]] = []
@@ -313,7 +313,7 @@ def test_an_interrupted_read_is_made_again(loop: str) -> None:
 
 
 async def test_a_number_that_no_float_holds_is_no_level(clock: VirtualClock, reported: list[Any]) -> None:
-    """The key is checked without a value, like one whose value is no number."""
+    """The key is checked without a value, like a key whose value is not a number."""
     state: dict[Hashable, int] = {}
 
     async def refresh(keys: list[Hashable]) -> dict[Hashable, int]:
@@ -335,7 +335,7 @@ async def test_a_number_that_no_float_holds_is_no_level(clock: VirtualClock, rep
 async def test_a_read_that_does_not_end_when_cancelled_is_left_behind(
     clock: VirtualClock, reported: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client library that swallows every cancellation does not end the reading: the next read answers."""
+    """If a client library suppresses every cancellation, the relay abandons the read, and the next read answers."""
     (worker,), _ = workers(clock, 1, resync_every=20.0)
     release = asyncio.Event()
     load, calls = worker.load, 0
@@ -365,7 +365,7 @@ async def test_a_read_that_does_not_end_when_cancelled_is_left_behind(
 async def test_a_read_that_swallows_one_cancellation_is_cancelled_again(
     clock: VirtualClock, reported: list[Any]
 ) -> None:
-    """Both when it takes too long and when the relay is closed; no read is left behind."""
+    """The read is cancelled again, both after a timeout and when the relay closes; no read is left."""
     (worker,), _ = workers(clock, 1, resync_every=20.0, heartbeat=5.0)
     swallowed = 0
 
@@ -393,7 +393,7 @@ async def test_a_read_that_swallows_one_cancellation_is_cancelled_again(
 
 
 async def test_a_hot_key_does_not_keep_a_resync_from_the_others(clock: VirtualClock) -> None:
-    """Keys that change during every read fill no more than a part of the next one while all keys have to be read."""
+    """During a resync, keys that change in every read fill only a part of the next read."""
     for max_keys in (1, 2, 3):
         (worker,), (transport,) = workers(clock, 1, max_keys=max_keys)
         async with worker:
@@ -414,7 +414,7 @@ async def test_a_hot_key_does_not_keep_a_resync_from_the_others(clock: VirtualCl
 
 
 async def test_a_reconnect_during_a_read_has_all_keys_read_again(clock: VirtualClock) -> None:
-    """The read began before the gap and returns after it; the change in the gap is in the read that follows."""
+    """If a read begins before a lost connection and returns after it, the next read covers the changes in between."""
     (first, second), (_, transport) = workers(clock, resync_every=1000.0)
     async with first, second:
         waiting = second.waits("a", timeout=100.0)
@@ -435,7 +435,7 @@ async def test_a_reconnect_during_a_read_has_all_keys_read_again(clock: VirtualC
 
 
 async def test_a_key_whose_hash_raises_does_not_end_reading(clock: VirtualClock, reported: list[Any]) -> None:
-    """The error is reported, with a pause before the next attempt, and no other key is lost."""
+    """The error is reported, the relay pauses before it retries, and no other key is lost."""
     (worker,), _ = workers(clock, 1, resync_every=1000.0)
 
     class Key(str):

@@ -1,4 +1,4 @@
-"""Checks travel: what is sent, what arrives, and what is refused before anything happens."""
+"""Relayed checks: what is sent, what arrives, and what is refused."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ from tests.relay.kit import Reached, Worker, workers
 
 
 def record(transport: MemoryTransport) -> list[str]:
-    """A list of what is sent to the transport from now on."""
+    """Return a list that records what is sent to the transport."""
     heard: list[str] = []
 
     def deliveries(payload: str) -> list[float]:
@@ -27,7 +27,7 @@ def record(transport: MemoryTransport) -> list[str]:
 
 
 async def test_a_check_in_one_process_answers_in_another(clock: VirtualClock) -> None:
-    """The request waits in one worker, the state changes in another, and the answer comes without any time passing."""
+    """A request waits in one worker, the state changes in another, and the answer arrives without a delay."""
     (first, second), _ = workers(clock)
     async with first, second:
         waiting = second.waits("o-1", 3)
@@ -53,7 +53,7 @@ async def test_here_it_is_checked_at_once(clock: VirtualClock) -> None:
 
 
 async def test_the_own_process_is_refreshed_too(clock: VirtualClock) -> None:
-    """A handler that wrote to the table, but not to what its process has read, still answers its neighbours."""
+    """A handler that wrote only to the table still answers other requests in its own process."""
     (worker,), _ = workers(clock, 1)
     async with worker:
         waiting = worker.waits("a")
@@ -66,7 +66,7 @@ async def test_the_own_process_is_refreshed_too(clock: VirtualClock) -> None:
 
 
 async def test_the_checks_of_one_turn_are_one_message(clock: VirtualClock) -> None:
-    """A key goes out once with its largest value, however often it was checked; own echoes do nothing."""
+    """Each key is sent once with its largest value, however often it was checked; a process ignores its own echo."""
     (first, second), (_, transport) = workers(clock, refreshes=False)
     heard = record(transport)
     async with first, second:
@@ -85,7 +85,7 @@ async def test_the_checks_of_one_turn_are_one_message(clock: VirtualClock) -> No
 
 
 async def test_two_hundred_thousand_checks_of_fifty_thousand_keys(clock: VirtualClock) -> None:
-    """In one turn they are one message, "every key"; with a larger limit each key travels once."""
+    """In one turn, they become one message, "every key"; with a larger limit each key is sent once."""
     (first, second), _ = workers(clock, refreshes=False)
     async with first, second:
         await clock.settle()
@@ -102,7 +102,7 @@ async def test_two_hundred_thousand_checks_of_fifty_thousand_keys(clock: Virtual
 
 
 async def test_thresholds_travel(clock: VirtualClock) -> None:
-    """A value that is relayed spares the operations in the other process whose threshold it does not reach."""
+    """A relayed value skips the operations in the other process whose threshold it does not reach."""
     (first, second), _ = workers(clock, refreshes=False)
     async with first, second:
         tries: list[float] = []
@@ -125,7 +125,9 @@ async def test_thresholds_travel(clock: VirtualClock) -> None:
 
 
 async def test_park_closes_the_gap_between_the_read_and_the_watch(clock: VirtualClock) -> None:
-    """A change after the handler's own read and before it parks is found, although its notice was for nobody."""
+    """A change between the handler's read and its parking is found, although no process waited at the time of its
+    notice.
+    """
     (first, second), _ = workers(clock)
     async with first, second:
         await second.load(["a"])  # the handler reads ...
@@ -140,7 +142,7 @@ async def test_park_closes_the_gap_between_the_read_and_the_watch(clock: Virtual
 
 
 async def test_wait_until_is_the_same_with_a_predicate(clock: VirtualClock) -> None:
-    """It refreshes and answers True, or False when the time has passed."""
+    """``wait_until`` refreshes and returns True, or False at the deadline."""
     (first, second), _ = workers(clock)
     async with first, second:
         first.write("a", 1)
@@ -151,7 +153,7 @@ async def test_wait_until_is_the_same_with_a_predicate(clock: VirtualClock) -> N
 
 
 async def test_check_in_reaches_every_process_the_own_one_included(clock: VirtualClock) -> None:
-    """Nobody knows here when the transaction commits, so the notice comes back to its sender as well."""
+    """This process does not know when the transaction commits, so the sender also receives the notice."""
     (first, second), _ = workers(clock)
     async with first, second:
         waiting = [first.waits("a"), second.waits("a"), second.waits(("b", 2), 7)]
@@ -164,7 +166,7 @@ async def test_check_in_reaches_every_process_the_own_one_included(clock: Virtua
 
 
 async def test_check_in_of_very_many_keys_is_every_key(clock: VirtualClock) -> None:
-    """A transaction that touches more than max_keys keys sends one short notice."""
+    """A transaction with more than ``max_keys`` keys sends one short notice."""
     (first, second), (_, transport) = workers(clock, max_keys=10)
     heard = record(transport)
     async with first, second:
@@ -176,7 +178,7 @@ async def test_check_in_of_very_many_keys_is_every_key(clock: VirtualClock) -> N
 
 
 async def test_a_key_that_is_too_long_reaches_the_others_as_every_key(clock: VirtualClock) -> None:
-    """A key longer than a payload may be is not lost."""
+    """A key that is longer than a payload is sent as "every key"."""
     first = MemoryTransport(clock=clock, max_payload=200)
     table: dict[Any, float] = {}
     async with Worker(clock, first, table) as one, Worker(clock, first.peer(), table) as other:
@@ -193,7 +195,7 @@ async def test_a_key_that_is_too_long_reaches_the_others_as_every_key(clock: Vir
 
 @pytest.mark.parametrize("key", [1.5, None, b"a", object(), True, ("a", 1.0), ["a"]])
 async def test_a_key_that_cannot_travel_is_refused_at_once(clock: VirtualClock, key: Any) -> None:
-    """check, check_in, park and wait_until raise TypeError, and nothing is checked, sent or parked."""
+    """``check``, ``check_in``, ``park`` and ``wait_until`` raise TypeError, and nothing is checked, sent or parked."""
     (worker,), (transport,) = workers(clock, 1, refreshes=False)
     async with worker:
         await clock.settle()
@@ -214,7 +216,7 @@ async def test_a_key_that_cannot_travel_is_refused_at_once(clock: VirtualClock, 
 
 
 async def test_a_value_that_cannot_travel_is_refused_at_once(clock: VirtualClock) -> None:
-    """Values are numbers, and NaN is none."""
+    """Values must be numbers other than NaN."""
     (worker,), _ = workers(clock, 1, refreshes=False)
     async with worker:
         for value in ["1", True]:
@@ -229,7 +231,7 @@ async def test_a_value_that_cannot_travel_is_refused_at_once(clock: VirtualClock
 
 
 async def test_park_refuses_what_the_purgatory_refuses(clock: VirtualClock) -> None:
-    """The same errors, and nothing is left to be refreshed."""
+    """The errors are the same, and nothing is left to refresh."""
     (worker,), _ = workers(clock, 1)
     async with worker:
         operation = Reached(worker, "a", 1, 5.0)
@@ -244,7 +246,7 @@ async def test_park_refuses_what_the_purgatory_refuses(clock: VirtualClock) -> N
 
 
 async def test_a_full_purgatory_refuses_through_the_relay(clock: VirtualClock) -> None:
-    """PurgatoryFull reaches the caller, and no read is made for an operation that is not there."""
+    """PurgatoryFull reaches the caller, and no read is made for the refused operation."""
     room = Purgatory[Any]("small", clock=clock, max_parked=1)
     reads: list[Any] = []
 
@@ -262,7 +264,7 @@ async def test_a_full_purgatory_refuses_through_the_relay(clock: VirtualClock) -
 
 
 async def test_a_cancelled_caller_leaves_nothing(clock: VirtualClock) -> None:
-    """Cancelling the task in park withdraws its operation at once, and the key is not read for it."""
+    """Cancelling the task in ``park`` withdraws its operation at once, and its key is not read."""
     (first, second), _ = workers(clock)
     async with first, second:
         waiting = second.waits("a")
@@ -279,7 +281,7 @@ async def test_a_cancelled_caller_leaves_nothing(clock: VirtualClock) -> None:
 
 
 async def test_workers_that_are_forked_have_an_origin_each(clock: VirtualClock) -> None:
-    """The origin is drawn on entering: relays that were created alike do not take each other for an echo."""
+    """The identity is chosen when the relay is opened, so forked relays do not treat each other's notices as echoes."""
     transport = MemoryTransport(clock=clock)
     rooms = [Purgatory[Any](f"worker {number}", clock=clock) for number in range(2)]
     relays = [Relay(room, transport) for room in rooms]
@@ -292,7 +294,7 @@ async def test_workers_that_are_forked_have_an_origin_each(clock: VirtualClock) 
 
 
 async def test_peers_are_counted_and_forgotten(clock: VirtualClock) -> None:
-    """Each relay knows how many others it has heard of in the last three heartbeats."""
+    """Each relay knows the number of others that it has heard from in the last three heartbeats."""
     processes, _ = workers(clock, 3, refreshes=False, heartbeat=10.0)
     async with processes[0], processes[1]:
         async with processes[2]:
@@ -303,7 +305,7 @@ async def test_peers_are_counted_and_forgotten(clock: VirtualClock) -> None:
 
 
 async def test_another_version_and_rubbish_are_treated_as_every_key(clock: VirtualClock) -> None:
-    """A payload that cannot be read is counted, and every watched key is refreshed and checked."""
+    """A payload that cannot be decoded is counted, and every watched key is refreshed and checked."""
     (worker,), (transport,) = workers(clock, 1)
     stranger = transport.peer()
     async with worker:
@@ -318,7 +320,7 @@ async def test_another_version_and_rubbish_are_treated_as_every_key(clock: Virtu
 
 
 async def test_statistics_and_repr(clock: VirtualClock) -> None:
-    """They say how the relay stands."""
+    """The statistics and the ``repr`` show the state of the relay."""
     (worker, other), (transport, _) = workers(clock, heartbeat=10.0)
     assert repr(worker.relay) == "<Relay of purgatory 'worker' new through MemoryTransport>"
     assert not worker.relay.connected
@@ -343,7 +345,7 @@ async def test_statistics_and_repr(clock: VirtualClock) -> None:
 
 
 async def test_the_lag_is_the_way_through_the_engine_and_back(clock: VirtualClock) -> None:
-    """It is that of the last ping, and grows while a ping is on its way."""
+    """The lag is that of the last ping, and grows while a ping is outstanding."""
     transport = MemoryTransport(clock=clock, deliveries=lambda _: [0.25])
     async with Worker(clock, transport, {}, refreshes=False) as worker:
         await clock.advance(0.25)
@@ -354,7 +356,7 @@ async def test_the_lag_is_the_way_through_the_engine_and_back(clock: VirtualCloc
 
 
 async def test_bad_arguments(clock: VirtualClock) -> None:
-    """They say what they must be and what they were."""
+    """The error states the expected and the passed value."""
     room = Purgatory[Any]("test", clock=clock)
     good = MemoryTransport()
     wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
@@ -376,7 +378,7 @@ async def test_bad_arguments(clock: VirtualClock) -> None:
 
 
 async def test_before_it_is_entered_and_after_it_is_closed(clock: VirtualClock) -> None:
-    """It says so, and nothing is checked or kept."""
+    """The call raises an error, and nothing is checked or stored."""
     (worker,), _ = workers(clock, 1)
     with pytest.raises(RuntimeError, match="not entered"):
         worker.relay.check("a")
@@ -395,7 +397,7 @@ async def test_before_it_is_entered_and_after_it_is_closed(clock: VirtualClock) 
 
 
 async def test_another_thread_and_another_loop_are_refused(clock: VirtualClock) -> None:
-    """RuntimeError, with the way to do it; nothing is checked."""
+    """The call raises RuntimeError with the correct way to do it, and nothing is checked."""
     (worker,), _ = workers(clock, 1)
     errors: list[BaseException] = []
 
@@ -414,14 +416,14 @@ async def test_another_thread_and_another_loop_are_refused(clock: VirtualClock) 
 
 
 async def test_the_protocols_are_those_of_the_transports() -> None:
-    """MemoryTransport is a transport with transactions; an object with two of the methods is none."""
+    """MemoryTransport is a transport with transactions; an object with two of the methods is not a transport."""
     assert isinstance(MemoryTransport(), Transport)
     assert isinstance(MemoryTransport(), TransactionalTransport)
     assert not isinstance(OrderedDict(), Transport)
 
 
 async def test_a_transport_without_transactions_refuses_check_in(clock: VirtualClock) -> None:
-    """TypeError, and nothing is sent."""
+    """``check_in`` raises TypeError, and nothing is sent."""
 
     class Plain:
         max_payload = 1000
@@ -443,7 +445,7 @@ async def test_a_transport_without_transactions_refuses_check_in(clock: VirtualC
 
 
 async def test_operations_that_cannot_be_relayed_wait_beside_the_others(clock: VirtualClock) -> None:
-    """A key that is an object is local: "every key" checks it, and refresh is not asked for it."""
+    """A key that is an object is local: "every key" checks it, and ``refresh`` does not receive it."""
     (worker,), (transport,) = workers(clock, 1)
     local = object()
 

@@ -31,7 +31,7 @@ async def test_a_handler_waits_through_the_relay(clock: VirtualClock) -> None:
 
 
 async def test_a_client_that_hangs_up_is_withdrawn(clock: VirtualClock) -> None:
-    """The purgatory of the relay is empty, and the handler gets ClientDisconnected."""
+    """The purgatory of the relay is empty, and the handler raises ClientDisconnected."""
     (worker,), _ = workers(clock, 1)
     errors: list[Exception] = []
 
@@ -53,6 +53,6 @@ async def test_a_client_that_hangs_up_is_withdrawn(clock: VirtualClock) -> None:
 
 
 def test_something_else_is_refused() -> None:
-    """Neither a purgatory nor a relay: TypeError, where the dependency is made."""
+    """An object that is neither a purgatory nor a relay raises TypeError when the dependency is created."""
     with pytest.raises(TypeError, match="room must be a Purgatory or a Relay, got 3"):
         waiting(3)  # type: ignore[arg-type]
