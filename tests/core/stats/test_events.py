@@ -230,3 +230,16 @@ def test_an_operation_does_not_finish_before_it_was_parked() -> None:
     completed = recorder.seen[-1]
     assert completed.parked_ms == 1_000_001
     assert completed.finished_ms == 1_000_001
+
+
+def test_two_purgatories_of_one_name_have_different_numbers() -> None:
+    """``instance`` distinguishes them in events, and is the same in all events of one purgatory."""
+    recorders = [Recorder(), Recorder()]
+    for recorder in recorders:
+        room = make_purgatory(ManualClock(0), observers=[recorder])
+        for key in ("a", "b"):
+            park(room, key).force_complete()
+    first, second = ({event.instance for event in recorder.seen} for recorder in recorders)
+    assert len(first) == len(second) == 1
+    assert None not in first | second
+    assert first != second

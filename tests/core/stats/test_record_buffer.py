@@ -127,3 +127,27 @@ def test_append_record_adds_other_rows() -> None:
         append_record(buffer, 1, ("by hand", None), Op, op_id, ("a",), 5, 6, 7)
     assert [len(page) for page in buffer.pages] == [16]
     assert buffer.values == [1, ("by hand", None), Op, 3, ("a",), 5, 6, 7]
+
+
+class _WithBuffer:
+    """An observer whose buffer is an attribute, as the journal's is."""
+
+    def __init__(self, buffer: RecordBuffer) -> None:
+        self.record_buffer = buffer
+
+
+async def test_an_observer_may_have_its_buffer_as_an_attribute(
+    clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """It receives the rows; if it raises, it is the observer that is detached and reported."""
+    sound, broken = _WithBuffer(Pages(1)), _WithBuffer(Broken())
+    observers: list[Any] = [sound, broken]
+    async with Purgatory[Any]("p", clock=clock, observers=observers) as purgatory:
+        for _ in range(2):
+            operation = Op()
+            purgatory.try_complete_else_watch(operation, ["a"])
+            operation.force_complete()
+        assert purgatory.statistics().observers_detached == 1
+    assert [context["observer"] for context in reported] == [broken]
+    assert isinstance(sound.record_buffer, Pages)
+    assert len(sound.record_buffer.pages) == 2
