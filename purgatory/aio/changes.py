@@ -4,7 +4,7 @@ On each of its keys a subscription parks one operation that never completes: try
 subscription sees every kind of check, even on keys that nothing else watches, and counts in the statistics and limits
 like any parked operation.  A purgatory without subscriptions has no extra cost.  Two cases are special:
 
-*   A check with a limit stops after so many completions.  It tries the operations of subscriptions first.
+*   A check with a limit stops after that many completions.  It tries the operations of subscriptions first.
 *   A purgatory that closes ends its subscriptions at once, because they would only use up the grace.
 
 A key that is checked again before the consumer takes it is recorded once.  So the buffer never holds more than one
@@ -86,7 +86,7 @@ class Subscription:
 
     def note(self, index: int) -> None:
         """Record a check of the key with this index."""
-        if not self._parking:  # the first try of an operation is no check
+        if not self._parking:  # the first try of an operation is not a check
             self._checked[index] = None
             self.wake()
 

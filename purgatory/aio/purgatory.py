@@ -469,8 +469,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
         one entry for each key.  A check says that the key's state may have changed, so read the state after it.
 
         Each key is one parked operation until the iteration ends: raises PurgatoryFull and PurgatoryClosed, ValueError
-        for no keys and a heartbeat that is no positive number of seconds, TypeError for a bare str, an unhashable key
-        and a mapping, RuntimeError where no loop runs.  See :class:`purgatory.aio.changes.Changes`.
+        for no keys and a heartbeat that is not a positive number of seconds, TypeError for a bare str, an unhashable
+        key and a mapping, RuntimeError where no loop runs.  See :class:`purgatory.aio.changes.Changes`.
         """
         return Changes(self, keys, heartbeat)
 
@@ -519,7 +519,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
         The checks of a turn run in slices of the timer's ``turn_budget_ms``, the keys taking turns, so that neither
         many keys nor many watchers delay the loop.  A key that is passed again during its check is checked
-        again, once.  RuntimeError where no loop runs; TypeError for an unhashable key and for a value that is no
+        again, once.  RuntimeError where no loop runs; TypeError for an unhashable key and for a value that is not a
         number, ValueError for NaN.
         """
         hash(key)

@@ -150,7 +150,7 @@ class MemoryTransport:
     def silence(self) -> None:
         """Make the connection half-open: nothing gets through in either direction, and nothing fails.
 
-        The connections that exist stay silent for ever, as behind a router that has forgotten them; new ones, and
+        The connections that exist stay silent forever, as behind a router that has forgotten them; new ones, and
         what is published, hang until :meth:`restore`.
         """
         self._silent = True
