@@ -61,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests, too")
 
 
-_ALONE = ("core", "aio", "testing", "proof")  # each of these tests stands alone, so any process may run it
+_ALONE = ("core", "aio", "testing", "proof")  # these tests are independent, so any process may run each of them
 
 
 def _group(item: pytest.Item) -> str | None:

@@ -197,7 +197,7 @@ async def test_the_dashboard_asks_for_metrics_that_a_real_scrape_has() -> None:
 
 
 def test_the_table_in_the_documentation_is_complete() -> None:
-    """Every instrument of the module is in the table of the documentation."""
+    """Every instrument of the module is in the table of its docstring."""
     source = Path(otel.__file__).read_text()
     made = set(re.findall(r'"(purgatory\.(?:operation|watch|key|observer|timer)\.[a-z.]+)"', source))
     documented = set(re.findall(r"``(purgatory\.[a-z.]+)``", otel.__doc__ or ""))

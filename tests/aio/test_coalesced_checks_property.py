@@ -98,7 +98,7 @@ class World:
                 self.waiters.append(waiter)
                 self.room.try_complete_else_watch(waiter, thresholds if ranked else list(thresholds))
                 waiter.is_parked = True
-                # A check that was named before may come with a value that reaches it.
+                # A check that was requested earlier may run with a value that reaches the threshold.
                 waiter.is_reached = not ranked or bool(self.checks)
             case ("name", key, value):
                 self.name(key, value)

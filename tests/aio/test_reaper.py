@@ -138,7 +138,7 @@ async def test_its_task_has_a_name(timer: SystemTimer) -> None:
     assert timer._reaper.task.get_name() == "purgatory-reaper"
 
 
-# Its task is cancelled: it restarts when the next bucket falls due
+# If its task is cancelled, it restarts when the next bucket expires
 
 
 @pytest.mark.parametrize("when", ["asleep", "before it ran", "twice"])
@@ -235,7 +235,7 @@ def test_an_interrupt_in_a_task_leaves_the_loop_and_the_reaper_comes_back() -> N
     assert log == ["behind", "later"]
 
 
-# Wake-ups that come although they are cancelled, or too late to matter
+# Wake-ups that fire although they are cancelled, or too late
 
 
 async def test_a_clock_that_cannot_cancel_a_wake_up() -> None:

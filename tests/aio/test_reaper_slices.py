@@ -13,9 +13,9 @@ from purgatory.testing import VirtualClock
     "number", [20_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
 )
 async def test_a_crowd_that_expires_at_once_is_worked_off_in_slices(clock: VirtualClock, number: int) -> None:
-    """However many fall due in one millisecond, a turn of the loop runs or moves at most 1024 of them.
+    """If any number of tasks become due in one millisecond, a turn of the loop runs or moves at most 1024 of them.
 
-    How long a turn takes in real time is measured by the benchmarks.
+    The benchmarks measure the duration of a turn in real time.
     """
     async with SystemTimer(clock=clock) as timer:
         ran = 0

@@ -188,7 +188,7 @@ def test_a_check_that_is_pending_when_a_loop_ends_is_made_in_the_next(new_loop: 
         for op in (soon, safe):
             purgatory.try_complete_else_watch(op, [op.name])
         soon.ready = safe.ready = True
-        asyncio.get_running_loop().call_soon(check)  # in the loop's last turn: the checks would be made in the next
+        asyncio.get_running_loop().call_soon(check)  # in the loop's last turn: the checks would run in the next turn
 
     def check() -> None:
         purgatory.check_soon("soon")
@@ -264,7 +264,7 @@ def test_closing_in_another_loop(new_loop: NewLoop, way: str) -> None:
 
 
 @both_loops
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # aclose() itself is thrown away
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the coroutine of aclose() is dropped
 def test_closing_goes_on_where_a_closed_loop_left_it(new_loop: NewLoop) -> None:
     """If a loop is closed during ``aclose``, the next call in another loop completes the closing."""
     timer = SystemTimer()

@@ -269,7 +269,7 @@ def test_it_agrees_with_a_linear_search(steps: list[tuple[Any, ...]]) -> None:
         clock = VirtualClock()
         async with ThresholdPurgatory("marks", clock=clock) as marks:
             tasks: list[asyncio.Task[Any]] = []
-            model: list[tuple[int, str, int, float]] = []  # (number, key, threshold, deadline) of those who wait
+            model: list[tuple[int, str, int, float]] = []  # (number, key, threshold, deadline) of the waiting tasks
             answers: dict[int, Any] = {}
             for step in steps:
                 match step:

@@ -13,7 +13,7 @@ from purgatory.testing import VirtualClock
 from purgatory.timeouts import Timeout
 from tests.helpers import during, ends_in_time_out
 
-# In time, too late, never
+# Blocks that end before, after, or without a deadline
 
 
 async def test_the_block_is_cancelled_at_its_deadline(clock: VirtualClock, timer: SystemTimer) -> None:

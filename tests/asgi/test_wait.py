@@ -300,7 +300,7 @@ def test_a_purgatory_that_comes_from_another_loop_answers_in_this_one() -> None:
     assert results == [False, False]
 
 
-# What arrives meanwhile
+# Messages that arrive during the wait
 
 
 async def test_a_body_that_arrives_while_waiting_is_read_afterwards(

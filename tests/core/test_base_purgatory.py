@@ -47,7 +47,7 @@ def test_a_key_that_raises_while_it_is_parked_leaves_nothing_behind(bad: int) ->
     """Whichever of four keys raises, the operation is on none of them, and still PENDING."""
 
     class Once:
-        left = 1  # its hash is asked for once before anything has changed
+        left = 1  # the hash is computed once before the state changes
 
         def __hash__(self) -> int:
             if not self.left:

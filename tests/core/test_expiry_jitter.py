@@ -37,7 +37,7 @@ async def test_deadlines_are_earlier_by_a_share_of_the_timeout(clock: VirtualClo
 
 async def test_it_applies_once_when_an_operation_is_parked(clock: VirtualClock) -> None:
     """Jitter does not apply without a deadline, to an operation that completes at once, or to a later ``extend``."""
-    source = _source(1.0, 1.0)  # a third number is not asked for
+    source = _source(1.0, 1.0)  # the source is not called a third time
     async with Purgatory[Op]("test", clock=clock, expiry_jitter=0.5, jitter_source=source) as room:
         park(room, "key")
         assert room.try_complete_else_watch(Op(10, ready=True), ["key"])

@@ -13,7 +13,7 @@ from purgatory.conditions import AtLeast, Count
 from purgatory.core.timer.timer_core import TimerCore
 from purgatory.testing import VirtualClock
 
-IN_WORDS = r"must|\bis\b|takes|object expected; got"  # the last are the compiler's words for a wrong type
+IN_WORDS = r"must|\bis\b|takes|object expected; got"  # the last one is the compiler's message for a wrong type
 NUMBERS = st.one_of(
     st.sampled_from(
         [power + step for power in (0, 2**16, 10**15, 10**18, 2**31, 2**60, 2**63, 2**64) for step in (-1, 0, 1)]

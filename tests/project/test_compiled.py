@@ -78,7 +78,7 @@ def test_no_class_declares_what_its_base_has_declared() -> None:
     files = [path for path in HOUSE.rglob("*.py") if not {"pipeline", "journal"} & set(path.parts)]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
     classes = {node.name: node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    interpreted = {"SystemTimer"}  # on top of the compiled core: its attributes are looked up by name
+    interpreted = {"SystemTimer"}  # interpreted, on top of the compiled core: its attributes are looked up by name
 
     def bases(node: ast.ClassDef) -> set[str]:
         names = {base.id for base in node.bases if isinstance(base, ast.Name)} & classes.keys()

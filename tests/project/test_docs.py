@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
-_ROOMS = {  # parts with needs of their own, and what the pages show them with
+_ROOMS = {  # texts in blocks, and the optional packages that these blocks need
     "purgatory.otel": "opentelemetry.metrics",
     "purgatory.journal": "pyarrow",
     "fastapi": "fastapi",

@@ -1,15 +1,15 @@
-"""Figures in prose: each stands beside the command that prints it, or the test that holds it.
+"""Figures in the documentation: each is next to the command that prints it, or the test that verifies it.
 
 A figure is a number with a unit (``1.24 us``, ``214 MiB``, ``260x``, ``95 %``, ``4 699 round trips/s``), a large number
 of things (``10 000 connections``, ``a million operations``) or a row of numbers that was printed, in README or docs.
-It may stand
+A figure is allowed in these places:
 
-* in a section that names a command or a test which shows it (``SHOWS``), in code;
-* in a section that links to a page where the same figure stands, and is looked at there (``LINKED``);
-* between the marks of ``benchmarks.report``, which writes it from saved runs; that it did is checked here;
-* in what a block of Python prints, which is run by ``test_docs``, or beside such a block that has the same number;
-* in the row of a table, or the line, that names the option of a command whose default it is;
-* in ``DEFINED``: it is a definition, not a measurement; with the reason.
+* in a section that contains, in code, a command or a test that shows it (``SHOWS``);
+* in a section with a link to a page that contains the same figure, which is checked there (``LINKED``);
+* between the marks of ``benchmarks.report``, which writes the figure from saved runs, as checked here;
+* in the output of a Python block, which ``test_docs`` runs, or next to such a block that contains the same number;
+* in the row of a table, or in the line, that names the option of a command whose default it is;
+* in ``DEFINED``, with the reason, if it is a definition and not a measurement.
 """
 
 import re
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")])
 LINKED = ("performance.md", "guarantees.md")
 
-# What prints figures, or fails where they are not reached.
+# Commands and tests that print figures, or fail if the figures are not reached.
 SHOWS = re.compile(
     r"python -m (?P<module>benchmarks(?:\.\w+)?|examples\.\w+\.(?:load|soak)|examples\.(?:join_group|simple_wheel)"
     r"|tests\.proof\.\w+|purgatory\.pipeline)\b"
@@ -44,7 +44,7 @@ DEFINED = {
         "at most 7 999 bytes": "the limit of Postgres, in purgatory/relay/postgres.py",
         "at most 32 768 bytes here": "a constant of purgatory/relay/redis.py and nats.py",
     },
-    "docs/how-to/testing-time.md": {"parks for 5 seconds": "a task that one may imagine"},
+    "docs/how-to/testing-time.md": {"parks for 5 seconds": "an example"},
     "docs/kafka-differences.md": {
         "every 1 000 of them by default": "Kafka's default",
         "a limit of 200 ms": "a constant of Kafka's",
@@ -100,7 +100,7 @@ class Section:
     page: Path
     title: str
     lines: list[str] = field(default_factory=list)
-    printed: list[str] = field(default_factory=list)  # those of them that something has printed
+    printed: list[str] = field(default_factory=list)  # those that are the output of a command
     text: str = ""
 
 

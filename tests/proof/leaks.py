@@ -1,7 +1,7 @@
-"""``python -m tests.proof.leaks --operations 10000000``: memory after many operations, through every kind of ending.
+"""Leak test: ``python -m tests.proof.leaks --operations 10000000`` runs many operations with every kind of ending.
 
-It prints the number of live objects and the resident memory after the first tenth and after all of them, and fails if
-either has grown.
+The command prints the number of live objects and the resident memory after the first tenth of the operations and after
+all of them.  It fails if either has grown.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Event loops that run what is ready in an order drawn from a seed.
+"""Event loops that run ready callbacks in an order that a seed determines.
 
-On asyncio the whole queue of a turn is shuffled.  uvloop keeps its queue to itself, so there whatever comes through
-``call_soon`` is held, shuffled and run together: the steps of tasks and what futures call when they are done, which is
-all that this library has run.  What uvloop puts in on its own (sockets, timers, other threads) keeps its place.
+On asyncio, the whole queue of a turn is shuffled.  uvloop's queue is not accessible, so the callbacks of ``call_soon``
+are collected, shuffled and run together.  These are the steps of tasks and the callbacks of futures, which include
+everything that this library schedules.  Events of uvloop itself (sockets, timers, other threads) keep their order.
 """
 
 import asyncio

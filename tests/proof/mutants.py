@@ -1,7 +1,7 @@
-"""Small faults, one at a time, in a module of the core: made with the operators of mutmut.
+"""Mutants of a module of the core: small faults, one at a time, created with the operators of mutmut.
 
-A mutant is the text of its module with one node replaced.  Left out are assertions (they state invariants, and are a
-check themselves), annotations, docstrings, f-strings and the words of messages: what is tried is what the code does.
+A mutant is the text of its module with one node replaced.  Assertions are not mutated, because they are checks
+themselves.  Annotations, docstrings, f-strings and the texts of messages are not mutated either.
 """
 
 import ast
@@ -23,7 +23,7 @@ _LEFT_OUT = (cst.Assert, cst.Annotation, cst.Decorator, cst.Parameters, cst.Form
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault.  ``module`` as in ``timer/task``; ``lines``: those of the statement, whose tests are to find it."""
+    """One fault.  ``module``: for example ``timer/task``.  ``lines``: the lines of the mutated statement."""
 
     module: str
     function: str

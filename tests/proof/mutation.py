@@ -1,16 +1,16 @@
-"""``python -m tests.proof.mutation [MODULE ...]``: are the tests sharp enough to notice a small fault?
+"""Mutation tests of the core: ``python -m tests.proof.mutation [MODULE ...]``.
 
-One fault after another is put into the core (see :mod:`tests.proof.mutants`), and those tests that execute the faulty
-statement are run until one fails.  A first run of all tests under coverage finds them.  A fault
-that no test notices is a survivor: either it makes no difference, then ``survivors.toml`` says why, or a test is
-missing.  The command prints a table, and every survivor that is not listed; it fails if there is one, if a listed one
-is noticed by now, or if fewer than ``fail_under`` percent were noticed.
+The command introduces one fault after another into the core (see :mod:`tests.proof.mutants`).  For each mutant, it
+runs the tests that execute the faulty statement until one fails.  A first run of all tests under coverage finds these
+tests.  A mutant that no test detects is a survivor: either it is equivalent, and ``survivors.toml`` states the reason,
+or a test is missing.  The command prints a table and every survivor that is not listed.  It fails if there is one, if
+the tests detect a listed one, or if they detect fewer than ``fail_under`` percent of the mutants.
 
-pytest collects the tests once.  Each mutant has a process of its own, forked from that state, in which the code of one
-function is replaced; so it costs no more than the tests that it runs.  A test that takes far longer than it should is
-ended, and has noticed.
+pytest collects the tests once.  Each mutant runs in a process that is forked from that state, with the code of one
+function replaced, so it costs only the tests that it runs.  A test that takes much longer than usual is ended and
+counts as failed.
 
-What is tried is set in ``pyproject.toml`` under ``[tool.mutation]``.
+``pyproject.toml`` selects the modules under ``[tool.mutation]``.
 """
 
 import argparse
@@ -44,7 +44,7 @@ __all__ = ["main"]
 
 ROOT = Path(__file__).parent.parent.parent
 _SURVIVORS = ROOT / "tests" / "proof" / "survivors.toml"
-_MEMORY = 4 << 30  # a fault that fills the memory is ended
+_MEMORY = 4 << 30  # limits the memory of a mutant
 _NOTICED, _UNNOTICED, _INVALID = 1, 0, 3
 
 
@@ -53,7 +53,7 @@ class Reach:
     """The result of the first run: the duration of each test, and the lines of each module that it executes."""
 
     seconds: dict[int, float] = field(default_factory=dict)
-    work: dict[int, float] = field(default_factory=dict)  # seconds of the processor, whatever else it does
+    work: dict[int, float] = field(default_factory=dict)  # CPU seconds
     tests: dict[tuple[str, int], set[int]] = field(default_factory=lambda: defaultdict(set))
     lines: Counter[tuple[int, str]] = field(default_factory=Counter)  # of a test, in a module
 
@@ -80,12 +80,12 @@ class Mutation:
         self.jobs = min(jobs, len(modules))
         self.modules = modules
         self.thorough = thorough
-        self.functions: list[str] = []  # only these, unless empty
+        self.functions: list[str] = []  # if not empty, only these
         self.tallies: dict[str, Tally] = {}
         self.listed = _listed()
         self.failed = False
         self._killers: Counter[int] = Counter()
-        self._costs: dict[int, float] = {}  # seconds for what a test has to do with the module
+        self._costs: dict[int, float] = {}  # CPU seconds of a test in the module
 
     # pytest's hooks
 
@@ -96,7 +96,7 @@ class Mutation:
         for module in self.modules:
             importlib.import_module(_dotted(module))
         gc.collect()
-        gc.freeze()  # what the children share stays shared
+        gc.freeze()  # keeps the memory shared with the children
         self.reach: Reach = _result(_started(self._first_run))
         self._say(f"{len(self.items)} tests, {sum(self.reach.seconds.values()):.0f} s; the mutants:")
         shares = [self.modules[number :: self.jobs] for number in range(self.jobs)]
@@ -212,7 +212,7 @@ class Mutation:
             for target in targets:
                 target.__code__ = code
         except ValueError:
-            return _INVALID  # it closes over something else now
+            return _INVALID  # the mutant has other closure variables
         for number in order:
             os.write(telling, b"%d " % number)
             signal.setitimer(signal.ITIMER_REAL, 3 + 15 * self.reach.seconds[number])

@@ -1,9 +1,9 @@
-"""Small scenarios under many orders of what is ready: loops that shuffle, by a seed that a failure names.
+"""Small scenarios in many orders: the loops shuffle the ready callbacks, and a failure prints its seed.
 
-A task parks an operation, and two to four others meet it: they complete, cancel, fail, extend, expire and close, while
-the parker may be cancelled as well.  Every scenario is run on asyncio and on uvloop (see :mod:`tests.proof.loops`).
+A task parks an operation.  Two to four other tasks complete, cancel, fail, extend, expire or close it, and the parking
+task may be cancelled as well.  Every scenario runs on asyncio and on uvloop (see :mod:`tests.proof.loops`).
 
-Together they cover every await of the library:
+Together the scenarios cover every await of the library:
 
 ======================================  ==============================================================================
 ``Purgatory.park``, ``await operation`` each scenario, and "complete and cancel", "awaiters leave"

@@ -1,6 +1,6 @@
-"""Real engines for the tests: found, started on loopback without root, killed and started again.
+"""Real engines for the tests, which start them on the loopback interface without root, kill and restart them.
 
-An environment variable names an engine that runs already; such a one is used and never stopped.
+An environment variable can contain the address of a running engine, which the tests use and never stop.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ def free_port() -> int:
 class Engine:
     """One server.  ``start`` returns when it accepts connections; ``kill`` is SIGKILL.
 
-    ``small_buffers``: a subscriber that does not read is ended after a few megabytes.  ``overflowed``: what the server
-    writes to its log when it does that, or None: Postgres keeps the notices.
+    ``small_buffers``: whether the server ends a subscriber that does not read after a few megabytes.  ``overflowed``:
+    the text that the server then writes to its log, or None for Postgres, which keeps the notices.
     """
 
     name: str

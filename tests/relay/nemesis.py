@@ -1,18 +1,18 @@
-"""Workers that wait for each other through a real engine, while everything around them breaks.
+"""Fault injection: workers wait for each other through a real engine, while the engine and the connections break.
 
 ::
 
     python -m tests.relay.nemesis --engine postgres --engine redis --engine nats --seconds 60
 
-Each of some processes has a purgatory, a relay, writers and waiters.  The state is a table in shared memory: a version
-for every key, and the time at which it was written.  A waiter waits for the next version of some key, which a writer
-in any of the processes makes.  Meanwhile the engine is killed with SIGKILL and started again, the connections that
-listen are ended by the engine (by the proxy for NATS, which has no command for it), a worker is stopped with SIGSTOP,
-the line falls silent or is cut, and a flood of messages fills the buffers of a worker that does not read until the
-engine ends its subscription.  Postgres keeps the messages instead.
+Each of several processes has a purgatory, a relay, writers and waiters.  The state is a table in shared memory with
+the version of every key and the time at which it was written.  A waiter waits for the next version of a key, which a
+writer in any of the processes writes.  Meanwhile, the engine is killed with SIGKILL and restarted; the engine ends the
+connections that listen (for NATS, which has no command for this, the proxy does); a worker is stopped with SIGSTOP; the
+connections become silent or are cut; and a flood of messages fills the buffers of a worker that does not read, until
+the engine ends its subscription.  Postgres keeps the messages instead.
 
-It prints one table per engine, and fails if a waiter was answered twice, or expired although its key had the version
-for longer than the resync bound.
+The command prints one table per engine.  It fails if a waiter was answered twice, or if it expired although its key had
+the version for longer than the resync bound.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from tests.relay.proxy import Proxy
 
 CHANNEL = "nemesis"
 KEYS = 1000
-VERSIONS = 64  # of each key, whose times are kept
+VERSIONS = 64  # number of versions of each key whose times are kept
 HEARTBEAT = 1.0
 RESYNC = 8.0
 TIMEOUT = 40.0
@@ -268,9 +268,9 @@ class Nemesis:
         self.proxy.cut()
 
     async def flood(self) -> None:
-        """A worker is stopped while tens of megabytes are sent to it.
+        """Stop a worker while tens of megabytes are sent to it.
 
-        The engine ends its subscription, or, with Postgres, keeps them until the worker reads again.
+        The engine ends its subscription, or, with Postgres, keeps the messages until the worker reads again.
         """
         worker = self.rng.choice(self.workers)
         payload = next(iter(encode_keys("nemesis", [(f"x{n}", None) for n in range(5000)], self.flooding.max_payload)))
@@ -279,7 +279,7 @@ class Nemesis:
         try:
             async with asyncio.timeout(5.0):
                 for number in range(40 * 1024 * 1024 // len(payload[0])):
-                    with contextlib.suppress(Exception):  # the connection of before the engine was killed
+                    with contextlib.suppress(Exception):  # the connection is older than the kill of the engine
                         await self.flooding.publish(payload[0])
                     if number % 100 == 99 and self.engine.overflows() > before:
                         break

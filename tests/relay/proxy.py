@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that can cut its connections, or fall silent without closing them."""
+"""A TCP proxy on the loopback interface that can cut its connections, or stop forwarding without closing them."""
 
 import asyncio
 from urllib.parse import urlsplit, urlunsplit
@@ -7,10 +7,10 @@ __all__ = ["Proxy"]
 
 
 class Proxy:
-    """Stands between the workers and an engine.
+    """A proxy between the workers and an engine.
 
-    ``silence()``: what is connected stays so and carries nothing any more; new connections are accepted and carry
-    nothing.  ``restore()`` lets new ones through.  ``cut()``: every connection is reset.
+    ``silence()``: existing connections stay open and forward nothing; new connections are accepted and forward
+    nothing.  ``restore()``: new connections work again.  ``cut()``: every connection is reset.
     """
 
     def __init__(self, url: str) -> None:

@@ -1,9 +1,9 @@
-"""Random programs over two to five processes, with every fault that an engine in memory can have.
+"""Random programs with two to five processes, and with every fault of the in-memory engine.
 
-The rule that is proved: an operation whose condition became true in the shared table, longer than the resync bound
-before its deadline, is completed, and completed once.  One whose condition never became true expires.  It holds with
-messages lost without a sign, delayed, duplicated and reordered, with connections that break or fall silent, an engine
-that stops, reads that are slow or fail, and processes that close.
+The tests verify this rule: if the condition of an operation becomes true in the shared table longer than the resync
+bound before its deadline, the operation completes, and completes once.  If its condition never becomes true, it
+expires.  The rule holds if messages are lost silently, delayed, duplicated or reordered, if connections break or become
+silent, if the engine stops, if reads are slow or fail, and if processes close.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ RESYNC = 20.0
 HEARTBEAT = 2.0
 SLOWEST = 3.0  # seconds that a read may take
 FAILURES = 3  # of reads in a row
-# The resync comes while a read runs; its own read then fails so many times, with a pause of at most 0.4 s after each.
+# The resync comes while a read runs; its own read then fails repeatedly, with a pause of at most 0.4 s after each.
 BOUND = RESYNC + SLOWEST + (FAILURES + 1) * (SLOWEST + 0.4) + 1.0
 
 WORKER = st.integers(0, 4)
@@ -103,7 +103,7 @@ class Program:
                     if how == "write":
                         worker.relay.check(key, value)
                     else:
-                        # One that cannot be sent is as if the process had died at this point.
+                        # If it cannot be sent, the effect is that of a process that dies at this point.
                         asyncio.create_task(worker.relay.check_in(None, [key])).add_done_callback(forget)
             case ("advance", seconds):
                 await self.clock.advance(seconds)
@@ -130,9 +130,9 @@ class Program:
                 getattr(self.transports[0], fault)()
 
     async def run(self, steps: list[tuple[Any, ...]], calm: float | None = None) -> None:
-        """Do all of them, wait until every deadline has passed, and compare.
+        """Run all steps, wait until every deadline has passed, and compare the outcomes.
 
-        ``calm``: before that, mend everything; so many seconds later nothing may be left to complete.
+        ``calm``: first repair all faults; after this number of seconds, no operation may be left that can complete.
         """
         for worker in self.workers:
             await worker.purgatory.__aenter__()

@@ -304,7 +304,7 @@ def test_a_loop_that_is_closed_while_somebody_settles_is_let_go_of() -> None:
 
     async def begin() -> None:
         task: Any = asyncio.create_task(VirtualClock().settle())
-        task._log_destroy_pending = False  # that it is never told is what is tried
+        task._log_destroy_pending = False  # the test drops this task while it is pending
         await asyncio.sleep(0)
 
     loop.run_until_complete(begin())

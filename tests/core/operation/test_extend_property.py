@@ -28,9 +28,9 @@ STEP = st.one_of(
 def test_the_last_deadline_given_is_the_one_that_holds(
     steps: list[tuple[Any, ...]], tick_ms: int, wheel_size: int
 ) -> None:
-    """Any schedule of parking, extending, time and ends: each expires at its last deadline, rounded up to the tick.
+    """In any schedule of parks, extensions, time and endings, each operation expires at its last, rounded deadline.
 
-    A jump is a busy loop: time passes and nothing is looked at, so what fell due meanwhile may still be moved on.
+    A jump simulates a busy loop: time passes without a check, so an operation that is due may still be extended.
     """
     clock = ManualClock(1_000_000)
     room: QuietPurgatory = make_purgatory(clock, tick_ms=tick_ms, wheel_size=wheel_size)

@@ -183,7 +183,7 @@ class _Digging(DelayedOperation[None]):
         return True
 
     def on_complete(self) -> None:
-        if self.level:  # a few endings within endings: from the eighth on the stack is felt for
+        if self.level:  # nested endings: from the eighth on, the remaining stack is checked
             self.purgatory.try_complete_else_watch(_Digging(self.purgatory, self.victims, self.level - 1), ["key"])
         else:
             with pytest.raises(RecursionError):

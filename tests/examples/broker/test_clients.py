@@ -31,7 +31,7 @@ from tests.examples.broker.clients.all_clients import CLIENTS, PATIENCE, SESSION
 from tests.examples.broker.clients.java_client import Java, JavaError, is_at_hand
 from tests.examples.broker.request_harness import fetch_request, frame
 
-# The clients' own: sockets that their threads leave to the collector, coroutines of a loop that has ended.
+# Warnings of the clients: sockets that their threads leave to the collector, coroutines of a closed loop.
 # The first test of the Java client may have to download its jars.
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
 
@@ -264,9 +264,9 @@ STRATEGIES = [(client.name, strategy) for client in CLIENTS for strategy in clie
 def test_a_group_shares_its_partitions_as_members_come_and_go(
     name: str, strategy: str, topic: str, running: BrokerThread
 ) -> None:
-    """One member has all six partitions, two have three each, three two each, and two three again.
+    """One member has all six partitions, two have three each, three have two each, and two have three again.
 
-    With cooperative assignment nobody gives up what it keeps.
+    With cooperative assignment, no member revokes a partition that it keeps.
     """
     client = client_named(name, running.server.port)
     client.create_topic(topic, 6)

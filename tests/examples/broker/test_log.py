@@ -146,9 +146,9 @@ def test_the_log_keeps_little_more_than_the_bytes_it_was_given() -> None:
 def test_looking_for_a_timestamp_equals_looking_at_every_record(
     batches: list[tuple[list[int], bool]], segment_bytes: int, start: int, ask: tuple[int, int]
 ) -> None:
-    """The first record from the start on that is not older, in any order of the times, if it can be read yet.
+    """The search returns the first readable record that is not older, whatever the order of the timestamps.
 
-    Of a compressed batch that may have one its first offset.
+    For a compressed batch that may contain one, it returns the first offset of the batch.
     """
     log, known = Log(segment_bytes), []
     for timestamps, packed in batches:

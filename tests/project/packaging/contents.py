@@ -1,8 +1,8 @@
-"""What a built distribution has to contain, and nothing else.
+"""The exact content of a built distribution.
 
     python -m tests.project.packaging.contents DIST...
 
-prints what is wrong with each wheel and source distribution, and exits with 1 if anything is.
+prints what is wrong with each wheel and source distribution, and exits with 1 if something is wrong.
 """
 
 import re
@@ -20,7 +20,7 @@ METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", 
 TESTED = ("tests", "examples", "benchmarks", "docs")
 BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "README.zh-CN.md", "SECURITY.md")
 BUILDING = ("MANIFEST.in", "mkdocs.yml", "pyproject.toml", "setup.py")
-MADE = re.compile(r"PKG-INFO|setup\.cfg|[^/]+\.egg-info(/.*)?")  # what the build itself puts into an sdist
+MADE = re.compile(r"PKG-INFO|setup\.cfg|[^/]+\.egg-info(/.*)?")  # files that the build adds to an sdist
 LEFT_OVER = re.compile(r"(.*/)?(__pycache__|\.[^/]*_cache|build|dist|\.hypothesis)(/.*)?|.*\.(py[cod]|so|c|o)")
 EXTENSION = re.compile(r"(?P<module>.+?)\.(cpython-\d+[^/]*\.so|cp\d+[^/]*\.pyd)")
 

@@ -53,7 +53,7 @@ def dists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         shutil.copytree(ROOT / folder, copy / folder, ignore=_LEFT_OVERS)
     for name in (*BESIDE, *BUILDING):
         shutil.copy(ROOT / name, copy / name)
-    # What running things leaves behind must not be taken along.
+    # Leftovers of earlier runs must not be included.
     (copy / "tests" / "__pycache__").mkdir()
     for left in (
         "tests/__pycache__/conftest.pyc",

@@ -1,7 +1,7 @@
-"""What a type checker must refuse; read by mypy and by pyright, never run.
+"""Mistakes that a type checker must report; read by mypy and by pyright, never run.
 
-Each mistake is marked for both.  A mark where there is no mistake is an error, too, so each line here is one that
-either checker finds.
+Each mistake is marked for both checkers.  A mark without a mistake is also an error, so both checkers report every
+marked line.
 """
 
 import asyncio

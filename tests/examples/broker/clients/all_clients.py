@@ -1,7 +1,7 @@
-"""Four Kafka clients behind one face, as they come: aiokafka, kafka-python, confluent-kafka (librdkafka), Java's.
+"""Four unmodified Kafka clients behind one interface: aiokafka, kafka-python, confluent-kafka (librdkafka), and Java.
 
-Everything here is synchronous.  A :class:`Member` of a group polls in a thread of its own, as an application would, and
-tells what it has been assigned.
+The interface is synchronous.  A :class:`Member` of a group polls in a separate thread, as an application would, and
+records its assigned partitions.
 """
 
 from typing import Any

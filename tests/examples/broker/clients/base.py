@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = ["HEARTBEAT_MS", "PATIENCE", "SESSION_MS", "Member", "fetch_waits"]
 
-PATIENCE = 15.0  # seconds; nothing waits so long unless it fails
+PATIENCE = 15.0  # seconds; only a failing test waits this long
 SESSION_MS = 1000
 HEARTBEAT_MS = 100
 

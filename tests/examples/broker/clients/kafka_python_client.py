@@ -41,7 +41,7 @@ class _KafkaMember(Member):
             listener.consumer = consumer
             consumer.subscribe([self.topic], listener=listener)
             while not stopped():
-                # Long, because a poll that ends while the answer to SyncGroup is under way forgets that it had asked.
+                # Long, because a poll that ends before the response to SyncGroup arrives loses the rebalance.
                 for messages in consumer.poll(timeout_ms=500).values():
                     for message in messages:
                         self.got(message.value)
