@@ -6,7 +6,7 @@ an entry without a difference.  ``docs/broker.md`` has the same list.
 
 from typing import NamedTuple
 
-__all__ = ["DIFFERENCES", "Difference", "markdown"]
+__all__ = ["DIFFERENCES", "NOT_COMPARED", "Difference", "markdown", "not_compared"]
 
 
 class Difference(NamedTuple):
@@ -16,6 +16,16 @@ class Difference(NamedTuple):
     pairs: list[tuple[str, str]]
 
 
+_OLD = {  # the versions that Kafka 4 has removed
+    "Produce": 3,
+    "Fetch": 4,
+    "ListOffsets": 1,
+    "OffsetCommit": 2,
+    "OffsetFetch": 1,
+    "CreateTopics": 2,
+    "DeleteTopics": 1,
+}
+_OLD_ANSWERS = {"DeleteTopics": "UNKNOWN_TOPIC_OR_PARTITION"}
 _NO_TRANSACTIONS = "This broker has no transactions; clients treat the error as final."
 
 DIFFERENCES: dict[tuple[str, str], Difference] = {
@@ -71,13 +81,64 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
             ("DescribeGroups ['Empty', 'Empty']", "DescribeGroups ['Empty']"),
         ],
     ),
+    ("ListOffsets by timestamp in compressed batches", "wire"): Difference(
+        "This broker decompresses nothing; it returns the first offset and the highest timestamp of the batch.",
+        [
+            ("1000: NONE offset 0 timestamp 1000", "1000: NONE offset 0 timestamp 3000"),
+            ("2500: NONE offset 2 timestamp 3000", "2500: NONE offset 0 timestamp 3000"),
+            ("3000: NONE offset 2 timestamp 3000", "3000: NONE offset 0 timestamp 3000"),
+            ("4000: NONE offset 3 timestamp 4000", "4000: NONE offset 3 timestamp 5000"),
+            ("5000: NONE offset 4 timestamp 5000", "5000: NONE offset 3 timestamp 5000"),
+        ],
+    ),
+    ("CreateTopics with replicas and configurations of the request", "wire"): Difference(
+        "This broker has no other brokers to place replicas on and no topic configuration; it ignores the latter.",
+        [
+            ("placed NONE", "placed INVALID_REPLICA_ASSIGNMENT"),
+            ("configured with an unknown name error 40", "configured with an unknown name NONE"),
+        ],
+    ),
+    ("A member id that is not used in time", "wire"): Difference(
+        "Kafka keeps the empty group for a while; this broker removes it, so that it takes no memory.",
+        [
+            (
+                "NONE Empty '' '' 0 members UNKNOWN_MEMBER_ID member id given",
+                "NONE Dead '' '' 0 members UNKNOWN_MEMBER_ID member id given",
+            )
+        ],
+    ),
+    ("Every API in every version", "wire"): Difference(
+        "Kafka 4 has removed the oldest versions; this broker keeps them, because librdkafka looks for Produce 0.",
+        [
+            (f"{name} {version}: closed", f"{name} {version}: {_OLD_ANSWERS.get(name, 'NONE')}")
+            for name, first in _OLD.items()
+            for version in range(first)
+        ],
+    ),
     ("A request followed by extra bytes", "wire"): Difference(
         "Kafka ignores bytes after the request; this broker treats a frame that is too long as malformed.",
         [("a heartbeat answered", "a heartbeat closed")],
     ),
 }
 
+# Error codes of this broker that no scenario provokes at a real one, with the reason.
+NOT_COMPARED = {
+    "COORDINATOR_NOT_AVAILABLE": "only while the broker shuts down",
+    "FENCED_LEADER_EPOCH": "needs the election of a new leader, which no client can start here",
+    "GROUP_ID_NOT_FOUND": "the group coordinator returns it for DeleteGroups, which this broker does not support",
+    "GROUP_MAX_SIZE_REACHED": "a limit of this broker",
+    "KAFKA_STORAGE_ERROR": "a limit of this broker",
+    "NON_EMPTY_GROUP": "the group coordinator returns it for DeleteGroups, which this broker does not support",
+    "NOT_COORDINATOR": "only while the broker shuts down, or when a group is removed",
+    "POLICY_VIOLATION": "a limit of this broker",
+}
+
 
 def markdown() -> str:
     """Return the list as the rows of a table."""
     return "\n".join(f"| {scenario} | {known.reason} |" for (scenario, _), known in DIFFERENCES.items())
+
+
+def not_compared() -> str:
+    """Return the error codes that are not compared as the rows of a table."""
+    return "\n".join(f"| {code} | {reason} |" for code, reason in NOT_COMPARED.items())

@@ -35,7 +35,7 @@ from tests.kafka.scenarios import CLIENT_SCENARIOS, SCENARIOS, STALLING, Side
 
 __all__ = ["RAISED", "WIRE", "Compared", "compare", "main", "ours", "real", "table", "unexplained"]
 
-for _subject in ("fetch", "produce", "offsets", "groups", "connections", "clients"):
+for _subject in ("fetch", "produce", "offsets", "groups", "connections", "versions", "clients"):
     import_module(f"tests.kafka.scenarios_{_subject}")
 
 RAISED = "raised"  # the scenario did not get to its end, which is no result

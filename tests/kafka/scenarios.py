@@ -299,6 +299,7 @@ def fetch_request(
     leader_epoch: int = -1,
     session_id: int = 0,
     session_epoch: int = -1,
+    isolation_level: int = 0,
 ) -> Any:
     """Return a fetch of (topic, partition, offset)s, without a session unless one is given."""
     topics = [
@@ -322,7 +323,7 @@ def fetch_request(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
-        isolation_level=0,
+        isolation_level=isolation_level,
         session_id=session_id,
         session_epoch=session_epoch,
         topics=topics,

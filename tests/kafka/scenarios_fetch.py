@@ -28,6 +28,15 @@ def there(side: Side) -> None:
 
 
 @scenario
+def committed_only(side: Side) -> None:
+    """A fetch of committed records, without transactions"""
+    topic = side.topic()
+    side.produce(topic, batch(b"a", b"b"))
+    side.note(side.fetch((topic, 0, 0), isolation_level=1))
+    side.note(side.fetch((topic, 0, 2), isolation_level=1))
+
+
+@scenario
 def too_few(side: Side) -> None:
     """A fetch for more bytes than come."""
     topic = side.topic()

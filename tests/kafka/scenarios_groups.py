@@ -250,6 +250,51 @@ def static(side: Side) -> None:
 
 
 @scenario
+def static_session(side: Side) -> None:
+    """A static member whose session ends"""
+    group = Group(side)
+    first = group.join(instance="one", session_ms=WAIT_MS)
+    began = time.monotonic()
+    group.sync(first, instance="one")
+    deadline = began + 3 * WAIT_MS / 1000
+    while "Stable" in group.describe() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    side.note(f"{group.describe()} {side.when(time.monotonic() - began)}")
+    side.note(group.heartbeat(first))
+    side.note(f"the old id with its instance {group.describe_join(group.join(first.member_id, instance='one'))}")
+    again = group.join(instance="one")
+    side.note(f"{group.describe_join(again)} same id {again.member_id == first.member_id}")
+
+
+@scenario
+def id_not_used(side: Side) -> None:
+    """A member id that is not used in time"""
+    group = Group(side)
+    given = group.join(again=False, session_ms=1000)
+    time.sleep(2)
+    side.note(f"{group.describe()} {group.describe_join(group.join(given.member_id, session_ms=1000))}")
+
+
+@scenario
+def leaves_while_others_join(side: Side) -> None:
+    """A member that leaves while others join"""
+    group = Group(side)
+    with side.meanwhile(group.join) as one:
+        two = group.join()
+    leader, follower = sorted([one.result(), two], key=lambda joined: -len(joined.members))
+    with side.meanwhile(lambda: group.sync(follower)):
+        group.sync(leader)
+    began = time.monotonic()
+    with side.meanwhile(group.join) as third, side.meanwhile(lambda: group.join(follower.member_id)) as again:
+        side.note(f"answered {third.done()} {again.done()} {group.describe()}")
+        side.note(f"leaves {group.leave(leader.member_id)}")
+        answers = [third.result(), again.result()]
+    listed = sorted(len(each.members) for each in answers)
+    generations = {each.generation_id for each in answers}
+    side.note(f"generations {generations} listed {listed} {side.when(time.monotonic() - began, 20_000)}")
+
+
+@scenario
 def protocols(side: Side) -> None:
     """Protocols of a group"""
     group = Group(side)

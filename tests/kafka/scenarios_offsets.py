@@ -42,6 +42,17 @@ def by_time(side: Side) -> None:
 
 
 @scenario
+def by_time_compressed(side: Side) -> None:
+    """ListOffsets by timestamp in compressed batches"""
+    topic = side.topic()
+    values = [letter * 500 for letter in (b"a", b"b", b"c")]
+    side.produce(topic, batch(*values, timestamps=(1000, 2000, 3000), codec=1))
+    side.produce(topic, batch(*values[:2], timestamps=(4000, 5000), codec=1))
+    for timestamp in (1000, 2500, 3000, 4000, 5000, 5001):
+        side.note(f"{timestamp}: {_offset(side, topic, timestamp)}")
+
+
+@scenario
 def special_times(side: Side) -> None:
     """ListOffsets with timestamps below -2"""
     topic = side.topic()
@@ -205,6 +216,29 @@ def topics_created(side: Side) -> None:
     side.note(f"no replicas {_create(side, f'none-{topic}', 1, 0)}")
     for name in ("a b", ".", "..", "", "x" * 250):
         side.note(f"{name[:3]!r} {_create(side, name)}")
+
+
+@scenario
+def topics_configured(side: Side) -> None:
+    """CreateTopics with replicas and configurations of the request"""
+    placed = [{"partition_index": 0, "broker_ids": [1]}]
+    known, unknown = ({"name": name, "value": "60000"} for name in ("retention.ms", "no.such.thing"))
+    for what, fields in {
+        "placed": {"num_partitions": -1, "replication_factor": -1, "assignments": placed},
+        "placed and numbered": {"assignments": placed},
+        "placed nowhere": {
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": [{"partition_index": 0, "broker_ids": [99]}],
+        },
+        "configured": {"configs": [known]},
+        "configured with an unknown name": {"configs": [unknown]},
+    }.items():
+        topic = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []} | fields
+        name = f"configured-{next(_NAMES)}"
+        request = make(CreateTopicsRequest, topics=[{"name": name, **topic}], timeout_ms=10_000, validate_only=False)
+        with side.wire() as wire:
+            side.note(f"{what} {name_of(wire.ask(request).topics[0].error_code)}")
 
 
 @scenario

@@ -10,7 +10,9 @@ pytest.importorskip("aiokafka", reason="the extra 'test' is not installed")
 pytest.importorskip("confluent_kafka", reason="the extra 'test' is not installed")
 pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
 
-from tests.kafka.differences import DIFFERENCES, markdown
+from examples.broker.protocol.error_codes import Code
+from examples.group.error_codes import ErrorCode
+from tests.kafka.differences import DIFFERENCES, NOT_COMPARED, markdown, not_compared
 from tests.kafka.jars import jars
 from tests.kafka.judge import RAISED, WIRE, Compared, compare, ours, real, table, unexplained
 from tests.kafka.scenarios import CLIENT_SCENARIOS, SCENARIOS, Side
@@ -27,6 +29,9 @@ def test_every_scenario_ends_alike_or_as_the_list_says() -> None:
         results = compare(make_real, make_ours)
     assert unexplained(results) == []
     assert len(results) >= len(SCENARIOS) + len(CLIENT_SCENARIOS)
+    seen = set(re.findall(r"\b[A-Z][A-Z_]+\b", " ".join(line for result in results for line in result.ours)))
+    codes = {code.name for code in (*Code, *ErrorCode)}
+    assert codes - seen == NOT_COMPARED.keys(), "every error code that a client can provoke is provoked"
 
 
 def test_a_difference_that_is_not_listed_is_found() -> None:
@@ -52,5 +57,7 @@ def test_the_classes_of_time() -> None:
 
 
 def test_the_page_has_the_list() -> None:
-    """Every difference and its reason stand in docs/broker.md as they are listed."""
-    assert markdown() in DOCS.read_text(encoding="utf-8")
+    """Every difference and its reason stand in docs/broker.md as they are listed, and the codes without a scenario."""
+    page = DOCS.read_text(encoding="utf-8")
+    assert markdown() in page
+    assert not_compared() in page

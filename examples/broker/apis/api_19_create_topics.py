@@ -39,6 +39,12 @@ async def answer(call: Call, request: Any) -> CreateTopicsResponse:
 
 def _create(call: Call, topic: Any, validate_only: bool) -> None:
     if topic.assignments:
+        if topic.num_partitions != -1 or topic.replication_factor != -1:
+            raise Refused(
+                Code.INVALID_REQUEST,
+                "with replica assignments, number of partitions and replication factor must be -1, got"
+                f" {topic.num_partitions} and {topic.replication_factor}",
+            )
         raise Refused(
             Code.INVALID_REPLICA_ASSIGNMENT, "replica assignments are not supported; use a replication factor"
         )

@@ -53,6 +53,21 @@ async def test_topics_are_created_checked_and_deleted_by_request(harness: Reques
     assert [topic.error_code for topic in deleted.responses] == [0, Code.UNKNOWN_TOPIC_OR_PARTITION]
 
 
+async def test_replica_assignments_are_refused(harness: RequestHarness) -> None:
+    """With numbers beside them the request contradicts itself; without, the broker has nowhere to place replicas."""
+    topic = CreateTopicsRequest.CreatableTopic
+    assigned = [topic.CreatableReplicaAssignment(partition_index=0, broker_ids=[1])]
+
+    async def create(number: int) -> int:
+        topics = [topic(name="n", num_partitions=number, replication_factor=number, assignments=assigned, configs=[])]
+        response = await harness.ask(CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=False))
+        return int(response.topics[0].error_code)
+
+    assert await create(1) == Code.INVALID_REQUEST
+    assert await create(-1) == Code.INVALID_REPLICA_ASSIGNMENT
+    assert harness.broker.topics.get("n") is None
+
+
 async def list_offset(harness: RequestHarness, timestamp: int, version: int = 3) -> Any:
     topic_type = ListOffsetsRequest.ListOffsetsTopic
     partition = topic_type.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=1)
