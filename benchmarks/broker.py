@@ -46,7 +46,7 @@ _WAIT_MS = 60_000
 # ConsumerProtocolSubscription of version 0, without topics: Kafka's coordinator reads what consumers subscribe to.
 _SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
 _GROUP_DELAY_MS = 2_000  # all members of a group come within this time; each one that comes prolongs it
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 def prepare() -> None:
@@ -117,10 +117,10 @@ def _real() -> Iterator[Side]:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"the broker is not ready after {_PATIENCE_S:g} s")
+            raise RuntimeError(f"the broker is not ready after {_TIMEOUT_S:g} s")
         time.sleep(0.02)
 
 

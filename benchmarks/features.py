@@ -19,10 +19,10 @@ __all__ = ["rows"]
 
 SECTION = "features"
 FAR = 600.0
-ALONE = "park + complete, nobody listening"
+NO_OBSERVER = "park + complete, no observer"
 JOURNAL = "a journal attached"
 JOURNAL_THREAD = "a journal attached, with its thread"
-LISTENING = "nobody listening: the ratio is how many times the cost it is with the listener"
+NO_OBSERVER_NOTE = "no observer: the ratio is the cost with the observer divided by the cost without it"
 
 
 def rows(scale: Scale) -> Iterator[Row]:
@@ -118,8 +118,8 @@ def _observers(scale: Scale) -> Iterator[Row]:
         fifos = {OURS: Fifo(1_000, 1), observed: Fifo(1_000, 1, Request, (_CountingObserver(),))}
     with frozen():
         samples = rounds(_steps(fifos, scale.pick(50_000, 10_000)), scale.pick(15, 5))
-    for row in compare(SECTION, ALONE, "ns", samples):
-        row.note = LISTENING
+    for row in compare(SECTION, NO_OBSERVER, "ns", samples):
+        row.note = NO_OBSERVER_NOTE
         yield row
 
 
@@ -150,11 +150,11 @@ async def _journal(scale: Scale) -> list[Row]:
             assert journal.statistics().dropped == 0, "the journal dropped rows, so the cost is too low"
             await written.purgatory.aclose()
     rows = [
-        *compare(SECTION, ALONE, "ns", by_loop, budgets={JOURNAL: Budget.ratio_at_most(1.5)}),
-        *compare(SECTION, f"{ALONE}, all threads", "ns", by_process),
+        *compare(SECTION, NO_OBSERVER, "ns", by_loop, budgets={JOURNAL: Budget.ratio_at_most(1.5)}),
+        *compare(SECTION, f"{NO_OBSERVER}, all threads", "ns", by_process),
     ]
     for row in rows:
-        row.note = LISTENING
+        row.note = NO_OBSERVER_NOTE
     return rows
 
 

@@ -11,7 +11,7 @@ from examples.broker.apis.dispatch import APIS
 __all__ = ["Closed", "Wire", "make"]
 
 PINS = {key: api.pin for key, api in APIS.items()}
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 
 
 class Closed(Exception):
@@ -41,7 +41,7 @@ class Wire:
     """A connection; ``ask`` sends one request and returns the decoded response."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), _PATIENCE_S)
+        self._socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._number = 0
 

@@ -23,7 +23,7 @@ __all__ = ["SHORT_RUN", "VERSION", "RealKafka", "class_path", "java"]
 
 VERSION = "4.3.1"
 _LOGGING = "2.25.4"
-_PATIENCE_S = 120.0  # for a JVM to start on a busy machine
+_START_TIMEOUT_S = 120.0  # for a JVM to start on a busy machine
 _CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
 # A short run is over before code compiled with more effort pays for that effort.
@@ -89,7 +89,9 @@ class _Node:
         config = folder / "server.properties"
         config.write_text(properties.format(folder=folder))
         format_storage = java(path, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(config))
-        formatted = subprocess.run(format_storage, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+        formatted = subprocess.run(
+            format_storage, capture_output=True, text=True, timeout=_START_TIMEOUT_S, check=False
+        )
         if formatted.returncode:
             raise RuntimeError(f"the storage cannot be formatted:\n{formatted.stdout}{formatted.stderr}")
         self._lines: deque[str] = deque(maxlen=200)
@@ -109,7 +111,7 @@ class _Node:
 
     def wait(self) -> None:
         """Wait until the node serves; RuntimeError with what it printed if it ends."""
-        if not self._started.get(timeout=_PATIENCE_S):
+        if not self._started.get(timeout=_START_TIMEOUT_S):
             raise RuntimeError("the broker has ended:\n" + "".join(self._lines))
 
     def stop(self) -> None:

@@ -19,7 +19,7 @@ from tests.relay.engines import ENGINES, Engine
 
 CHANNEL = "measured"
 BARE = "bare"
-CROWD = 5_000  # keys that are watched while CPU time is measured
+WATCHED = 5_000  # keys that are watched while CPU time is measured
 TABLE = "purgatory_measured"
 
 
@@ -49,7 +49,7 @@ class Never(DelayedOperation[None]):
 
 
 async def wait(engine: Engine) -> None:
-    """Report the time of every message and of every answer, one line each; then the CPU time of a crowd's checks."""
+    """Report the time of every message and of every answer, one line each; then the CPU time of a watchers's checks."""
     state: dict[Hashable, int] = {}
     database: Any = None
     if engine.name == "postgres":
@@ -75,15 +75,15 @@ async def wait(engine: Engine) -> None:
                 await _answer_reads(reading, state)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         answers.cancel()
-        crowd = [asyncio.create_task(room.park(Never(None), [f"key-{number}"])) for number in range(CROWD)]
+        watchers = [asyncio.create_task(room.park(Never(None), [f"key-{number}"])) for number in range(WATCHED)]
         await asyncio.sleep(0)
         before, cpu = relay.statistics().received, time.process_time()
-        _tell("crowd", 0.0)
+        _tell("watchers", 0.0)
         total = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         while relay.statistics().received - before < int(total):
             await asyncio.sleep(0.01)
         _tell("cpu", time.process_time() - cpu)
-        for task in crowd:
+        for task in watchers:
             task.cancel()
     bare.cancel()
     await asyncio.wait([bare, answers])
@@ -221,11 +221,11 @@ async def _commits(engine: Engine, database: Any, other: Other, samples: int) ->
 async def _cpu(engine: Engine, other: Other, relay: Relay) -> None:
     """CPU time of either process for each key that is relayed, one hundred in a turn of the loop."""
     other.say("")
-    await other.next("crowd")
-    total = 20 * CROWD
+    await other.next("watchers")
+    total = 20 * WATCHED
     before, cpu = relay.statistics(), time.process_time()
     for number in range(total):
-        relay.check(f"key-{number % CROWD}")
+        relay.check(f"key-{number % WATCHED}")
         if number % 100 == 99:
             await asyncio.sleep(0)
     while relay.statistics().pending:

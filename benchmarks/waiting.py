@@ -245,5 +245,5 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
     events = {name: budget for name, budget in _BUDGETS.items() if name.endswith("Event")}
     forced = {OURS: signal, **{name: above[name] for name in events}}
     for row in compare(SECTION, f"park + force_complete above the floor, {kind}", "ns", forced, budgets=events):
-        row.note = "told as an event is told: without a condition that is tried"
+        row.note = "completed like an event: no condition is tried"
         yield row
