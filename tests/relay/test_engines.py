@@ -4,6 +4,7 @@ import asyncio
 import functools
 import gc
 from collections.abc import AsyncIterator, Hashable, Iterator
+from concurrent.futures import Future
 from typing import Any
 from uuid import uuid4
 
@@ -175,6 +176,28 @@ async def test_an_engine_that_stands_still_is_given_up(engine: Engine, pair: tup
     assert "within 2 s" in str(first.relay.statistics().last_loss)
 
 
+async def test_two_loops_of_one_process(engine: Engine, pair: tuple[Worker, Worker]) -> None:
+    """A relay in the event loop of another thread is like one in another process."""
+    first, _ = pair
+    transport: Any = first.relay._transport
+    channel = getattr(transport, "_channel", None) or transport._subject
+    parked: Future[None] = Future()
+
+    async def other() -> bool:
+        async with Worker(None, engine.transport(channel), first.table, heartbeat=2.0) as third:
+            await connected(third)
+            waiting = third.waits("a", timeout=20.0)
+            await have_read(third, "a")
+            parked.set_result(None)
+            return await waiting
+
+    answer = asyncio.create_task(asyncio.to_thread(asyncio.run, other()))
+    await asyncio.wrap_future(parked)
+    first.write("a", 1)
+    first.relay.check("a")
+    assert await answer is True
+
+
 async def test_closing_while_the_line_is_silent(engine: Engine) -> None:
     """If nothing answers or fails, the relay drops its connections within its grace and its heartbeats."""
     proxy = Proxy(engine.url)
@@ -292,6 +315,27 @@ async def test_the_notice_commits_with_the_transaction(engine: Engine, pair: tup
         3,
         3,
     ]
+
+
+@ON_POSTGRES
+async def test_a_transaction_that_touches_many_keys(engine: Engine, pair: tuple[Worker, Worker]) -> None:
+    """Their notice is split below the limit; a key that is too long by itself becomes "every key"."""
+    first, second = pair
+    long = "x" * 9_000
+    waiting = [second.waits(key) for key in [*range(3000), long]]
+    await have_read(second, *range(3000), long)
+    async with await psycopg.AsyncConnection.connect(engine.url) as connection:
+        for number in range(3000):
+            first.write(number, 1)
+        await first.relay.check_in(connection, range(3000))
+        await connection.commit()
+        assert await asyncio.gather(*waiting[:3000]) == [True] * 3000
+        assert second.relay.statistics().everything_received == 0
+        first.write(long, 1)
+        await first.relay.check_in(connection, [long])
+        await connection.commit()
+        assert await waiting[3000] is True
+        assert second.relay.statistics().everything_received == 1
 
 
 @ON_POSTGRES

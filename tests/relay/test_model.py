@@ -35,7 +35,8 @@ STEP = st.one_of(
     st.tuples(st.just("turn"), st.integers(1, 5)),
     st.tuples(st.sampled_from(["disconnect", "silence", "restore", "close", "lose"]), WORKER),
     st.tuples(st.sampled_from(["stop", "start"])),
-    st.tuples(st.just("line"), WORKER, st.sampled_from(["good", "lossy", "slow", "double", "wild"])),
+    st.tuples(st.just("cancel"), st.integers(0, 20)),
+    st.tuples(st.just("line"), WORKER, st.sampled_from(["good", "lossy", "slow", "double", "wild", "deaf"])),
     st.tuples(st.just("reads"), WORKER, st.sampled_from([0.0, 0.2, SLOWEST]), st.integers(0, FAILURES)),
 )
 
@@ -81,6 +82,7 @@ class Program:
             "lossy": lambda _: [] if rng.random() < 0.5 else [0.0],
             "slow": lambda _: [rng.random()],
             "double": lambda _: [0.0, rng.random()],
+            "deaf": lambda _: [],
             "wild": lambda _: [rng.random() * 2 for _ in range(rng.randrange(4))],
         }
         return kinds[kind]
@@ -117,6 +119,9 @@ class Program:
                     closing = asyncio.create_task(worker.relay.aclose())
                     await self.clock.advance(1.0)
                     assert closing.done()
+            case ("cancel", number):
+                if self.parked:
+                    self.parked[number % len(self.parked)].task.cancel()
             case ("lose", number):
                 self.transports[number % len(self.transports)].lose(3)
             case ("line", number, kind):
@@ -162,6 +167,9 @@ class Program:
         """Check that the operation ended as it must."""
         operation = parked.operation
         assert parked.task.done()
+        if parked.task.cancelled():
+            assert operation.completions <= 1
+            return
         answer = parked.task.result()
         assert operation.completions == 1
         true_since = self.times.get((operation.key, operation.value), 0.0 if operation.value == 0 else None)
@@ -201,6 +209,7 @@ SHARP_STEP = st.one_of(
     st.tuples(st.just("turn"), st.integers(1, 5)),
     st.tuples(st.sampled_from(["disconnect", "silence", "restore"]), WORKER),
     st.tuples(st.sampled_from(["stop", "start"])),
+    st.tuples(st.just("cancel"), st.integers(0, 20)),
     st.tuples(st.just("line"), WORKER, st.sampled_from(["good", "slow", "double"])),
     st.tuples(st.just("reads"), WORKER, st.sampled_from([0.0, 0.2]), st.integers(0, FAILURES)),
 )
