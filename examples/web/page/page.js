@@ -1,8 +1,8 @@
 "use strict";
-// The page has no state but the newest frame and half a minute of rates; everything else is drawn from those.
+// The page stores only the latest frame and half a minute of rates, and draws everything from them.
 
-const HISTORY = 150; // points of a rate's line
-const SILENT_MS = 5000; // open, and yet nothing comes: the loop that is looked at is busy
+const HISTORY = 150; // number of points in the line of a rate
+const SILENT_MS = 5000; // without data for this time, although the connection is open, the observed loop is busy
 const RETRY_MS = 1500;
 const COUNT = new Intl.NumberFormat("en-GB");
 
@@ -31,13 +31,13 @@ function connect() {
   };
   source.onerror = () => {
     if (!frame?.ended) say("lost", "Connection lost", `The server does not answer. ${since()} Trying again.`);
-    // A refusal ends an EventSource for good; only a lost connection is tried again by the browser.
+    // An error status ends an EventSource permanently; the browser reconnects only after a lost connection.
     if (source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
   };
 }
 
 function since() {
-  return cameAt ? `What you see is from ${new Date(cameAt).toLocaleTimeString("en-GB")}.` : "No data yet.";
+  return cameAt ? `The data are from ${new Date(cameAt).toLocaleTimeString("en-GB")}.` : "No data yet.";
 }
 
 function say(state, word, trouble) {
@@ -67,7 +67,7 @@ function remember(seen) {
   }
 }
 
-// Small tools
+// Helpers
 
 function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -77,7 +77,7 @@ function attribute(element, name, value) {
   if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
-// As many children as there are items, each made once and then only updated: what has the focus keeps it.
+// Create one child per item, and then only update it, so that an element keeps its focus.
 function each(parent, items, make, update) {
   while (parent.children.length > items.length) parent.lastElementChild.remove();
   items.forEach((item, index) => {
@@ -155,7 +155,7 @@ function drawNumbers() {
 
 function drawWheels() {
   each($("wheels"), frame.timer.levels, makeWheel, updateWheel);
-  const next = frame.timer.next_ms === null ? "Nothing is due." : `The next bucket falls due in ${duration(frame.timer.next_ms)}.`;
+  const next = frame.timer.next_ms === null ? "Nothing is due." : `The next bucket expires in ${duration(frame.timer.next_ms)}.`;
   put($("timer"), `${next} Tasks moved to a finer wheel so far: ${COUNT.format(frame.timer.cascades)}.`);
 }
 
@@ -176,7 +176,7 @@ function updateWheel(row, level, index) {
   [...strip.children].forEach((cell, slot) => {
     const [ahead, count] = held.get(slot) ?? [0, 0];
     cell.classList.toggle("hand", slot === level.slot);
-    // A bucket with anything in it shows at least a line.
+    // A bucket that is not empty shows at least a line.
     cell.firstChild.style.height = count ? `${Math.max(8, (100 * count) / fullest[2])}%` : "0";
     cell.title = count ? `${plural(count, "task")}, due in ${duration(Math.max(0, ahead))}` : "empty";
   });
@@ -189,7 +189,7 @@ function drawShares(parent, shares, what) {
   if (!parent.firstChild) parent.append(element("div", "bar"), element("dl", "legend"));
   const [bar, legend] = parent.children;
   const entries = Object.entries(shares);
-  bar.setAttribute("aria-hidden", "true"); // the list below says the same
+  bar.setAttribute("aria-hidden", "true"); // the list below has the same content
   each(bar, entries, () => element("i"), (part, [state, number]) => {
     part.dataset.state = state;
     part.style.flexGrow = number;
@@ -265,7 +265,7 @@ function drawHot() {
   each($("hot"), frame.purgatories, () => element("div", "hot", element("h3"), element("ol"), element("p", "quiet")),
     (box, room) => {
       put(box.firstChild, room.name);
-      // Where each key has one there is nothing to rank.
+      // If each key has one operation, there is no ranking.
       const hot = room.hot.filter(([, number]) => number > 1);
       each(box.querySelector("ol"), hot, () => element("li", "", element("span"), element("b")),
         (row, [key, number]) => {
@@ -288,7 +288,7 @@ let chosen = null;
 try {
   chosen = localStorage.getItem("theme");
 } catch {
-  // no storage: the choice lasts as long as the page
+  // without storage, the choice lasts until the page is closed
 }
 choose(chosen ?? (dark.matches ? "dark" : "light"));
 dark.addEventListener("change", () => chosen === null && choose(dark.matches ? "dark" : "light"));

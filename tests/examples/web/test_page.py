@@ -71,7 +71,7 @@ def test_it_survives_a_restart_of_the_server(simulator: Any, open_page: Callable
     _until(page, "lost")
     trouble = page.locator("#trouble")
     assert trouble.get_attribute("role") == "alert"
-    assert "The server does not answer. What you see is from" in trouble.inner_text()
+    assert "The server does not answer. The data are from" in trouble.inner_text()
     assert page.locator("#status").inner_text() == "Connection lost"
     assert page.locator("#tiles li").count() > 0  # what was seen last stays
     simulator.start("--groups", "3", "--members", "4")
