@@ -280,9 +280,15 @@ def test_an_interrupt_when_the_limit_is_used_up_puts_nothing_off() -> None:
 def test_a_queued_check_that_cannot_be_put_off_is_reported() -> None:
     """The interrupt propagates, and the failure to postpone the check is reported for its key."""
 
+    keys: list[object] = []
+
     class Refusing(RecordingHooks):
         def check_later(self, key: object, value: Any, limit: int | None) -> None:
             raise Boom
+
+        def report_key(self, error: BaseException, key: object) -> None:
+            super().report_key(error, key)
+            keys.append(key)
 
     room = make_purgatory(ManualClock(), hooks=Refusing())
 
@@ -295,7 +301,30 @@ def test_a_queued_check_that_cannot_be_put_off_is_reported() -> None:
     with pytest.raises(KeyboardInterrupt):
         room.check_and_complete("begin")
     assert [type(error) for error in room.reported] == [Boom]
+    assert keys == ["key"]
     room._check()
+
+
+@pytest.mark.parametrize(("limit", "left"), [(None, None), (2, 1), (3, 2)])
+def test_a_check_that_is_put_off_keeps_its_value_and_its_limit(limit: int | None, left: int | None) -> None:
+    """After an interrupt the hook gets the key, the value, and how many operations may still complete."""
+    postponed: list[object] = []
+
+    class Postponing(RecordingHooks):
+        def check_later(self, key: object, value: Any, limit: int | None) -> None:
+            postponed.append((key, value, limit))
+
+    def interrupt(operation: Op) -> None:
+        if operation.ready:
+            raise KeyboardInterrupt
+
+    room = make_purgatory(ManualClock(), hooks=Postponing())
+    operations = waiting(room, 3)
+    operations[1]._on_try = interrupt
+    park(room, "begin", on_complete=lambda _: room.check_and_complete("key", 7, limit=limit)).ready = True
+    with pytest.raises(KeyboardInterrupt):
+        room.check_and_complete("begin")
+    assert postponed == [("key", 7, left)]
 
 
 def test_more_thresholds_than_are_looked_up_in_the_heap(room: QuietPurgatory) -> None:

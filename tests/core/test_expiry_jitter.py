@@ -106,3 +106,9 @@ async def test_a_source_that_raises_parks_nothing(clock: VirtualClock) -> None:
         with pytest.raises(Boom):
             await room.park(Op(5), ["key"])
         check(room, parked=0, num_delayed=0, watched=0)
+
+
+def test_without_jitter_the_source_is_not_called() -> None:
+    """A source may be expensive, or a generator whose state matters."""
+    room = make_purgatory(ManualClock(0), jitter_source=_source())
+    assert park(room, "a", timeout=5).expiration_ms == 5_000

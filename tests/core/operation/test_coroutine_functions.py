@@ -170,6 +170,7 @@ async def test_a_try_that_returns_a_coroutine_in_a_check_fails_the_operation(
     assert purgatory.check_and_complete("a") == 1
     assert op.outcome is Outcome.FAILED
     assert [type(context["exception"]) for context in reported] == [TypeError]
+    assert str(reported[0]["exception"]).startswith("Later.try_complete() must return whether the condition holds")
 
 
 async def test_an_expiration_hook_that_is_a_coroutine_is_reported(
