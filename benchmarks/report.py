@@ -2,11 +2,12 @@
 
     python -m benchmarks --json benchmarks/results/compiled.json         on a compiled core, and likewise interpreted
     python -m benchmarks.experiment --sweep --json benchmarks/results/experiment-compiled.json
-    python -m benchmarks.report                                          writes the tables into docs/performance.md
+    python -m benchmarks.report                  writes the tables into docs/performance.md and into both READMEs
 
 A page has pairs of comments, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``; the text between them is
-replaced.  NAME is a section of the table, ``budgets``, ``machine`` or ``experiment``.  With ``--check`` nothing is
-written, and the exit status is 1 if the page differs from the saved runs.
+replaced.  NAME is a section of the table, ``budgets``, ``machine``, ``experiment``, or, for the first shape of the
+section ``server`` alone, ``headline`` (``headline_zh`` in Chinese).  With ``--check`` nothing is
+written, and the exit status is 1 if a page differs from the saved runs.
 """
 
 import argparse
@@ -19,12 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from .__main__ import SECTIONS
-from .row import Row, grouped, number, number_of
+from .row import Row, Scale, grouped, number, number_of
+from .server.load import Shape
+from .server.section import ANSWER, CPU, MEMORY, NAMES, OWN_CPU, ours_of, shapes
 
 __all__ = ["RESULTS", "Results", "fill", "load"]
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+_ROOT = Path(__file__).parent.parent
+PAGES = (_ROOT / "docs" / "performance.md", _ROOT / "README.md", _ROOT / "README.zh-CN.md")
 KINDS = ("compiled", "interpreted")
 
 _BLOCK = re.compile(r"(<!-- figures: (?P<name>\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
@@ -85,6 +89,9 @@ def fill(page: str, results: Results) -> str:
             "machine": lambda: _machine(results),
             "budgets": lambda: _budgets(results),
             "experiment": lambda: _experiment(results),
+            "headline": lambda: _headline(results, _ENGLISH),
+            "headline_zh": lambda: _headline(results, _CHINESE),
+            "server": lambda: _server(results),
         }
         text = known[name]() if name in known else _section(results, name)
         return f"{match[1]}\n{text}\n\n{match[3]}"
@@ -154,6 +161,84 @@ def _ours(row: Row | None) -> list[str]:
     return [number_of(row.ours, row.unit), "" if row.ratio is None else f"{number(row.ratio)}x"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """The words of the table in a README."""
+
+    forms: Mapping[str, str]
+    head: Sequence[str]
+    missing: str
+
+
+_ENGLISH = _Language(
+    {
+        "thresholds": "`purgatory.asgi`, with thresholds",
+        "wait": "`purgatory.asgi`",
+        "event": "`asyncio.timeout` + `Event` per key",
+        "event-reader": "the same, and a task that notices the hang-up",
+        "condition": "`asyncio.timeout` + `Condition` per key",
+    },
+    ("", "CPU per request", "times the first", "without the collector", "publish to answer", "memory per connection"),
+    "Not measured yet: `python -m benchmarks server --json ...`.",
+)
+_CHINESE = _Language(
+    {
+        "thresholds": "`purgatory.asgi`，带阈值",
+        "wait": "`purgatory.asgi`",
+        "event": "`asyncio.timeout` + 每个键一个 `Event`",
+        "event-reader": "同上，另加一个发现客户端断开的任务",
+        "condition": "`asyncio.timeout` + 每个键一个 `Condition`",
+    },
+    ("", "每个请求的 CPU 时间", "是第一行的几倍", "不计垃圾回收", "从发布到应答", "每个连接的内存"),
+    "尚未测量：`python -m benchmarks server --json ...`。",
+)
+
+
+def _headline(results: Results, language: _Language) -> str:
+    """The first shape of the server, on a compiled core."""
+    shape = shapes(Scale())[0]
+    lines = []
+    for form, text in language.forms.items():
+        cpu = _of_form(results, "compiled", CPU, shape, form)
+        if cpu is None:
+            return language.missing
+        cells = [_of_form(results, "compiled", what, shape, form) for what in (OWN_CPU, ANSWER, MEMORY)]
+        lines.append([text, cpu[0], cpu[1], *("" if cell is None else cell[0] for cell in cells)])
+    return _markdown(language.head, lines)
+
+
+def _server(results: Results) -> str:
+    """A table for each shape of the server: a line for each form, and both kinds of core."""
+    tables = []
+    for shape in shapes(Scale()):
+        lines = []
+        for form, name in NAMES.items():
+            cells = [_of_form(results, kind, CPU, shape, form) or ("", "") for kind in KINDS]
+            line = [name, *(text for cell in cells for text in cell)]
+            for what in (OWN_CPU, ANSWER, MEMORY):
+                line += [(_of_form(results, kind, what, shape, form) or ("",))[0] for kind in KINDS]
+            lines.append(line)
+        if not any("".join(line[1:]) for line in lines):
+            continue
+        head = ["", f"{CPU}, compiled", "ratio", "interpreted", "ratio"]
+        for what in ("without the garbage collector", ANSWER, MEMORY):
+            head += [f"{what}, compiled", "interpreted"]
+        tables.append(f"**{shape.name[0].upper()}{shape.name[1:]}**\n\n{_markdown(head, lines)}")
+    return "\n\n".join(tables) or _ENGLISH.missing
+
+
+def _of_form(results: Results, kind: str, what: str, shape: Shape, form: str) -> tuple[str, str] | None:
+    """Return what was measured of one form, and how many times that of ours it is.  None: it was not measured."""
+    ours, name = ours_of(shape), NAMES[form]
+    for row in results.rows.get(kind, []):
+        if (row.section, row.what) == ("server", f"{what}, {shape.name}"):
+            if name == ours:
+                return number_of(row.ours, row.unit), ""
+            if row.peer == name and row.theirs is not None and row.ratio is not None:
+                return number_of(row.theirs, row.unit), f"{number(row.ratio)}x"
+    return None
+
+
 def _experiment(results: Results) -> str:
     lines = []
     if not results.runs:
@@ -182,18 +267,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__.partition("\n")[0])
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the saved runs are (%(default)s)")
-    parser.add_argument("--page", type=Path, default=PAGE, help="the page (%(default)s)")
-    parser.add_argument("--check", action="store_true", help="write nothing; status 1 if the page would change")
+    parser.add_argument("--page", type=Path, action="append", help="a page (docs/performance.md and both READMEs)")
+    parser.add_argument("--check", action="store_true", help="write nothing; status 1 if a page would change")
     options = parser.parse_args(arguments)
-    page = options.page.read_text()
+    paths: Sequence[Path] = options.page or PAGES
+    before = {path: path.read_text(encoding="utf-8") for path in paths}
     try:
-        filled = fill(page, load(options.results))
+        results = load(options.results)
+        after = {path: fill(page, results) for path, page in before.items()}
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     if options.check:
-        return int(filled != page)
-    options.page.write_text(filled)
+        return int(after != before)
+    for path, page in after.items():
+        path.write_text(page, encoding="utf-8")
     return 0
 
 

@@ -25,7 +25,7 @@ from benchmarks.row import Budget, Row, Scale, Unavailable, Unit, grouped, quant
 from .load import Load, Shape
 from .process import ServerProcess
 
-__all__ = ["ANSWER", "CPU", "MEMORY", "NAMES", "Samples", "ours_of", "prepare", "rows", "rows_of", "shapes"]
+__all__ = ["ANSWER", "CPU", "MEMORY", "NAMES", "OWN_CPU", "Samples", "ours_of", "prepare", "rows", "rows_of", "shapes"]
 
 SECTION = "server"
 NAMES = {
@@ -36,6 +36,7 @@ NAMES = {
     "condition": "timeout + Condition.wait_for",
 }
 CPU = "CPU per request"
+OWN_CPU = "the same without the garbage collector"
 ANSWER = "publish to last answer, median"
 MEMORY = "memory per waiting connection"
 _NEEDED = ("starlette", "uvicorn", "uvloop", "httptools")
@@ -65,8 +66,8 @@ def _allow_files(number: int) -> int:
 def shapes(scale: Scale) -> list[Shape]:
     """What is measured, the most telling first."""
     return [
-        _on_one_key(scale.pick(10_000, 1_000), scale.pick(100, 20)),
-        _on_one_key(scale.pick(2_000, 500), scale.pick(200, 50)),
+        _on_one_key(scale.pick(10_000, 1_000), scale.pick(40, 20)),
+        _on_one_key(scale.pick(2_000, 500), scale.pick(100, 50)),
         _on_many_keys(scale.pick(2_000, 500), scale.pick(200, 50)),
     ]
 
@@ -136,7 +137,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 def _measure(shape: Shape, scale: Scale, core: int) -> dict[str, Samples]:
     samples = {form: Samples() for form in NAMES}
     # A pass in which a publish wakes every client takes long, so there are few of them.
-    lives, passes = scale.pick(2, 1), scale.pick(3 if shape.apart else 8, 2)
+    lives, passes = scale.pick(2, 1), scale.pick(2 if shape.apart else 8, 2)
     files = _allow_files(shape.clients + _SPARE_FILES)
     together = files >= len(samples) * shape.clients + _SPARE_FILES
     for _ in range(lives):
@@ -165,7 +166,7 @@ def rows_of(shape: Shape, samples: dict[str, Samples]) -> list[Row]:
 
     return [
         *compared(CPU, "us", "cpu_us", _budget(shape)),
-        *compared("the same without the garbage collector", "us", "own_us"),
+        *compared(OWN_CPU, "us", "own_us"),
         *compared(ANSWER, "ms", "median_ms"),
         *compared("publish to last answer, p99", "ms", "p99_ms"),
         *compared(MEMORY, "bytes", "memory"),

@@ -9,7 +9,8 @@ from benchmarks.__main__ import SECTIONS, _Saved, main
 from benchmarks.measure import compare, rounds
 from benchmarks.report import fill, load
 from benchmarks.report import main as report
-from benchmarks.row import Budget, Row, number, number_of, quantile
+from benchmarks.row import Budget, Row, Scale, number, number_of, quantile
+from benchmarks.server.section import NAMES, Samples, rows_of, shapes
 
 
 def _row(ours: float = 2.0, ratio: float | None = None, budget: Budget | None = None) -> Row:
@@ -157,6 +158,53 @@ def test_figures_of_a_quick_run_are_refused(tmp_path: Path) -> None:
     (tmp_path / "compiled.json").rename(tmp_path / "interpreted.json")
     with pytest.raises(ValueError, match="interpreted"):
         load(tmp_path)
+
+
+def _save_server(folder: Path, kind: str, cost: float) -> None:
+    values = {
+        form: Samples([cost * (1 + n)], [cost], [2.0], [1.0], [9.0]) for n, form in enumerate(["thresholds", "wait"])
+    }
+    samples = {form: values.get(form, Samples([60 * cost], [cost], [1.0], [1.0], [9.0])) for form in NAMES}
+    rows = [row.as_json() for row in rows_of(shapes(Scale())[0], samples)]
+    saved = {"machine": {}, "compiled": kind == "compiled", "quick": False, "rows": rows}
+    (folder / f"{kind}.json").write_text(json.dumps(saved))
+
+
+def test_the_server_has_a_line_for_each_form(tmp_path: Path) -> None:
+    """With both kinds of core on the page, and the compiled one alone, in two languages, for the READMEs."""
+    _save_server(tmp_path, "interpreted", 300.0)
+    for name in ("headline", "headline_zh"):
+        assert "python -m benchmarks server" in fill(PAGE.format(name=name), load(tmp_path))
+    _save_server(tmp_path, "compiled", 200.0)
+    results = load(tmp_path)
+    page = fill(PAGE.format(name="server"), results)
+    assert page.count("**10 000 waiting on one key, a publish completes one**") == 1
+    assert (
+        "| purgatory, thresholds | 200 us |  | 300 us |  | 200 us | 300 us | 1.00 ms | 1.00 ms | 2.00 bytes |" in page
+    )
+    assert "| purgatory | 400 us | 2.00x | 600 us | 2.00x | 200 us |" in page
+    assert "| asyncio.timeout + Event | 12 000 us | 60.0x | 18 000 us | 60.0x | 200 us |" in page
+    assert page.count("\n| ") == 2 + len(NAMES)
+    for name, first in (("headline", "with thresholds"), ("headline_zh", "带阈值")):
+        page = fill(PAGE.format(name=name), results)
+        assert f"{first} | 200 us |  | 200 us | 1.00 ms | 2.00 bytes |" in page
+        assert page.count("| 12 000 us | 60.0x | 200 us | 1.00 ms | 1.00 bytes |") == 3
+        assert "300 us" not in page
+
+
+def test_several_pages_are_filled_or_none(tmp_path: Path) -> None:
+    """A page with a name that is unknown leaves the others as they are."""
+    _save(tmp_path)
+    pages = [tmp_path / "one.md", tmp_path / "two.md"]
+    for page, name in zip(pages, ("machine", "nonsense"), strict=True):
+        page.write_text(PAGE.format(name=name))
+    arguments = ["--results", str(tmp_path), "--page", str(pages[0]), "--page", str(pages[1])]
+    assert report(arguments) == 2
+    assert "old" in pages[0].read_text()
+    pages[1].write_text(PAGE.format(name="stall"))
+    assert report([*arguments, "--check"]) == 1
+    assert report(arguments) == 0
+    assert ["old" in page.read_text() for page in pages] == [False, False]
 
 
 def test_a_name_without_figures_is_an_error(tmp_path: Path) -> None:
