@@ -11,10 +11,10 @@ __all__ = ["main"]
 
 # Commands of purgatory.pipeline, which parses their arguments.
 _PIPELINE = {
-    "report": "what waited, how long, and how it ended: a page from a journal",
-    "replay": "what other timer settings would cost, from a journal",
-    "synthesize": "write a synthetic journal, to measure with",
-    "stream": "decide delayed operations on Spark Structured Streaming",
+    "report": "wait times and outcomes of the operations in a journal",
+    "replay": "the cost of other timer settings, for a journal",
+    "synthesize": "generate a journal for measurements",
+    "stream": "decide the outcomes of operations as a stream, on Spark",
     "backfill": "decide the same rows in one batch",
 }
 

@@ -82,12 +82,18 @@ def test_the_commands_of_the_pipeline_are_all_here() -> None:
 
 
 @pytest.mark.parametrize("command", _PIPELINE)
-def test_the_help_of_a_pipeline_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is that of the pipeline, under the name of this command.  It needs no extra."""
+def test_the_help_of_a_pipeline_command(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is that of the pipeline, under the name of this command, with an example that the parser accepts."""
+    monkeypatch.setenv("COLUMNS", "120")
     with pytest.raises(SystemExit) as exited:
         main([command, "--help"])
     assert exited.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: purgatory {command} ")
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: purgatory {command} ")
+    (example,) = re.findall(r"^example: purgatory (.+)$", text, re.MULTILINE)
+    assert pipeline._parser("purgatory").parse_args(example.split()).command == command
 
 
 def test_without_spark_one_line_names_the_extra(

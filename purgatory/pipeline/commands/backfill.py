@@ -18,6 +18,7 @@ def add_backfill(commands: Any) -> None:
         "backfill",
         help="decide the same rows in one batch",
         description="Decide a directory of rows in one batch, up to the time of its last row.",
+        epilog="example: purgatory backfill --source rows --out out",
     )
     parser.add_argument("--source", required=True, metavar="DIR", help="a directory of row files")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="for outcomes and dead letters")

@@ -19,7 +19,11 @@ __all__ = ["add_replay"]
 
 def add_replay(commands: Any) -> None:
     """Add the command to the result of ``ArgumentParser.add_subparsers``."""
-    parser = commands.add_parser("replay", help="the cost of other timer settings")
+    parser = commands.add_parser(
+        "replay",
+        help="the cost of other timer settings",
+        epilog="example: purgatory replay journal --tick-ms 1,5 --wheel-size 20,64 --out replay",
+    )
     add_journal_options(parser)
     parser.add_argument("--tick-ms", type=_whole_numbers, default=[1, 5, 20], metavar="1,5,20")
     parser.add_argument("--wheel-size", type=_whole_numbers, default=[20, 64, 512], metavar="20,64,512")

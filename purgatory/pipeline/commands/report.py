@@ -17,7 +17,11 @@ __all__ = ["add_report"]
 
 def add_report(commands: Any) -> None:
     """Add the command to the result of ``ArgumentParser.add_subparsers``."""
-    parser = commands.add_parser("report", help="wait times and outcomes of the operations in a journal")
+    parser = commands.add_parser(
+        "report",
+        help="wait times and outcomes of the operations in a journal",
+        epilog="example: purgatory report journal --out report",
+    )
     add_journal_options(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for tables, plots, and index.html")
     parser.add_argument("--top", type=int, default=50, metavar="N", help="number of hot keys (default: %(default)s)")

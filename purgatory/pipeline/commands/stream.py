@@ -24,6 +24,7 @@ def add_stream(commands: Any) -> None:
         description="Decide a stream of rows: operations that park, and the signals that complete them. Without"
         " --trigger the job ends when it has processed the rows of the source. The next run continues from the"
         " checkpoint.",
+        epilog="example: purgatory stream --source rows --out out --checkpoint checkpoint",
     )
     parser.add_argument("--source", required=True, metavar="DIR", help="a directory of row files, or: kafka")
     parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="for the state of the job")

@@ -27,7 +27,11 @@ _RECIPE = (
 
 def add_synthesize(commands: Any) -> None:
     """Add the command to the result of ``ArgumentParser.add_subparsers``."""
-    parser = commands.add_parser("synthesize", help="generate a journal for measurements")
+    parser = commands.add_parser(
+        "synthesize",
+        help="generate a journal for measurements",
+        epilog="example: purgatory synthesize journal --rows 1000000",
+    )
     parser.add_argument("journal", type=Path, help="a directory without a journal")
     parser.add_argument("--rows", type=int, required=True)
     for name, kind, meaning in _RECIPE:
