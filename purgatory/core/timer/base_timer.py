@@ -4,7 +4,7 @@ The modules below take the time as an argument; this one reads the clock it was 
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -12,7 +12,7 @@ from purgatory.errors import PurgatoryClosed
 from purgatory.texts import safe_repr
 
 from .clock import Clock
-from .task import FAR_MS, TimerTask, unlink
+from .task import FAR_MS, NOT_QUEUED, TimerTask, unlink
 from .timer_core import TimerCore
 from .units import duration_ms
 from .wheel import TimingWheel
@@ -20,17 +20,25 @@ from .wheel import TimingWheel
 __all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "now", "wake_for"]
 
 _FURTHEST_MS: Final = 10**18
+_callable: Final = callable  # compiled code finds a name of its module faster than a builtin
 
 
+@final
+@mypyc_attr(free_list_len=1)
 class CallLaterTask(TimerTask):
     """A task that calls a function: the result of ``call_later``."""
 
     __slots__ = ("_args", "_callback")
 
-    def __init__(self, delay_ms: int, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        super().__init__(delay_ms)
-        self._callback = callback
-        self._args = args
+    def __init__(self, delay_ms: i64, callback: Any, args: tuple[Any, ...]) -> None:
+        # Without super().__init__(), which validates the delay once more.
+        self.delay_ms = delay_ms
+        self._expiration_ms = NOT_QUEUED
+        self._list = None
+        self._prev = None
+        self._next = None
+        self._callback: Any = callback
+        self._args: tuple[Any, ...] = args
 
     def run(self) -> None:
         self._callback(*self._args)
@@ -84,7 +92,7 @@ class BaseTimer:
         Never early; late by at most one tick and what the loop was busy.  Unlike the loop's ``call_later`` it keeps no
         copy of the context: the callback runs in an empty one.
         """
-        if not callable(callback):
+        if not _callable(callback):
             raise TypeError(f"callback must be callable, got {safe_repr(callback)}")
         task = CallLaterTask(duration_ms(delay, "delay"), callback, args)
         add_to(self, task)
