@@ -300,7 +300,7 @@ def signal(room: BasePurgatory, key: Hashable, value: float | None = None) -> in
     """
     if value is not None:
         _number(value, "signal(value)")
-    entry = room._core.watcher_lists.entry(key)
+    entry = room._core.watcher_lists.watches(key)
     if entry is None:
         return 0
     cursor = WatchCursor(entry, NO_ID)

@@ -82,6 +82,8 @@ def _entry(operation: Operation, now_ms: int) -> dict[str, Any]:
 
 
 def _keys(operation: Operation) -> list[dict[str, Any]]:
+    if operation._lone_key is not None:
+        return [{"key": _plain(operation._lone_key), "threshold": None}]
     keys: list[dict[str, Any]] = []
     watch = operation._watch
     while watch is not None:

@@ -64,8 +64,8 @@ from .timer.units import validated_fraction
 from .watch.cursor import ReachedCursor, WatchCursor
 from .watch.thresholds import ThresholdWatch, validated_value
 from .watch.validation import UNLIMITED, validate_keys, validated_limit, validated_thresholds
-from .watch.watch import Watch, WatchList
-from .watch.watcher_lists import WatcherLists
+from .watch.watch import Shard, Watch, WatchList
+from .watch.watcher_lists import WatcherLists, as_watch
 
 __all__ = ["PurgatoryCore"]
 
@@ -144,7 +144,7 @@ class PurgatoryCore:
         self._left: i64 = 0  # how many more operations the current check with a limit may complete
         # Operations that a check with a limit must also try, whatever it completes: key -> id -> operation.
         self._listeners: dict[Hashable, dict[int, Operation]] = {}
-        self._key_errors: deque[tuple[BaseException, Operation]] = deque()
+        self._key_errors: list[tuple[BaseException, Operation]] = []
         self._when_ended: dict[int, Callable[[], object]] = {}
         self._max_parked: i64 = validated_limit("max_parked", max_parked)
         self._max_parked_per_key: i64 = validated_limit("max_parked_per_key", max_parked_per_key)
@@ -163,8 +163,9 @@ class PurgatoryCore:
         if self.watcher_lists.asking:
             raise PurgatoryError("a key must not submit an operation while it is hashed or compared")
         many: tuple[Hashable, ...] = ()
+        plain = False
         only: Hashable = None
-        shard: dict[Hashable, Watch] | None = None
+        shard: Shard | None = None
         thresholds: dict[Hashable, Any] | None = None
         # isinstance() of the abstract Mapping or Iterable takes longer than all the rest.
         if isinstance(keys, tuple):
@@ -182,7 +183,7 @@ class PurgatoryCore:
             only = many[0]
             shard = self.watcher_lists.shard(only)
         elif shard is None:
-            validate_keys(many)
+            plain = validate_keys(many)
         if operation._state != PENDING:
             raise ValueError(f"operation must be new, got {safe_repr(operation)}, which has ended")
         if operation._core is not None:
@@ -213,12 +214,10 @@ class PurgatoryCore:
                     if thresholds is not None:
                         self._watch_thresholds(operation, thresholds)
                     elif shard is not None:
-                        watch = Watch(only, operation)
-                        self.watcher_lists.add(shard, watch)
-                        operation._watch = watch
+                        self.watcher_lists.add_operation(shard, only, operation)
                         counters.watched += 1
                     else:
-                        self._watch_keys(operation, many)
+                        self._watch_keys(operation, many, plain)
                 except BaseException:
                     self._rollback(operation)
                     raise
@@ -300,14 +299,21 @@ class PurgatoryCore:
     # Watch.  The operation gets its watches only when all of them exist.  If the comparison of a key ends it earlier,
     # it is not parked yet.
 
-    def _watch_keys(self, operation: Operation, keys: tuple[Hashable, ...]) -> None:
+    def _watch_keys(self, operation: Operation, keys: tuple[Hashable, ...], plain: bool) -> None:
+        """Put the operation on its keys.  ``plain``: whether all of them are plain."""
         lists = self.watcher_lists
         last: Watch | None = None
         try:
             for key in keys:
                 watch = Watch(key, operation)
-                lists.asking = True  # hashing the key must not submit another operation, which would come first
-                if lists.add(lists.shard(key), watch):
+                if plain:
+                    shard = lists.shard(key)
+                    added = lists.add_plain(shard, watch) if shard.plain else lists.add(shard, watch)
+                else:
+                    lists.asking = True  # hashing the key must not submit another operation, which would come first
+                    added = lists.add(lists.shard(key), watch)
+                    lists.asking = False
+                if added:
                     watch.sibling = last
                     last = watch
                     self.counters.watched += 1
@@ -370,11 +376,7 @@ class PurgatoryCore:
         self.watcher_lists.asking = False
         if self.watcher_lists.deferred:
             self._unlink_deferred()
-        watch = operation._watch
-        operation._watch = None
-        while watch is not None:
-            self._unlink(watch, operation)
-            watch = watch.sibling
+        self._remove(operation)
 
     # Check
 
@@ -430,7 +432,7 @@ class PurgatoryCore:
             except Exception as error:
                 self._hooks.report_key(error, key)
 
-    def _entry_of_queued(self, key: Hashable) -> Watch | None:
+    def _entry_of_queued(self, key: Hashable) -> Any:
         """The entry of a key whose check was queued.  A key that raises now is reported; the others are checked."""
         try:
             return self.watcher_lists.entry(key)
@@ -440,11 +442,11 @@ class PurgatoryCore:
             self._hooks.report_key(error, key)
             return None
 
-    def _check_entry(self, entry: Watch, value: Any, limit: i64) -> i64:
+    def _check_entry(self, entry: Any, value: Any, limit: i64) -> i64:
         if limit != UNLIMITED:
-            return self._check_limited(entry, value, limit)
+            return self._check_limited(as_watch(entry), value, limit)
         if not isinstance(entry, WatchList):
-            operation = entry.operation
+            operation: Operation | None = entry.operation if isinstance(entry, Watch) else entry
             return 1 if operation is not None and operation._watch is not None and self._try(operation) else 0
         newest = self._last_id  # operations that arrive during the check have been tried already
         if entry.thresholds is not None:
@@ -551,7 +553,7 @@ class PurgatoryCore:
 
         With a value it skips those whose threshold is above the value.
         """
-        entry = self.watcher_lists.entry(key)
+        entry = self.watcher_lists.watches(key)
         return None if entry is None else self._cursor_along(entry, value, _SLICE)
 
     def check_some(self, cursor: WatchCursor, number: int) -> int:
@@ -586,16 +588,12 @@ class PurgatoryCore:
         """Take the operation off the timer and off every watcher list, and update the gauges."""
         if operation._list is not None:
             unlink(operation)
-        watch = operation._watch
-        if watch is None:
+        if operation._watch is None:
             return  # it is in its first try, not parked
         counters = self.counters
         if self._notifier.active:
             self._notifier.leaving(operation, now_ms)
-        operation._watch = None
-        while watch is not None:
-            self._unlink(watch, operation)
-            watch = watch.sibling
+        self._remove(operation)
         counters.parked -= 1
         counters.wait.record(now_ms - operation._parked_ms)
         if operation.delay_ms >= 0:
@@ -604,6 +602,18 @@ class PurgatoryCore:
                 counters.lateness.record(now_ms - operation._expiration_ms)
         if counters.parked == 0 and self.closed:
             self._hooks.emptied()
+
+    def _remove(self, operation: Operation) -> None:
+        """Remove the operation from its keys."""
+        watch = operation._watch
+        operation._watch = None
+        if operation._lone_key is not None:
+            self.counters.watched -= 1
+            self.watcher_lists.remove_operation(operation)
+            return
+        while watch is not None:
+            self._unlink(watch, operation)
+            watch = watch.sibling
 
     def _unlink(self, watch: Watch, operation: Operation) -> None:
         """Remove the watch.  A key that raises does not prevent its operation from ending.
@@ -627,7 +637,7 @@ class PurgatoryCore:
         """Remove the watches that could not be removed while a key was hashed or compared."""
         lists = self.watcher_lists
         while lists.deferred:
-            watch = lists.deferred.popleft()
+            watch = lists.deferred.pop(0)
             operation = watch.operation
             assert operation is not None
             try:
@@ -661,7 +671,7 @@ class PurgatoryCore:
     def _report_keys(self) -> None:
         """Report the errors of keys; an interrupt among them propagates."""
         while self._key_errors:
-            error, operation = self._key_errors.popleft()
+            error, operation = self._key_errors.pop(0)
             if not self.contains(error):
                 raise error
             self._hooks.report(error, operation)

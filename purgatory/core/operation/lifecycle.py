@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from purgatory.core.purgatory import PurgatoryCore
-    from purgatory.core.watch.watch import Watch
 
     from .operation import Operation
 
@@ -74,7 +73,7 @@ __all__ = [
     "fail_externally",
     "fail_tried",
     "is_true",
-    "keys_from",
+    "keys_of",
     "task_was_cancelled",
     "terminate",
 ]
@@ -199,7 +198,7 @@ def terminate(operation: Operation, state: i64, why: Any) -> bool:
     else:
         operation._value = why
         if operation._park_future is not None or operation._awaiters is not None:
-            keys = keys_from(operation._watch)  # for the message of the OperationCancelled
+            keys = keys_of(operation)  # for the message of the OperationCancelled
     if core is None:
         _settle(operation, None, keys)
         return True
@@ -306,12 +305,15 @@ def error_of(operation: Operation) -> Any:
     return failure.error
 
 
-def keys_from(watch: Watch | None) -> tuple[Hashable, ...]:
-    """Return the keys of an operation, given its last watch, in the order in which they were given.
+def keys_of(operation: Operation) -> tuple[Hashable, ...]:
+    """Return the keys that the operation is parked on, in the order in which they were given.
 
     This runs no user code: no method of a key or of the operation is called.
     """
+    if operation._lone_key is not None:
+        return (operation._lone_key,)
     keys: list[Hashable] = []
+    watch = operation._watch
     while watch is not None:
         keys.append(watch.key)
         watch = watch.sibling

@@ -24,7 +24,7 @@ from .lifecycle import (
     complete_or_expire,
     error_of,
     exception_of,
-    keys_from,
+    keys_of,
     terminate,
 )
 
@@ -69,13 +69,24 @@ class Operation(TimerTask):
     is an interpreted one on top of this.
     """
 
-    __slots__ = ("_awaiters", "_core", "_op_id", "_park_future", "_parked_ms", "_state", "_value", "_watch")
+    __slots__ = (
+        "_awaiters",
+        "_core",
+        "_lone_key",
+        "_op_id",
+        "_park_future",
+        "_parked_ms",
+        "_state",
+        "_value",
+        "_watch",
+    )
 
     def __init__(self, timeout: Any) -> None:
         super().__init__(FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
         self._state: i64 = PENDING
         self._core: PurgatoryCore | None = None
-        self._watch: Watch | None = None  # the watch on its last key; siblings lead to the first
+        self._watch: Watch | None = None  # the watch on its last key; siblings lead to the first; LONE without a watch
+        self._lone_key: Hashable = None  # its only key, if it is the entry of that key itself; else None
         self._value: Any = None  # the result, the Failure of a failed one, or the reason of a cancelled one
         self._park_future: Any = None  # the future of the task in park()
         self._awaiters: list[Any] | None = None  # the futures of all other awaiters
@@ -210,7 +221,7 @@ class Operation(TimerTask):
     @property
     def keys(self) -> tuple[Hashable, ...]:
         """The keys that the operation is parked on, in the order given; empty if it is not parked."""
-        return keys_from(self._watch)
+        return keys_of(self)
 
     def result(self) -> Any:
         """Return the result of :meth:`on_complete`.
@@ -243,7 +254,7 @@ class Operation(TimerTask):
     def __repr__(self) -> str:
         parts = [type_name(self), OUTCOMES[self._state].name]
         if self._core is not None:
-            parts.append(f"on {safe_repr(list(keys_from(self._watch)))}")
+            parts.append(f"on {safe_repr(list(keys_of(self)))}")
         if self.delay_ms < FOREVER_MS:
             parts.append(f"deadline={(AT_ZERO_MS - self.delay_ms) / 1000:g}")
         else:

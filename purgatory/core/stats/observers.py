@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from purgatory.core.operation.lifecycle import CANCELLED, FAILED, OUTCOMES, PENDING, error_of, keys_from
+from purgatory.core.operation.lifecycle import CANCELLED, FAILED, OUTCOMES, PENDING, error_of, keys_of
 from purgatory.core.operation.operation import AT_ZERO_MS, FOREVER_MS, Operation
 from purgatory.events import Event
 from purgatory.texts import safe_repr
@@ -76,12 +76,12 @@ class ObserverNotifier:
         """Notify of an operation that was parked."""
         if self._methods[0]:
             deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
-            self._send(operation, 0, keys_from(operation._watch), deadline_ms, None)
+            self._send(operation, 0, keys_of(operation), deadline_ms, None)
 
     def parked_event(self, operation: Operation) -> Event:
         """Return the ``parked`` event of an operation that is parked."""
         deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
-        keys, parked_ms = keys_from(operation._watch), operation._parked_ms
+        keys, parked_ms = keys_of(operation), operation._parked_ms
         return Event(
             operation,
             self.name,
@@ -97,9 +97,7 @@ class ObserverNotifier:
 
     def leaving(self, operation: Operation, now_ms: int) -> None:
         """Keep the keys of an operation that is about to leave them, for the event after its callback."""
-        watch = operation._watch
-        assert watch is not None
-        keys = (watch.key,) if watch.sibling is None else keys_from(watch)
+        keys = keys_of(operation)
         parked_ms = operation._parked_ms
         left_ms = max(parked_ms, now_ms)
         if self._left_id == 0:

@@ -7,7 +7,7 @@ from purgatory.texts import safe_repr
 
 from .thresholds import validated_threshold_map
 
-__all__ = ["UNLIMITED", "validate_keys", "validated_limit", "validated_thresholds"]
+__all__ = ["UNLIMITED", "is_plain", "validate_keys", "validated_limit", "validated_thresholds"]
 
 UNLIMITED: Final = 1 << 60
 
@@ -32,9 +32,28 @@ def validated_thresholds(keys: Any) -> dict[Hashable, Any] | None:
     return validated_threshold_map(keys)
 
 
-def validate_keys(keys: tuple[Hashable, ...]) -> None:
-    """Raise ValueError if there are no keys, TypeError if one is unhashable."""
+def validate_keys(keys: tuple[Hashable, ...]) -> bool:
+    """Return whether all keys are plain.  ValueError if there are no keys, TypeError if one is unhashable."""
     if not keys:
         raise ValueError("keys must contain at least one key, got none")
+    plain = True
     for key in keys:
-        hash(key)
+        if not is_plain(key):
+            plain = False
+            hash(key)
+    return plain
+
+
+def is_plain(key: Any) -> bool:
+    """Whether hashing and comparing the key cannot fail and runs no user code: a str, an int, a tuple of them."""
+    kind = type(key)
+    if kind is str or kind is int:
+        return True
+    if kind is not tuple:
+        return False
+    parts: tuple[Any, ...] = key
+    for part in parts:
+        kind = type(part)
+        if kind is not str and kind is not int:
+            return False
+    return True

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 if TYPE_CHECKING:
     from purgatory.core.operation.operation import Operation
 
     from .thresholds import ThresholdHeap
 
-__all__ = ["Watch", "WatchList"]
+__all__ = ["LONE", "Shard", "Watch", "WatchList"]
 
 
+class Shard:
+    """The entries of some of the keys: see :mod:`.watcher_lists`.
+
+    ``entries``: an Operation or a Watch for each key.  ``plain``: every key so far was a plain one.
+    """
+
+    # The values are Any because the compiler would check at each access that they belong to one of the two classes.
+
+    __slots__ = ("entries", "plain")
+
+    def __init__(self) -> None:
+        self.entries: dict[Hashable, Any] = {}
+        self.plain: bool = True
+
+
+@mypyc_attr(free_list_len=1)
 class Watch:
     """The place of an operation on one key.
 
     ``list_root``: the list that it is linked into, or None if it is the only watch of its key or has been removed.
-    ``sibling``: the watch of the same operation on its previous key.
+    ``sibling``: the watch of the same operation on its previous key.  ``shard``: the shard of the key, if it was plain
+    when the watch was added.
 
     A removed watch keeps its ``after``.  A cursor at a removed watch follows these links to the next watch that is
     still linked; lists only grow at the end, so it skips none.  Nothing else refers to a removed watch.
     """
 
-    __slots__ = ("after", "before", "key", "list_root", "operation", "sibling")
+    __slots__ = ("after", "before", "key", "list_root", "operation", "shard", "sibling")
 
     def __init__(self, key: Hashable, operation: Operation | None) -> None:
         self.key: Hashable = key
@@ -34,6 +51,11 @@ class Watch:
         self.before: Watch | None = None
         self.after: Watch | None = None
         self.sibling: Watch | None = None
+        self.shard: Shard | None = None
+
+
+LONE: Final = Watch(None, None)
+"""In the place of an operation's watch: it has only the key ``_lone_key`` and is the entry of that key itself."""
 
 
 class WatchList(Watch):

@@ -9,9 +9,16 @@ that completes through one key stays on the lists of its others until a purge pa
 an ordered dict per lot.  Hand-written servers keep an ``Event`` per key and never free it.
 
 **Design.**  512 shards as well, but not because of locks: a dict grows by copying itself, and copying a
-million entries takes tens of milliseconds, while copying two thousand is not noticeable.  Most keys have one watcher,
-so the entry of a key is the :class:`Watch` of that watcher.  The second watcher turns it into a list, circular and
-doubly linked around a root, which stays until it is empty.
+million entries takes tens of milliseconds, while copying two thousand is not noticeable.  The entry of a key is one of
+
+*   the operation itself, if it is alone on the key and has no other key, which is the most frequent case,
+*   the :class:`Watch` of an operation that is alone on the key,
+*   a :class:`WatchList`, circular and doubly linked around a root, from the second watcher on until it is empty.
+
+**Plain keys.**  Hashing or comparing a str or an int runs no user code and cannot fail.  A shard whose keys have
+all been such *plain* keys is plain, and needs none of the precautions below against keys that raise, change or act.
+The first key of another class makes its shard general, once and for all.  Only a plain shard has operations as entries:
+an entry that cannot be removed, because its key raises, would keep the operation alive.
 
 **Costs.**  A watch is one object with six fields; a list is one more.  Adding and removing cost one dict operation for
 a lone watcher, and pointer assignments for the others.
@@ -20,7 +27,6 @@ a lone watcher, and pointer assignments for the others.
 makes removal O(n).  Weak references leave the end of an operation to the garbage collector.
 """
 
-from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import Any, Final
 
@@ -30,9 +36,10 @@ from purgatory.core.operation.operation import Operation
 
 from .cursor import NO_ID, WatchCursor
 from .thresholds import ThresholdHeap, ThresholdWatch
-from .watch import Watch, WatchList
+from .validation import is_plain
+from .watch import LONE, Shard, Watch, WatchList
 
-__all__ = ["SHARDS", "WatcherLists"]
+__all__ = ["SHARDS", "WatcherLists", "as_watch"]
 
 SHARDS: Final = 512
 _CHANGED: Final = "the hash or the equality of a key changed while operations were parked on it"
@@ -48,14 +55,14 @@ class WatcherLists:
     __slots__ = ("_misplaced", "_shards", "_tombstones", "asking", "deferred")
 
     def __init__(self) -> None:
-        self._shards: list[dict[Hashable, Watch]] = [{} for _ in range(SHARDS)]
+        self._shards: list[Shard] = [Shard() for _ in range(SHARDS)]
         self._tombstones: i64 = 0  # entries without watchers, whose key raised when they were to be deleted
         self._misplaced: list[Watch] = []  # entries whose key raised when they were to be put back
         self.asking: bool = False
-        self.deferred: deque[Watch] = deque()
+        self.deferred: list[Watch] = []
 
-    def shard(self, key: Hashable) -> dict[Hashable, Watch]:
-        """Return the dict for the key.  TypeError if it is unhashable.
+    def shard(self, key: Hashable) -> Shard:
+        """Return the shard of the key.  TypeError if it is unhashable.
 
         A dict selects the slot by the lowest bits of the hash.  Selecting the shard by the same bits would put all keys
         of a shard into one slot.
@@ -63,19 +70,92 @@ class WatcherLists:
         number: i64 = hash(key)
         return self._shards[(number ^ (number >> 9)) & 511]
 
-    def entry(self, key: Hashable) -> Watch | None:
-        """Return the entry of the key: its only watch, its list, or None."""
-        return self.shard(key).get(key)
+    def entry(self, key: Hashable) -> Any:
+        """Return the entry of the key, an Operation or a Watch, or None."""
+        return self.shard(key).entries.get(key)
 
-    def add(self, shard: dict[Hashable, Watch], watch: Watch) -> bool:
+    def watches(self, key: Hashable) -> Watch | None:
+        """Return the only watch of the key, its list, or None; for an operation as the entry, a watch made for it."""
+        entry = self.entry(key)
+        return None if entry is None else as_watch(entry)
+
+    def add_operation(self, shard: Shard, key: Hashable, operation: Operation) -> None:
+        """Put an operation without other keys on the key, in the shard of that key.  It gets its watch, or ``LONE``.
+
+        If the key raises, ``asking`` stays set for the caller to clear.
+        """
+        if shard.plain and is_plain(key):
+            if shard.entries.setdefault(key, operation) is operation:
+                operation._lone_key = key
+                operation._watch = LONE
+                return
+            watch = Watch(key, operation)
+            self.add_plain(shard, watch)
+        else:
+            watch = Watch(key, operation)
+            self.add(shard, watch)
+        operation._watch = watch
+
+    def remove_operation(self, operation: Operation) -> None:
+        """Remove an operation that is an entry itself."""
+        key = operation._lone_key
+        operation._lone_key = None
+        del self.shard(key).entries[key]
+
+    def add_plain(self, shard: Shard, watch: Watch) -> bool:
+        """:meth:`add` for a plain key, in a shard that is plain."""
+        key = watch.key
+        watch.shard = shard
+        entry: Any = shard.entries.setdefault(key, watch)
+        if entry is watch:
+            return True
+        if isinstance(entry, WatchList):
+            tail = entry.before
+            assert tail is not None
+            if tail.operation is watch.operation:
+                return False
+            entry.append(watch)
+            return True
+        first = entry if isinstance(entry, Watch) else self._give_watch(shard, entry)
+        if first.operation is watch.operation:
+            return False
+        root = WatchList(key)
+        root.shard = shard
+        shard.entries[key] = root
+        root.append(first)
+        root.append(watch)
+        return True
+
+    def _give_watch(self, shard: Shard, operation: Operation) -> Watch:
+        """Replace an operation that is an entry by its watch, and return that."""
+        key = operation._lone_key
+        watch = Watch(key, operation)
+        watch.shard = shard
+        shard.entries[key] = watch
+        operation._watch = watch
+        operation._lone_key = None
+        return watch
+
+    def _make_general(self, shard: Shard) -> None:
+        """The shard gets its first key that is not plain: every entry from now on is a watch.  O(keys of the shard)."""
+        for entry in list(shard.entries.values()):
+            if not isinstance(entry, Watch):
+                self._give_watch(shard, entry)
+        shard.plain = False
+
+    def add(self, shard: Shard, watch: Watch) -> bool:
         """Append the watch to the list of its key, in the shard of that key.
 
         False, and nothing changes, if its operation watches the key already; being the newest, it is then the last.
         If the key raises, ``asking`` stays set for the caller to clear.
         """
+        if shard.plain:
+            if is_plain(watch.key):
+                return self.add_plain(shard, watch)
+            self._make_general(shard)
         self.asking = True
         key = watch.key
-        entry = shard.setdefault(key, watch)
+        entry: Any = shard.entries.setdefault(key, watch)
         added = True
         if entry is not watch:
             if isinstance(entry, WatchList):
@@ -107,16 +187,19 @@ class WatcherLists:
         self.asking = True
         key = watch.key
         shard = self.shard(key)
-        entry = shard.get(key)
-        if isinstance(entry, WatchList):
-            root = entry
+        if shard.plain and not is_plain(key):
+            self._make_general(shard)
+        found = shard.entries.get(key)
+        if isinstance(found, WatchList):
+            root = found
             self._reuse(root)
         else:
             root = WatchList(key)
-            if entry is None:
-                if shard.setdefault(key, root) is not root:
+            if found is None:
+                if shard.entries.setdefault(key, root) is not root:
                     raise LookupError(_CHANGED)
             else:
+                entry = found if isinstance(found, Watch) else self._give_watch(shard, found)
                 self._replace(shard, entry, root)
                 if entry.operation is None:
                     self._tombstones -= 1
@@ -137,33 +220,30 @@ class WatcherLists:
         if root.weight == 0 and root.thresholds is None:
             self._tombstones -= 1
 
-    def _replace(self, shard: dict[Hashable, Watch], entry: Watch, other: Watch) -> None:
+    def _replace(self, shard: Shard, entry: Watch, other: Watch) -> None:
         """Replace the entry.  If that fails, nothing has changed."""
         key = other.key
         self._take(shard, key, entry)
         try:
-            if shard.setdefault(key, other) is not other:
+            if shard.entries.setdefault(key, other) is not other:
                 raise LookupError(_CHANGED)
         except BaseException:
             self._put_back(entry)
             raise
 
-    def _take(self, shard: dict[Hashable, Watch], key: Hashable, entry: Watch) -> None:
+    def _take(self, shard: Shard, key: Hashable, entry: Watch) -> None:
         """Delete the entry.  LookupError, and nothing has changed, if the key now leads to another entry."""
-        if shard.get(key) is not entry:
+        if shard.entries.get(key) is not entry:
             raise LookupError(_CHANGED)
-        if type(key) is str or type(key) is int:
-            del shard[key]
-            return
-        found = shard.pop(key)  # a key of another class may lead to another entry at each call
+        found = shard.entries.pop(key)  # the key may lead to another entry at each call
         if found is not entry:
-            self._put_back(found)
+            self._put_back(as_watch(found))
             raise LookupError(_CHANGED)
 
     def _put_back(self, entry: Watch) -> None:
         """Put back an entry that was deleted by mistake."""
         try:
-            if self.shard(entry.key).setdefault(entry.key, entry) is entry:
+            if self.shard(entry.key).entries.setdefault(entry.key, entry) is entry:
                 return
         except Exception:
             self._misplaced.append(entry)  # no check finds it, but its operations still expire and can be cancelled
@@ -199,8 +279,12 @@ class WatcherLists:
 
     def _forget(self, entry: Watch) -> None:
         """Delete the entry of a key without watchers.  If the key raises, ``asking`` stays set: see :meth:`abandon`."""
-        self.asking = True
         key = entry.key
+        shard = entry.shard
+        if shard is not None and shard.plain:
+            del shard.entries[key]
+            return
+        self.asking = True
         if not self._misplaced or not self._forget_misplaced(entry):
             self._take(self.shard(key), key, entry)
         self.asking = False
@@ -224,11 +308,13 @@ class WatcherLists:
     def count(self, key: Hashable) -> int:
         """Return how many operations are parked on the key.  O(1)."""
         entry = self.entry(key)
-        return 0 if entry is None else _weight(entry)
+        if entry is None:
+            return 0
+        return _weight(entry) if isinstance(entry, Watch) else 1
 
     def operations(self, key: Hashable) -> list[Operation]:
         """Return the operations parked on the key, in the order of arrival."""
-        entry = self.entry(key)
+        entry = self.watches(key)
         return [] if entry is None else _operations(entry)
 
     def reached(self, key: Hashable, value: Any) -> list[Operation]:
@@ -239,12 +325,12 @@ class WatcherLists:
     def counts(self) -> Iterator[tuple[Hashable, int]]:
         """Yield each key with its number of watchers.  O(keys)."""
         for shard in self._shards:
-            for key, entry in shard.items():
-                yield key, _weight(entry)
+            for key, entry in shard.entries.items():
+                yield key, _weight(as_watch(entry))
 
     def keys_of_shard(self, number: i64) -> list[Hashable]:
         """Return the watched keys of one of the :data:`SHARDS`."""
-        return [key for key, entry in self._shards[number].items() if _weight(entry)]
+        return [key for key, entry in self._shards[number].entries.items() if _weight(as_watch(entry))]
 
     def keys(self) -> Iterator[Hashable]:
         """Yield every watched key, shard by shard; keys may come and go between two steps."""
@@ -253,17 +339,17 @@ class WatcherLists:
 
     def num_keys(self) -> int:
         """Return how many keys are watched.  O(1): there are always 512 shards."""
-        return sum([len(shard) for shard in self._shards]) - self._tombstones + len(self._misplaced)
+        return sum([len(shard.entries) for shard in self._shards]) - self._tombstones + len(self._misplaced)
 
     def all_operations(self) -> list[Operation]:
         """Return every parked operation once, in the order of arrival.  O(watches)."""
         seen = {}
         for shard in self._shards:
-            for entry in shard.values():
-                for operation in _operations(entry):
+            for entry in shard.entries.values():
+                for operation in _operations(as_watch(entry)):
                     seen[operation._op_id] = operation
-        for entry in self._misplaced:
-            for operation in _operations(entry):
+        for misplaced in self._misplaced:
+            for operation in _operations(misplaced):
                 seen[operation._op_id] = operation
         return [seen[op_id] for op_id in sorted(seen)]
 
@@ -271,10 +357,10 @@ class WatcherLists:
         """Return at most ``number`` parked operations, in no order, for a caller that ends them in slices."""
         found: list[Operation] = []
         for shard in self._shards:
-            if not shard:
+            if not shard.entries:
                 continue  # iterating over a dict also visits the slots of deleted entries
-            for entry in shard.values():
-                cursor = WatchCursor(entry, NO_ID)
+            for entry in shard.entries.values():
+                cursor = WatchCursor(as_watch(entry), NO_ID)
                 while len(found) < number:
                     operation = cursor.next()
                     if operation is None:
@@ -282,33 +368,47 @@ class WatcherLists:
                     found.append(operation)
                 else:
                     return found
-        for entry in self._misplaced:
-            found.extend(_operations(entry)[: number - len(found)])
+        for misplaced in self._misplaced:
+            found.extend(_operations(misplaced)[: number - len(found)])
         return found
 
     def _check(self) -> int:
         """Assert the invariants; return the number of watches."""
         assert not self.asking and not self.deferred, f"{len(self.deferred)} watches are still to be removed"
-        total = tombstones = 0
-        misplaced: dict[Hashable, Watch] = dict(enumerate(self._misplaced))
-        for number, shard in enumerate([*self._shards, misplaced]):
-            for key, entry in shard.items():
-                if number < SHARDS and isinstance(key, (str, int, tuple)):  # other classes may change their hash
+        watches = list(self._misplaced)
+        total = 0
+        for number, shard in enumerate(self._shards):
+            for key, entry in shard.entries.items():
+                if isinstance(key, (str, int, tuple)):  # other classes may change their hash
                     assert self.shard(key) is shard, f"{key!r} is in shard {number}"
-                    assert entry.key == key, f"{key!r} leads to the entry of {entry.key!r}"
-                tombstones += _weight(entry) == 0
-                if isinstance(entry, WatchList):
-                    length = _check_list(entry)
-                    if entry.thresholds is not None:
-                        length += _check_list(entry.thresholds.members)
-                        entry.thresholds._check()
-                    assert length == _weight(entry), f"{key!r}: {length} watchers, not {_weight(entry)}"
-                    total += length
+                    assert as_watch(entry).key == key, f"{key!r} leads to the entry of {as_watch(entry).key!r}"
+                assert is_plain(key) or not shard.plain, f"{key!r} is in shard {number}, which is plain"
+                if isinstance(entry, Watch):
+                    watches.append(entry)
                 else:
-                    assert entry.list_root is None, f"the only watcher of {key!r} refers to a list"
-                    total += _weight(entry)
+                    assert shard.plain, f"{key!r}, in a shard that is not plain, leads to an operation"
+                    assert entry._watch is LONE, f"the entry of {key!r} has a watch"
+                    total += 1
+        tombstones = 0
+        for watch in watches:
+            weight = _weight(watch)
+            tombstones += weight == 0
+            total += weight
+            if isinstance(watch, WatchList):
+                length = _check_list(watch)
+                if watch.thresholds is not None:
+                    length += _check_list(watch.thresholds.members)
+                    watch.thresholds._check()
+                assert length == weight, f"{watch.key!r}: {length} watchers, not {weight}"
+            else:
+                assert watch.list_root is None, f"the only watcher of {watch.key!r} refers to a list"
         assert tombstones == self._tombstones, f"{tombstones} entries have no watchers, counted {self._tombstones}"
         return total
+
+
+def as_watch(entry: Any) -> Watch:
+    """Return the entry; for an operation a watch that only the caller has."""
+    return entry if isinstance(entry, Watch) else Watch(entry._lone_key, entry)
 
 
 def _weight(entry: Watch) -> int:

@@ -54,7 +54,7 @@ async def test_an_empty_key_is_gone(purgatory: Purgatory[Op]) -> None:
         purgatory.try_complete_else_watch(op, [("key", number), "shared"])
         op.cancel()
     check(purgatory, keys=0, watched=0)
-    assert not any(purgatory._core.watcher_lists._shards)
+    assert not any(shard.entries for shard in purgatory._core.watcher_lists._shards)
 
 
 async def test_cancelling_a_key_returns_its_operations_in_order(purgatory: Purgatory[Op]) -> None:

@@ -6,19 +6,18 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Outcome, Purgatory
-from purgatory.core.watch.watch import Watch
-from purgatory.core.watch.watcher_lists import SHARDS, WatcherLists
+from purgatory.core.watch.watcher_lists import WatcherLists
 from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Op
 from tests.sansio import make_purgatory
 
 
-class _CountingDict(dict[Hashable, Watch]):
+class _CountingDict(dict[Hashable, Any]):
     """A dict that counts its iterations, because iterating over an emptied dict still visits its deleted entries."""
 
     walks = 0
 
-    def values(self) -> ValuesView[Watch]:
+    def values(self) -> ValuesView[Any]:
         _CountingDict.walks += 1
         return super().values()
 
@@ -33,11 +32,10 @@ class _Never(DelayedOperation[None]):
 def test_taking_some_operations_walks_no_empty_shard() -> None:
     """Closing takes operations in slices; iterating over the emptied shards in every slice would be quadratic."""
     watchers = WatcherLists()
-    watchers._shards[:] = [_CountingDict() for _ in range(SHARDS)]
+    for shard in watchers._shards:
+        shard.entries = _CountingDict()
     operation: DelayedOperation[Any] = _Never(None)
-    watch = Watch("key", operation)
-    watchers.add(watchers.shard("key"), watch)
-    operation._watch = watch
+    watchers.add_operation(watchers.shard("key"), "key", operation)
     _CountingDict.walks = 0
     assert watchers.some(10) == [operation]
     assert _CountingDict.walks == 1
