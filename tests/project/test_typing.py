@@ -25,7 +25,17 @@ HOOKS = {  # called by the package and overridden by subclasses; users do not ca
     "SystemTimer": {"wake_earlier"},
     "TimerTask": {"run"},
     "TimerTaskList": {"add_first", "is_empty", "pop_first", "pop_last"},
-    "TimingWheel": {"add", "advance", "bucket_at", "bucket_for", "cascade", "place", "take"},
+    "TimingWheel": {
+        "add",
+        "advance",
+        "bucket_at",
+        "bucket_for",
+        "cascade",
+        "cascade_early",
+        "early_ms",
+        "place",
+        "take",
+    },
     "VirtualClock": {"next_alarm_ms", "settle"},
 }
 
