@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from purgatory.core.timer.task import TimerTask
+from purgatory.core.timer.task import NOT_QUEUED, TimerTask
 from purgatory.core.timer.units import deadline_ms, duration_ms
 from purgatory.errors import PurgatoryError
 from purgatory.events import Outcome
@@ -82,7 +82,16 @@ class Operation(TimerTask):
     )
 
     def __init__(self, timeout: Any) -> None:
-        super().__init__(FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
+        self._begin(timeout)
+
+    def _begin(self, timeout: Any) -> None:
+        """Initialise the operation.  See :class:`DelayedOperation` for why this is not in ``__init__``."""
+        # Without super().__init__(), which validates the delay once more.
+        _set_delay(self, FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
+        self._expiration_ms = NOT_QUEUED
+        self._list = None
+        self._prev = None
+        self._next = None
         self._state: i64 = PENDING
         self._core: PurgatoryCore | None = None
         self._watch: Watch | None = None  # the watch on its last key; siblings lead to the first; LONE without a watch
