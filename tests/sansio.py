@@ -58,7 +58,7 @@ def make_purgatory(
     wheel_size: int = 20,
     **arguments: Any,
 ) -> QuietPurgatory:
-    """Return a purgatory with a timer of its own."""
+    """Return a purgatory with its own timer."""
     return QuietPurgatory("test", _Timer(tick_ms, wheel_size, clock), **arguments)
 
 

@@ -103,7 +103,7 @@ async def test_keys_that_come_and_go_meanwhile(purgatory: Purgatory[Op]) -> None
 
 
 def test_without_a_loop_it_raises_and_schedules_nothing() -> None:
-    """It raises RuntimeError, like ``check_soon``."""
+    """Without a running loop, the call raises RuntimeError, like ``check_soon``."""
     purgatory = Purgatory[Op]("soon")
     with pytest.raises(RuntimeError):
         purgatory.check_all()

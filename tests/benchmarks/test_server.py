@@ -50,7 +50,7 @@ def test_each_publish_completes_what_it_must(form: str) -> None:
 
 @linux
 def test_a_server_does_not_outlive_its_parent() -> None:
-    """It ends when the other end of its standard input is closed, also if the parent was killed."""
+    """The server ends when the other end of its standard input is closed, even if the parent was killed."""
     script = (
         "import os, sys; from benchmarks.server.process import ServerProcess;"
         " print(ServerProcess('wait', max(os.sched_getaffinity(0))).pid, flush=True); os._exit(9)"

@@ -157,9 +157,9 @@ class Worker:
             await asyncio.sleep(0.5)
 
     async def run(self) -> dict[str, Any]:
-        """Wait and write until a line arrives on standard input; then until every waiter has its answer.
+        """Wait and write until a line arrives on standard input, and then until every waiter has its answer.
 
-        The writers go on until a second line: others may still wait for what is written here.
+        The writers continue until a second line arrives, because other processes may still wait for their writes.
         """
         loop = asyncio.get_running_loop()
         rng = random.Random(self.number)

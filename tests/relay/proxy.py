@@ -24,7 +24,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where the workers connect to."""
+        """The address that the workers connect to."""
         assert self._server is not None
         port = self._server.sockets[0].getsockname()[1]
         user = f"{self._parts.username}@" if self._parts.username else ""

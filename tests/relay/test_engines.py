@@ -319,7 +319,7 @@ async def test_the_notice_commits_with_the_transaction(engine: Engine, pair: tup
 
 @ON_POSTGRES
 async def test_a_transaction_that_touches_many_keys(engine: Engine, pair: tuple[Worker, Worker]) -> None:
-    """Their notice is split below the limit; a key that is too long by itself becomes "every key"."""
+    """The notice is split below the limit; a key that is too long for one message becomes "every key"."""
     first, second = pair
     long = "x" * 9_000
     waiting = [second.waits(key) for key in [*range(3000), long]]

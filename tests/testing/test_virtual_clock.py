@@ -299,7 +299,7 @@ async def test_plain_callbacks_are_settled_too(clock: VirtualClock) -> None:
 
 
 def test_a_loop_that_is_closed_while_somebody_settles_is_let_go_of() -> None:
-    """It does not block a later ``settle`` on another loop, and it can be freed."""
+    """The loop does not block a later ``settle`` on another loop, and it can be freed."""
     loop = asyncio.new_event_loop()
 
     async def begin() -> None:

@@ -39,8 +39,8 @@ class ProducerCount:
 class Producers:
     """The producers of one partition.  Above ``limit``, the least recently active producer is removed.
 
-    ``count``: the producers of all partitions together.  Above its limit, a partition that adds a producer removes one
-    of its own, so it does not affect other partitions.
+    ``count``: the producers of all partitions together.  Above its limit, a partition that adds a producer removes
+    another one of the same partition, so it does not affect other partitions.
     """
 
     def __init__(self, limit: int, count: ProducerCount | None = None) -> None:

@@ -139,7 +139,7 @@ class _WithBuffer:
 async def test_an_observer_may_have_its_buffer_as_an_attribute(
     clock: VirtualClock, reported: list[dict[str, Any]]
 ) -> None:
-    """It receives the rows; if it raises, it is the observer that is detached and reported."""
+    """The buffer receives the rows; if it raises, the observer is detached and reported."""
     sound, broken = _WithBuffer(Pages(1)), _WithBuffer(Broken())
     observers: list[Any] = [sound, broken]
     async with Purgatory[Any]("p", clock=clock, observers=observers) as purgatory:

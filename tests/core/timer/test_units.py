@@ -12,7 +12,7 @@ from purgatory.core.timer.units import deadline_ms, duration_ms, validated_fract
     [(0.5, 500), (0.0001, 1), (1.0, 1000), (0, 0), (-5.0, 0), (-1e15, 0), (1e15, 10**18), (math.inf, 10**18)],
 )
 def test_a_deadline_in_milliseconds(seconds: float, expected_ms: int) -> None:
-    """It is rounded up; a time before the start of the clock is 0, and infinity is the latest time."""
+    """The deadline is rounded up; a time before the start of the clock is 0, and infinity is the latest time."""
     assert deadline_ms(seconds, "deadline") == expected_ms
 
 
@@ -25,7 +25,7 @@ def test_a_deadline_out_of_range_is_refused(seconds: float) -> None:
 
 @pytest.mark.parametrize(("seconds", "expected_ms"), [(0, 0), (0.069, 69), (1e15, 10**18), (10**15, 10**18)])
 def test_a_duration_in_milliseconds(seconds: float, expected_ms: int) -> None:
-    """It is rounded up, exact to a nanosecond, and its limits are valid."""
+    """The duration is rounded up, exact to a nanosecond, and its limits are valid."""
     assert duration_ms(seconds, "timeout") == expected_ms
 
 

@@ -249,7 +249,7 @@ def test_the_largest_wheel_is_accepted() -> None:
 
 
 def test_a_cascade_moves_as_many_tasks_as_its_limit() -> None:
-    """It returns how many tasks it moved, and leaves the rest in the coarse bucket."""
+    """``cascade`` returns the number of moved tasks, and leaves the others in the coarse bucket."""
     wheel = TimingWheel(1, 20, 0)
     for _ in range(10):
         wheel.add(TimerTask(0), 25)

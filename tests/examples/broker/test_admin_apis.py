@@ -54,7 +54,7 @@ async def test_topics_are_created_checked_and_deleted_by_request(harness: Reques
 
 
 async def test_replica_assignments_are_refused(harness: RequestHarness) -> None:
-    """With numbers beside them the request contradicts itself; without, the broker has nowhere to place replicas."""
+    """With partition numbers, the request is contradictory; without them, the broker cannot place the replicas."""
     topic = CreateTopicsRequest.CreatableTopic
     assigned = [topic.CreatableReplicaAssignment(partition_index=0, broker_ids=[1])]
 
