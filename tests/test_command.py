@@ -23,27 +23,27 @@ _LEFT_OVERS = shutil.ignore_patterns("__pycache__", "*.so", "*.c")
 
 
 def run(code: str, path: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python with the package in a folder, and without any other package."""
+    """Run Python with the package in a directory, and without any other package."""
     command = [sys.executable, "-S", "-I", "-B", "-c", f"import sys; sys.path.insert(0, {str(path)!r})\n{code}"]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A folder with a copy of the package, without what is compiled, and with its one dependency."""
+    """Return a directory with a copy of the package, without compiled files, and with its one dependency."""
     shutil.copytree(PACKAGE, tmp_path / "purgatory", ignore=_LEFT_OVERS)
     shutil.copy(mypy_extensions.__file__, tmp_path)
     return tmp_path
 
 
 def test_the_installed_command_is_this_one() -> None:
-    """The entry point of the distribution names the function that is tested here."""
+    """The entry point of the distribution refers to the tested function."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
     assert scripts == {"purgatory": "purgatory.__main__:main"}
 
 
 def test_the_version_says_whether_the_core_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line: the distribution, its version, the core and Python."""
+    """The command prints one line with the distribution, its version, the core and Python."""
     with pytest.raises(SystemExit) as exited:
         main(["--version"])
     assert exited.value.code == 0
@@ -53,7 +53,7 @@ def test_the_version_says_whether_the_core_is_compiled(capsys: pytest.CaptureFix
 
 
 def test_without_a_command_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every command has a line, and there are examples.  The status is that of a mistake."""
+    """Every command has a line, and there are examples.  The exit status is that of a wrong command line."""
     assert main([]) == 2
     text = capsys.readouterr().out
     for command in ("demo", "examples", *_PIPELINE):
@@ -62,7 +62,7 @@ def test_without_a_command_it_prints_its_help(capsys: pytest.CaptureFixture[str]
 
 
 def test_the_examples_of_the_help_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
-    """The parser accepts each of them."""
+    """The parser accepts each example."""
     main([])
     lines = re.findall(r"^  purgatory (.+?)  ", capsys.readouterr().out, re.MULTILINE)
     assert len(lines) == 4
@@ -75,7 +75,7 @@ def test_the_examples_of_the_help_are_understood(capsys: pytest.CaptureFixture[s
 
 
 def test_the_commands_of_the_pipeline_are_all_here() -> None:
-    """None is missing, and each of them exists."""
+    """No command of the pipeline is missing, and each one exists."""
     parser = pipeline._parser("purgatory")
     (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     assert set(_PIPELINE) == set(commands.choices)
@@ -85,7 +85,7 @@ def test_the_commands_of_the_pipeline_are_all_here() -> None:
 def test_the_help_of_a_pipeline_command(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is that of the pipeline, under the name of this command, with an example that the parser accepts."""
+    """The help is that of the pipeline, with the name of this command and an example that the parser accepts."""
     monkeypatch.setenv("COLUMNS", "120")
     with pytest.raises(SystemExit) as exited:
         main([command, "--help"])
@@ -99,7 +99,7 @@ def test_the_help_of_a_pipeline_command(
 def test_without_spark_one_line_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing else is printed."""
+    """The command prints one line that contains the extra, and nothing else."""
     monkeypatch.setattr("purgatory.extras._is_there", lambda module: module != "pyspark")
     assert main(["report", "journal", "--out", "out"]) == 1
     captured = capsys.readouterr()
@@ -110,7 +110,7 @@ def test_without_spark_one_line_names_the_extra(
 
 
 def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """The message has the names of the commands."""
+    """The message contains the names of the commands."""
     with pytest.raises(SystemExit) as exited:
         main(["explode"])
     assert exited.value.code == 2
@@ -119,7 +119,7 @@ def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_demo_shows_each_end_of_a_wait(capsys: pytest.CaptureFixture[str]) -> None:
-    """A disconnect, a completion, an expiry and a close on sockets; a barrier in virtual time."""
+    """The demo shows a disconnect, a completion, an expiry and a close on sockets, and a barrier in virtual time."""
     assert main(["demo"]) == 0
     text = capsys.readouterr().out
     for line in (
@@ -135,14 +135,14 @@ def test_the_demo_shows_each_end_of_a_wait(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_demo_needs_only_the_package(copy: Path) -> None:
-    """It runs without any extra."""
+    """The demo runs without any extra."""
     result = run("from purgatory.__main__ import main; sys.exit(main(['demo']))", copy)
     assert result.returncode == 0, result.stderr
     assert "9,997 of 10,000" in result.stdout
 
 
 def test_the_list_of_examples_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every program of the folder is in it, with an extra that exists."""
+    """The list contains every program of the directory, with an extra that exists."""
     assert main(["examples"]) == 0
     text = capsys.readouterr().out
     folder = ROOT / "examples"
@@ -162,7 +162,7 @@ def test_the_list_of_examples_is_complete(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("folder", ["domain", "service"])
 def test_both_distributions_in_one_folder_are_refused(copy: Path, folder: str) -> None:
-    """The circuit breaker was installed first and left its folders.  The import names the commands to repair it."""
+    """If the circuit breaker was installed first, the import prints the commands that repair the installation."""
     assert run("import purgatory", copy).returncode == 0
     (copy / "purgatory" / folder).mkdir()
     (copy / "purgatory" / folder / "__init__.py").touch()
@@ -177,7 +177,7 @@ def test_both_distributions_in_one_folder_are_refused(copy: Path, folder: str) -
 
 @pytest.mark.parametrize("uninstalled", [False, True])
 def test_the_command_reports_it_where_the_import_cannot(copy: Path, uninstalled: bool) -> None:
-    """The circuit breaker was installed last and replaced ``__init__.py``, or was uninstalled again and removed it."""
+    """If the circuit breaker replaced or removed ``__init__.py``, the command reports it in one line."""
     package = copy / "purgatory"
     if uninstalled:
         (package / "__init__.py").unlink()
@@ -194,5 +194,5 @@ def test_the_command_reports_it_where_the_import_cannot(copy: Path, uninstalled:
 
 
 def test_this_installation_is_accepted() -> None:
-    """No error here."""
+    """A correct installation raises no error."""
     require_sole_package()
