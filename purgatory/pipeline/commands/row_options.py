@@ -31,10 +31,10 @@ def add_row_options(parser: argparse.ArgumentParser) -> None:
     add_spark_options(parser)
 
 
-def check_source(source: str) -> None:
-    """Raise ValueError unless the source is a directory, or kafka."""
-    if source != "kafka" and not Path(source).is_dir():
-        raise ValueError(f"source must be a directory, or kafka, got {source}")
+def check_source(source: str, *, kafka: bool = False) -> None:
+    """Raise ValueError unless the source is a directory or, if ``kafka`` is set, kafka."""
+    if not (kafka and source == "kafka") and not Path(source).is_dir():
+        raise ValueError(f"source must be a directory{', or kafka' if kafka else ''}, got {source}")
 
 
 def local_settings(source: str, master: str | None, *, endless: bool = False) -> dict[str, str]:

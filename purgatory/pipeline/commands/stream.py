@@ -60,7 +60,7 @@ def add_stream(commands: Any) -> None:
 
 def _run(options: argparse.Namespace, _console: object) -> int:
     master, conf = spark_settings(options)
-    check_source(options.source)
+    check_source(options.source, kafka=True)
     if options.out != "kafka" and "://" not in options.out:
         check_out(Path(options.out))
     check_out(options.checkpoint, "checkpoint")

@@ -40,6 +40,12 @@ def test_what_cannot_be_done_is_said_before_spark_starts(
     assert said in capsys.readouterr().err
 
 
+def test_backfill_reads_a_directory_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A topic is no source of it, which is an error before Spark starts."""
+    assert main(command(tmp_path, "backfill", source="kafka")) == 1
+    assert "source must be a directory, got kafka" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
