@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from .options import add_spark_options, spark_settings
+from .options import FIRST_COMPILER, add_spark_options, spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +23,16 @@ def add_journal_options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def session_for_journal(options: argparse.Namespace, console: "Console") -> "Iterator[SparkSession]":
-    """Check options and journal, then yield a Spark session.  Errors are raised before Spark starts."""
+def session_for_journal(
+    options: argparse.Namespace, console: "Console", *, python_works: bool = False
+) -> "Iterator[SparkSession]":
+    """Check options and journal, then yield a Spark session.  Errors are raised before Spark starts.
+
+    ``python_works``: in local mode, the work is done in Python, so Java's second compiler would not pay.
+    """
     master, settings = spark_settings(options)
+    if python_works and (master or settings.get("spark.master") or "local").startswith("local"):
+        settings = FIRST_COMPILER | settings
     from purgatory.pipeline.journal_reader import look
     from purgatory.pipeline.spark import session
 

@@ -6,7 +6,16 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["add_spark_options", "check_master", "name_and_value", "positive", "seconds", "spark_settings", "whole_ms"]
+__all__ = [
+    "FIRST_COMPILER",
+    "add_spark_options",
+    "check_master",
+    "name_and_value",
+    "positive",
+    "seconds",
+    "spark_settings",
+    "whole_ms",
+]
 
 # The forms that Spark accepts.  Any other URL may belong to a cluster manager that is a plug-in.
 _MASTER: Final = re.compile(
@@ -16,6 +25,10 @@ _MASTER: Final = re.compile(
     r"|yarn"
     r"|[a-z][a-z0-9+.-]*://.+"
 )
+
+
+# Java's second compiler needs about 12 CPU seconds, which pays only if Java itself has much to do.
+FIRST_COMPILER: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 
 
 def add_spark_options(parser: argparse.ArgumentParser) -> None:

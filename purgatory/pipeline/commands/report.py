@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     check_out(options.out)
     from purgatory.pipeline.report import compute, write_report
 
-    with session_for_journal(options, console) as spark:
+    with session_for_journal(options, console, python_works=True) as spark:
         report = compute(
             spark,
             options.journal,

@@ -4,15 +4,13 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from .options import add_spark_options, seconds
+from .options import FIRST_COMPILER, add_spark_options, seconds
 
 __all__ = ["add_row_options", "check_source", "local_settings"]
 
 # A batch then writes the changes of the state, not the whole state.
 _CHANGELOG: Final = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
-# Java's second compiler needs about 12 CPU seconds and saves about 30 us per row, so it pays from about 400 000 rows.
-_FIRST_COMPILER: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
-_SMALL: Final = 32 << 20  # bytes of row files
+_SMALL: Final = 32 << 20  # bytes of row files, about 400 000 rows: from there on, the second compiler pays
 
 
 def add_row_options(parser: argparse.ArgumentParser) -> None:
@@ -47,4 +45,4 @@ def local_settings(source: str, master: str | None, *, endless: bool = False) ->
     if endless or not Path(source).is_dir():
         return _CHANGELOG
     size = sum(file.stat().st_size for file in Path(source).rglob("*") if file.is_file())
-    return _CHANGELOG | _FIRST_COMPILER if size <= _SMALL else _CHANGELOG
+    return _CHANGELOG | FIRST_COMPILER if size <= _SMALL else _CHANGELOG

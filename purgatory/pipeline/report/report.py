@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from purgatory.journal import JournalError
@@ -18,12 +18,15 @@ from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.spark.progress import Steps, progress
 
 from . import tables
+from .aggregates import Span
+from .one_pass import first_pass, hot_keys, reads_files, tables_of, top_keys
 from .page import report_page
 from .plots import report_plots
+from .time_span import TimeSpan, span_of_files, span_of_sources
 
 __all__ = ["Report", "compute", "write_report"]
 
-_STEPS: Final = 4
+_STEPS: Final = 2
 _MOST_BUCKETS: Final = 2_000
 # Lengths of a bucket that are easy to read, in milliseconds.
 _LENGTHS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000)
@@ -72,35 +75,29 @@ def compute(
 
     def work(reading: Reading) -> tuple[dict[str, pa.Table], int]:
         with progress(spark, _STEPS, console) as steps:
-            return _tables(reading, top, bucket_ms, steps)
+            return _tables(spark, reading, top, bucket_ms, steps)
 
     (made, chosen_ms), reading = read_through(spark, journal, work, skip_corrupt=skip_corrupt)
     files = None if reading.files is None else len(reading.files)
     return Report(journal, made, chosen_ms, files, reading.skipped, datetime.now(UTC))
 
 
-def _tables(reading: Reading, top: int, bucket_ms: int | None, steps: Steps) -> tuple[dict[str, pa.Table], int]:
-    operations = reading.frame.transform(tables.operations)
-    made: dict[str, pa.Table] = {}
-    with steps.step("sources and dropped rows"):
-        made["dropped"] = _collect(reading.frame.transform(tables.dropped))
-    if not sum(made["dropped"]["operations"].to_pylist()):
+def _tables(
+    spark: SparkSession, reading: Reading, top: int, bucket_ms: int | None, steps: Steps
+) -> tuple[dict[str, pa.Table], int]:
+    with steps.step("all rows"):
+        span = span_of_files(reading.files or ()) if reads_files(spark, reading) else None
+        if span is None:
+            span = span_of_sources(reading.frame.transform(tables.dropped).toArrow())
+        if not span.last_of_source_ms:
+            raise JournalError("the journal is empty: it has no operations")
+        chosen_ms = _bucket_ms(span, bucket_ms)
+        aggregates = first_pass(spark, reading, Span(chosen_ms, span.last_of_source_ms), top)
+        made = tables_of(aggregates, chosen_ms)
+    if not made["outcomes"].num_rows:
         raise JournalError("the journal is empty: it has no operations")
-    chosen_ms = _bucket_ms(made["dropped"], bucket_ms)
-    with steps.step("outcomes, waits, lateness"):
-        endings = operations.transform(tables.endings).cache()
-        try:
-            made["outcomes"] = _collect(endings.transform(tables.outcomes))
-            made["waits"] = _collect(endings.transform(tables.waits))
-            made["lateness"] = _collect(endings.transform(tables.lateness))
-            made["wait_histogram"] = _collect(endings.transform(tables.wait_histogram))
-        finally:
-            endings.unpersist()
-    with steps.step("occupancy over time"):
-        last = _last_records(reading.frame.sparkSession, made["dropped"])
-        made["occupancy"] = _collect(operations.transform(tables.occupancy(chosen_ms, last)))
     with steps.step("hot keys"):
-        made["hot_keys"] = _collect(operations.transform(tables.hot_keys(top)))
+        made["hot_keys"] = hot_keys(spark, reading, top_keys(aggregates, top))
     made["peaks"] = _peaks(made["occupancy"])
     return made, chosen_ms
 
@@ -119,27 +116,14 @@ def write_report(report: Report, out: Path) -> Path:
     return out / "index.html"
 
 
-def _collect(frame: DataFrame) -> pa.Table:
-    return frame.toArrow()
-
-
-def _bucket_ms(sources: pa.Table, asked_ms: int | None) -> int:
-    first = min(sources["first_at"].to_pylist())
-    last = max(sources["last_at"].to_pylist())
-    span_ms = (last - first).total_seconds() * 1000
+def _bucket_ms(span: TimeSpan, asked_ms: int | None) -> int:
+    span_ms = span.last_ms - span.first_ms
     if asked_ms is None:
         return next((length for length in _LENGTHS_MS if span_ms / length <= _MOST_BUCKETS), _LENGTHS_MS[-1])
     least_ms = math.ceil(span_ms / (100 * _MOST_BUCKETS))
     if asked_ms < least_ms:
         raise ValueError(f"bucket_ms must be at least {least_ms} for this journal, got {asked_ms}")
     return asked_ms
-
-
-def _last_records(spark: SparkSession, sources: pa.Table) -> DataFrame:
-    """When each source wrote its last record, for :func:`~purgatory.pipeline.tables.occupancy`."""
-    last_ms = sources["last_at"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
-    rows = list(zip(sources["source"].to_pylist(), last_ms.to_pylist(), strict=True))
-    return spark.createDataFrame(rows, "source string, last_ms long")
 
 
 def _peaks(occupancy: pa.Table) -> pa.Table:

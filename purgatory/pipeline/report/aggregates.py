@@ -1,0 +1,467 @@
+"""Reduce rows of a journal to aggregates that can be added up: all that the tables need, from one pass.  No Spark.
+
+An aggregate belongs to a key: its subject, then names such as purgatory and kind.  It has sums, which are added,
+maxima, and a histogram, whose counts are added per value.
+
+=============  ===========================  =======================================================================
+subject        names                        contents
+=============  ===========================  =======================================================================
+``source``     source                       sums: operations, dropped rows; maxima: -first, last, in microseconds
+``outcome``    purgatory, kind, outcome     sums: operations, immediate ones
+``wait``       purgatory, kind              sum of waits; longest wait; histogram of rounded waits
+``step``       purgatory, outcome           histogram of the steps of the wait histogram
+``late``       purgatory                    sum: closed; highest lateness; histogram of rounded lateness
+``parked``     purgatory                    histogram of arrivals by bucket
+``ended``      purgatory                    histogram of ends by bucket
+``change``     purgatory, slab              histogram: net change of the number of parked operations by millisecond
+``hot``        purgatory, key               sums: operations by outcome; longest wait; histogram of rounded waits
+=============  ===========================  =======================================================================
+
+All times are milliseconds unless stated otherwise.  The number of operations per key is kept apart, in
+:class:`KeyCounts`, because a journal can have millions of keys.
+"""
+
+import pickle
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from math import isqrt
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from purgatory.journal.schema import DROPPED, EXPIRED, OUTCOMES
+
+__all__ = [
+    "COLUMNS",
+    "HOT_COLUMNS",
+    "Aggregate",
+    "Aggregates",
+    "Span",
+    "add_hot_rows",
+    "add_rows",
+    "lower_bound",
+    "quantiles",
+    "rounded",
+]
+
+COLUMNS: Final = ("source", "purgatory", "kind", "keys", "outcome", "parked_at", "finished_at", "deadline", "dropped")
+HOT_COLUMNS: Final = ("purgatory", "keys", "outcome", "parked_at", "finished_at")
+SLAB_BUCKETS: Final = 64  # a slab of time is this number of buckets
+
+Key = tuple[str, ...]
+_NONE: Final = np.iinfo(np.int64).min
+_EXACT_BITS: Final = 16
+_EXACT: Final = 1 << _EXACT_BITS  # smaller durations are not rounded
+_STEPS_PER_DECADE: Final = 8
+_MOST_CELLS: Final = 4_000_000  # of an array that counts by position
+_MOST_KEY_ROWS: Final = 1_000_000
+# The shortest duration of each step: the eighth root of a power of ten, rounded up.
+_STEP_STARTS: Final = np.array([isqrt(isqrt(isqrt(10**step - 1))) + 1 if step else 1 for step in range(8 * 15)])
+
+
+class Span(NamedTuple):
+    """The time that a journal covers.  ``last_ms``: the last record of each source, which ends pending operations."""
+
+    bucket_ms: int
+    last_ms: Mapping[str, int]
+
+
+class Aggregate:
+    """The aggregate of one key."""
+
+    __slots__ = ("counts", "maxima", "sums", "values")
+
+    def __init__(self, sums: Any = (), maxima: Any = (), values: Any = (), counts: Any = ()) -> None:
+        self.sums = np.asarray(sums, dtype=np.int64)
+        self.maxima = np.asarray(maxima, dtype=np.int64)
+        self.values = np.asarray(values, dtype=np.int64)
+        self.counts = np.asarray(counts, dtype=np.int64)
+
+
+class KeyCounts:
+    """The number of operations by purgatory and key."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self._rows = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows of ``purgatory``, ``key``, ``operations``."""
+        self._tables.append(table)
+        self._rows += table.num_rows
+        if self._rows > _MOST_KEY_ROWS and len(self._tables) > 1:
+            before = self.table()
+            self._tables, self._rows = [before], before.num_rows
+
+    def table(self) -> pa.Table:
+        """Return one row per purgatory and key."""
+        if not self._tables:
+            return _KEY_COUNTS.empty_table()
+        grouped = pa.concat_tables(self._tables).group_by(["purgatory", "key"]).aggregate([("operations", "sum")])
+        return grouped.rename_columns({"operations_sum": "operations"}).select(_KEY_COUNTS.names)
+
+    def top(self, number: int) -> pa.Table:
+        """Return the keys with the most operations; keys with equal counts in the order of their names."""
+        order = [("operations", "descending"), ("purgatory", "ascending"), ("key", "ascending")]
+        return self.table().sort_by(order).slice(0, number)
+
+
+_KEY_COUNTS: Final = pa.schema({"purgatory": pa.string(), "key": pa.string(), "operations": pa.int64()})
+
+
+class Aggregates:
+    """Aggregates by key, and :class:`KeyCounts`."""
+
+    def __init__(self) -> None:
+        self.keys = KeyCounts()
+        self._all: dict[Key, list[Aggregate]] = {}
+
+    def add(self, key: Key, sums: Any = (), maxima: Any = (), values: Any = (), counts: Any = ()) -> None:
+        """Add to the aggregate of a key."""
+        self._all.setdefault(key, []).append(Aggregate(sums, maxima, values, counts))
+
+    def of(self, subject: str) -> Iterator[tuple[Key, Aggregate]]:
+        """Yield the names and the aggregate of each key of a subject, in the order of the names."""
+        for key in sorted(key for key in self._all if key[0] == subject):
+            some = self._all[key] = [_added(self._all[key])]
+            yield key[1:], some[0]
+
+    def cells(self, parts: int = 1) -> Iterator[tuple[int, bytes]]:
+        """Yield all aggregates as bytes, each with the part, below ``parts``, that has all of its key."""
+        for key, some in self._all.items():
+            one = _added(some)
+            payload = (key, one.sums, one.maxima, _narrow(one.values), _narrow(one.counts))
+            yield zlib.crc32("\0".join(key).encode("utf-8", "surrogatepass")) % parts, pickle.dumps(payload)
+        counts = self.keys.table()
+        if parts == 1:
+            yield 0, pickle.dumps(counts)
+            return
+        of_part = np.array([zlib.crc32(key.encode("utf-8", "surrogatepass")) for key in counts["key"].to_pylist()])
+        for part in range(parts if len(of_part) else 0):
+            yield part, pickle.dumps(counts.filter(pa.array(of_part % parts == part)))
+
+    def add_cells(self, cells: Iterable[bytes]) -> None:
+        """Add what :meth:`cells` yielded."""
+        for cell in cells:
+            payload = pickle.loads(cell)  # noqa: S301 - a task of this job made it
+            if isinstance(payload, pa.Table):
+                self.keys.add(payload)
+            else:
+                self.add(*payload)
+
+    def finish(self, bucket_ms: int, top: int) -> None:
+        """Reduce what is complete: net changes to levels by bucket, hot keys to quantiles, keys to the top ones.
+
+        Levels have the subjects ``high`` and ``area``, by purgatory: by bucket, the highest level relative to the start
+        of the bucket, and the sum of the levels of all milliseconds.
+        """
+        for names, change in list(self.of("change")):
+            buckets, high, area = _levels(change, bucket_ms)
+            self.add(("high", names[0]), values=buckets, counts=high)
+            self.add(("area", names[0]), values=buckets, counts=area)
+            del self._all["change", *names]
+        top_keys = self.keys.top(top)
+        self.keys = KeyCounts()
+        self.keys.add(top_keys)
+
+
+def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
+    """Add rows of a journal, with :data:`COLUMNS`."""
+    outcome, outcomes = _encoded(rows["outcome"])
+    lengths = pc.list_value_length(rows["keys"]).fill_null(0).to_numpy(zero_copy_only=False)
+    purgatory, purgatories = _encoded(rows["purgatory"])
+    source, sources = _encoded(rows["source"])
+    parked_us, finished_us = _us(rows["parked_at"]), _us(rows["finished_at"])
+    is_operation = _among(outcome, outcomes, lambda name: name != DROPPED)
+    _add_sources(aggregates, rows, source, sources, is_operation, parked_us, finished_us)
+    _add_keys(aggregates, rows, lengths, purgatory, purgatories)
+    kind, kinds = _encoded(rows["kind"])
+    columns = [outcome, lengths, purgatory, source, kind, parked_us, finished_us, _us(rows["deadline"])]
+    if not is_operation.all():
+        columns = [column[is_operation] for column in columns]
+    outcome, lengths, purgatory, source, kind, parked_us, finished_us, deadline_us = columns
+    parked, finished, deadline = (_floor_ms(us) for us in (parked_us, finished_us, deadline_us))
+    immediate = lengths == 0
+    by_kind = purgatory * len(kinds) + kind
+    _add_outcomes(aggregates, by_kind * len(outcomes) + outcome, immediate, purgatories, kinds, outcomes)
+    ended = ~immediate & (finished != _NONE)
+    wait = (finished - parked)[ended]
+    _add_waits(aggregates, by_kind[ended], wait, purgatories, kinds)
+    steps = np.searchsorted(_STEP_STARTS, wait, side="right") - 1
+    pairs = purgatory[ended] * len(outcomes) + outcome[ended]
+    for group, values, counts in _histograms(pairs, steps, len(purgatories) * len(outcomes)):
+        names = purgatories[group // len(outcomes)], outcomes[group % len(outcomes)]
+        aggregates.add(("step", *names), values=values, counts=counts)
+    expired = _among(outcome, outcomes, lambda name: name == EXPIRED)
+    _add_lateness(aggregates, purgatory[expired], finished[expired], deadline[expired], purgatories)
+    waited = ~immediate
+    last_ms = np.array([span.last_ms.get(name, 0) for name in sources], dtype=np.int64)
+    gone = np.where(finished == _NONE, last_ms[source] + 1 if len(sources) else 0, finished)
+    _add_changes(aggregates, purgatory[waited], parked[waited], gone[waited], purgatories, span.bucket_ms)
+
+
+def add_hot_rows(aggregates: Aggregates, rows: pa.RecordBatch, hot: Mapping[Key, int]) -> None:
+    """Add the rows, with :data:`HOT_COLUMNS`, that belong to the hot keys: pairs of purgatory and key, numbered."""
+    purgatory, purgatories = _encoded(rows["purgatory"])
+    outcome, outcomes = _encoded(rows["outcome"])
+    key, keys = _encoded_keys(rows["keys"])
+    number_of = np.full((len(purgatories), len(keys)), -1, dtype=np.int64)
+    for index, name in enumerate(purgatories):
+        wanted = [pair[1] for pair in hot if pair[0] == name]
+        numbers = np.array([number for pair, number in hot.items() if pair[0] == name] + [-1], dtype=np.int64)
+        place = pc.index_in(keys, value_set=pa.array(wanted, keys.type)).fill_null(len(wanted))
+        number_of[index] = numbers[place.to_numpy(zero_copy_only=False)]
+    lengths = pc.list_value_length(rows["keys"]).fill_null(0).to_numpy(zero_copy_only=False)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    number = number_of[purgatory[row], key] if len(row) else np.empty(0, dtype=np.int64)
+    of_hot = number >= 0
+    number, row = number[of_hot], row[of_hot]
+    parked, finished = (_floor_ms(_us(rows[name]))[row] for name in ("parked_at", "finished_at"))
+    state = np.array([OUTCOMES.index(name) if name in OUTCOMES else 0 for name in outcomes], dtype=np.int64)
+    counted = np.bincount(number * len(OUTCOMES) + state[outcome[row]], minlength=len(hot) * len(OUTCOMES))
+    pairs = list(hot)
+    for index, sums in enumerate(counted.reshape(len(hot), len(OUTCOMES))):
+        if sums.any():
+            aggregates.add(("hot", *pairs[index]), sums=sums, maxima=[_NONE])
+    ended = finished != _NONE
+    wait, number = (finished - parked)[ended], number[ended]
+    longest = np.full(len(hot), _NONE)
+    np.maximum.at(longest, number, wait)
+    for index, values, counts in _histograms(number, rounded(wait), len(hot)):
+        none = np.zeros(len(OUTCOMES), dtype=np.int64)
+        aggregates.add(("hot", *pairs[index]), none, [longest[index]], values, counts)
+
+
+def rounded(ms: Any) -> Any:
+    """Return whole milliseconds, those with more than 16 bits rounded down to 16 significant bits."""
+    excess = np.maximum(np.frexp(ms.astype(np.float64))[1] - _EXACT_BITS, 0).astype(np.int64)
+    return np.where(ms < _EXACT, ms, ms >> excess << excess)
+
+
+def lower_bound(step: int) -> float:
+    """Return the lower bound of a step of the wait histogram in seconds; the step below 1 ms begins at 0."""
+    return 10.0 ** (step / _STEPS_PER_DECADE - 3) if step >= 0 else 0.0
+
+
+def quantiles(histogram: Aggregate, shares: Iterable[float]) -> list[float | None]:
+    """Return quantiles of a histogram in seconds, with linear interpolation; None if it is empty."""
+    if not len(histogram.values):
+        return [None for _ in shares]
+    upto = np.cumsum(histogram.counts)
+    found: list[float | None] = []
+    for share in shares:
+        position = float(upto[-1] - 1) * share
+        lower, upper = int(np.floor(position)), int(np.ceil(position))
+        low, high = (float(histogram.values[np.searchsorted(upto, at + 1)]) for at in (lower, upper))
+        found.append((low if low == high else (upper - position) * low + (position - lower) * high) / 1000)
+    return found
+
+
+def _add_sources(
+    aggregates: Aggregates, rows: pa.RecordBatch, source: Any, sources: list[str], is_operation: Any, *times: Any
+) -> None:
+    parked_us, finished_us = times
+    dropped = rows["dropped"].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    operations = np.bincount(source[is_operation], minlength=len(sources))
+    lost = np.bincount(source, weights=dropped, minlength=len(sources)).astype(np.int64)
+    first, last = np.full(len(sources), _NONE), np.full(len(sources), _NONE)
+    known = parked_us != _NONE
+    np.maximum.at(first, source[known], -parked_us[known])
+    np.maximum.at(last, source, np.where(finished_us == _NONE, parked_us, finished_us))
+    for index, name in enumerate(sources):
+        aggregates.add(("source", name), [operations[index], lost[index]], [first[index], last[index]])
+
+
+def _add_keys(aggregates: Aggregates, rows: pa.RecordBatch, lengths: Any, purgatory: Any, names: list[str]) -> None:
+    key, keys = _encoded_keys(rows["keys"])
+    pair = np.repeat(purgatory, lengths) * len(keys) + key
+    if len(names) * len(keys) <= max(_MOST_CELLS, 8 * len(pair)):
+        counts = np.bincount(pair, minlength=len(names) * len(keys))
+        found = np.flatnonzero(counts)
+        counts = counts[found]
+    else:
+        found, counts = np.unique(pair, return_counts=True)
+    if len(found):
+        columns = [
+            pa.array(names, pa.string()).take(pa.array(found // len(keys))),
+            keys.take(pa.array(found % len(keys))).cast(pa.string()),
+            pa.array(counts, pa.int64()),
+        ]
+        aggregates.keys.add(pa.Table.from_arrays(columns, schema=_KEY_COUNTS))
+
+
+def _add_outcomes(
+    aggregates: Aggregates, group: Any, immediate: Any, purgatories: list[str], kinds: list[str], outcomes: list[str]
+) -> None:
+    size = len(purgatories) * len(kinds) * len(outcomes)
+    counts, at_once = np.bincount(group, minlength=size), np.bincount(group[immediate], minlength=size)
+    for index in np.flatnonzero(counts).tolist():
+        by_kind, outcome = divmod(index, len(outcomes))
+        names = purgatories[by_kind // len(kinds)], kinds[by_kind % len(kinds)], outcomes[outcome]
+        aggregates.add(("outcome", *names), [counts[index], at_once[index]])
+
+
+def _add_waits(aggregates: Aggregates, group: Any, wait: Any, purgatories: list[str], kinds: list[str]) -> None:
+    size = len(purgatories) * len(kinds)
+    total = np.zeros(size, dtype=np.int64)
+    np.add.at(total, group, wait)
+    longest = np.full(size, _NONE)
+    np.maximum.at(longest, group, wait)
+    for index, values, counts in _histograms(group, rounded(wait), size):
+        names = purgatories[index // len(kinds)], kinds[index % len(kinds)]
+        aggregates.add(("wait", *names), [total[index]], [longest[index]], values, counts)
+
+
+def _add_lateness(aggregates: Aggregates, purgatory: Any, finished: Any, deadline: Any, purgatories: list[str]) -> None:
+    on_deadline = (finished != _NONE) & (deadline != _NONE) & (finished >= deadline)
+    closed = np.bincount(purgatory[~on_deadline], minlength=len(purgatories))
+    present = np.bincount(purgatory, minlength=len(purgatories))
+    for index in np.flatnonzero(present).tolist():
+        aggregates.add(("late", purgatories[index]), [closed[index]], [_NONE])
+    late, purgatory = (finished - deadline)[on_deadline], purgatory[on_deadline]
+    latest = np.full(len(purgatories), _NONE)
+    np.maximum.at(latest, purgatory, late)
+    for index, values, counts in _histograms(purgatory, rounded(late), len(purgatories)):
+        aggregates.add(("late", purgatories[index]), [0], [latest[index]], values, counts)
+
+
+def _add_changes(
+    aggregates: Aggregates, purgatory: Any, parked: Any, gone: Any, purgatories: list[str], bucket_ms: int
+) -> None:
+    for index, name in enumerate(purgatories):
+        here = purgatory == index
+        comes, goes = parked[here], gone[here]
+        if not len(comes):
+            continue
+        for subject, ms in (("parked", comes), ("ended", goes)):
+            values, counts = _counted(ms // bucket_ms)
+            aggregates.add((subject, name), values=values, counts=counts)
+        at, change = _net(comes, goes)
+        slab_ms = bucket_ms * SLAB_BUCKETS
+        slabs = at // slab_ms
+        for part in np.split(np.arange(len(at)), np.flatnonzero(np.diff(slabs)) + 1):
+            if len(part):
+                slab = str(slabs[part[0]])
+                aggregates.add(("change", name, slab), values=at[part], counts=change[part])
+
+
+def _net(comes: Any, goes: Any) -> tuple[Any, Any]:
+    """Return each millisecond with a net change, and the change."""
+    first = int(min(comes.min(), goes.min()))
+    length = int(max(comes.max(), goes.max())) - first + 1
+    if length <= max(_MOST_CELLS, 8 * len(comes)):
+        net = np.bincount(comes - first, minlength=length) - np.bincount(goes - first, minlength=length)
+        at = np.flatnonzero(net)
+        return at + first, net[at]
+    both = np.concatenate([comes, goes])
+    ups = np.concatenate([np.ones(len(comes), dtype=np.int64), np.full(len(goes), -1)])
+    return _summed(both, ups)
+
+
+def _counted(values: Any) -> tuple[Any, Any]:
+    """Return the distinct values, in order, and how often each occurs."""
+    first = int(values.min())
+    if int(values.max()) - first >= _MOST_CELLS:
+        return np.unique(values, return_counts=True)
+    counts = np.bincount(values - first)
+    found = np.flatnonzero(counts)
+    return found + first, counts[found]
+
+
+def _levels(change: Aggregate, bucket_ms: int) -> tuple[Any, Any, Any]:
+    """Return buckets, the highest level in each, and the sum of its levels, relative to the level at its start."""
+    at, net = change.values, change.counts
+    bucket = at // bucket_ms
+    starts = np.flatnonzero(np.diff(bucket, prepend=bucket[0] - 1)) if len(at) else np.empty(0, dtype=np.int64)
+    if not len(starts):
+        return starts, starts, starts
+    level = np.cumsum(net)
+    before = level[starts] - net[starts]
+    high = np.maximum.reduceat(level, starts) - before
+    # The level at the start is one of the bucket unless its first millisecond changes it.
+    high = np.where(at[starts] % bucket_ms == 0, high, np.maximum(high, 0))
+    area = np.add.reduceat(net * ((bucket + 1) * bucket_ms - at), starts)
+    return bucket[starts], high, area
+
+
+def _histograms(group: Any, values: Any, groups: int) -> Iterator[tuple[int, Any, Any]]:
+    """For each group that occurs, yield its distinct values, in order, and their counts."""
+    if not len(group):
+        return
+    small = (values >= -1) & (values < _EXACT)
+    width = int(values[small].max(initial=0)) + 2  # the values begin at -1
+    if groups * width <= _MOST_CELLS:
+        counted = np.bincount(group[small] * width + values[small] + 1, minlength=groups * width)
+        by_group = counted.reshape(groups, width)
+        rest_group, rest = group[~small], values[~small]
+    else:
+        by_group = np.zeros((groups, 0), dtype=np.int64)
+        rest_group, rest = group, values
+    order = np.lexsort((rest, rest_group))
+    rest_group, rest = rest_group[order], rest[order]
+    bounds = np.searchsorted(rest_group, np.arange(groups + 1))
+    for index in np.flatnonzero(np.bincount(group, minlength=groups)).tolist():
+        found = np.flatnonzero(by_group[index])
+        more, counts = np.unique(rest[bounds[index] : bounds[index + 1]], return_counts=True)
+        yield index, *_summed(np.concatenate([found - 1, more]), np.concatenate([by_group[index][found], counts]))
+
+
+def _added(some: list[Aggregate]) -> Aggregate:
+    if len(some) == 1:
+        return some[0]
+    sums = np.sum([one.sums for one in some], axis=0)
+    maxima = np.max([one.maxima for one in some], axis=0)
+    values = np.concatenate([one.values for one in some])
+    counts = np.concatenate([one.counts for one in some])
+    return Aggregate(sums, maxima, *_summed(values, counts))
+
+
+def _summed(values: Any, counts: Any) -> tuple[Any, Any]:
+    """Return the distinct values in order, and the sum of the counts of each."""
+    if len(values) < 2 or (np.diff(values) > 0).all():
+        return values, counts
+    order = np.argsort(values, kind="stable")  # sorted pieces are merged
+    values, counts = values[order], counts[order]
+    starts = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
+    return values[starts], np.add.reduceat(counts, starts)
+
+
+def _narrow(numbers: Any) -> Any:
+    """Return the numbers in the smallest type that has them all, because they are sent between processes."""
+    if not len(numbers):
+        return numbers
+    return numbers.astype(np.result_type(np.min_scalar_type(numbers.min()), np.min_scalar_type(numbers.max())))
+
+
+def _encoded(column: pa.Array) -> tuple[Any, list[str]]:
+    """Return a column of texts as positions in the list of its distinct texts.  Null is an empty text."""
+    if column.null_count:
+        column = column.cast(pa.string()).fill_null("")
+    encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
+
+
+def _encoded_keys(column: pa.Array) -> tuple[Any, pa.Array]:
+    flat = column.flatten()
+    encoded = flat if pa.types.is_dictionary(flat.type) else pc.dictionary_encode(flat)
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
+
+
+def _among(codes: Any, names: list[str], wanted: Any) -> Any:
+    return np.array([wanted(name) for name in names], dtype=bool)[codes] if names else np.zeros(0, dtype=bool)
+
+
+def _us(column: pa.Array) -> Any:
+    """Return a column of timestamps as microseconds, null as the smallest number."""
+    unit = 1000 if column.type.unit == "ms" else 1
+    us = column.cast(pa.int64()).to_numpy(zero_copy_only=False) if not column.null_count else None
+    if us is not None:
+        return us * unit
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(known, column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) * unit, _NONE)
+
+
+def _floor_ms(us: Any) -> Any:
+    return np.where(us == _NONE, _NONE, us // 1000)

@@ -1,0 +1,276 @@
+"""All tables of a report from one pass over the rows, and a second pass over the rows of the hot keys.
+
+The tasks reduce rows to :mod:`~purgatory.pipeline.report.aggregates`.  Where the tasks run on this machine, they read
+the files of the journal with pyarrow; this costs a fraction of Spark's own reader.  Elsewhere, Spark reads the rows and
+passes them to the same functions in Arrow batches.  :mod:`~purgatory.pipeline.report.tables` has the same tables in
+SQL, and the tests compare both.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
+from purgatory.pipeline.journal_reader import Reading
+from purgatory.pipeline.spark.session import changed_settings
+
+from .aggregates import (
+    COLUMNS,
+    HOT_COLUMNS,
+    Aggregates,
+    Span,
+    add_hot_rows,
+    add_rows,
+    lower_bound,
+    quantiles,
+)
+from .tables import QUANTILES
+
+__all__ = ["first_pass", "hot_keys", "reads_files", "tables_of", "top_keys"]
+
+_ROWS_PER_TASK: Final = 2_500_000
+_MERGED_HERE: Final = 2_500_000  # rows, up to which the driver adds up the aggregates of the tasks
+_MOST_PARTS: Final = 16
+_BATCH_ROWS: Final = 262_144
+_CELL: Final = "part int, cell binary"
+_SHARES: Final = tuple(share for _, share in QUANTILES)
+_NAMES: Final = tuple(name for name, _ in QUANTILES)
+_ENDED: Final = (COMPLETED, EXPIRED, CANCELLED, FAILED, PENDING)
+_TEXTS: Final = frozenset({"source", "purgatory", "kind", "outcome"})  # not keys: pyarrow fails for some nested ones
+
+Add = Callable[[Aggregates, pa.RecordBatch], None]
+
+
+def reads_files(spark: SparkSession, reading: Reading) -> bool:
+    """Return whether the tasks can read the files of the journal themselves: they run in local mode."""
+    return reading.files is not None and str(spark.conf.get("spark.master", "")).startswith("local[")
+
+
+def first_pass(spark: SparkSession, reading: Reading, span: Span, top: int) -> Aggregates:
+    """Return the aggregates of all rows.  Of the keys, the ``top`` ones with the most operations are left."""
+    return _aggregated(spark, reading, COLUMNS, partial(add_rows, span=span), span.bucket_ms, top)
+
+
+def hot_keys(spark: SparkSession, reading: Reading, top_keys: pa.Table) -> pa.Table:
+    """Return the table of the hot keys: how their operations ended, and how long they waited."""
+    pairs = list(zip(top_keys["purgatory"].to_pylist(), top_keys["key"].to_pylist(), strict=True))
+    hot: dict[tuple[str, ...], int] = {pair: number for number, pair in enumerate(pairs)}
+    found = _aggregated(spark, reading, HOT_COLUMNS, partial(add_hot_rows, hot=hot), 1, 1) if hot else Aggregates()
+    rows = {}
+    for names, one in found.of("hot"):
+        by_outcome = dict(zip(OUTCOMES, one.sums.tolist(), strict=True))
+        ends = {name: by_outcome[name] for name in _ENDED}
+        spread = dict(zip(_NAMES, quantiles(one, _SHARES), strict=True))
+        longest = one.maxima[0] / 1000 if len(one.values) else None
+        rows[names] = {"operations": sum(ends.values()), **ends, **spread, "max": longest}
+    table = [{"purgatory": pair[0], "key": pair[1], **rows[pair]} for pair in pairs]
+    counts = {"operations": pa.int64(), **dict.fromkeys(_ENDED, pa.int64())}
+    return pa.Table.from_pylist(table, pa.schema({"purgatory": pa.string(), "key": pa.string(), **counts, **_SPREAD}))
+
+
+_SPREAD: Final = {**dict.fromkeys(_NAMES, pa.float64()), "max": pa.float64()}
+
+
+def top_keys(aggregates: Aggregates, top: int) -> pa.Table:
+    """Return purgatory and key of those with the most operations."""
+    return aggregates.keys.top(top)
+
+
+def tables_of(aggregates: Aggregates, bucket_ms: int) -> dict[str, pa.Table]:
+    """Return all tables but that of the hot keys."""
+    return {
+        "dropped": _dropped(aggregates),
+        "outcomes": _outcomes(aggregates),
+        "waits": _waits(aggregates),
+        "lateness": _lateness(aggregates),
+        "wait_histogram": _wait_histogram(aggregates),
+        "occupancy": _occupancy(aggregates, bucket_ms),
+    }
+
+
+# The passes
+
+
+def _aggregated(
+    spark: SparkSession, reading: Reading, columns: Sequence[str], add: Add, bucket_ms: int, top: int
+) -> Aggregates:
+    finish = partial(_finished, bucket_ms=bucket_ms, top=top)
+    if reads_files(spark, reading):
+        assert reading.files is not None
+        cells = _over_files(spark, reading.files, reading.rows or 0, partial(_scanned_files, columns, add), finish)
+    else:
+        cells = _over_rows(spark, reading.frame.select(*columns), partial(_scanned_rows, add), finish)
+    total = Aggregates()
+    total.add_cells(cells)
+    total.finish(bucket_ms, top)
+    return total
+
+
+def _over_files(spark: SparkSession, files: Sequence[str], rows: int, scan: Any, finish: Any) -> Iterable[bytes]:
+    context = spark.sparkContext
+    tasks = max(context.defaultParallelism, -(-rows // _ROWS_PER_TASK))
+    slices = [list(part) for part in np.array_split(np.array(files, dtype=object), min(tasks, len(files)))]
+    parts = 1 if rows <= _MERGED_HERE else min(len(slices), _MOST_PARTS)
+    cells = context.parallelize(slices, len(slices)).mapPartitions(partial(scan, parts))
+    if parts > 1:
+        cells = cells.partitionBy(parts, int).values().mapPartitions(finish)
+        return [cell for _, cell in cells.collect()]
+    return [cell for _, cell in cells.collect()]
+
+
+def _over_rows(spark: SparkSession, rows: DataFrame, scan: Any, finish: Any) -> Iterable[bytes]:
+    def in_arrow(batches):  # type: ignore[no-untyped-def]  # Spark evaluates type hints, and fails for some
+        yield from _as_batches(scan(_MOST_PARTS, batches))
+
+    def finish_in_arrow(batches):  # type: ignore[no-untyped-def]
+        yield from _as_batches(finish(cell for batch in batches for cell in batch.column("cell").to_pylist()))
+
+    with changed_settings(spark, {"spark.sql.adaptive.enabled": "false"}):
+        cells = rows.mapInArrow(in_arrow, _CELL).repartition(_MOST_PARTS, "part").mapInArrow(finish_in_arrow, _CELL)
+        return [cell.as_py() for cell in cells.select("cell").toArrow()["cell"]]
+
+
+def _scanned_files(columns: Sequence[str], add: Add, parts: int, slices: Iterable[list[str]]) -> Any:
+    aggregates = Aggregates()
+    for name in (name for part in slices for name in part):
+        try:
+            metadata = pq.read_metadata(name)
+            paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+            texts = [path for path in paths if path.split(".")[0] in _TEXTS]
+            with pq.ParquetFile(name, metadata=metadata, read_dictionary=texts) as file:
+                present = [column for column in columns if column in file.schema_arrow.names]
+                for batch in file.iter_batches(_BATCH_ROWS, columns=present, use_threads=False):
+                    add(aggregates, batch)
+        except (OSError, pa.ArrowException) as error:
+            # The driver looks for this text, see damaged_file.
+            raise OSError(f"FAILED_READ_FILE {name}: {str(error).splitlines()[0]}") from error
+    return aggregates.cells(parts)
+
+
+def _scanned_rows(add: Add, parts: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    aggregates = Aggregates()
+    for batch in batches:
+        if batch.num_rows:
+            add(aggregates, batch)
+    return aggregates.cells(parts)
+
+
+def _finished(cells: Iterable[bytes], bucket_ms: int, top: int) -> Iterator[tuple[int, bytes]]:
+    aggregates = Aggregates()
+    aggregates.add_cells(cells)
+    aggregates.finish(bucket_ms, top)
+    return aggregates.cells()
+
+
+def _as_batches(cells: Iterable[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+    for part, cell in cells:
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([part], pa.int32()), pa.array([cell], pa.binary())], ["part", "cell"]
+        )
+
+
+# The tables
+
+
+def _dropped(aggregates: Aggregates) -> pa.Table:
+    stamp = pa.timestamp("us", tz="UTC")
+    rows = [
+        {"source": name, "operations": one.sums[0], "dropped": one.sums[1], "first_at": -one.maxima[0]}
+        | {"last_at": one.maxima[1]}
+        for (name,), one in aggregates.of("source")
+    ]
+    numbers = dict.fromkeys(("operations", "dropped", "first_at", "last_at"), pa.int64())
+    table = pa.Table.from_pylist(rows, pa.schema({"source": pa.string(), **numbers}))
+    return table.cast(pa.schema([*[table.schema.field(n) for n in range(3)], ("first_at", stamp), ("last_at", stamp)]))
+
+
+def _outcomes(aggregates: Aggregates) -> pa.Table:
+    rows = [(*names, *one.sums.tolist()) for names, one in aggregates.of("outcome")]
+    total: dict[tuple[str, str], int] = {}
+    for purgatory, kind, _, operations, _ in rows:
+        total[purgatory, kind] = total.get((purgatory, kind), 0) + operations
+    table = [
+        {"purgatory": p, "kind": k, "outcome": o, "operations": n, "share": n / total[p, k], "immediate": i}
+        for p, k, o, n, i in rows
+    ]
+    texts = dict.fromkeys(("purgatory", "kind", "outcome"), pa.string())
+    numbers = {"operations": pa.int64(), "share": pa.float64(), "immediate": pa.int64()}
+    return pa.Table.from_pylist(table, pa.schema({**texts, **numbers}))
+
+
+def _waits(aggregates: Aggregates) -> pa.Table:
+    whole = Aggregates()
+    by_kind = list(aggregates.of("wait"))
+    for (purgatory, _), one in by_kind:
+        whole.add(("wait", purgatory), one.sums, one.maxima, one.values, one.counts)
+    groups = [((purgatory, None), one) for (purgatory,), one in whole.of("wait")] + by_kind
+    rows = []
+    for (purgatory, kind), one in sorted(groups, key=lambda group: (group[0][0], group[0][1] or "")):
+        operations, total = int(one.counts.sum()), int(one.sums[0])
+        row = {"purgatory": purgatory, "kind": kind, "operations": operations, "mean": total / operations / 1000}
+        rows.append(row | dict(zip(_NAMES, quantiles(one, _SHARES), strict=True)) | {"max": int(one.maxima[0]) / 1000})
+    texts = dict.fromkeys(("purgatory", "kind"), pa.string())
+    return pa.Table.from_pylist(rows, pa.schema({**texts, "operations": pa.int64(), "mean": pa.float64(), **_SPREAD}))
+
+
+def _lateness(aggregates: Aggregates) -> pa.Table:
+    rows = []
+    for (purgatory,), one in aggregates.of("late"):
+        row = {"purgatory": purgatory, "expired": int(one.counts.sum()), "closed": one.sums[0]}
+        latest = int(one.maxima[0]) / 1000 if len(one.values) else None
+        rows.append(row | dict(zip(_NAMES, quantiles(one, _SHARES), strict=True)) | {"max": latest})
+    return pa.Table.from_pylist(
+        rows, pa.schema({"purgatory": pa.string(), "expired": pa.int64(), "closed": pa.int64(), **_SPREAD})
+    )
+
+
+def _wait_histogram(aggregates: Aggregates) -> pa.Table:
+    rows = [
+        {"purgatory": purgatory, "outcome": outcome, "from": lower_bound(step), "operations": number}
+        for (purgatory, outcome), one in aggregates.of("step")
+        for step, number in zip(one.values.tolist(), one.counts.tolist(), strict=True)
+    ]
+    texts = dict.fromkeys(("purgatory", "outcome"), pa.string())
+    return pa.Table.from_pylist(rows, pa.schema({**texts, "from": pa.float64(), "operations": pa.int64()}))
+
+
+def _occupancy(aggregates: Aggregates, bucket_ms: int) -> pa.Table:
+    columns: dict[str, dict[str, Any]] = {}
+    for subject in ("parked", "ended", "high", "area"):
+        for (purgatory,), one in aggregates.of(subject):
+            columns.setdefault(purgatory, {})[subject] = one
+    made = [_occupancy_of(purgatory, columns[purgatory], bucket_ms) for purgatory in sorted(columns)]
+    return pa.concat_tables(made) if made else _OCCUPANCY.empty_table()
+
+
+_OCCUPANCY: Final = pa.schema(
+    {
+        "purgatory": pa.string(),
+        "bucket": pa.timestamp("us", tz="UTC"),
+        "parked": pa.int64(),
+        "ended": pa.int64(),
+        "mean": pa.float64(),
+        "peak": pa.int64(),
+        "at_end": pa.int64(),
+    }
+)
+
+
+def _occupancy_of(purgatory: str, by_subject: dict[str, Any], bucket_ms: int) -> pa.Table:
+    first = min(int(by_subject[name].values[0]) for name in ("parked", "ended"))
+    last = max(int(by_subject[name].values[-1]) for name in ("parked", "ended"))
+    dense = {name: np.zeros(last - first + 1, dtype=np.int64) for name in ("parked", "ended", "high", "area")}
+    for name, one in by_subject.items():
+        dense[name][one.values - first] = one.counts
+    at_end = np.cumsum(dense["parked"] - dense["ended"])
+    at_start = at_end - dense["parked"] + dense["ended"]
+    bucket = pa.array(np.arange(first, last + 1) * bucket_ms * 1000, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    names = pa.array([purgatory], pa.string()).take(pa.array(np.zeros(len(bucket), dtype=np.int64)))
+    mean, peak = at_start + dense["area"] / bucket_ms, at_start + dense["high"]
+    columns = [names, bucket, dense["parked"], dense["ended"], mean, peak, at_end]
+    return pa.Table.from_arrays([pa.array(column) for column in columns], schema=_OCCUPANCY)

@@ -1,0 +1,138 @@
+"""The tables from one pass are those of the SQL functions, on journals that hold what is rare."""
+
+import pathlib
+import random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from purgatory.journal.files import ARROW_SCHEMA
+from purgatory.pipeline.journal_reader import open_journal
+from purgatory.pipeline.report import one_pass, tables
+from purgatory.pipeline.report.report import Report, compute
+
+pytestmark = pytest.mark.timeout(170)
+EPOCH_MS = 28_333_333 * 60_000
+MINUTE_MS = 60_000
+OUTCOMES = ("completed", "expired", "cancelled", "failed")
+
+
+def rows_of(seed: int, number: int, source: str, *, spread_ms: int = 20 * MINUTE_MS) -> list[dict[str, Any]]:
+    """Random operations of one run, on a coarse grid so that ties are frequent, and rows that are rare."""
+    draw = random.Random(seed)
+    rows = []
+    for op_id in range(1, number + 1):
+        row = dict.fromkeys(ARROW_SCHEMA.names) | {"source": source, "op_id": op_id, "anchor_ms": EPOCH_MS}
+        row["purgatory"] = draw.choice(("fetch", "produce", "заказ", "only-immediate"))
+        row["kind"] = draw.choice(("DelayedFetch", "Delayed\tProduce"))
+        immediate = row["purgatory"] == "only-immediate" or draw.random() < 0.1
+        row["keys"] = [] if immediate else [f"k{draw.randrange(9)}-键" for _ in range(draw.randint(1, 3))]
+        row["keys"] = list(dict.fromkeys(row["keys"]))
+        parked = EPOCH_MS + draw.randrange(spread_ms // 50) * 50
+        wait = draw.choice((0, 0, 1, 9, 10, 99, 100, 1_000, 65_535, 65_536, 65_537, 131_073, 86_400_123, 3_000))
+        row["parked_at"], row["outcome"] = parked, "completed"
+        row["finished_at"] = parked if immediate else parked + wait
+        if not immediate:
+            row["outcome"] = draw.choice(OUTCOMES)
+            row["deadline"] = draw.choice((None, parked + wait, parked + max(0, wait - 7), parked + wait + 1_000))
+            if draw.random() < 0.1:
+                row |= {"outcome": "pending", "finished_at": None}
+        rows.append(row)
+    gap = dict.fromkeys(ARROW_SCHEMA.names) | {"source": source, "outcome": "dropped", "dropped": seed + 1}
+    rows.insert(number // 2, gap | {"parked_at": EPOCH_MS + 5, "finished_at": EPOCH_MS + 9, "anchor_ms": EPOCH_MS})
+    return rows
+
+
+def write(path: pathlib.Path, *files: list[dict[str, Any]], **options: Any) -> str:
+    path.mkdir()
+    for number, rows in enumerate(files):
+        pq.write_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), path / f"part-{number}.parquet", **options)
+    return str(path)
+
+
+def sql_tables(spark: Any, journal: str, bucket_ms: int, top: int) -> dict[str, pa.Table]:
+    frame = open_journal(spark, journal).frame
+    operations = frame.transform(tables.operations)
+    endings = operations.transform(tables.endings)
+    made = {name: endings.transform(getattr(tables, name)) for name in ("outcomes", "waits", "lateness")}
+    made["wait_histogram"] = endings.transform(tables.wait_histogram)
+    made["dropped"] = frame.transform(tables.dropped)
+    made["occupancy"] = operations.transform(tables.occupancy(bucket_ms))
+    made["hot_keys"] = operations.transform(tables.hot_keys(top))
+    return {name: table.toArrow() for name, table in made.items()}
+
+
+def assert_same(report: Report, expected: dict[str, pa.Table]) -> None:
+    for name, table in expected.items():
+        found = report.tables[name]
+        assert found.column_names == table.column_names, name
+        assert [field.type for field in found.schema] == [field.type for field in table.schema], name
+        for column in table.column_names:
+            values, wanted = found[column].to_pylist(), table[column].to_pylist()
+            if pa.types.is_floating(table.schema.field(column).type):
+                assert values == pytest.approx(wanted, rel=1e-12), (name, column)
+            else:
+                assert values == wanted, (name, column)
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three runs in five files, one of which has two runs, and a file without rows."""
+    one, two, three = rows_of(1, 400, "run-1"), rows_of(2, 300, "run-2"), rows_of(3, 200, "run-3")
+    files = (one[:200], one[200:] + two[:100], two[100:], three[:1], three[1:], [])
+    return write(tmp_path_factory.mktemp("rare") / "journal", *files, row_group_size=70)
+
+
+@pytest.fixture(scope="module")
+def expected(spark: Any, journal: str) -> dict[str, pa.Table]:
+    return sql_tables(spark, journal, MINUTE_MS, 12)
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["added up on the driver", "added up in tasks"])
+@pytest.mark.parametrize("files", [False, True], ids=["rows from Spark", "files"])
+def test_tables_are_those_of_sql(
+    spark: Any, journal: str, expected: dict[str, pa.Table], files: bool, parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows from Spark's reader or from the files, added up by the driver or by tasks: the same tables."""
+    monkeypatch.setattr(one_pass, "reads_files", lambda *_: files)
+    monkeypatch.setattr(one_pass, "_MERGED_HERE", 0 if parts else 10**6)
+    monkeypatch.setattr(one_pass, "_ROWS_PER_TASK", 250)
+    assert_same(compute(spark, journal, top=12, bucket_ms=MINUTE_MS), expected)
+
+
+def test_the_synthetic_journal_gives_the_same_tables(spark: Any, made: Any) -> None:
+    """Four files of one run, with the bucket that the report chooses."""
+    report = compute(spark, str(made[0]), top=30)
+    assert_same(report, sql_tables(spark, str(made[0]), report.bucket_ms, 30))
+
+
+def test_files_that_another_program_has_rewritten_give_the_same_tables(
+    spark: Any, journal: str, expected: dict[str, pa.Table], tmp_path: pathlib.Path
+) -> None:
+    """Large strings, dictionaries, microseconds, no statistics, columns in another order."""
+    table = pa.concat_tables([pq.ParquetFile(file).read() for file in sorted(pathlib.Path(journal).glob("*.parquet"))])
+    stamp, text = pa.timestamp("us", tz="UTC"), pa.dictionary(pa.int32(), pa.string())
+    types = {"parked_at": stamp, "finished_at": stamp, "deadline": stamp, "kind": text, "source": pa.large_string()}
+    types["keys"] = pa.large_list(pa.large_string())
+    for name, kind in types.items():
+        table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(kind))
+    (tmp_path / "journal").mkdir()
+    table = table.select(sorted(table.column_names))
+    pq.write_table(table, tmp_path / "journal" / "part.parquet", write_statistics=False)
+    assert_same(compute(spark, str(tmp_path / "journal"), top=12, bucket_ms=MINUTE_MS), expected)
+
+
+def test_a_journal_of_immediate_operations_has_tables(spark: Any, tmp_path: pathlib.Path) -> None:
+    """Nothing waited: the tables about waits, keys and levels are empty, and have their columns."""
+    rows = [row for row in rows_of(4, 80, "run") if row["outcome"] != "dropped" and not row["keys"]]
+    journal = write(tmp_path / "journal", rows)
+    report = compute(spark, journal, bucket_ms=MINUTE_MS)
+    assert report.operations == len(rows)
+    for name in ("waits", "lateness", "wait_histogram", "occupancy", "hot_keys", "peaks"):
+        assert report.tables[name].num_rows == 0
+    assert_same(report, sql_tables(spark, journal, MINUTE_MS, 50))
