@@ -5,6 +5,7 @@ import platform
 import sys
 from collections.abc import Sequence
 
+from .extras import deferred
 from .installation import require_sole_package
 
 __all__ = ["main"]
@@ -51,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if arguments and arguments[0] in _PIPELINE:
-        from .pipeline.__main__ import main as pipeline
-
+        with deferred():
+            from .pipeline.__main__ import main as pipeline
         return pipeline(arguments, prog="purgatory")
     parser = _parser()
     options = parser.parse_args(arguments)

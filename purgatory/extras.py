@@ -1,14 +1,29 @@
 """Name the extra to install where an optional part lacks one."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.util import find_spec
 
-__all__ = ["need"]
+__all__ = ["deferred", "need"]
+
+_IS_DEFERRED = ContextVar("is_deferred", default=False)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Let ``need`` check nothing in this context: a command imports its part to print help, and checks afterward."""
+    token = _IS_DEFERRED.set(True)
+    try:
+        yield
+    finally:
+        _IS_DEFERRED.reset(token)
 
 
 def need(part: str, extra: str, *modules: str) -> None:
     """Raise ImportError with the command to run, unless all the modules are installed."""
     for module in modules:
-        if not _is_there(module):
+        if not _IS_DEFERRED.get() and not _is_there(module):
             message = f"{part} needs {module!r}, which is not installed: pip install 'aiopurgatory[{extra}]'"
             raise ImportError(message, name=module)
 

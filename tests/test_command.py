@@ -96,16 +96,17 @@ def test_the_help_of_a_pipeline_command(
     assert pipeline._parser("purgatory").parse_args(example.split()).command == command
 
 
-def test_without_spark_one_line_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The command prints one line that contains the extra, and nothing else."""
-    monkeypatch.setattr("purgatory.extras._is_there", lambda module: module != "pyspark")
-    assert main(["report", "journal", "--out", "out"]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == (
-        "error: purgatory report needs 'pyspark', which is not installed: pip install 'aiopurgatory[spark]'\n"
+@pytest.mark.parametrize("command", _PIPELINE)
+def test_without_extras_one_line_names_the_extra(command: str, copy: Path) -> None:
+    """No extra is installed: there is help, and a command prints one line and nothing else."""
+    code = "from purgatory.__main__ import main; sys.exit(main({}))"
+    helped = run(code.format([command, "--help"]), copy)
+    assert (helped.returncode, helped.stderr) == (0, "")
+    example = next(line for line in helped.stdout.splitlines() if line.startswith("example: purgatory "))
+    failed = run(code.format(example.split()[2:]), copy)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr == (
+        f"error: purgatory {command} needs 'pyspark', which is not installed: pip install 'aiopurgatory[spark]'\n"
     )
 
 

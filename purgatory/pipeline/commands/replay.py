@@ -22,7 +22,7 @@ def add_replay(commands: Any) -> None:
     parser = commands.add_parser(
         "replay",
         help="the cost of other timer settings",
-        epilog="example: purgatory replay journal --tick-ms 1,5 --wheel-size 20,64 --out replay",
+        epilog="example: purgatory replay journal --tick-ms 1,5,20 --out replay",
     )
     add_journal_options(parser)
     parser.add_argument("--tick-ms", type=_whole_numbers, default=[1, 5, 20], metavar="1,5,20")
