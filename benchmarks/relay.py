@@ -115,7 +115,7 @@ async def _answer_reads(relay: Relay, state: dict[Hashable, int]) -> None:
     while state.get("row", 0) >= 0:
         version = state.get("row", 0)
         waiting = asyncio.ensure_future(relay.wait_until(reached, keys=["row"], timeout=None))
-        while not relay.statistics().refreshed or relay.statistics().stale or not waiting:
+        while not relay.statistics().refreshed or relay.statistics().stale:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.002)  # the read that parking starts
         _tell("read", answered)
