@@ -1,9 +1,9 @@
-"""How many waited, over time: the one table for which every change has to be put in order.
+"""The number of parked operations over time, the one table that needs every change in order.
 
 A row is two changes, a come and a go, and a peak that is exact to the millisecond needs them sorted.  As rows of Spark
 they would be twice as many as the journal has, grouped, shuffled and sorted one by one.  So each task packs the changes
 of a bucket into one sorted array of whole numbers, a row with one binary cell, and only those rows are shuffled; each
-bucket is then worked out by itself, and what goes on across buckets is added up over the few buckets.
+bucket is then computed by itself, and the levels are added up over the buckets.
 
 A packed change is ``2 * offset_ms + gone``, the offset being that from the start of the bucket.  In the order of these
 numbers all who come at a millisecond stand before all who go at it.

@@ -1,12 +1,12 @@
-"""The purgatory's work on Spark Structured Streaming, for operations that outgrow one process.
+"""A purgatory on Spark Structured Streaming, for more operations than one process can hold.
 
 ==========================  ==================================================================================
-``rows group records``      pure: what comes in, what happens, what goes out.  The core of the house decides
-``twin``                    a batch of rows in one go, group by group
-``processor frames``        a stream of rows, with the groups as Spark's state
-``sinks job cli``           where it goes, and the commands
-``traces``                  random rows, for trials and measurements
+``rows group records``      pure: input, decisions, output.  The core of the library decides
+``twin``                    all rows in one batch, group by group
+``processor frames``        a stream of rows; Spark keeps the state of the groups
+``sinks job``               the targets of the records, and the job
+``traces``                  random rows, for tests and measurements
 ==========================  ==================================================================================
 
-``rows``, ``group``, ``records`` and ``traces`` know nothing of Spark.
+``rows``, ``group``, ``records`` and ``traces`` do not import Spark.
 """

@@ -37,7 +37,7 @@ def prepared(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
     """Rows as JSON texts, in a column ``value`` -> ``kind``, ``group``, ``event_time``, ``line``.
 
     A row without a group or a time, or one that is more than ``max_ahead`` seconds ahead of the wall clock, gets no
-    ``event_time``: it is a dead letter.  A single row from the far future would move the watermark past everyone else.
+    ``event_time``: it is a dead letter.  A single row from the far future would move the watermark past all others.
     """
     known = texts.select(F.col("value").cast("string").alias("text")).select(
         "text", F.from_json(F.col("text"), _HEAD).alias("head")
@@ -78,7 +78,7 @@ def streamed(rows: DataFrame, delay: float, modules: tuple[str, ...] = (), shard
     """A stream of what :func:`prepared` made -> a stream of records (:mod:`purgatory.pipeline.stream.records`).
 
     ``delay``: how many seconds a row may come later than one that happened after it.  ``shards``: into how many the
-    groups are put; a checkpoint goes on with the number that it was begun with only.
+    groups are put; the number is fixed for the life of a checkpoint.
     """
     shard = F.pmod(F.xxhash64("group"), F.lit(shards)).cast("int")
     return (

@@ -1,18 +1,18 @@
-"""Groups of a stream: the purgatory's own core decides, told the time by the rows.  Pure, no Spark.
+"""Groups of a stream: the core of the library decides, and the rows determine the time.  Pure, without Spark.
 
-This module is what the streaming job, its batch twin and whoever checks them agree on.  It says when things happen:
+The streaming job, its batch twin, and their tests all use this module.  It defines the order of events:
 
 1.  The rows of a group happen in the order of :mod:`purgatory.pipeline.stream.rows`.
 2.  **Before** a row happens, every deadline at or before its time has passed, the earliest first, equal ones in the
-    order of parking.  So of a deadline and a signal in the same millisecond the deadline comes first: at its deadline
-    an operation has run out of time, as under a clock that is moved to the row's time before the row is handled.
+    order of parking.  A deadline therefore comes before a signal in the same millisecond, as under a clock that
+    is moved to the time of the row before the row is processed.
 3.  An operation whose deadline is not after its own row is tried once when it parks, and then ends at that time,
     before the next row.
-4.  A signal is seen by those who wait on its key at that moment, in the order of parking.
-5.  An end happens at the time of the row or of the deadline that brings it about, to the millisecond.
+4.  A signal reaches the operations that wait on its key at that moment, in the order of parking.
+5.  An operation ends at the time of the row or deadline that ends it, to the millisecond.
 
-Nothing is decided from the order in which rows *arrive*, nor from when they are handed in: the rows of one group, cut
-into portions by time in any way, give the same ends.
+The order in which rows *arrive* has no effect, and neither has the time at which they are added: any division of the
+rows of a group into portions by time gives the same ends.
 """
 
 import contextlib
@@ -41,9 +41,9 @@ def line(ts_ms: int, text: str) -> str:
 
 
 class Ended(NamedTuple):
-    """The end of an operation: what the engines are compared by.  ``error``: why a ``failed`` one failed.
+    """The end of an operation.  ``error``: the reason, if it ``failed``.
 
-    One that has not ended has the outcome ``pending`` and no ``finished_ms``.
+    An operation that has not ended has the outcome ``pending`` and no ``finished_ms``.
     """
 
     op_id: str
@@ -55,14 +55,14 @@ class Ended(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """A row that could not be handled, as it came, and why."""
+    """A row that could not be processed, with its original text and the reason."""
 
     text: str
     reason: str
 
 
 class _Operation(ConditionalOperation):
-    """An operation that knows the row it came from.  It is parked on pairs of its group and each of its keys."""
+    """An operation with the data of its row.  It is parked on pairs of its group and each of its keys."""
 
     __slots__ = ("deadline_ms", "id", "member", "text")
 
@@ -94,7 +94,7 @@ class _Operation(ConditionalOperation):
 
 
 class _Ends:
-    """An observer that writes down every end."""
+    """An observer that records every end."""
 
     def __init__(self) -> None:
         self.ends: list[tuple[str, Ended]] = []
@@ -159,7 +159,7 @@ class Groups:
 
     def put(self, name: str, clock_ms: int, ops: str, lines: list[str]) -> None:
         """Add a group, as :class:`Group` describes it, with its rows as lines; before the first :meth:`advance`."""
-        assert self._purgatory is None, "groups are put in before the first of them goes on"
+        assert self._purgatory is None, "groups must be added before the first advance"
         self._members[name] = _Member(name, clock_ms, ops, lines)
 
     def add(self, name: str, lines: Iterable[str]) -> None:

@@ -41,11 +41,11 @@ _POLL_S = 0.2  # how often to look whether a batch is done; it only delays the l
 
 
 class StreamFailed(PurgatoryError):
-    """The stream has stopped on an error; nothing of the batch in which it happened counts as done."""
+    """The stream stopped because of an error.  The batch in which it occurred is not committed."""
 
 
 class LateRows(PurgatoryError):
-    """Rows came later than the delay allows, were dropped, and the job was told to stop then."""
+    """Rows arrived later than the delay allows and were dropped, and ``fail_on_late`` is set."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """What is said about a batch.  ``lag``: how many seconds the watermark is behind the newest row of it."""
+    """The progress of a batch.  ``lag``: the seconds from the watermark to the newest row of the batch."""
 
     batch: int
     rows: int
@@ -257,7 +257,7 @@ class _Run:
 
 
 def _live_before(spark: SparkSession, checkpoint: Path) -> int:
-    """How many operations wait in the checkpoint that the run goes on from."""
+    """Return the number of operations that wait in the checkpoint from which the run continues."""
     if not any((checkpoint / "commits").glob("[0-9]*")):
         return 0
     state = spark.read.format("statestore").option("stateVarName", STATE_NAME).load(str(checkpoint))

@@ -1,4 +1,4 @@
-"""The rows of a stream: what may be in them, and the order in which they happen.  Pure.
+"""The rows of a stream: their columns, and the order in which they take effect.  Pure.
 
 =============  ==========================================================================================
 column         meaning
@@ -105,7 +105,7 @@ def _read_park(row: Row, fields: Mapping[str, Any]) -> None:
             raise BadRow(f"timeout_ms is at least 0, not {timeout_ms}")
         deadline_ms = row.ts_ms + timeout_ms
     if deadline_ms is not None:
-        # A deadline that has passed when the operation parks is due at once, as everywhere in the house.
+        # A deadline that has passed when the operation parks is due at once, as everywhere in the library.
         row.deadline_ms = max(_whole(deadline_ms, "deadline_ms"), row.ts_ms)
         if row.deadline_ms > LAST_MS:
             raise BadRow(f"the deadline {row.deadline_ms} lies beyond the year 9999: leave it out to wait without end")
