@@ -16,7 +16,7 @@ def test_the_demonstration_shows_an_answer_a_hang_up_and_a_shutdown() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     lines = result.stdout.splitlines()
     assert len(lines) == 5
-    assert "hangs up" in lines[1]
+    assert "disconnects" in lines[1]
     assert "both readers have (200, [{'offset': 0, 'value': 'apples'}])" in lines[2]
     assert "the reader has (200, [])" in lines[4]
     assert "exited with code 0" in lines[4]
