@@ -433,3 +433,21 @@ async def test_a_value_of_a_subclass_counts_as_its_number(purgatory: Purgatory[O
     await clock.settle()
     assert operation.calls.count("try") > 1
     assert high.calls == ["try"]
+
+
+def test_an_operation_ended_by_a_comparison_that_then_raises_is_removed(room: QuietPurgatory) -> None:
+    """The parking that compared the keys fails; the operation that the comparison ended leaves its key all the same."""
+    first, second = Key(), Key()
+    ended, other = park(room, first), park(room, "other")
+
+    def cancel_and_raise() -> None:
+        first.on_eq = lambda: None
+        assert ended.cancel()
+        raise Boom
+
+    first.on_eq = cancel_and_raise
+    with pytest.raises(Boom):
+        room.try_complete_else_watch(Op(5), [second])
+    room._check()
+    assert not room.is_watched(first)
+    assert room._core.watcher_lists.all_operations() == [other]
