@@ -84,7 +84,7 @@ def _condition(predicate: Callable[[], object], timeout: float | None) -> _Condi
 
 
 class _CheckInSlices:
-    """The callback of checks that are due.  Only the event loop holds it: it is freed uncalled if that is closed."""
+    """Callback that runs the due checks.  Only the event loop holds it; closing the loop frees it without a call."""
 
     __slots__ = ("_number", "_purgatory")
 
@@ -131,7 +131,7 @@ class _LoopHooks(Hooks):
 
 
 def _is_foreign(waiter: "asyncio.Future[Any]", error: BaseException) -> bool:
-    """Return whether the ``await`` of the future has raised because it belongs to another event loop."""
+    """Return whether awaiting the future raised because the future belongs to another event loop."""
     return isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop()
 
 
@@ -148,23 +148,23 @@ class Purgatory(BasePurgatory, Generic[Op]):
             answer = await purgatory.park(operation, ["orders-0"])  # in the request's handler
             purgatory.check_and_complete("orders-0")                # wherever the state changes
 
-    **Implementation.**  Watch lists by key, and a timer of hierarchical timing wheels.  When an operation ends it
-    leaves all of them at once; there is no purge.
+    **Implementation.**  A watcher list for each key, and a timer of hierarchical timing wheels.  An operation that ends
+    leaves all of them immediately; there is no purge.
 
-    **Cancellation safety.**  Cancelling a task in :meth:`park` or :meth:`wait_until` withdraws its operation at once;
-    if the operation ended in the same turn of the loop, its outcome stands, the task is still cancelled, and the result
-    goes to :meth:`DelayedOperation.on_abandoned`.
+    **Cancellation safety.**  Cancelling a task in :meth:`park` or :meth:`wait_until` withdraws its operation
+    immediately.  If the operation has ended in the same turn of the loop, its outcome stands, the task is still
+    cancelled, and the result goes to :meth:`DelayedOperation.on_abandoned`.
 
     ``name``: identifies the purgatory in statistics, events and messages.  ``timer``: a timer that several purgatories
-    share; closing a purgatory does not close it.  Without it the purgatory has its own timer, with ``clock``,
-    ``tick_ms`` and ``wheel_size`` as in :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``: above them
-    :class:`PurgatoryFull`.  ``observers``: receive the events of every operation, see
-    :class:`purgatory.events.Observer`.
+    share; closing a purgatory does not close it.  Without ``timer``, the purgatory has its own timer, with ``clock``,
+    ``tick_ms`` and ``wheel_size`` as in :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``: limits on the
+    number of parked operations; an operation above a limit raises :class:`PurgatoryFull`.  ``observers``: objects that
+    receive the events of every operation, see :class:`purgatory.events.Observer`.
 
-    ``expiry_jitter``: shortens timeouts at random, so that operations with equal deadlines do not all expire at once:
-    the deadline of each operation that parks is up to this fraction of its remaining time earlier, so 0.1 makes a
-    timeout of 30 s one of 27 to 30 s.  It applies once, at parking, and not to a later ``extend``.  From 0 to 1; 0: no
-    jitter.  ``jitter_source``: returns numbers from 0 to 1, for tests; random unless given.
+    ``expiry_jitter``: shortens timeouts at random, so that operations with equal deadlines do not all expire at once.
+    When an operation parks, its remaining time is shortened by up to this fraction: 0.1 changes a timeout of 30 s to a
+    random value from 27 to 30 s.  A later ``extend`` is not affected.  From 0 to 1; 0 means no jitter.
+    ``jitter_source``: a function that returns numbers from 0 to 1, for tests; random by default.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
     @property
     def timer(self) -> SystemTimer:
-        """The timer that holds its deadlines."""
+        """The timer that holds the deadlines of this purgatory."""
         return self._timer
 
     # Life
@@ -248,11 +248,12 @@ class Purgatory(BasePurgatory, Generic[Op]):
         await self.aclose()
 
     async def aclose(self, *, grace: float = 0.0) -> None:
-        """Close the purgatory: it accepts nothing new and answers every waiter.
+        """Close the purgatory: refuse new operations and answer every waiter.
 
-        Operations that end within ``grace`` seconds end as usual; then the rest expires at once, in slices.  When this
-        returns, no operation waits and the reaper of its own timer is gone.  Idempotent: a second call waits for the
-        first.  If the closing task is cancelled, the rest expires before the cancellation propagates.
+        Operations that end within ``grace`` seconds end as usual; after that, all others expire immediately, in slices.
+        When this method returns, no operation waits, and the reaper of the purgatory's own timer has ended.
+        Idempotent: a second call waits for the first.  If the closing task is cancelled, all operations expire before
+        the cancellation propagates.
         """
         grace_ms = duration_ms(grace, "grace")
         loop = self._reaper.bind()
@@ -286,7 +287,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
                     answered.set_result(None)
 
     def _expire_all(self) -> None:
-        """Expire all operations now; an interrupt propagates after the others are answered."""
+        """Expire all operations now; an interrupt propagates after all other operations are answered."""
         interrupt: BaseException | None = None
         while waiting := len(self):
             try:
@@ -319,10 +320,10 @@ class Purgatory(BasePurgatory, Generic[Op]):
     async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
         """Submit the operation and wait for its end; return the result of its ``on_complete``.
 
-        If the awaiting task is cancelled, the operation is withdrawn at once; if it has ended in the same turn of the
-        loop, its result goes to :meth:`DelayedOperation.on_abandoned`.  Raises what
-        :meth:`try_complete_else_watch` raises, :class:`OperationCancelled` if other code withdraws the operation, and
-        the exception of one that failed.
+        If the awaiting task is cancelled, the operation is withdrawn immediately; if the operation has ended in the
+        same turn of the loop, its result goes to :meth:`DelayedOperation.on_abandoned`.  Raises the errors of
+        :meth:`try_complete_else_watch`, :class:`OperationCancelled` if other code withdraws the operation, and the
+        operation's exception if it failed.
         """
         reaper_task = self._reaper.task
         if reaper_task is None or reaper_task.done():
@@ -341,9 +342,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def _submit_and_wait(
         self, operation: DelayedOperation[Any], keys: Iterable[Hashable] | Mapping[Any, float]
     ) -> "asyncio.Future[Any] | None":
-        """The first half of :meth:`park`, for code that puts something between the halves.
+        """Submit the operation: the first half of :meth:`park`, for code that must run between submitting and awaiting.
 
-        Return the future to await, or None if the operation has ended.  The second half is that of :meth:`park`.
+        Return the future to await, or None if the operation has ended.  The caller then continues like :meth:`park`.
         """
         reaper_task = self._reaper.task
         if reaper_task is None or reaper_task.done():
@@ -351,7 +352,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         return self._core.submit_and_wait(operation, keys)  # type: ignore[no-any-return]
 
     async def _wait_in_this_loop(self, operation: DelayedOperation[T], foreign: "asyncio.Future[Any]") -> T:
-        """The timer was still in another event loop, which has stopped, so the task could not wait for its future."""
+        """Wait again, in this event loop: the timer was still bound to another loop, which has stopped."""
         waiter = foreign
         try:
             loop = self._reaper.bind()
@@ -364,7 +365,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
             raise
 
     def _stop_waiting(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-        """The task in :meth:`park` leaves with an exception: its own cancellation, or that of its operation."""
+        """Clean up when the task in :meth:`park` raises: its own cancellation, or the exception of its operation."""
         if operation._state == COMPLETED or operation._state == EXPIRED:
             self._give_back(operation, waiter)
         else:
@@ -372,9 +373,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
             operation.cancel()
 
     def _give_back(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-        """Call ``on_abandoned``: the operation has a result, and its task was cancelled before it got it."""
+        """Call ``on_abandoned``: the operation has a result, but its task was cancelled before it received it."""
         if operation._core is not None:
-            # Its on_complete() runs at this moment, and closes the coroutine that waits here: there is no result yet.
+            # Its on_complete() is running and has closed the coroutine that waits here, so there is no result yet.
             waiter.add_done_callback(lambda _: self._give_back_late(operation, waiter))
         else:
             self._abandon(operation)
@@ -394,7 +395,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
             self._give_back(operation, waiter)
 
     def _start_reaper(self) -> None:
-        """Start the reaper in this loop: before the first wait, or if it is gone."""
+        """Start the reaper in this loop: before the first wait, or if the reaper has ended."""
         self._core.validate_open()
         self._timer.start()
 
@@ -418,11 +419,12 @@ class Purgatory(BasePurgatory, Generic[Op]):
     ) -> bool:
         """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
 
-        Return True when it is, and False when the time is up: after ``timeout`` seconds, or at ``deadline``, in seconds
-        of the timer's clock (:meth:`SystemTimer.time`), as in :meth:`SystemTimer.timeout_at`.  None: no deadline.
+        Return True as soon as it is true, and False when the time has passed: after ``timeout`` seconds, or at
+        ``deadline``, in seconds of the timer's clock (:meth:`SystemTimer.time`), as in :meth:`SystemTimer.timeout_at`.
+        None: no deadline.
 
-        TypeError unless exactly one of the two is given, and if the predicate is a coroutine function or returns a
-        coroutine: it is called, not awaited.
+        Raises TypeError unless exactly one of ``timeout`` and ``deadline`` is given.  Also raises TypeError if the
+        predicate is a coroutine function or returns a coroutine, because the predicate is called, not awaited.
         """
         if deadline is _MISSING:
             if timeout is _MISSING:
@@ -439,8 +441,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
     ) -> DelayedFuture[T]:
         """Park an operation that completes when all the futures are done; await it, or give a ``callback``, or both.
 
-        It is submitted at once; raises the errors of :meth:`try_complete_else_watch`.  On expiry the
-        futures that are pending fail with TimeoutError.  See :class:`purgatory.DelayedFuture`.
+        The operation is submitted immediately.  Raises the errors of :meth:`try_complete_else_watch`.  On expiry, the
+        pending futures fail with TimeoutError.  See :class:`purgatory.DelayedFuture`.
         """
         operation = DelayedFuture(futures, timeout, callback)
         wait_for_all(self, self._done_callbacks, operation)
@@ -457,32 +459,33 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def changes(self, keys: Iterable[K], *, heartbeat: float) -> Changes[K | None]: ...
 
     def changes(self, keys: Iterable[Any], *, heartbeat: float | None = None) -> Changes[Any]:
-        """Subscribe to the checks of the keys; an async iterator of the keys that are checked.
+        """Subscribe to the checks of the keys; return an async iterator over the keys that are checked.
 
         ::
 
             async for key in room.changes(["orders"], heartbeat=15):
                 ...                                     # None: 15 s have passed without a check
 
-        It is subscribed when this returns, sees every kind of check whether or not anything else waits on the key, and
-        ends when the purgatory closes.  Checks of one key before it is taken count once, so the buffer holds at most
-        one entry for each key.  A check says that the key's state may have changed, so read the state after it.
+        The subscription begins before this method returns, and ends when the purgatory closes.  It receives every kind
+        of check, even if no other operation waits on the key.  Several checks of a key that the iteration has not yet
+        returned count as one, so the buffer holds at most one entry for each key.  A check means that the state of the
+        key may have changed, so read the state after the check.
 
-        Each key is one parked operation until the iteration ends: raises PurgatoryFull and PurgatoryClosed, ValueError
-        for no keys and a heartbeat that is not a positive number of seconds, TypeError for a bare str, an unhashable
-        key and a mapping, RuntimeError where no loop runs.  See :class:`purgatory.aio.changes.Changes`.
+        Each key is one parked operation until the iteration ends.  Raises PurgatoryFull and PurgatoryClosed; ValueError
+        if there are no keys or the heartbeat is not a positive number of seconds; TypeError for a bare str, an
+        unhashable key, or a mapping; RuntimeError if no loop runs.  See :class:`purgatory.aio.changes.Changes`.
         """
         return Changes(self, keys, heartbeat)
 
-    # Ending all that wait on a key, in slices
+    # Ending all operations that wait on a key, in slices
 
     async def acancel_for_key(self, key: Hashable, *, reason: object = None) -> list[Op]:
         """:meth:`cancel_for_key` in slices of the timer's ``turn_budget_ms``, for keys with very many watchers.
 
-        Withdraw every operation that waits on the key now and return those that this call withdrew, in the order of
-        arrival.  An operation that parks on the key after the call began stays, and one that ends between two slices
-        keeps its outcome.  If the calling task is cancelled, the operations that it has not reached still wait.
-        ``reason``: any object, for their awaiters and observers.  TypeError for an unhashable key.
+        Withdraw every operation that waits on the key now, and return the operations that this call withdrew, in the
+        order of arrival.  An operation that parks on the key after the call began stays, and one that ends between two
+        slices keeps its outcome.  If the calling task is cancelled, the remaining operations still wait.  ``reason``:
+        any object, for the awaiters and observers of the operations.  Raises TypeError for an unhashable key.
         """
         return await self._end_for_key(key, lambda operation: terminate(operation, CANCELLED, reason))
 
@@ -512,15 +515,15 @@ class Purgatory(BasePurgatory, Generic[Op]):
     # Checking, later
 
     def check_soon(self, key: Hashable, value: float | None = None) -> None:
-        """Check the key once at the end of this turn of the loop, however often this is called until then.
+        """Check the key once at the end of this turn of the loop, no matter how often this is called until then.
 
-        The one check has the largest ``value`` of these calls.  If one of them has no value, the check has none: it
+        The check uses the largest ``value`` of these calls.  If one of the calls has no value, the check has none and
         tries every watcher of the key, whatever its threshold.
 
-        The checks of a turn run in slices of the timer's ``turn_budget_ms``, the keys taking turns, so that neither
-        many keys nor many watchers delay the loop.  A key that is passed again during its check is checked
-        again, once.  RuntimeError where no loop runs; TypeError for an unhashable key and for a value that is not a
-        number, ValueError for NaN.
+        The checks of a turn run in slices of the timer's ``turn_budget_ms`` and alternate between the keys, so neither
+        many keys nor many watchers delay the loop.  If this is called again for a key during its check, the key is
+        checked once more.  Raises RuntimeError if no loop runs, TypeError for an unhashable key or a value that is not
+        a number, and ValueError for NaN.
         """
         hash(key)
         if value is not None:
@@ -531,8 +534,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def check_all(self) -> None:
         """:meth:`check_soon` for every key that is watched now.
 
-        Collecting the keys is sliced like the checks, so a million keys do not delay the loop.  RuntimeError where
-        no loop runs.
+        The keys are also collected in slices, so a million keys do not delay the loop.  Raises RuntimeError if no loop
+        runs.
         """
         self._schedule_checks()
         self._soon.add_all()
@@ -540,7 +543,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def _schedule_checks(self) -> None:
         if not self._soon_scheduled:
             loop = self._reaper.bind()
-            if not self._soon_scheduled:  # else bind() has moved the timer here, which scheduled them
+            if not self._soon_scheduled:  # otherwise bind() has moved the timer to this loop and scheduled the checks
                 self._check_in_next_turn(loop)
 
     def _check_in_next_turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -569,8 +572,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def check_threadsafe(self, key: Hashable, value: float | None = None) -> None:
         """:meth:`check_soon` from any thread; all calls before the next turn of the loop share one wake-up.
 
-        Raises RuntimeError if the loop is closed, or if the purgatory has not been entered and so belongs to none, and
-        TypeError and ValueError as :meth:`check_soon` does.
+        Raises RuntimeError if the loop is closed, or if the purgatory has not been entered and therefore belongs to no
+        loop, and TypeError and ValueError as :meth:`check_soon` does.
         """
         hash(key)
         if value is not None:
@@ -587,12 +590,12 @@ class Purgatory(BasePurgatory, Generic[Op]):
         with self._inbox_lock:
             named, self._inbox = self._inbox, {}
         if not named:
-            return  # another event loop has taken them
+            return  # another event loop has taken the keys
         self._schedule_checks()
         self._soon.add_many(named)
 
     def _loop_changed(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The timer has moved to this event loop: schedule here the checks that the previous loop did not run."""
+        """Schedule the checks that the previous loop did not run, because the timer has moved to this event loop."""
         if self._soon:
             self._soon_slices = None
             self._check_in_next_turn(loop)
@@ -605,10 +608,11 @@ class Purgatory(BasePurgatory, Generic[Op]):
     # Introspection
 
     def dump(self, limit: int | None = 1000) -> Dump:
-        """List the parked operations with keys, age and deadline: a dict whose ``str()`` is a readable table.
+        """List the parked operations with keys, age and deadline, as a dict whose ``str()`` is a readable table.
 
-        The operation that has waited longest comes first.  If more than ``limit`` wait, the list has an arbitrary
-        ``limit`` of them, and its cost does not depend on the rest; None lists all.
+        The operation that has waited longest comes first.  If more than ``limit`` operations wait, the list contains
+        only ``limit`` of them, in an arbitrary selection, and the cost does not depend on the number of the others.
+        None lists all operations.
         """
         return dump(self._core, limit)
 

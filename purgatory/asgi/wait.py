@@ -1,4 +1,4 @@
-"""Waiting in a request's handler until a condition holds, the deadline passes or the client hangs up."""
+"""Wait in a request handler until a condition holds, the deadline passes, or the client disconnects."""
 
 import inspect
 import sys
@@ -20,21 +20,21 @@ T = TypeVar("T")
 
 
 class Wait:
-    """Waits in a purgatory on behalf of one request or WebSocket, and withdraws when its client hangs up.
+    """Waits in a purgatory on behalf of one request or WebSocket, and withdraws the operation on a disconnect.
 
-    **Usage.**  In FastAPI a dependency, see :func:`waiting`.  In Starlette ``Wait(room, request)``, in a plain ASGI
-    application ``Wait(room, scope, receive)``.
+    **Usage.**  In FastAPI, use the dependency that :func:`waiting` creates.  In Starlette, use ``Wait(room, request)``,
+    and in a plain ASGI application ``Wait(room, scope, receive)``.
 
-    **Implementation.**  While an operation waits, a task awaits ``receive()``.  A part of the request's body, or a
-    WebSocket message, that arrives meanwhile is buffered; the handler reads it afterwards from the same request or
-    WebSocket, or in plain ASGI from :meth:`receive`.  At 1 MiB the task stops reading, and a hang-up goes unnoticed
-    until the handler has read.  So read a body that may be large before waiting.
+    **Implementation.**  While an operation waits, a task awaits ``receive()``.  If a part of the request's body or a
+    WebSocket message arrives in the meantime, it is buffered; the handler reads it afterwards from the same request or
+    WebSocket, or in plain ASGI from :meth:`receive`.  When the buffer holds 1 MiB, the task stops reading and does not
+    detect a disconnect until the handler reads.  Therefore, read a body that may be large before you wait.
 
-    **Cancellation safety.**  As :meth:`Purgatory.park`: cancelling the task withdraws the operation at once.
+    **Cancellation safety.**  As for :meth:`Purgatory.park`: cancelling the task withdraws the operation immediately.
 
     ``room``: the purgatory, or a :class:`purgatory.relay.Relay`, whose ``park`` is then used.  ``connection``: a
-    Starlette or FastAPI ``Request`` or ``WebSocket``; or an ASGI scope, and then ``receive`` is the callable that came
-    with it.  TypeError for anything else, ValueError for the scope of a lifespan.
+    Starlette or FastAPI ``Request`` or ``WebSocket``, or an ASGI scope with its ``receive``.  Raises TypeError for
+    anything else, and ValueError for the scope of a lifespan.
     """
 
     __slots__ = ("_connection", "_park", "_room", "_scope")
@@ -42,7 +42,7 @@ class Wait:
     def __init__(self, room: "Purgatory[Any] | Relay", connection: Any, receive: Receive | None = None) -> None:
         self._room = _purgatory_of(room)
         park: Any = room.park
-        # None: Purgatory.park itself, whose halves are called here without its coroutine.
+        # None: Purgatory.park itself, whose two halves Wait.park calls directly, without another coroutine.
         self._park = None if getattr(park, "__func__", None) is Purgatory.park else park
         if receive is None:
             self._connection = _connection_of_request(connection)
@@ -53,7 +53,7 @@ class Wait:
 
     @property
     def disconnected(self) -> bool:
-        """Whether the client is known to have hung up: an operation was withdrawn, or a read returned it."""
+        """Whether a disconnect was detected: an operation was withdrawn, or a read returned the disconnect message."""
         return self._connection.disconnect is not None
 
     # Not a coroutine function: it would be one more coroutine for each request that waits.
@@ -62,17 +62,18 @@ class Wait:
     ) -> Coroutine[Any, Any, bool]:
         """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
 
-        Return True when it is, and False when ``timeout`` seconds have passed or the purgatory closes.  Raises
-        :class:`ClientDisconnected` if the client hangs up first, and what :meth:`Purgatory.wait_until` raises.
+        Return True as soon as it is true, and False when ``timeout`` seconds have passed or the purgatory closes.
+        Raises :class:`ClientDisconnected` if the client disconnects first, and the errors of
+        :meth:`Purgatory.wait_until`.
         """
         return self.park(_condition(predicate, timeout), keys)
 
     async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
         """Park the operation and return its result, as :meth:`Purgatory.park`.
 
-        If the client hangs up first, the operation is withdrawn and :class:`ClientDisconnected` is raised.  It is also
-        raised if the client hangs up in the turn of the loop in which the operation ended: its outcome stands, and its
-        result goes to :meth:`DelayedOperation.on_abandoned`.
+        If the client disconnects first, the operation is withdrawn and :class:`ClientDisconnected` is raised.  This
+        exception is also raised if the client disconnects in the turn of the loop in which the operation ended.  The
+        outcome then stands, and the result goes to :meth:`DelayedOperation.on_abandoned`.
         """
         connection, room = self._connection, self._room
         connection.check()
@@ -107,7 +108,7 @@ class Wait:
         return result  # type: ignore[no-any-return]
 
     async def receive(self) -> Message:
-        """Read the connection's next message: the ``receive`` that a plain ASGI application uses from now on."""
+        """Read the connection's next message.  A plain ASGI application must use this ``receive`` from now on."""
         return await self._connection.receive()
 
     def __repr__(self) -> str:
@@ -118,7 +119,7 @@ class _Waiting:
     """What :func:`waiting` returns: a callable whose signature FastAPI understands, without importing Starlette.
 
     FastAPI passes the request or WebSocket to the parameter that is annotated with Starlette's ``HTTPConnection``.
-    Where Starlette is not loaded, nothing needs the annotation.
+    If Starlette is not loaded, no code needs the annotation.
     """
 
     def __init__(self, room: "Purgatory[Any] | Relay") -> None:
@@ -141,7 +142,7 @@ class _Waiting:
 
 
 def waiting(room: "Purgatory[Any] | Relay") -> _Waiting:
-    """Make a dependency that gives a handler its :class:`Wait` in the purgatory.
+    """Create a dependency that passes a :class:`Wait` for the purgatory to a handler.
 
     ::
 
@@ -151,15 +152,15 @@ def waiting(room: "Purgatory[Any] | Relay") -> _Waiting:
                 return Response(status_code=204)
             return log.read(after)
 
-    It works in path operations and in WebSocket endpoints.  Elsewhere call it: ``await waiting(room)(request)``, or
-    ``await waiting(room)(scope, receive)``; this returns ``Wait(room, ...)``.  TypeError if ``room`` is neither a
-    purgatory nor a relay.
+    The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself:
+    ``await waiting(room)(request)``, or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.
+    Raises TypeError if ``room`` is neither a purgatory nor a relay.
     """
     return _Waiting(room)
 
 
 def _purgatory_of(room: Any) -> Purgatory[Any]:
-    """Return the purgatory itself, or that of a relay, which this module does not import."""
+    """Return the purgatory, or the purgatory of a relay.  This module does not import the class of the relay."""
     purgatory = room if isinstance(room, Purgatory) else getattr(room, "_purgatory", None)
     if not isinstance(purgatory, Purgatory):
         raise TypeError(f"room must be a Purgatory or a Relay, got {room!r}")
@@ -167,7 +168,7 @@ def _purgatory_of(room: Any) -> Purgatory[Any]:
 
 
 def _connection_of_request(request: Any) -> Connection:
-    """Return the connection of a Starlette request or WebSocket, which from now on reads through it.
+    """Return the connection of a Starlette request or WebSocket, and make the request read through this connection.
 
     Starlette reads ``_receive`` in every request and WebSocket; its own middlewares replace it in the same way.
     """

@@ -17,16 +17,16 @@ is lost, and the condition, which may be costly, is evaluated once.
 Checks within checks
 ====================
 
-A callback that calls ``check_and_complete`` would, taken literally, try the next operation, whose callback checks the
-next: a chain of 100 000 operations would need as many stack frames.  So while user code runs on behalf of the
-purgatory, a check is only queued.  The outermost call runs the queue in order before it returns, and counts what it
-completes.
+If a call of ``check_and_complete`` in a callback tried the next operation immediately, and the callback of that one did
+the same, a chain of 100 000 operations would need as many stack frames.  Therefore, while user code runs on behalf of
+the purgatory, a check is only queued.  The outermost call runs the queue in order before it returns, and its count
+includes the operations that the queued checks complete.
 
 Keys that run user code
 =======================
 
 Hashing or comparing a key can run user code, which may end operations of this purgatory.  While a watcher list is
-being changed (``WatcherLists.asking``) watches are therefore not removed but deferred, and a key may not submit an
+being changed (``WatcherLists.asking``), the removal of watches is therefore deferred, and a key may not submit an
 operation.  A key that raises when its operation ends does not prevent the operation from ending: the error is
 reported after the awaiters have their answer.
 """
@@ -78,16 +78,16 @@ _FRAMES: Final = 80  # the frames that an ending and the loop's exception handle
 
 
 class PurgatoryCore:
-    """Operations on keys and on a timer: everything that happens without waiting.
+    """Operations on keys and on a timer: the part of a purgatory that never waits.
 
-    Its public face is :class:`BasePurgatory`, which users subclass.  This class has no subclass, so the compiler calls
-    its methods directly.
+    Users subclass :class:`BasePurgatory`, which wraps this class.  This class has no subclass, so the compiled core
+    calls its methods directly.
 
-    ``contained``: the exceptions that are an operation's own failure; all others propagate.  The other parameters are
-    those of :class:`purgatory.Purgatory`.
+    ``contained``: the exceptions that count as a failure of the operation; all others propagate.  The other parameters
+    are those of :class:`purgatory.Purgatory`.
 
-    ``depth``: how many operations are being ended or submitted, each within a callback of the one before.  ``busy``:
-    user code runs on behalf of this purgatory, so checks are queued.
+    ``depth``: the number of operations that are being ended or submitted, each in a callback of the previous one.
+    ``busy``: user code runs on behalf of this purgatory, so checks are queued.
     """
 
     __slots__ = (
@@ -208,7 +208,7 @@ class PurgatoryCore:
                     if self._limited:
                         self._admit(many or (only,))
                     if operation._op_id != self._last_id:
-                        # Its try_complete() has parked others: they arrived first.
+                        # Its try_complete() has parked other operations, which therefore arrived first.
                         self._last_id += 1
                         operation._op_id = self._last_id
                     if thresholds is not None:
@@ -333,7 +333,7 @@ class PurgatoryCore:
             operation._watch = last
 
     def _parked(self, operation: Operation) -> None:
-        """The operation is on its watcher lists: put it on the timer and notify the observers."""
+        """Put an operation that is on its watcher lists on the timer, and notify the observers."""
         counters = self.counters
         counters.parked += 1
         delay_ms = operation.delay_ms
@@ -358,13 +358,13 @@ class PurgatoryCore:
             raise
 
     def _earlier(self, delay_ms: i64) -> i64:
-        """Return by how many milliseconds the expiry jitter shortens a timeout."""
+        """Return the number of milliseconds by which the expiry jitter shortens a timeout."""
         drawn = self._jitter_source()
         share = min(max(float(drawn), 0.0), 1.0) * self._jitter
         return int(share * float(delay_ms))
 
     def _rollback(self, operation: Operation) -> None:
-        """The operation could not be parked: undo everything, unless the comparison of a key has ended it."""
+        """Undo the submission of an operation that could not be parked, unless the comparison of a key has ended it."""
         self._unwatch(operation)
         if operation._state == PENDING:
             operation._core = None
@@ -399,7 +399,7 @@ class PurgatoryCore:
         return done
 
     def run_queued_checks(self) -> i64:
-        """The outermost user code has returned: run the queued checks; return how many operations they completed."""
+        """Run the checks queued by user code that has returned; return how many operations they completed."""
         done: i64 = 0
         queue = self._queue
         if not queue:
@@ -424,7 +424,7 @@ class PurgatoryCore:
         return done
 
     def _postpone_queued_checks(self) -> None:
-        """An interrupt propagates: the checks that callbacks requested run in the next turn of the loop."""
+        """Move the queued checks to the next turn of the loop, because an interrupt propagates."""
         while self._queue:
             key, value, limit = self._queue.popleft()
             try:
@@ -433,7 +433,7 @@ class PurgatoryCore:
                 self._hooks.report_key(error, key)
 
     def _entry_of_queued(self, key: Hashable) -> Any:
-        """The entry of a key whose check was queued.  A key that raises now is reported; the others are checked."""
+        """Return the entry of a key whose check was queued.  If the key raises, report the error and return None."""
         try:
             return self.watcher_lists.entry(key)
         except BaseException as error:
@@ -506,7 +506,7 @@ class PurgatoryCore:
         return limit - self._left
 
     def listen(self, operation: Operation, key: Hashable) -> None:
-        """Have every check of the key try the operation, which is parked on it and never completes, before others."""
+        """Make every check of the key try this operation first; it is parked on the key and never completes."""
         self._listeners.setdefault(key, {})[operation._op_id] = operation
 
     def unlisten(self, operation: Operation, key: Hashable) -> None:
@@ -525,7 +525,7 @@ class PurgatoryCore:
                     self._try(operation)
 
     def _try(self, operation: Operation) -> bool:
-        """Try one parked operation.  True iff it is completed now."""
+        """Try one parked operation; return whether it is completed now."""
         self._trying = operation
         tried: Any = operation  # an override may return any type
         try:
@@ -543,7 +543,7 @@ class PurgatoryCore:
         return operation._state == COMPLETED
 
     def is_trying(self, operation: Operation) -> bool:
-        """Whether a check is trying the operation now, rather than the caller that submits it."""
+        """Return whether a check is trying the operation now, as opposed to the call that submits it."""
         return self._trying is operation
 
     # Checks in slices
@@ -551,13 +551,13 @@ class PurgatoryCore:
     def cursor(self, key: Hashable, value: Any) -> WatchCursor | None:
         """Return a cursor over the operations parked on the key now, or None if there are none.
 
-        With a value it skips those whose threshold is above the value.
+        With a value, the cursor skips operations whose threshold is above the value.
         """
         entry = self.watcher_lists.watches(key)
         return None if entry is None else self._cursor_along(entry, value, _SLICE)
 
     def check_some(self, cursor: WatchCursor, number: int) -> int:
-        """Take the next ``number`` steps of a cursor; return how many were taken, fewer at its end."""
+        """Take the next ``number`` steps of a cursor, or fewer at its end; return the number of steps taken."""
         self.busy = True
         try:
             for tried in range(number):
@@ -571,7 +571,7 @@ class PurgatoryCore:
         return number
 
     def expire_some(self, number: int) -> int:
-        """Expire up to ``number`` of the parked operations, whatever their deadline; return how many left."""
+        """Expire up to ``number`` parked operations, whatever their deadlines; return the number that ended."""
         waiting = self.counters.parked
         for operation in self.watcher_lists.some(number):
             complete_or_expire(operation, EXPIRED, True)
@@ -618,7 +618,7 @@ class PurgatoryCore:
     def _unlink(self, watch: Watch, operation: Operation) -> None:
         """Remove the watch.  A key that raises does not prevent its operation from ending.
 
-        The error is kept for :meth:`_report_keys`: its report may raise, and the awaiters get their answer first.
+        The error is stored for :meth:`_report_keys`, because reporting it may raise, and awaiters are answered first.
         """
         self.counters.watched -= 1
         lists = self.watcher_lists
@@ -647,7 +647,7 @@ class PurgatoryCore:
                 self._key_errors.append((error, operation))
 
     def ended(self, operation: Operation) -> None:
-        """The operation has its outcome and its awaiters are answered: count it, and notify the observers."""
+        """Count an operation that has ended and whose awaiters are answered, and notify the observers."""
         self.counters.count(operation._state)
         if self._when_ended:
             self._call_when_ended(operation)
@@ -684,11 +684,11 @@ class PurgatoryCore:
             ensure_stack(_FRAMES)
 
     def now_ms(self) -> i64:
-        """The time, for the statistics."""
+        """Return the time, for the statistics."""
         return now(self.timer)
 
     def contains(self, error: BaseException) -> bool:
-        """Whether the exception is an operation's own failure, rather than an interrupt of the program."""
+        """Return whether the exception is a failure of the operation, as opposed to an interrupt of the program."""
         return issubclass(type(error), self._contained)
 
     def report(self, error: BaseException, operation: Operation) -> None:
@@ -696,7 +696,7 @@ class PurgatoryCore:
         self._hooks.report(error, operation)
 
     def extend(self, operation: Operation, delay_ms: int) -> None:
-        """Move the deadline of an operation to ``delay_ms`` from now; below 0: no deadline."""
+        """Move the deadline of an operation to ``delay_ms`` from now; a negative delay removes the deadline."""
         if operation._watch is None:  # in its first try: it is put on the timer when it is parked
             operation.delay_ms = delay_ms
             operation._expiration_ms = NOT_QUEUED if delay_ms < 0 else ceil_now(self.timer) + delay_ms
@@ -735,7 +735,7 @@ class PurgatoryCore:
     # Observers
 
     def parked_event(self, operation: Operation) -> Event:
-        """The ``parked`` event of an operation that is parked."""
+        """Return the ``parked`` event of an operation that is parked."""
         return self._notifier.parked_event(operation)
 
     def _observer_detached(self, error: BaseException, observer: object) -> None:

@@ -1,7 +1,7 @@
 """The relay: a check in one process also reaches the operations in the others.
 
-A purgatory lives in one process.  Where several workers serve the same users, the state changes in one of them while
-the request is parked in another.  The relay sends the *keys* of a check, not the data, through an engine that the
+A purgatory lives in one process.  If several workers serve the same users, the state can change in one worker while the
+request is parked in another.  The relay sends the *keys* of a check, not the data, through an engine that the
 application already uses; each worker then reads the state itself.  Checks are idempotent, so it is enough that each
 notice arrives at least once, and notices of the same key are coalesced.
 
@@ -10,11 +10,11 @@ Why no wake-up is lost
 
 1.  While the connection is up, the engine delivers every notice that it has accepted.
 2.  A notice that the engine has not accepted stays pending, and is sent over the next connection.
-3.  When a connection is lost, for whatever reason, notices may be lost with it.  So once the *next* subscription is
-    confirmed, every watched key is refreshed and checked.  A change before that moment is seen by this refresh; the
-    notice of a change after it comes through the subscription.
-4.  A set of pending keys that grows too large becomes "every key": memory is bounded, and nothing is left out.
-5.  On a connection that is dead without an error, pings are lost too, and the relay gives it up.
+3.  When a connection is lost, for whatever reason, notices may be lost with it.  Therefore, when the *next*
+    subscription is confirmed, every watched key is refreshed and checked.  This refresh reads all changes before that
+    moment; the notices of later changes arrive through the subscription.
+4.  A set of pending keys that grows too large becomes "every key": memory is bounded, and no key is omitted.
+5.  If a connection is dead but reports no error, pings are lost too, and the relay then abandons the connection.
 6.  As a safety net, every watched key is refreshed and checked every ``resync_every`` seconds,
     connected or not.
 """
@@ -50,7 +50,7 @@ _SLICE: Final = 100  # keys that are failed in one turn of the loop
 
 
 def _new_origin() -> str:
-    """Return an id that no other relay has."""
+    """Return an id that is different for every relay."""
     return secrets.token_hex(8)
 
 
@@ -64,23 +64,24 @@ class Relay:
             answer = await relay.park(operation, ["o-1"])   # in the request's handler
             relay.check("o-1", 1502)                        # wherever the state has changed
 
-    **Implementation.**  Three tasks: one keeps the connection, one sends, one refreshes.  What is checked in one turn
-    of the loop is sent at its end, each key once with its largest value.
+    **Implementation.**  Three tasks: one maintains the connection, one sends, and one refreshes.  The keys that are
+    checked in one turn of the loop are sent at its end, each key once with its largest value.
 
-    **Cancellation safety.**  That of :meth:`Purgatory.park`.
+    **Cancellation safety.**  The same as for :meth:`Purgatory.park`.
 
-    ``refresh``: ``async (keys) -> {key: value}``, reads the shared state of these keys, stores it where the conditions
-    find it, and returns it.  A number among the values is the key's level and skips operations whose threshold it does
-    not reach; other values, None and absent keys check without a value.  It is called with keys that are watched, at
-    most ``max_keys`` of them, once at a time; a call that takes longer than ``resync_every`` is cancelled and repeated.
-    Without it, a notice only checks: the conditions then see the shared state by themselves.
+    ``refresh``: ``async (keys) -> {key: value}``; reads the shared state of these keys, stores it where the conditions
+    find it, and returns it.  A value that is a number is the key's level, and operations with a higher threshold are
+    skipped; for other values, for None, and for absent keys, the check has no value.  ``refresh`` is called with
+    watched keys only, at most ``max_keys`` of them, and one call at a time; a call that takes longer than
+    ``resync_every`` is cancelled and repeated.  Without ``refresh``, a notice only checks the keys: the conditions must
+    then read the shared state themselves.
 
-    ``max_keys``: above this number of pending keys the relay sends "check every key"; the same limit is for stale keys.
-    ``heartbeat``: seconds within which a ping through the engine has to come back, and the engine has to confirm a
-    subscription.  ``resync_every``: seconds after which every watched key is refreshed and checked even if nothing
-    seems to be lost.  ``on_lost``: "wait" lets operations keep their deadlines while the engine is unreachable;
-    "fail" fails those on keys that can be relayed, with :class:`RelayLost`.  ``clock``: by default that of the
-    purgatory.
+    ``max_keys``: above this number of pending keys, the relay sends "check every key"; the same limit applies to stale
+    keys.  ``heartbeat``: the number of seconds within which a ping must return through the engine, and within which the
+    engine must confirm a subscription.  ``resync_every``: the number of seconds after which every watched key is
+    refreshed and checked even if no loss was detected.  ``on_lost``: with "wait", operations keep their deadlines while
+    the engine is unreachable; with "fail", operations on keys that can be relayed fail with :class:`RelayLost`.
+    ``clock``: by default, the clock of the purgatory.
     """
 
     def __init__(
@@ -139,13 +140,13 @@ class Relay:
     # Life
 
     async def __aenter__(self) -> Self:
-        """Start to relay; wait until the first attempt to connect has succeeded or failed, at most ``heartbeat``."""
+        """Start the relay; wait at most ``heartbeat`` until the first attempt to connect has succeeded or failed."""
         if self._closing:
             raise PurgatoryClosed("the relay is closed")
         if self._loop is not None:
             raise RuntimeError("the relay is entered already")
         self._loop = asyncio.get_running_loop()
-        # Not before: workers that are forked after the relay was created must not share an origin.
+        # Not in __init__: workers that are forked after the relay was created must not share an origin.
         origin = self._sender.origin = self._receiver.origin = _new_origin()
         self._jitter = self._refresher.jitter = new_jitter(origin)
         first = self._first_attempt = self._loop.create_future()
@@ -166,11 +167,11 @@ class Relay:
         await self.aclose()
 
     async def aclose(self, *, grace: float = 1.0) -> None:
-        """Send what is pending, within ``grace`` seconds; then end the subscription and every task.
+        """Send the pending keys within ``grace`` seconds; then end the subscription and every task.
 
-        Keys that cannot be sent, because the engine is away or takes longer, are dropped: the other processes check
-        them when they connect again, or within their ``resync_every``.  Operations stay parked; close the purgatory to
-        answer them.  Idempotent: a second call waits for the first.
+        Keys that cannot be sent, because the engine is unreachable or takes longer, are dropped: the other processes
+        check them when they reconnect, or within their ``resync_every``.  Operations stay parked; close the purgatory
+        to answer them.  Idempotent: a second call waits for the first.
         """
         grace_ms = 0 if grace == 0 else seconds_ms(grace, "grace")
         self._require_own_loop()
@@ -213,7 +214,7 @@ class Relay:
                 await self._release_transport(self._loop)
 
     async def _release_transport(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close the transport, within ``heartbeat``.  What goes wrong is logged: it must not fail a shutdown."""
+        """Close the transport within ``heartbeat``.  Errors are logged, because they must not make a shutdown fail."""
 
         async def release() -> None:
             try:
@@ -253,13 +254,13 @@ class Relay:
     async def wait_until(
         self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None
     ) -> bool:
-        """:meth:`Purgatory.wait_until` in the same way."""
+        """Do the same for :meth:`Purgatory.wait_until`: park, refresh the keys, and check them."""
         return await self._purgatory.wait_until(predicate, keys=self._prepare(keys), timeout=timeout)
 
     def _prepare(self, keys: Any) -> Any:
-        """Validate the keys and have them refreshed.
+        """Validate the keys and request a refresh of them.
 
-        The refresh is a task of its own: it runs when the caller awaits its operation, which is parked by then.
+        A separate task refreshes: it runs when the caller awaits its operation, which is parked by then.
         """
         self._require_open()
         if isinstance(keys, (str, bytes)):
@@ -279,12 +280,12 @@ class Relay:
     def check(self, key: Hashable, value: float | None = None) -> int:
         """Check the key here at once, and in the other processes at the end of this turn of the loop.
 
-        Returns how many operations this call completed here.  ``value``: a level that only rises, such as an offset;
-        of several values for one key the largest is sent.  With ``refresh``, the key is read here as well if an
-        operation still waits on it, so it does not matter whether this process has stored the change.
+        Returns the number of operations that this call completed in this process.  ``value``: a level that only rises,
+        such as an offset; of several values for one key, the largest is sent.  With ``refresh``, this process also
+        reads the key if an operation still waits on it, so it does not matter whether it has already stored the change.
 
-        Raises TypeError for a key or a value that cannot be relayed, PurgatoryClosed when the relay is closed,
-        RuntimeError outside its event loop; nothing is checked or sent then.
+        Raises TypeError for a key or a value that cannot be relayed, PurgatoryClosed if the relay is closed, and
+        RuntimeError outside its event loop.  In these cases, nothing is checked or sent.
         """
         self._require_open()
         validate_key(key)
@@ -299,8 +300,8 @@ class Relay:
         """Check the keys in every process, this one included, when the transaction of ``connection`` commits.
 
         For :class:`PostgresTransport`: the change and the notice commit together or not at all.  ``keys`` may map keys
-        to values.  It does not depend on the relay being connected.  TypeError if the transport has no transactions,
-        or for a key or a value that cannot be relayed; nothing is sent then.
+        to values.  The relay need not be connected.  Raises TypeError if the transport has no transactions, or for a
+        key or a value that cannot be relayed; in these cases, nothing is sent.
         """
         self._require_open()
         transport = self._transport
@@ -363,7 +364,7 @@ class Relay:
             _LOGGER.error("tasks of the transport did not end when they were cancelled, and are left behind: %s", tasks)
 
     async def _keep_connected(self) -> None:
-        """Connect, and reconnect after each loss; the pause between attempts grows until a ping has come back."""
+        """Connect, and reconnect after each loss; the pause between attempts grows until a ping has returned."""
         failures = 0
         while True:
             connection = self._connection = Connection(

@@ -33,24 +33,25 @@ time  what falls due               where the task is then
 The timer wakes three times instead of 450.  Adding a task walks up the levels, five for an hour; cancelling it unlinks
 it.  Neither cost depends on the number of tasks.
 
-The same slot serves a later round: bucket 0 of level 1 covers 0, then 40, then 80.  This is sound because the wheel's
+A slot is used again in later rounds: bucket 0 of level 1 covers 0, then 40, then 80.  This is sound because the wheel's
 time never passes a queued bucket, so two rounds never share a slot.  Each level has two rounds of slots; the next
-section says what the second one is for.
+section explains the purpose of the second one.
 
-**Early cascades.**  A coarse bucket that is cascaded when it falls due delays its first tasks until all its tasks have
-been moved: 400 000 tasks at 50 000 deadlines a second and a bucket of 8 s.  So a timer with many tasks empties a bucket
-before it falls due, from half a tick before (:meth:`TimingWheel.cascade_early`).  This needs a finer wheel with room
-for all of its tasks.  The next bucket of a level covers at most the two intervals of the level below that follow its
-current time, hence two rounds of slots.  When an early cascade begins, the horizon of the finer level moves to the end
-of the coarse bucket.  From then on a new task for that span goes to the finer levels, so the coarse bucket only drains.
+**Early cascades.**  If a coarse bucket is cascaded only when it falls due, its first tasks are delayed until all its
+tasks have been moved.  With 50 000 deadlines a second, a bucket of 8 s has 400 000 tasks.  A timer with many tasks
+therefore begins to empty a bucket half a tick before it falls due (:meth:`TimingWheel.cascade_early`).  The finer wheel
+must then have room for all of these tasks.  The next bucket of a level covers at most the two intervals of the level
+below that follow its current time, hence two rounds of slots.  When an early cascade begins, the horizon of the finer
+level moves to the end of the coarse bucket.  From then on, new tasks for that span go to the finer levels, and no task
+is added to the coarse bucket.
 
 **Order.**  Tasks fire in the order of their deadlines, and those with equal deadlines in the order in which they were
-added, which Kafka does not promise.  A task in a coarse bucket was added before every task in a finer bucket with the
+added, which Kafka does not guarantee.  A task in a coarse bucket was added before every task in a finer bucket with the
 same deadline, because the deadline was further ahead at that time.  So a cascade takes the coarse bucket from its end
 and puts each task at the *front* of its finer bucket.  When buckets of several levels fall due together, the coarsest
 is cascaded last, because its tasks go in front of all others; the bucket of level 1, whose tasks run, comes after
-them.  An early cascade empties the finest level first and moves tasks down one level only: a task that skipped a level
-would pass newer tasks there, and these would later come down in front of it.
+them.  An early cascade empties the finest level first and moves tasks down by only one level: a task that skipped a
+level would overtake newer tasks there, which would later be moved down in front of it.
 """
 
 from typing import Any, Final
@@ -74,10 +75,10 @@ class TimingWheel:
     """One level, and through ``overflow_wheel`` all levels above it.
 
     ``tick_ms``: from 1 to 10**15.  ``wheel_size``: from 2, because a single bucket cannot distinguish now from later,
-    to 65 536.  ValueError outside, TypeError unless both are ints.  ``interval_ms`` is their product, at most 4 *
-    10**18: the coarsest level covers every deadline, and may have buckets that are never used.  ``start_ms``: the
-    initial time, rounded down to a tick. ``current_time_ms`` is a multiple of the tick, and never later than a queued
-    expiration.
+    to 65 536.  Raises ValueError outside these ranges, and TypeError unless both are ints.  ``interval_ms`` is their
+    product, at most 4 * 10**18: the coarsest level covers every deadline, and may have buckets that are never used.
+    ``start_ms``: the initial time, rounded down to a tick.  ``current_time_ms`` is a multiple of the tick, and never
+    later than a queued expiration.
     """
 
     __slots__ = (
@@ -122,7 +123,7 @@ class TimingWheel:
     def add(self, task: TimerTask, expiration_ms: i64) -> bool:
         """Put the task, which is in no bucket, into the bucket for its expiration.
 
-        False, and nothing changes, if the expiration lies within the current tick or before: the caller runs the task.
+        Return False and change nothing if the expiration is in the current tick or earlier: the caller runs the task.
         """
         if expiration_ms < self.current_time_ms + self.tick_ms:
             return False
@@ -147,7 +148,7 @@ class TimingWheel:
     def place(self, task: TimerTask, expiration_ms: i64) -> i64:
         """Put the task, which is in no bucket, into the bucket for its expiration; return when that bucket falls due.
 
-        This is ``bucket_for(expiration_ms).add(task)`` without the calls: it is on the path of every deadline.
+        This is ``bucket_for(expiration_ms).add(task)`` without the calls, because it runs for every deadline.
         """
         wheel = self
         while expiration_ms >= wheel._horizon_ms:
@@ -188,16 +189,16 @@ class TimingWheel:
     def cascade(self, coarse: TimerTaskList, due_ms: i64, limit: i64) -> i64:
         """Move tasks of a coarse bucket that falls due at ``due_ms``, from its end, to the fronts of the finer buckets.
 
-        Called on the finest wheel that a task may go to.  At most ``limit`` tasks are moved; return how many were.
-        This is ``pop_last()`` and ``add_first()`` without the calls and without counting twice: a coarse bucket may
-        hold every task there is.
+        Called on the finest wheel that a task may go to.  Move at most ``limit`` tasks, and return the number moved.
+        This is ``pop_last()`` and ``add_first()`` without the calls and without counting twice, because a coarse bucket
+        may hold all tasks of the timer.
         """
         root = coarse._root
         moved: i64 = 0
         while moved < limit and (task := root._prev) is not root:
             assert task is not None
             bucket = self.bucket_for(task._expiration_ms)
-            if task._expiration_ms > due_ms:  # a task that runs next does not count: Kafka would run it at once
+            if task._expiration_ms > due_ms:  # a task that runs next is not counted: Kafka would run it at once
                 self._counter.cascades += 1
             before = task._prev
             front = bucket._root
@@ -214,9 +215,9 @@ class TimingWheel:
         return moved
 
     def early_ms(self, first_ms: i64) -> i64:
-        """Return when to begin the early cascade of this overflow wheel's next bucket, FAR_MS if that is empty.
+        """Return the time to begin the early cascade of this overflow wheel's next bucket; FAR_MS if it is empty.
 
-        ``first_ms``: when the earliest bucket of all levels falls due.
+        ``first_ms``: the time at which the earliest bucket of all levels falls due.
         """
         due_ms = first_ms + -first_ms % self.tick_ms
         bucket = self.bucket_at(due_ms)
@@ -225,9 +226,10 @@ class TimingWheel:
         return due_ms - self.tick_ms // 2
 
     def cascade_early(self, first_ms: i64, now_ms: i64, limit: i64) -> i64:
-        """Move tasks out of coarse buckets that fall due within half a tick; at most ``limit``.  Return how many.
+        """Move at most ``limit`` tasks out of coarse buckets that fall due within half a tick; return the number moved.
 
-        Called on the finest wheel, when nothing is due and its time is now.  ``first_ms``: as for :meth:`early_ms`.
+        Called on the finest wheel, when no bucket is due and the wheel's time is ``now_ms``.  ``first_ms``: as for
+        :meth:`early_ms`.
         """
         moved: i64 = 0
         finer = self
