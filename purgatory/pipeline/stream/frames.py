@@ -1,4 +1,4 @@
-"""From frames of rows to frames of outcomes: functions DataFrame -> DataFrame, for ``.transform``."""
+"""Functions from DataFrame to DataFrame, for ``.transform``: from rows to outcomes."""
 
 from typing import Final
 
@@ -29,15 +29,15 @@ _HEAD: Final = "kind STRING, ts_ms LONG, `group` STRING"
 
 
 def row_texts(rows: DataFrame) -> DataFrame:
-    """Rows in columns (see :mod:`purgatory.pipeline.stream.rows`) as JSON texts, in a column ``value``."""
+    """Convert rows in columns (see :mod:`purgatory.pipeline.stream.rows`) to JSON texts in a column ``value``."""
     return rows.select(F.to_json(F.struct(*rows.columns)).alias("value"))
 
 
 def prepared(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
-    """Rows as JSON texts, in a column ``value`` -> ``kind``, ``group``, ``event_time``, ``line``.
+    """Parse rows, JSON texts in a column ``value``, into columns ``kind``, ``group``, ``event_time``, and ``line``.
 
-    A row without a group or a time, or one that is more than ``max_ahead`` seconds ahead of the wall clock, gets no
-    ``event_time``: it is a dead letter.  A single row from the far future would move the watermark past all others.
+    A row without a group or a time, or more than ``max_ahead`` seconds ahead of the wall clock, has no ``event_time``
+    and becomes a dead letter.  A single row from the far future would move the watermark past all other rows.
     """
     known = texts.select(F.col("value").cast("string").alias("text")).select(
         "text", F.from_json(F.col("text"), _HEAD).alias("head")
@@ -51,8 +51,8 @@ def prepared(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
     if max_ahead is not None:
         ahead = ts_ms > F.unix_millis(F.current_timestamp()) + F.lit(int(max_ahead * 1000))
         reason = reason.when(ahead, F.lit(f"ts_ms is more than {max_ahead:g} s ahead of the clock"))
-    # A line break in JSON stands between its tokens only, where a space does as well.  The two others separate what is
-    # kept of a group (see shard); JSON cannot have them anywhere.
+    # A line break in JSON can only be between tokens, where a space has the same meaning.  The two other characters
+    # separate the stored fields of a group (see shard); JSON cannot contain them.
     one_line = F.translate(F.col("text"), "\r\n\x1e\x1f", "    ")
     good = F.concat(ts_ms.cast("string"), F.lit(" "), one_line)
     bad = F.concat(F.lit(DEAD_MARK), F.col("reason"), F.lit("\n"), F.coalesce(F.col("text"), F.lit("")))
@@ -65,20 +65,20 @@ def prepared(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
 
 
 def for_groups(rows: DataFrame) -> DataFrame:
-    """What :func:`prepared` made, without heartbeats.
+    """Remove the heartbeats from the result of :func:`prepared`.
 
-    They have moved the watermark by being read.  The condition looks at ``event_time`` so that the optimizer leaves it
-    above the watermark: below it the heartbeats would be gone before they are seen.
+    A heartbeat moves the watermark when it is read.  The filter uses ``event_time`` so that the optimizer keeps it
+    after the watermark operator: before it, the filter would remove the heartbeats unseen.
     """
     heartbeat = F.coalesce(F.col("kind"), F.lit("")) == "heartbeat"
     return rows.filter(~heartbeat | F.col("event_time").isNull()).select("group", "event_time", "line")
 
 
 def streamed(rows: DataFrame, delay: float, modules: tuple[str, ...] = (), shards: int = 64) -> DataFrame:
-    """A stream of what :func:`prepared` made -> a stream of records (:mod:`purgatory.pipeline.stream.records`).
+    """Convert a stream from :func:`prepared` to a stream of records (:mod:`purgatory.pipeline.stream.records`).
 
-    ``delay``: how many seconds a row may come later than one that happened after it.  ``shards``: into how many the
-    groups are put; the number is fixed for the life of a checkpoint.
+    ``delay``: the number of seconds by which a row may arrive later than a row with a newer time.  ``shards``: the
+    number of shards that hold the groups; it is fixed for the life of a checkpoint.
     """
     shard = F.pmod(F.xxhash64("group"), F.lit(shards)).cast("int")
     return (
@@ -96,23 +96,23 @@ def streamed(rows: DataFrame, delay: float, modules: tuple[str, ...] = (), shard
 
 
 def outcomes(records: DataFrame) -> DataFrame:
-    """The ends among the records, with times as timestamps."""
+    """Return the ends among the records, with times as timestamps."""
     return records.filter(F.col("record") == OUTCOME).select("group", *end_columns())
 
 
 def dead_letters(records: DataFrame) -> DataFrame:
-    """The rows among the records that could not be handled."""
+    """Return the dead letters among the records: the rows that could not be processed."""
     return records.filter(F.col("record") == DEAD).select("group", *dead_columns())
 
 
 def end_columns() -> list[Column]:
-    """The columns of an end, from those of a record."""
+    """Return the columns of an end, from the columns of a record."""
     times = [_time("parked_ms", "parked_at"), _time("finished_ms", "finished_at"), _time("deadline_ms", "deadline")]
     return [F.col("op_id"), F.col("outcome"), *times, F.col("error")]
 
 
 def dead_columns() -> list[Column]:
-    """The columns of a dead letter, from those of a record."""
+    """Return the columns of a dead letter, from the columns of a record."""
     return [F.col("error").alias("reason"), F.col("text")]
 
 

@@ -2,10 +2,10 @@
 
 The streaming job, its batch twin, and their tests all use this module.  It defines the order of events:
 
-1.  The rows of a group happen in the order of :mod:`purgatory.pipeline.stream.rows`.
-2.  **Before** a row happens, every deadline at or before its time has passed, the earliest first, equal ones in the
-    order of parking.  A deadline therefore comes before a signal in the same millisecond, as under a clock that
-    is moved to the time of the row before the row is processed.
+1.  The rows of a group take effect in the order of :mod:`purgatory.pipeline.stream.rows`.
+2.  **Before** a row takes effect, all deadlines at or before its time expire, the earliest first; equal deadlines
+    expire in the order of parking.  A deadline therefore comes before a signal in the same millisecond, as with a clock
+    that is moved to the time of the row before the row is processed.
 3.  An operation whose deadline is not after its own row is tried once when it parks, and then ends at that time,
     before the next row.
 4.  A signal reaches the operations that wait on its key at that moment, in the order of parking.
@@ -36,7 +36,7 @@ _WHEEL_SIZE = 20
 
 
 def line(ts_ms: int, text: str) -> str:
-    """A row as a group keeps it: its time, a space, and the row as a JSON object without line breaks."""
+    """Return a row in the form that a group stores: its time, a space, and a JSON object without line breaks."""
     return f"{ts_ms} {text}"
 
 
@@ -86,7 +86,7 @@ class _Operation(ConditionalOperation):
         self.id = op_id
         self.text = condition
         self.deadline_ms = deadline_ms
-        # Whole milliseconds, as the timer counts them: the way through seconds would round at great lengths.
+        # Whole milliseconds, as in the timer: a conversion through seconds would round long delays.
         self.delay_ms = FOREVER_MS if deadline_ms is None else deadline_ms - parked_ms
 
     def notice(self, key: Any, value: float | None) -> None:
@@ -119,7 +119,7 @@ class _NoReports(Hooks):
 
 
 class _Member:
-    """One of the groups: what is stored of it, then the operations that wait and the rows that are kept."""
+    """One of the groups: its stored text, later its waiting operations and stored rows."""
 
     __slots__ = ("clock_ms", "lines", "live", "name", "ops")
 
@@ -142,15 +142,16 @@ class _Member:
 
 
 class Groups:
-    """Several groups that are decided together, in one purgatory on one timer.
+    """Several groups that are processed together, in one purgatory on one timer.
 
-    What happens in a group does not depend on the others.  All must have come equally far: no deadline of one may lie
-    before the parking of an operation that another stores.  That holds where all are let go on up to the same times.
+    The outcomes of a group do not depend on the other groups.  All groups must have reached the same time: no deadline
+    of one group may be earlier than the parking of an operation that another group stores.  This is the case if all of
+    them are always advanced to the same times.
     """
 
     def __init__(self) -> None:
-        self.parked: int = 0  # how many operations have parked in :meth:`advance`
-        self.dead: list[tuple[str, Dead]] = []  # by group, the rows that could not be handled
+        self.parked: int = 0  # the number of operations that parked in :meth:`advance`
+        self.dead: list[tuple[str, Dead]] = []  # the rows that could not be processed, each with its group
         self._members: dict[str, _Member] = {}
         self._clock = ManualClock(0)
         self._timer: BaseTimer | None = None
@@ -158,16 +159,16 @@ class Groups:
         self._noted = _Ends()
 
     def put(self, name: str, clock_ms: int, ops: str, lines: list[str]) -> None:
-        """Add a group, as :class:`Group` describes it, with its rows as lines; before the first :meth:`advance`."""
+        """Add a group, with the arguments of :class:`Group` and its rows as lines, before the first :meth:`advance`."""
         assert self._purgatory is None, "groups must be added before the first advance"
         self._members[name] = _Member(name, clock_ms, ops, lines)
 
     def add(self, name: str, lines: Iterable[str]) -> None:
-        """Keep rows of a group that was put in."""
+        """Store rows of a group that :meth:`put` has added."""
         self._members[name].lines.extend(lines)
 
     def advance(self, until_ms: int) -> list[tuple[str, Ended]]:
-        """Let everything up to and including ``until_ms`` happen; return the ends by group, in the order of time."""
+        """Process all events up to and including ``until_ms``; return the ends with their groups, in order of time."""
         noted = self._noted
         noted.ends = []
         rows = self._take(until_ms)
@@ -186,7 +187,7 @@ class Groups:
         return noted.ends
 
     def wake_up(self, begin_ms: int) -> None:
-        """Park the stored operations again, each at its own time, so that they come to stand as they stood."""
+        """Park the stored operations again, each at its own time, so that they have the same order as before."""
         if self._purgatory is not None:
             return
         stored = [
@@ -206,11 +207,11 @@ class Groups:
             member.ops = ""
 
     def member(self, name: str) -> _Member:
-        """The group of that name, which was put in."""
+        """Return the group with this name, which :meth:`put` has added."""
         return self._members[name]
 
     def members(self) -> Iterable[_Member]:
-        """All groups, in the order in which they were put in."""
+        """Return all groups, in the order in which :meth:`put` added them."""
         return self._members.values()
 
     # Inside
@@ -219,11 +220,11 @@ class Groups:
         purgatory = self._purgatory
         assert purgatory is not None
         operation.member.live[operation.id] = operation
-        with contextlib.suppress(Exception):  # its condition raised: it has failed, and the end says why
+        with contextlib.suppress(Exception):  # its condition raised: it has failed, and its end contains the reason
             purgatory.try_complete_else_watch(operation, operation.wanted)
 
     def _take(self, until_ms: int) -> list[tuple[Row, str, _Member]]:
-        """Take the rows out whose time has come, in order; those that are none are dead letters."""
+        """Remove and return the rows that are due, in order.  Invalid rows become dead letters."""
         now: list[tuple[Row, str, _Member]] = []
         for member in self._members.values():
             later: list[str] = []
@@ -241,7 +242,7 @@ class Groups:
         return now
 
     def _pass(self, time_ms: int) -> None:
-        """Let the deadlines up to ``time_ms`` pass, each at its own time."""
+        """Expire the deadlines up to ``time_ms``, each at its own time."""
         clock, timer = self._clock, self._timer
         assert timer is not None
         while True:
@@ -272,10 +273,10 @@ class Groups:
 
 
 class Group:
-    """One group by itself: the operations that wait, its rows that have not happened yet, and its time.
+    """A single group: its waiting operations, the rows that have not taken effect yet, and its time.
 
-    ``ops`` and ``buffer`` are what :meth:`state` has returned, or empty.  ``clock_ms``: everything up to this time has
-    happened; a row from before it comes too late.
+    ``ops`` and ``buffer``: the results of :meth:`state`, or empty.  ``clock_ms``: all events up to this time have been
+    processed; a row that is not later than this time is too late.
     """
 
     def __init__(self, name: str, clock_ms: int = 0, ops: str = "", buffer: str = "") -> None:
@@ -285,52 +286,52 @@ class Group:
         self._member = self._groups.member(name)
 
     def add(self, lines: Iterable[str]) -> None:
-        """Keep rows until their time has come; each is a line as :func:`line` makes it."""
+        """Store rows until their time; each row is a result of :func:`line`."""
         self._groups.add(self.name, lines)
 
     def advance(self, until_ms: int) -> list[Ended]:
-        """Let everything up to and including ``until_ms`` happen; return the ends, in the order in which they came."""
+        """Process all events up to and including ``until_ms``; return the ends, in the order in which they occurred."""
         return [end for _, end in self._groups.advance(until_ms)]
 
     def state(self) -> tuple[str, str]:
-        """The operations that wait and the rows that are kept, as two texts: ``ops`` and ``buffer``."""
+        """Return the waiting operations and the stored rows, as two texts: ``ops`` and ``buffer``."""
         self._groups.wake_up(self.clock_ms)
         return self._member.state()
 
     def pending(self) -> list[Ended]:
-        """The operations that wait, in the order of parking."""
+        """Return the waiting operations, in the order of parking."""
         self._groups.wake_up(self.clock_ms)
         return pending_of(self._member.live.values())
 
     @property
     def clock_ms(self) -> int:
-        """Everything up to this time has happened."""
+        """The time up to which all events have been processed."""
         return self._member.clock_ms
 
     @property
     def dead(self) -> list[Dead]:
-        """The rows that could not be handled."""
+        """The rows that could not be processed."""
         return [dead for _, dead in self._groups.dead]
 
     @property
     def parked(self) -> int:
-        """How many operations have parked since this object was made."""
+        """The number of operations that have parked since this object was created."""
         return self._groups.parked
 
     @property
     def live(self) -> int:
-        """How many operations wait."""
+        """The number of waiting operations."""
         self._groups.wake_up(self.clock_ms)
         return len(self._member.live)
 
     def next_ms(self) -> int | None:
-        """When the next thing happens: the earliest deadline or row that is kept; None: nothing is to come."""
+        """Return the time of the next event, the earliest deadline or stored row; None if there is none."""
         self._groups.wake_up(self.clock_ms)
         return self._member.next_ms()
 
 
 def pending_of(waiting: "Iterable[_Operation]") -> list[Ended]:
-    """The operations as ends that have not come."""
+    """Return the waiting operations as ends with the outcome ``pending``."""
     return [Ended(one.id, one.outcome.value, one._parked_ms, None, one.deadline_ms) for one in waiting]
 
 
@@ -351,5 +352,5 @@ def _order(taken: tuple[Row, str, _Member]) -> tuple[Any, ...]:
 
 
 def time_of(line: str) -> int:
-    """The time of a row as :func:`line` keeps it."""
+    """Return the time of a row in the form of :func:`line`."""
     return int(line[: line.index(" ")])

@@ -37,7 +37,7 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SHARDS_A_PARTITION = 16  # so that their sizes even out
 _SHARDS_FILE = "shards"  # in the checkpoint
-_POLL_S = 0.2  # how often to look whether a batch is done; it only delays the line
+_POLL_S = 0.2  # seconds between two checks for finished batches; only the progress line is delayed
 
 
 class StreamFailed(PurgatoryError):
@@ -50,13 +50,13 @@ class LateRows(PurgatoryError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What a job is to do.
+    """The settings of a job.
 
-    ``source``, ``out``: a directory, or ``kafka``.  ``form``: of the files in the source, ``parquet`` or ``json`` (one
-    object per line).  ``delay``, ``max_ahead``: seconds, see :func:`streamed` and :func:`prepared`.  ``trigger``:
-    seconds between two batches; None: what is there now, and then stop.  ``modules``: see :class:`ShardProcessor`.
-    ``shards``: how many states the groups are put into; None: as many as the checkpoint has, and at first sixteen for
-    each of Spark's shuffle partitions.
+    ``source``, ``out``: a directory, or ``kafka``.  ``form``: the format of the files in the source, ``parquet`` or
+    ``json`` (one object per line).  ``delay``, ``max_ahead``: seconds, see :func:`streamed` and :func:`prepared`.
+    ``trigger``: seconds between two batches; None: process the rows that are in the source now, and stop.  ``modules``:
+    see :class:`ShardProcessor`.  ``shards``: the number of shards; None: the number in the checkpoint or, for a new
+    checkpoint, sixteen for each of Spark's shuffle partitions.
     """
 
     source: str
@@ -96,7 +96,7 @@ class BatchLine:
 
 
 def read_stream(spark: SparkSession, settings: Settings) -> DataFrame:
-    """The source as a stream of JSON texts, in a column ``value``."""
+    """Read the source as a stream of JSON texts, in a column ``value``."""
     reader = spark.readStream.options(**settings.source_options)
     if settings.source == "kafka":
         return reader.format("kafka").load().select(F.col("value").cast("string"))
@@ -108,14 +108,14 @@ def read_stream(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def read_batch(spark: SparkSession, source: str, form: str = "parquet") -> DataFrame:
-    """A directory as a batch of JSON texts, in a column ``value``."""
+    """Read a directory as a batch of JSON texts, in a column ``value``."""
     if form == "json":
         return spark.read.text(source)
     return row_texts(spark.read.schema(ROW_COLUMNS).parquet(source))
 
 
 def make_sink(settings: Settings) -> Sink:
-    """The sink that the settings name.  ValueError where its directory belongs to another run."""
+    """Create the sink of the settings.  Raises ValueError if its directory belongs to another run."""
     if settings.out == "kafka":
         return KafkaSink(settings.sink_options)
     directory = Path(settings.out)
@@ -128,11 +128,10 @@ def make_sink(settings: Settings) -> Sink:
 
 
 def shards_of(settings: Settings) -> int | None:
-    """How many shards the checkpoint has, or is to have.  ValueError if that is not what the settings ask for.
+    """Return the number of shards of the checkpoint or, for a new one, of the settings; None if neither specifies it.
 
-    None: neither the settings nor the checkpoint say.
-
-    With another number a group would be looked for in a shard that does not have it.
+    Raises ValueError if the two numbers differ: with another number, a group would be in a shard other than the one
+    that has its state.
     """
     checkpoint, asked = settings.checkpoint, settings.shards
     if asked is not None and asked < 1:
@@ -149,7 +148,7 @@ def shards_of(settings: Settings) -> int | None:
 
 
 def load_conditions(modules: Iterable[str]) -> None:
-    """Import what registers conditions.  ValueError if it cannot be done: better here than on every worker."""
+    """Import the modules that register conditions.  Raises ValueError if an import fails, before any worker starts."""
     for module in modules:
         try:
             importlib.import_module(module)
@@ -158,9 +157,10 @@ def load_conditions(modules: Iterable[str]) -> None:
 
 
 def run(spark: SparkSession, settings: Settings, tell: Callable[[BatchLine], None]) -> int:
-    """Run the job until its source is exhausted (without a trigger), or without end; return how many rows were dropped.
+    """Run the job until its source is exhausted or, with a trigger, until it is stopped.
 
-    :class:`LateRows` if rows were dropped and ``fail_on_late`` is set; :class:`StreamFailed` if the query fails.
+    Return the number of dropped rows.  Raises :class:`LateRows` if rows were dropped and ``fail_on_late`` is set, and
+    :class:`StreamFailed` if the query fails.
     """
     load_conditions(settings.modules)
     sink = make_sink(settings)
@@ -219,14 +219,14 @@ class _Run:
 
     def _write(self, records: DataFrame, batch: int) -> None:
         if self.settings.fail_on_late and self.query is not None:
-            # Progress of a batch is known only after it: look before the next one is written.
+            # The progress of a batch is known only after it ends, so check it before the next batch is written.
             late = sum(_dropped(progress) for progress in self.query.recentProgress if progress["batchId"] < batch)
             if late:
                 raise LateRows(f"{late} rows came too late")
         self.tallies[batch] = self.sink.write(records, batch)
 
     def _look(self) -> None:
-        """Say what is new, once per batch; stop at the first dropped row if that is wanted."""
+        """Report the progress of each new batch; raise at the first dropped row if ``fail_on_late`` is set."""
         assert self.query is not None
         for progress in self.query.recentProgress:
             batch = int(progress["batchId"])

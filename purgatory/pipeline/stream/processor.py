@@ -1,16 +1,16 @@
-"""The shards of a stream as Spark keeps them: one state per shard, in which :class:`Shard` decides.
+"""The shards of a stream in Spark: one state per shard, processed by :class:`Shard`.
 
-**When.**  The rows of a shard come with the batch that has read them, in no order.  They are kept until the watermark
-has passed them: Spark drops whatever arrives behind the watermark, so nothing can come in before them any more.  Then
-their groups are let go on up to the watermark, with all that is due until there, in one go.
+**Order.**  The rows of a shard arrive with the batch that has read them, in any order.  They are stored until the
+watermark has passed them: Spark drops all rows that arrive behind the watermark, so no earlier row can arrive after
+that.  The shard then processes all events of its groups up to the watermark at once.
 
-**What wakes it.**  New rows, or one timer per shard: at the earliest deadline or kept row.  Spark calls
-``handleInputRows`` once per shard and batch, before any timer, with all the rows that the shard has in it; so where the
-watermark has passed something already, its groups go on there and then.  They must: a row between the watermark of the
-last batch and that of this one is let through, and a timer for it could not be set any more.
+**Wake-ups.**  New rows wake a shard, and so does its only timer, which is set to the earliest deadline or stored row.
+Spark calls ``handleInputRows`` once per shard and batch, before any timer, with all rows of the shard in the batch.  If
+the watermark has already passed an event, its group is processed in this call.  This is necessary: Spark accepts a row
+between the watermark of the previous batch and that of this one, and a timer for such a row could no longer be set.
 
-**What is kept.**  The time of the timer, how many operations wait, and the groups in which anything waits or is kept.
-A shard without any has no state and no timer.
+**State.**  The time of the timer, the number of waiting operations, and the groups with waiting operations or stored
+rows.  A shard without such groups has no state and no timer.
 """
 
 import importlib
@@ -37,9 +37,9 @@ _Output = Row(*OUTPUT_NAMES)
 
 
 class ShardProcessor(StatefulProcessor):
-    """For ``groupBy("shard").transformWithState``, over ``group`` and ``line`` of what :func:`prepared` makes.
+    """For ``groupBy("shard").transformWithState``.  The input is ``group`` and ``line`` from :func:`prepared`.
 
-    ``modules``: imported where it runs, for the conditions that they register.
+    ``modules``: the modules that each worker imports because they register conditions.
     """
 
     def __init__(self, modules: tuple[str, ...] = ()) -> None:
@@ -54,7 +54,7 @@ class ShardProcessor(StatefulProcessor):
         self._state = handle.getValueState(STATE_NAME, STATE)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
-        """The rows of one shard in this batch."""
+        """Process the rows of one shard in this batch."""
         by_group: dict[str, list[str]] = {}
         for row in rows:
             bad = dead_line(row.line)
@@ -71,12 +71,12 @@ class ShardProcessor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[Row]:
-        """The watermark has passed what the shard waits for."""
+        """Process the events of a shard that the watermark has passed."""
         fired_ms = expiredTimerInfo.getExpiryTimeInMs()
         yield from self._go_on({}, timerValues.getCurrentWatermarkInMs(), fired_ms)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to release."""
 
     def _go_on(self, rows: dict[str, list[str]], watermark_ms: int, fired_ms: int | None) -> Iterator[Row]:
         stored = self._state.get()
@@ -94,7 +94,7 @@ class ShardProcessor(StatefulProcessor):
         elif stored is not None:
             self._state.clear()
         if next_ms != wake_ms:
-            if wake_ms is not None and wake_ms != fired_ms:  # Spark itself deletes the one that has fired
+            if wake_ms is not None and wake_ms != fired_ms:  # Spark itself deletes the timer that has fired
                 self._handle.deleteTimer(wake_ms)
             if next_ms is not None:
                 self._handle.registerTimer(next_ms)

@@ -1,12 +1,12 @@
-"""What comes out: one flat record for ends, dead letters and the count of what waits.  Pure.
+"""The output: one flat record type for ends, dead letters, and the number of parked operations.  Pure.
 
-======================  ===============================================================================
-``record``              columns that it fills
-======================  ===============================================================================
-``outcome``             ``op_id outcome parked_ms finished_ms deadline_ms``, and ``error`` of a failed one
-``dead``                ``error``: the reason; ``text``: the row as it came
-``live``                ``live``: how many operations have parked, in all groups; it is counted and not written
-======================  ===============================================================================
+======================  ===================================================================================
+``record``              columns with values
+======================  ===================================================================================
+``outcome``             ``op_id outcome parked_ms finished_ms deadline_ms``, and ``error`` if it failed
+``dead``                ``error``: the reason; ``text``: the original row
+``live``                ``live``: the number of operations that parked, in all groups; counted but not written
+======================  ===================================================================================
 """
 
 from typing import Any, Final
@@ -39,9 +39,9 @@ DEAD_MARK: Final = "!"
 
 
 def dead_line(line: str) -> Dead | None:
-    """What a line that was rejected on the way in has to say; None for a good one.
+    """Return the dead letter for a line that the input rejected, or None for a valid line.
 
-    A rejected line is the mark, the reason, a line break and the row as it came.
+    A rejected line consists of the mark, the reason, a line break, and the original row.
     """
     if not line.startswith(DEAD_MARK):
         return None
@@ -50,17 +50,17 @@ def dead_line(line: str) -> Dead | None:
 
 
 def record_of_end(group: str, end: Ended) -> tuple[Any, ...]:
-    """The values of one record, in the order of ``OUTPUT``."""
+    """Return the record of an end; the values have the order of ``OUTPUT``."""
     return (
         OUTCOME, group, end.op_id, end.outcome, end.parked_ms, end.finished_ms, end.deadline_ms, end.error, None, None,
     )  # fmt: skip
 
 
 def record_of_dead(group: str, dead: Dead) -> tuple[Any, ...]:
-    """The values of one record, in the order of ``OUTPUT``."""
+    """Return the record of a dead letter; the values have the order of ``OUTPUT``."""
     return (DEAD, group, None, None, None, None, None, dead.reason, dead.text, None)
 
 
 def record_of_live(parked: int) -> tuple[Any, ...]:
-    """The values of one record, in the order of ``OUTPUT``; it is of no group."""
+    """Return the record of the number of parked operations; it belongs to no group."""
     return (LIVE, "", None, None, None, None, None, None, None, parked)

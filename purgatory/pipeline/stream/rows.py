@@ -4,20 +4,20 @@
 column         meaning
 =============  ==========================================================================================
 ``kind``       ``park``, ``signal``, ``cancel`` or ``heartbeat``
-``ts_ms``      when it happened, in whole milliseconds since 1970 (1970 to 9999)
-``seq``        the order within one millisecond of one group; 0 where it is not given
-``group``      where it belongs: an operation, its keys and their signals are of one group
+``ts_ms``      the time of the event, in whole milliseconds since 1970 (1970 to 9999)
+``seq``        the order of rows of one group within one millisecond; 0 if it is missing
+``group``      the group of the row: an operation, its keys and their signals are in one group
 ``op_id``      park, cancel: the operation, unique within its group while it waits
-``keys``       park: the keys it waits on, at least one
-``condition``  park: what it waits for, see :mod:`purgatory.conditions`
-``timeout_ms`` park: how long it waits at most; or
-``deadline_ms`` park: until when; neither: without end
-``key``        signal: the key that something has happened on
-``value``      signal: a number, where the condition wants one
+``keys``       park: the keys that the operation waits on, at least one
+``condition``  park: the condition that it waits for, see :mod:`purgatory.conditions`
+``timeout_ms`` park: the longest time that it waits; or
+``deadline_ms`` park: its deadline; without either, it never expires
+``key``        signal: the key that is signalled
+``value``      signal: a number, if the condition uses one
 =============  ==========================================================================================
 
-**Order.**  Rows happen in the order of ``(ts_ms, seq)``.  Two rows of one group that have both in common are ordered by
-their content, so that every engine orders them alike; number your rows if it matters.
+**Order.**  Rows take effect in the order of ``(ts_ms, seq)``.  If two rows of one group have the same ``ts_ms`` and
+``seq``, their content determines the order, so every engine uses the same order.  If the order matters, set ``seq``.
 """
 
 import json
@@ -33,11 +33,11 @@ LAST_MS = 253_402_300_799_999  # the last millisecond of the year 9999, where th
 
 
 class BadRow(ValueError):
-    """A row that cannot be meant; the text says what is wrong with it."""
+    """A row is invalid.  The message contains the reason."""
 
 
 class Row:
-    """A row that has been checked."""
+    """A valid row."""
 
     __slots__ = ("condition", "deadline_ms", "key", "keys", "kind", "op_id", "order", "ts_ms", "value")
 
@@ -57,7 +57,7 @@ class Row:
 
 
 def read_row(text: str) -> Row:
-    """The row that a JSON object describes.  :class:`BadRow` if it is none."""
+    """Parse a JSON object as a row.  Raises :class:`BadRow` if it is not a valid row."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
@@ -68,7 +68,7 @@ def read_row(text: str) -> Row:
 
 
 def parse_row(fields: Mapping[str, Any]) -> Row:
-    """Check a row.  :class:`BadRow` says what is wrong; columns that the kind has no use for are not looked at."""
+    """Validate a row.  Raises :class:`BadRow` with the reason.  Columns that its kind does not use are ignored."""
     kind = fields.get("kind")
     if kind not in KINDS:
         raise BadRow(f"kind is one of {', '.join(KINDS)}, not {kind!r}")

@@ -1,12 +1,13 @@
 """A shard of a stream: many groups under one key, so that Spark reads and writes one state for all of them.  Pure.
 
-What a group costs is mostly Spark's: reading its state, writing it, a timer.  So groups are put into shards by the hash
-of their name, and Spark keeps one state per shard.  Within a shard a group is touched only when something happens in
-it; of all others the text is passed on as it was.
+Most of the cost of a group is the work of Spark: it reads the state, writes the state, and sets a timer.  Groups are
+therefore put into shards by the hash of their names, and Spark stores one state per shard.  A shard parses a group only
+when an event occurs in it; the text of all other groups is copied unchanged.
 
-**The text.**  A shard is its groups, with ``\\x1e`` between them; a group is its name as JSON, its time, when the next
-thing happens (empty: nothing does), how many operations wait, those operations, and its rows, with ``\\x1f`` between.
-Neither character can be in any of these: JSON escapes them, and on the way in they are replaced in the rows.
+**The text.**  The text of a shard contains its groups, separated by ``\\x1e``.  The text of a group contains its name
+as JSON, its time, the time of the next event (empty if there is none), the number of waiting operations, these
+operations, and its rows, separated by ``\\x1f``.  None of these fields can contain either character: JSON escapes them,
+and the input replaces them in the rows.
 """
 
 import json
@@ -22,17 +23,17 @@ _FIELD_END: Final = "\x1f"
 
 
 class Shard:
-    """The groups of a shard, taken up from the text of :meth:`state`.
+    """The groups of a shard, restored from the text of :meth:`state`.
 
-    ``dead``: by group, the rows that could not be handled; ``parked``: how many operations have parked in
-    :meth:`go_on`; ``live``: how many wait.
+    ``dead``: the rows that could not be processed, each with its group.  ``parked``: the number of operations that
+    parked in :meth:`go_on`.  ``live``: the number of waiting operations.
     """
 
     def __init__(self, text: str = "") -> None:
         self.dead: list[tuple[str, Dead]] = []
         self.parked: int = 0
         self.live: int = 0
-        self._texts: dict[str, str] = {}  # by name as JSON, what is stored of a group
+        self._texts: dict[str, str] = {}  # the stored text of each group, by name as JSON
         self._next: dict[str, int | None] = {}
         for stored in text.split(_GROUP_END) if text else ():
             name, _, next_ms, live, _ = stored.split(_FIELD_END, 4)
@@ -41,7 +42,7 @@ class Shard:
             self.live += int(live)
 
     def go_on(self, rows: Mapping[str, list[str]], until_ms: int) -> list[tuple[str, Ended]]:
-        """Take in rows, as lines by group, and let everything up to ``until_ms`` happen; return the ends by group."""
+        """Add rows, as lines by group, and process all events up to ``until_ms``; return the ends by group."""
         texts, next_ms = self._texts, self._next
         came = {json.dumps(name): lines for name, lines in rows.items()}
         for name, lines in came.items():
@@ -71,11 +72,11 @@ class Shard:
         return ends
 
     def next_ms(self) -> int | None:
-        """When the next thing happens in one of the groups; None: nothing is to come."""
+        """Return the time of the next event in any of the groups; None if there is none."""
         return min((at_ms for at_ms in self._next.values() if at_ms is not None), default=None)
 
     def state(self) -> str:
-        """The groups in which something waits or is kept, as a text; empty if there is none."""
+        """Return the groups with waiting operations or stored rows as a text, which is empty if there are none."""
         return _GROUP_END.join(self._texts.values())
 
 
@@ -88,7 +89,7 @@ def _put(groups: Groups, name: str, stored: str | None, lines: list[str]) -> Non
 
 
 def _with_rows(stored: str | None, name: str, next_ms: int | None, lines: list[str]) -> str:
-    """A group in which nothing happens yet, with more rows to keep."""
+    """Return the text of a group without due events, with more rows stored in it."""
     if stored is None:
         return _text(name, 0, next_ms, 0, "", "\n".join(lines))
     _, clock_ms, _, live, ops, buffer = stored.split(_FIELD_END)

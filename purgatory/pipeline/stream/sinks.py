@@ -1,4 +1,4 @@
-"""Where records go: a directory of Parquet files, one part of it per batch, or a Kafka topic."""
+"""The targets for records: a directory of Parquet files, with one part per batch, or Kafka topics."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ __all__ = ["DirectorySink", "KafkaSink", "Sink", "Tally", "read_records"]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What one batch did: ends, dead letters, and by how many more operations wait."""
+    """The counts of one batch: ends, dead letters, and the change in the number of waiting operations."""
 
     outcomes: int
     dead: int
@@ -25,10 +25,10 @@ class Tally:
 
 
 class Sink(Protocol):
-    """Takes the records of one batch; taking the same batch again must not double it, where the target can do so."""
+    """Writes the records of a batch.  Where the target allows it, writing a batch again must not duplicate records."""
 
     def write(self, records: DataFrame, batch: int) -> Tally:
-        """Write them, and return their count."""
+        """Write the records of a batch, and return their counts."""
 
 
 def _counts() -> list[Column]:
@@ -43,7 +43,7 @@ def _tally(counted: Mapping[str, Any]) -> Tally:
 class DirectorySink:
     """``DIR/batch=N/record=outcome/*.parquet`` and ``.../record=dead/*.parquet``.
 
-    A batch that is done again after a crash replaces its directory, so each record is there once, for every reader.
+    A batch that is repeated after a crash replaces its directory, so every reader finds each record once.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -62,13 +62,13 @@ class DirectorySink:
 
 
 class KafkaSink:
-    """Topics: the key of a message is the group, its value a JSON object.  At least once, as Spark's Kafka sink is.
+    """Kafka topics.  The key of a message is the group, and its value is a JSON object.  Delivers at least once.
 
-    ``options`` go to the sink; among them ``topic`` for outcomes and ``dead_topic`` for dead letters (``topic`` with
-    ``.dead`` behind it unless given).
+    ``options`` are passed to Spark's Kafka sink, except ``topic`` for outcomes and ``dead_topic`` for dead letters (by
+    default, ``topic`` with the suffix ``.dead``).
 
-    The records are kept while they are counted and then written: Spark's Kafka sink reports no observed metrics, and an
-    observation would wait for them without end.  Nothing is written before all records of the batch are known.
+    The records are stored, counted, and then written: Spark's Kafka sink reports no observed metrics, and an
+    observation would wait for them forever.  Nothing is written before all records of the batch are computed.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -88,7 +88,7 @@ class KafkaSink:
         return _tally(counted.asDict())
 
     def messages(self, records: DataFrame) -> DataFrame:
-        """``topic``, ``key``, ``value`` of each message, in one pass over the records."""
+        """Return ``topic``, ``key``, and ``value`` of each message, in one pass over the records."""
         is_end = F.col("record") == OUTCOME
         end = F.to_json(F.struct("group", *end_columns()))
         dead = F.to_json(F.struct("group", *dead_columns()))
@@ -103,6 +103,6 @@ class KafkaSink:
 
 
 def read_records(spark: SparkSession, directory: Path) -> DataFrame:
-    """The records that a :class:`DirectorySink` has written, for ``outcomes`` and ``dead_letters``."""
+    """Read the records that a :class:`DirectorySink` has written, for ``outcomes`` and ``dead_letters``."""
     schema = ", ".join(column for column in OUTPUT.split(", ") if not column.startswith("live"))
     return spark.read.schema(f"{schema}, batch LONG").parquet(str(directory))

@@ -1,4 +1,4 @@
-"""Random traces: rows for trials, tests and measurements, the same for the same seed."""
+"""Random traces: rows for trials, tests and measurements.  The same seed gives the same rows."""
 
 import json
 import os
@@ -19,11 +19,11 @@ _CONDITIONS = (
 def trace(
     seed: int, groups: int, *, operations: int = 6, span_ms: int = 20_000, grid_ms: int = 50, heartbeat: bool = True
 ) -> list[dict[str, Any]]:
-    """The rows of ``groups`` groups with ``operations`` operations each, in the order of their times.
+    """Return the rows of ``groups`` groups with ``operations`` operations each, in the order of their times.
 
-    Everything happens on a grid of ``grid_ms`` within ``span_ms``, deadlines too, so that ties are frequent: between
-    a signal and a deadline, between two deadlines, between rows.  With ``heartbeat`` a last row, of no group that
-    matters, stands a day after the end.
+    All times, including deadlines, are multiples of ``grid_ms`` within ``span_ms``, so that ties are frequent: between
+    a signal and a deadline, between two deadlines, and between rows.  With ``heartbeat``, the last row is a heartbeat
+    one day after the end.
     """
     draw = random.Random(seed)  # noqa: S311 - a simulation draws numbers, not secrets
     rows: list[dict[str, Any]] = []
@@ -75,8 +75,7 @@ def _when(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def disordered(rows: list[dict[str, Any]], delay_ms: int, seed: int) -> list[dict[str, Any]]:
-    """The rows as they might arrive: each up to ``delay_ms`` after its time, so that none comes after a later one
-    by more than that."""
+    """Return the rows in an order of arrival: none arrives more than ``delay_ms`` after a row with a newer time."""
     draw = random.Random(seed)  # noqa: S311
     arriving = [(row["ts_ms"] + draw.randrange(delay_ms), number) for number, row in enumerate(rows)]
     arriving.sort()
@@ -84,7 +83,7 @@ def disordered(rows: list[dict[str, Any]], delay_ms: int, seed: int) -> list[dic
 
 
 def write_trace(rows: list[dict[str, Any]], directory: Path, files: int) -> None:
-    """Write the rows, as they come, into Parquet files that a stream reads in that order: by time of change."""
+    """Write the rows, in this order, into Parquet files that a stream reads in the same order, by modification time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,7 +1,7 @@
-"""The batch twin: the same groups, decided in one go, for replays and backfills.
+"""The batch twin: processes the same groups in one batch, for replays and backfills.
 
-Rows are sorted by their group, and each task reads them in that order, some thousands at a time: groups cost the same
-whatever their size, and no more is held than the largest of them.
+Rows are sorted by their group, and each task reads them in that order, some thousands at a time.  The cost of a row
+does not depend on the size of its group, and memory holds no more than the largest group.
 """
 
 import importlib
@@ -23,7 +23,7 @@ _ROWS_AT_ONCE: Final = 4_096
 
 
 def last_ms(rows: DataFrame) -> int:
-    """The time of the last row, heartbeats included: up to there a trace says what has happened.  One pass."""
+    """Return the time of the last row, including heartbeats: the time at which a trace ends.  Needs one pass."""
     last = rows.agg(F.max(F.unix_millis("event_time"))).first()
     return 0 if last is None or last[0] is None else int(last[0])
 
@@ -31,10 +31,10 @@ def last_ms(rows: DataFrame) -> int:
 def decided(
     rows: DataFrame, until_ms: int | None = None, *, pending: bool = False, modules: tuple[str, ...] = ()
 ) -> DataFrame:
-    """What ``prepared`` made, as a batch -> records, those that the stream makes when its watermark is ``until_ms``.
+    """Convert a batch from ``prepared`` to the records that the stream writes when its watermark is ``until_ms``.
 
-    ``until_ms``: how far the time goes; the time of the last row unless given.  Rows after it do not happen.
-    ``pending``: also a record, with the outcome ``pending``, for each operation that waits then.
+    ``until_ms``: the time at which processing ends; by default, the time of the last row.  Later rows have no effect.
+    ``pending``: also return a record, with the outcome ``pending``, for each operation that waits at that time.
     """
     if until_ms is None:
         until_ms = last_ms(rows)
@@ -43,7 +43,7 @@ def decided(
 
 
 def _function(until_ms: int, pending: bool, modules: tuple[str, ...]) -> Callable[..., Any]:
-    # No annotations: Spark would take them for its own kind of type hints.
+    # No annotations, because Spark would interpret them as its own type hints.
     def in_arrow(batches):  # type: ignore[no-untyped-def]
         for module in modules:
             importlib.import_module(module)
@@ -58,7 +58,7 @@ def _function(until_ms: int, pending: bool, modules: tuple[str, ...]) -> Callabl
 
 
 def whole_groups(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[dict[str, list[str]]]:
-    """The lines of sorted batches by group, some groups at a time: whole ones, together of ``rows`` rows or more."""
+    """Yield the lines of sorted batches by group: some whole groups at a time, with ``rows`` or more rows in total."""
     some: dict[str, list[str]] = {}
     held = 0
     for batch in batches:
@@ -85,7 +85,7 @@ _TYPES: Final = [_ARROW[column.split()[1]] for column in OUTPUT.split(", ")]
 
 
 def decide(rows: Mapping[str, list[str]], until_ms: int, pending: bool = False) -> list[Record]:
-    """The records of groups, all of whose rows are known, as lines by group.  Pure."""
+    """Return the records of groups whose rows, as lines by group, are complete.  Pure."""
     records: list[Record] = []
     groups = Groups()
     for name, lines in rows.items():
