@@ -197,3 +197,37 @@ def test_the_command_reports_it_where_the_import_cannot(copy: Path, uninstalled:
 def test_this_installation_is_accepted() -> None:
     """A correct installation raises no error."""
     require_sole_package()
+
+
+def test_the_check_of_the_installation_names_its_folder(tmp_path: Path) -> None:
+    """The folder is part of the message: without the package's file, and with the circuit breaker's folder."""
+    with pytest.raises(ImportError, match=f"files of aiopurgatory are missing in {re.escape(str(tmp_path))}"):
+        require_sole_package(str(tmp_path))
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service" / "__init__.py").touch()
+    with pytest.raises(ImportError, match=f"Both are imported as purgatory, from {re.escape(str(tmp_path))}"):
+        require_sole_package(str(tmp_path))
+
+
+def test_the_command_ends_with_status_1_in_a_broken_installation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It prints the reason on standard error."""
+
+    def refuse() -> None:
+        raise ImportError("files are missing")
+
+    monkeypatch.setattr("purgatory.__main__.require_sole_package", refuse)
+    assert main(["--version"]) == 1
+    assert capsys.readouterr().err == "error: files are missing\n"
+
+
+def test_the_module_runs_as_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """``python -m purgatory`` does what ``purgatory`` does."""
+    monkeypatch.setattr(sys, "argv", ["purgatory", "--version"])
+    path = PACKAGE / "__main__.py"
+    code = compile(path.read_text(encoding="utf-8"), path, "exec")
+    with pytest.raises(SystemExit) as exited:
+        exec(code, {"__name__": "__main__", "__package__": "purgatory"})
+    assert exited.value.code == 0
+    assert capsys.readouterr().out.startswith("aiopurgatory ")

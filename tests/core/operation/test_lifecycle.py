@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, OperationCancelled, Outcome, Purgatory, PurgatoryError
+from purgatory.core.operation.operation import Operation
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op
 
@@ -155,3 +156,12 @@ async def test_the_repr_of_a_parked_operation_has_its_keys(clock: VirtualClock) 
         purgatory.fail_for_key("a", Boom("why"))
         assert repr(op) == "<Op FAILED timeout=2 error=Boom('why')>"
         assert op.keys == ()
+
+
+def test_the_operation_of_the_core_can_be_made_by_itself() -> None:
+    """Without the generic class, which takes the same method as its ``__init__``."""
+    operation = Operation(1.5)
+    assert operation.timeout == 1.5
+    assert operation.outcome is Outcome.PENDING
+    with pytest.raises(ValueError, match="timeout"):
+        Operation(-1)
