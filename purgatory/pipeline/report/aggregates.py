@@ -1,4 +1,4 @@
-"""Reduce rows of a journal to aggregates that can be added up: all that the tables need, from one pass.  No Spark.
+"""Reduce rows of a journal to aggregates that can be added up: all data of the tables, from one pass.  No Spark.
 
 An aggregate belongs to a key: its subject, then names such as purgatory and kind.  It has sums, which are added,
 maxima, and a histogram, whose counts are added per value.
@@ -17,7 +17,7 @@ subject        names                        contents
 ``hot``        purgatory, key               sums: operations by outcome; longest wait; histogram of rounded waits
 =============  ===========================  =======================================================================
 
-All times are milliseconds unless stated otherwise.  The number of operations per key is kept apart, in
+All times are in milliseconds unless stated otherwise.  The number of operations per key is stored separately, in
 :class:`KeyCounts`, because a journal can have millions of keys.
 """
 
@@ -129,7 +129,7 @@ class Aggregates:
             yield key[1:], some[0]
 
     def cells(self, parts: int = 1) -> Iterator[tuple[int, bytes]]:
-        """Yield all aggregates as bytes, each with the part, below ``parts``, that has all of its key."""
+        """Yield all aggregates as bytes, each with the number, below ``parts``, of the part that its key belongs to."""
         for key, some in self._all.items():
             one = _added(some)
             payload = (key, one.sums, one.maxima, _narrow(one.values), _narrow(one.counts))

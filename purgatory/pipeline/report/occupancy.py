@@ -1,12 +1,13 @@
-"""The number of parked operations over time, the one table that needs every change in order.
+"""The number of parked operations over time, the only table that needs every change in order.
 
-A row is two changes, a come and a go, and a peak that is exact to the millisecond needs them sorted.  As rows of Spark
-they would be twice as many as the journal has, grouped, shuffled and sorted one by one.  So each task packs the changes
-of a bucket into one sorted array of whole numbers, a row with one binary cell, and only those rows are shuffled; each
-bucket is then computed by itself, and the levels are added up over the buckets.
+A row of the journal is two changes, an arrival and an end.  A peak that is exact to the millisecond needs them in
+order.  As rows of Spark, there would be twice as many of them as rows in the journal, and Spark would group, shuffle,
+and sort each one.  Each task therefore packs the changes of a bucket into one sorted array of integers, which is a row
+with one binary cell, and Spark shuffles only these rows.  Each bucket is then computed separately, and the levels are
+added up over the buckets.
 
-A packed change is ``2 * offset_ms + gone``, the offset being that from the start of the bucket.  In the order of these
-numbers all who come at a millisecond stand before all who go at it.
+A packed change is ``2 * offset_ms + gone``, where the offset is relative to the start of the bucket.  In the order of
+these numbers, all arrivals of a millisecond are before all ends of the same millisecond.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,24 +17,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 __all__ = ["occupancy", "packed_changes", "summed"]
 
 _PACKED: Final = "purgatory string, bucket_ms bigint, come bigint, go bigint, changes binary"
 _SUMMED: Final = "purgatory string, bucket_ms bigint, come bigint, go bigint, high bigint, area bigint"
-_AT_ONCE: Final = 250_000  # rows that a task packs together: more make fewer and longer arrays
+_AT_ONCE: Final = 250_000  # rows that a task packs together; a larger number makes fewer and longer arrays
 
 
 def occupancy(bucket_ms: int, last: DataFrame | None = None) -> Callable[[DataFrame], DataFrame]:
     """Count arrivals, ends and waiting operations per purgatory and ``bucket_ms`` of time.
 
-    ``parked`` and ``ended`` are counts; ``mean`` is over the time of the bucket; ``peak`` is exact to the millisecond;
-    ``at_end`` is what the next bucket begins with.  Buckets in which nothing happened are there, too.
+    ``parked`` and ``ended`` are counts; ``mean`` is the average over the bucket; ``peak`` is exact to the millisecond;
+    ``at_end`` is the number at the start of the next bucket.  Buckets without any change are included.
 
-    A ``pending`` operation has no end of its own.  It waits up to the last record of its source, that millisecond
-    included, and counts as ended in the next.  ``last`` has the time of that record, as ``source`` and ``last_ms``;
-    by default it is taken from the operations, in a pass of its own.
+    A ``pending`` operation has no end time.  It counts as waiting until the last record of its source, including that
+    millisecond, and as ended in the next millisecond.  ``last`` contains the times of these records, as ``source`` and
+    ``last_ms``; by default, a separate pass over the operations computes it.
     """
 
     def of(operations: DataFrame) -> DataFrame:
@@ -53,7 +54,7 @@ def _last_records(operations: DataFrame) -> DataFrame:
 
 def _until_the_last_record(records: DataFrame) -> Callable[[DataFrame], DataFrame]:
     def of(waited: DataFrame) -> DataFrame:
-        # The key is null for an operation that has ended: the join looks nothing up for it.
+        # The key is null for an operation that has ended, so the join finds no row for it.
         run = F.when(F.col("finished_ms").isNull(), F.col("source"))
         ends = F.broadcast(records.select(F.col("source").alias("run"), "last_ms"))
         joined = waited.withColumn("run", run).join(ends, "run", how="left")
@@ -64,7 +65,7 @@ def _until_the_last_record(records: DataFrame) -> Callable[[DataFrame], DataFram
 
 
 def packed_changes(rows: pa.Table, bucket_ms: int) -> Iterator[dict[str, Any]]:
-    """For each purgatory and bucket of some rows: how many came and went, and the packed changes in their order."""
+    """Yield, for each purgatory and bucket of the rows, the arrivals and ends, and the sorted packed changes."""
     named = pc.dictionary_encode(rows["purgatory"].combine_chunks())
     codes = named.indices.to_numpy(zero_copy_only=False)
     for code, purgatory in enumerate(named.dictionary.to_pylist()):
@@ -87,11 +88,11 @@ def packed_changes(rows: pa.Table, bucket_ms: int) -> Iterator[dict[str, Any]]:
 
 
 def summed(rows: pa.Table, bucket_ms: int) -> dict[str, Any]:
-    """One bucket of one purgatory, from all rows that were packed of it.
+    """Return one bucket of one purgatory, from all its packed rows.
 
-    ``high``: the most that waited at the end of any millisecond of the bucket; ``area``: milliseconds waited; both as
-    if the bucket had begun with nobody.  The level at the start counts for ``high`` only if the first millisecond
-    does not change it.
+    ``high``: the highest number of waiting operations at the end of any millisecond of the bucket.  ``area``: the sum
+    of the waiting times in milliseconds.  Both assume that no operation waits at the start of the bucket.  The level at
+    the start counts for ``high`` only if the first millisecond does not change it.
     """
     number = _number(bucket_ms)
     changes = np.concatenate([np.frombuffer(cell.as_buffer(), number) for cell in rows["changes"]])
@@ -118,7 +119,7 @@ def _pack(bucket_ms: int) -> Any:
     numbers = [(name, pa.int64()) for name in ("bucket_ms", "come", "go")]
     schema = pa.schema([("purgatory", pa.string()), *numbers, ("changes", pa.binary())])
 
-    def of(batches):  # type: ignore[no-untyped-def]  # Spark reads hints, and stumbles over some
+    def of(batches):  # type: ignore[no-untyped-def]  # Spark evaluates type hints, and fails for some
         for rows in _together(batches):
             yield pa.RecordBatch.from_pylist(list(packed_changes(rows, bucket_ms)), schema=schema)
 
@@ -136,7 +137,7 @@ def _sum(bucket_ms: int) -> Any:
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows, in larger pieces."""
+    """Yield the same rows in larger pieces."""
     some: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows:

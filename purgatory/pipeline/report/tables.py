@@ -1,17 +1,17 @@
-"""What the reports say: functions from DataFrame to DataFrame, to be chained with ``transform``.
+"""The tables of a report: functions from DataFrame to DataFrame, to be chained with ``transform``.
 
-The journal is read a handful of times and never held in memory.  Counts, waits and lateness come from one pass, which
-reduces the rows to how often each wait occurred; quantiles of that are exact.  So that there cannot be too many
-different waits, those above 65.536 s are rounded down to 16 significant bits, an error of less than 1 in 32 000.
+The journal is read a few times and never held in memory.  Counts, waits and lateness come from one pass, which counts
+the occurrences of each wait; the quantiles of these counts are exact.  To limit the number of different waits, waits
+above 65.536 s are rounded down to 16 significant bits, an error of less than 1 in 32 000.
 
-Every closing ``select`` is the contract of its table.  Durations are seconds.
+The last ``select`` of each function defines the columns of its table.  Durations are in seconds.
 """
 
 from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, DROPPED, EXPIRED, FAILED, PENDING
 
@@ -53,13 +53,13 @@ def operations(journal: DataFrame) -> DataFrame:
 
 
 def endings(operations: DataFrame) -> DataFrame:
-    """How often each kind of operation ended how, after which wait, how late: what is left of the rows in one pass."""
+    """Count the operations by purgatory, kind, outcome, wait, and lateness, in one pass over the rows."""
     grouped = operations.groupBy(
         "purgatory",
         "kind",
         "outcome",
         "immediate",
-        _step(F.col("wait_ms")).alias("step"),  # of the wait as it was: rounding down moves it over a border
+        _step(F.col("wait_ms")).alias("step"),  # of the exact wait: rounding down could move it to another step
         _rounded(F.col("wait_ms")).alias("wait_ms"),
         _rounded(F.col("late_ms")).alias("late_ms"),
     )
@@ -72,7 +72,7 @@ def endings(operations: DataFrame) -> DataFrame:
 
 
 def outcomes(endings: DataFrame) -> DataFrame:
-    """Per purgatory and kind: how many operations ended how, and which share of that kind."""
+    """Per purgatory and kind: the number of operations with each outcome, and their share of that kind."""
     counted = endings.groupBy("purgatory", "kind", "outcome").agg(
         F.sum("number").alias("operations"),
         F.sum(F.when(F.col("immediate"), F.col("number")).otherwise(0)).alias("immediate"),
@@ -85,7 +85,7 @@ def outcomes(endings: DataFrame) -> DataFrame:
 
 
 def waits(endings: DataFrame) -> DataFrame:
-    """Per purgatory, and per purgatory and kind: how long those waited that had to wait and have ended.
+    """Per purgatory, and per purgatory and kind: the waits of operations that had to wait and have ended.
 
     ``kind`` is null in the row of a whole purgatory.
     """
@@ -107,7 +107,7 @@ def waits(endings: DataFrame) -> DataFrame:
 
 
 def lateness(endings: DataFrame) -> DataFrame:
-    """Per purgatory: how long after its deadline an expired operation was answered.
+    """Per purgatory: the time from the deadline of an expired operation to its answer.
 
     ``closed``: operations that were expired before their deadline because the purgatory closed; they are not late.
     """
@@ -123,7 +123,7 @@ def lateness(endings: DataFrame) -> DataFrame:
 
 
 def wait_histogram(endings: DataFrame) -> DataFrame:
-    """Per purgatory and outcome: how many waits fell into each of eight steps per factor of ten, from 1 ms up.
+    """Per purgatory and outcome: the number of waits in each step, with eight steps per factor of ten, from 1 ms up.
 
     ``from`` is the lower end of a step in seconds; the step below 1 ms begins at 0.
     """
@@ -134,10 +134,10 @@ def wait_histogram(endings: DataFrame) -> DataFrame:
 
 
 def hot_keys(number: int) -> Callable[[DataFrame], DataFrame]:
-    """The ``number`` keys with the most operations, over all purgatories: how these ended and how long they waited.
+    """The ``number`` keys with the most operations, over all purgatories: the outcomes and waits of these operations.
 
-    Two passes: the first counts, the second reads only what belongs to the keys that won.  Keys of equal counts come in
-    the order of their names.
+    Needs two passes: the first counts, and the second reads only the rows of the selected keys.  Keys with equal counts
+    are in the order of their names.
     """
 
     def of(operations: DataFrame) -> DataFrame:
@@ -164,7 +164,7 @@ def hot_keys(number: int) -> Callable[[DataFrame], DataFrame]:
 
 
 def dropped(journal: DataFrame) -> DataFrame:
-    """Per source (a run of a server): what it wrote, from when to when, and how many rows it had to drop."""
+    """Per source (a run of a server): the number of rows written, their first and last time, and the rows dropped."""
     summed = journal.groupBy("source").agg(
         F.count(F.when(F.col("outcome") != DROPPED, 1)).alias("operations"),
         F.coalesce(F.sum("dropped"), F.lit(0)).alias("dropped"),
@@ -175,12 +175,12 @@ def dropped(journal: DataFrame) -> DataFrame:
 
 
 def _step(ms: Column) -> Column:
-    """The number of the step of the histogram that a wait is in; null below 1 ms."""
+    """Return the number of the histogram step of a wait; null below 1 ms."""
     return F.when(ms >= 1, F.floor(F.log10(ms) * _STEPS_PER_DECADE))
 
 
 def _rounded(ms: Column) -> Column:
-    """Whole milliseconds, above 16 bits rounded down to 16 significant bits."""
+    """Return whole milliseconds, with values of more than 16 bits rounded down to 16 significant bits."""
     length = F.length(F.bin(ms))
     excess = F.greatest(length - _EXACT_BITS, F.lit(0))
     unit = F.pow(F.lit(2), excess).cast("long")
@@ -188,7 +188,7 @@ def _rounded(ms: Column) -> Column:
 
 
 def _quantiles(value: str) -> Column:
-    """Exact quantiles, in seconds, of values that occur ``number`` times each."""
+    """Return exact quantiles, in seconds, of values that occur ``number`` times each."""
     asked = F.array(*[F.lit(quantile) for _, quantile in QUANTILES])
     return F.transform(F.percentile(value, asked, F.col("number")), lambda ms: ms / 1000).alias("quantiles")
 

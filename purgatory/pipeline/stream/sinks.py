@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from .frames import dead_columns, end_columns
 from .records import DEAD, LIVE, OUTCOME, OUTPUT
