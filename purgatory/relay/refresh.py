@@ -93,7 +93,7 @@ class Refresher:
                     found = await self._read([key for key, _ in batch])
                     await self._check(batch, found)
                     failures = 0
-                elif self._walk is None:
+                elif self._walk is None and not self.stale:  # the last batch of a walk may have left keys
                     await self._wake.wait()
                     self._wake.clear()
             except Exception as error:

@@ -413,6 +413,22 @@ async def test_a_hot_key_does_not_keep_a_resync_from_the_others(clock: VirtualCl
                 task.cancel()
 
 
+async def test_a_key_whose_read_failed_during_a_resync_is_read_again(clock: VirtualClock, reported: list[Any]) -> None:
+    """The key is read again when the resync has ended, whatever the limit of keys; no further notice is needed."""
+    for max_keys in (1, 2, 3):
+        (worker,), (transport,) = workers(clock, 1, max_keys=max_keys, resync_every=3600.0)
+        async with worker:
+            waiting = [worker.waits(number, timeout=1800.0) for number in range(2)]
+            await clock.advance(1.0)
+            for number in range(2):
+                worker.write(number, 1)
+            worker.failures = 1
+            transport.disconnect()
+            await clock.advance(60.0)
+            assert all(task.done() for task in waiting), max_keys
+    assert len(reported) == 3
+
+
 async def test_a_reconnect_during_a_read_has_all_keys_read_again(clock: VirtualClock) -> None:
     """If a read begins before a lost connection and returns after it, the next read covers the changes in between."""
     (first, second), (_, transport) = workers(clock, resync_every=1000.0)
