@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .transport import Received, Subscribed
+from .turns import Turns
 
 try:
     from nats.aio.client import Client
@@ -44,7 +45,7 @@ class NatsTransport:
         self._subject = subject
         self._options = options
         self._publishing: Client | None = None
-        self._turn = asyncio.Lock()  # relays that share the transport publish one after the other
+        self._turns = Turns()  # relays that share the transport publish one after the other
         self._publish_error: Exception | None = None
 
     @property
@@ -97,7 +98,7 @@ class NatsTransport:
 
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
-        async with self._turn:
+        async with self._turns.lock():
             if self._publishing is None or self._publishing.is_closed:
                 self._publish_error = None
                 self._publishing = await self._connect(self._publish_failed)
@@ -118,7 +119,7 @@ class NatsTransport:
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
-        async with self._turn:
+        async with self._turns.lock():
             connection, self._publishing = self._publishing, None
             if connection is not None:
                 with contextlib.suppress(Exception):  # the connection is dropped in any case

@@ -21,6 +21,7 @@ from purgatory.relay import (
     TransactionalTransport,
     Transport,
 )
+from tests.conftest import _LOOPS
 from tests.parts import missing
 from tests.relay.engines import ENGINES, Engine, NatsServer
 from tests.relay.kit import Worker
@@ -243,6 +244,29 @@ async def test_two_relays_share_a_transport(engine: Engine) -> None:
     del first, second, third, waiting, closing
     gc.collect()  # a connection that was left open warns
     assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("loop", _LOOPS)
+def test_relays_that_share_a_transport_in_one_event_loop_after_another(engine: Engine, loop: str) -> None:
+    """Both loops have relays that wait for each other, and a publish is interrupted when the first loop ends."""
+    transport = engine.transport(f"channel_{uuid4().hex}")
+
+    async def publish_together() -> None:
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(transport.publish('[1,"other","all"]') for _ in range(3)))
+            await transport.aclose()
+
+    async def interrupted() -> None:
+        await publish_together()
+        publishing.append(asyncio.create_task(transport.publish('[1,"other","all"]')))
+        await asyncio.sleep(0)
+
+    publishing: list[asyncio.Task[None]] = []
+    with asyncio.Runner(loop_factory=_LOOPS[loop]) as runner:
+        runner.run(interrupted())
+    assert publishing[0].cancelled()
+    with asyncio.Runner(loop_factory=_LOOPS[loop]) as runner:
+        runner.run(publish_together())
 
 
 async def test_an_engine_that_is_away_at_the_start(engine: Engine, reported: list[dict[str, Any]]) -> None:

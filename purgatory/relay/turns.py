@@ -1,0 +1,27 @@
+"""Relays that share a transport use its connection one after the other."""
+
+import asyncio
+
+__all__ = ["Turns"]
+
+
+class Turns:
+    """A lock for the tasks of one event loop.  In another loop it begins anew, even if it was held when a loop ended.
+
+    An :class:`asyncio.Lock` belongs to the first loop in which a task has waited for it; a transport may outlive that
+    loop.
+    """
+
+    __slots__ = ("_lock", "_loop")
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def lock(self) -> asyncio.Lock:
+        """Return the lock of the running event loop."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            self._lock = asyncio.Lock()
+        return self._lock
