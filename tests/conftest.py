@@ -57,6 +57,20 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of pytest-xdist passes the names of these parts to the process that writes the summary."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["not_collected"] = [part.name for part in _NOT_COLLECTED]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Receive them.  A process that has crashed has none."""
+    names = getattr(node, "workeroutput", {}).get("not_collected", [])
+    _NOT_COLLECTED.update({part: None for part in PARTS if part.name in names})
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests, too")
 
