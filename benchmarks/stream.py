@@ -183,7 +183,7 @@ def _settings(source: str) -> dict[str, str]:
 def _waiting_us(waiting: int) -> float:
     """CPU microseconds for each operation that waits in a shard while something happens in another of its groups."""
     shard = Shard()
-    shard.go_on(
+    shard.advance(
         {f"group-{n}": [_line(_park(n, f"group-{n}", "key", BEGIN_MS, _KEPT_MS))] for n in range(waiting)}, BEGIN_MS
     )
     text = shard.state()
@@ -191,7 +191,7 @@ def _waiting_us(waiting: int) -> float:
     for second in range(1, 11):
         shard = Shard(text)
         row = {"kind": "signal", "ts_ms": BEGIN_MS + second, "key": "other"}
-        shard.go_on({"group-7": [_line(row)]}, BEGIN_MS + second)
+        shard.advance({"group-7": [_line(row)]}, BEGIN_MS + second)
         text = shard.state()
     assert shard.live == waiting
     return (time.process_time() - began) / 10 / waiting * 1e6

@@ -44,8 +44,11 @@ def prepared(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
     )
     kind, group, ts_ms = F.col("head.kind"), F.col("head.group"), F.col("head.ts_ms")
     reason = (
-        F.when(ts_ms.isNull(), F.lit("it is no JSON object with a whole number ts_ms"))
-        .when((ts_ms < 1) | (ts_ms > LAST_MS), F.lit("ts_ms is no time between 1970 and the year 9999"))
+        F.when(ts_ms.isNull(), F.lit("the row must be a JSON object with an int ts_ms"))
+        .when(
+            (ts_ms < 1) | (ts_ms > LAST_MS),
+            F.lit("ts_ms must be in milliseconds since 1970, before the year 10000"),
+        )
         .when((kind.isNull() | (kind != "heartbeat")) & (F.coalesce(group, F.lit("")) == ""), F.lit("group is missing"))
     )
     if max_ahead is not None:

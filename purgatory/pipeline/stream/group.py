@@ -156,7 +156,7 @@ class Groups:
         self._clock = ManualClock(0)
         self._timer: BaseTimer | None = None
         self._purgatory: BasePurgatory | None = None
-        self._noted = _Ends()
+        self._ends = _Ends()
 
     def put(self, name: str, clock_ms: int, ops: str, lines: list[str]) -> None:
         """Add a group, with the arguments of :class:`Group` and its rows as lines, before the first :meth:`advance`."""
@@ -169,22 +169,22 @@ class Groups:
 
     def advance(self, until_ms: int) -> list[tuple[str, Ended]]:
         """Process all events up to and including ``until_ms``; return the ends with their groups, in order of time."""
-        noted = self._noted
-        noted.ends = []
+        collected = self._ends
+        collected.ends = []
         rows = self._take(until_ms)
         self.wake_up(rows[0][0].ts_ms if rows else until_ms)
         for row, text, member in rows:
             if row.ts_ms <= member.clock_ms:
-                reason = f"it comes too late: everything up to {member.clock_ms} has happened"
+                reason = f"the row is too late: its group has been processed up to {member.clock_ms}"
                 self.dead.append((member.name, Dead(text, reason)))
                 continue
             self._pass(row.ts_ms)
-            self._happen(member, row, text)
+            self._apply(member, row, text)
         self._pass(until_ms)
         for member in self._members.values():
             if until_ms > member.clock_ms:
                 member.clock_ms = until_ms
-        return noted.ends
+        return collected.ends
 
     def wake_up(self, begin_ms: int) -> None:
         """Park the stored operations again, each at its own time, so that they have the same order as before."""
@@ -200,7 +200,7 @@ class Groups:
         clock = self._clock
         clock.time_ms = stored[0][0] if stored else begin_ms
         self._timer = BaseTimer(1, _WHEEL_SIZE, clock)
-        self._purgatory = BasePurgatory("stream", self._timer, observers=(self._noted,), hooks=_NoReports())
+        self._purgatory = BasePurgatory("stream", self._timer, observers=(self._ends,), hooks=_NoReports())
         for parked_ms, member, (op_id, condition, keys, _, deadline_ms, seen) in stored:
             clock.time_ms = parked_ms
             self._park(_Operation(member, op_id, condition, keys, parked_ms, deadline_ms, seen))
@@ -255,7 +255,7 @@ class Groups:
         if time_ms > clock.time_ms:
             clock.time_ms = time_ms
 
-    def _happen(self, member: _Member, row: Row, text: str) -> None:
+    def _apply(self, member: _Member, row: Row, text: str) -> None:
         purgatory, live = self._purgatory, member.live
         assert purgatory is not None
         if row.kind == "signal":

@@ -122,7 +122,7 @@ def make_sink(settings: Settings) -> Sink:
     if any(directory.glob("batch=*")) and not (settings.checkpoint / "offsets").exists():
         raise ValueError(
             f"{directory} holds the batches of another run, and {settings.checkpoint} is not its checkpoint:"
-            " name that checkpoint to go on, or an empty directory to begin"
+            " pass that checkpoint to continue, or an empty directory to start anew"
         )
     return DirectorySink(directory)
 
@@ -140,11 +140,13 @@ def shards_of(settings: Settings) -> int | None:
         return asked
     mark = checkpoint / _SHARDS_FILE
     if not mark.is_file():
-        raise ValueError(f"checkpoint must be one that was begun with shards, got {checkpoint}: begin a new one")
-    begun = int(mark.read_text())
-    if asked not in (None, begun):
-        raise ValueError(f"shards must be {begun}, with which the checkpoint {checkpoint} was begun, got {asked}")
-    return begun
+        raise ValueError(
+            f"checkpoint must be one that was started with shards, got {checkpoint}: use an empty directory"
+        )
+    started_with = int(mark.read_text())
+    if asked not in (None, started_with):
+        raise ValueError(f"shards must be {started_with}, as when the checkpoint {checkpoint} was started, got {asked}")
+    return started_with
 
 
 def load_conditions(modules: Iterable[str]) -> None:
@@ -156,7 +158,7 @@ def load_conditions(modules: Iterable[str]) -> None:
             raise ValueError(f"the module {module!r} with conditions cannot be imported: {error}") from error
 
 
-def run(spark: SparkSession, settings: Settings, tell: Callable[[BatchLine], None]) -> int:
+def run(spark: SparkSession, settings: Settings, report: Callable[[BatchLine], None]) -> int:
     """Run the job until its source is exhausted or, with a trigger, until it is stopped.
 
     Return the number of dropped rows.  Raises :class:`LateRows` if rows were dropped and ``fail_on_late`` is set, and
@@ -170,19 +172,21 @@ def run(spark: SparkSession, settings: Settings, tell: Callable[[BatchLine], Non
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):
         spark = spark.newSession()  # the caller's settings stay as they are
         spark.conf.set(_PROVIDER, _ROCKSDB)
-    return _Run(spark, replace(settings, shards=shards), sink, tell).go()
+    return _Run(spark, replace(settings, shards=shards), sink, report).go()
 
 
 class _Run:
     """One run of the query."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, sink: Sink, tell: Callable[[BatchLine], None]) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: Settings, sink: Sink, report: Callable[[BatchLine], None]
+    ) -> None:
         self.spark = spark
         self.settings = settings
         self.sink = sink
-        self.tell = tell
+        self.report = report
         self.tallies: dict[int, Tally] = {}
-        self.told = -1
+        self.reported = -1
         self.dropped = 0
         self.query: StreamingQuery | None = None
         self.live = _live_before(spark, settings.checkpoint)
@@ -222,7 +226,7 @@ class _Run:
             # The progress of a batch is known only after it ends, so check it before the next batch is written.
             late = sum(_dropped(progress) for progress in self.query.recentProgress if progress["batchId"] < batch)
             if late:
-                raise LateRows(f"{late} rows came too late")
+                raise LateRows(f"{late} rows were too late")
         self.tallies[batch] = self.sink.write(records, batch)
 
     def _look(self) -> None:
@@ -230,9 +234,9 @@ class _Run:
         assert self.query is not None
         for progress in self.query.recentProgress:
             batch = int(progress["batchId"])
-            if batch > self.told and batch in self.tallies:
-                self.told = batch
-                self.tell(self._line(json.loads(progress.json), self.tallies.pop(batch)))
+            if batch > self.reported and batch in self.tallies:
+                self.reported = batch
+                self.report(self._line(json.loads(progress.json), self.tallies.pop(batch)))
         if self.dropped and self.settings.fail_on_late:
             self.query.stop()
             raise LateRows(

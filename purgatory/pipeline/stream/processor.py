@@ -63,7 +63,7 @@ class ShardProcessor(StatefulProcessor):
             else:
                 yield _Output(*record_of_dead(row.group, bad))
         if by_group:
-            yield from self._go_on(by_group, timerValues.getCurrentWatermarkInMs(), None)
+            yield from self._advance(by_group, timerValues.getCurrentWatermarkInMs(), None)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -73,16 +73,16 @@ class ShardProcessor(StatefulProcessor):
     ) -> Iterator[Row]:
         """Process the events of a shard that the watermark has passed."""
         fired_ms = expiredTimerInfo.getExpiryTimeInMs()
-        yield from self._go_on({}, timerValues.getCurrentWatermarkInMs(), fired_ms)
+        yield from self._advance({}, timerValues.getCurrentWatermarkInMs(), fired_ms)
 
     def close(self) -> None:
         """Do nothing: there are no resources to release."""
 
-    def _go_on(self, rows: dict[str, list[str]], watermark_ms: int, fired_ms: int | None) -> Iterator[Row]:
+    def _advance(self, rows: dict[str, list[str]], watermark_ms: int, fired_ms: int | None) -> Iterator[Row]:
         stored = self._state.get()
         wake_ms, _, text = (None, 0, "") if stored is None else stored
         shard = Shard(text)
-        for name, end in shard.go_on(rows, watermark_ms):
+        for name, end in shard.advance(rows, watermark_ms):
             yield _Output(*record_of_end(name, end))
         for name, dead in shard.dead:
             yield _Output(*record_of_dead(name, dead))

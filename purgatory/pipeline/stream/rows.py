@@ -61,9 +61,9 @@ def read_row(text: str) -> Row:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
-        raise BadRow("it is no JSON") from None
+        raise BadRow("the row must be JSON") from None
     if not isinstance(fields, dict):
-        raise BadRow("it is no JSON object")
+        raise BadRow("the row must be a JSON object")
     return parse_row(fields)
 
 
@@ -71,7 +71,7 @@ def parse_row(fields: Mapping[str, Any]) -> Row:
     """Validate a row.  Raises :class:`BadRow` with the reason.  Columns that its kind does not use are ignored."""
     kind = fields.get("kind")
     if kind not in KINDS:
-        raise BadRow(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
+        raise BadRow(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     seq = fields.get("seq")
     row = Row(kind, _time(fields, "ts_ms"), 0 if seq is None else _whole(seq, "seq"))
     if kind == "park":
@@ -90,7 +90,7 @@ def _read_park(row: Row, fields: Mapping[str, Any]) -> None:
     row.op_id = _text(fields, "op_id")
     keys = fields.get("keys")
     if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, str) for key in keys):
-        raise BadRow(f"keys is a list of at least one text, not {keys!r}")
+        raise BadRow(f"keys must be a list of at least one string, got {keys!r}")
     row.keys = tuple(dict.fromkeys(keys))
     row.condition = _text(fields, "condition")
     try:
@@ -99,36 +99,38 @@ def _read_park(row: Row, fields: Mapping[str, Any]) -> None:
         raise BadRow(f"condition: {error}") from None
     timeout_ms, deadline_ms = fields.get("timeout_ms"), fields.get("deadline_ms")
     if timeout_ms is not None and deadline_ms is not None:
-        raise BadRow("timeout_ms and deadline_ms are both given: one of them says it all")
+        raise BadRow("the row must have timeout_ms or deadline_ms, got both")
     if timeout_ms is not None:
         if _whole(timeout_ms, "timeout_ms") < 0:
-            raise BadRow(f"timeout_ms is at least 0, not {timeout_ms}")
+            raise BadRow(f"timeout_ms must be at least 0, got {timeout_ms}")
         deadline_ms = row.ts_ms + timeout_ms
     if deadline_ms is not None:
         # A deadline that has passed when the operation parks is due at once, as everywhere in the library.
         row.deadline_ms = max(_whole(deadline_ms, "deadline_ms"), row.ts_ms)
         if row.deadline_ms > LAST_MS:
-            raise BadRow(f"the deadline {row.deadline_ms} lies beyond the year 9999: leave it out to wait without end")
+            raise BadRow(
+                f"the deadline must be before the year 10000, got {row.deadline_ms}: omit it to wait without one"
+            )
     row.order += (row.op_id, row.keys, row.condition, -1 if row.deadline_ms is None else row.deadline_ms)
 
 
 def _time(fields: Mapping[str, Any], name: str) -> int:
     time_ms = _whole(fields.get(name), name)
     if not 0 < time_ms <= LAST_MS:
-        raise BadRow(f"{name} is a time in milliseconds since 1970, up to the year 9999, not {time_ms}")
+        raise BadRow(f"{name} must be a time in milliseconds since 1970, before the year 10000, got {time_ms}")
     return time_ms
 
 
 def _whole(value: Any, name: str) -> int:
     if type(value) is not int:
-        raise BadRow(f"{name} is a whole number, not {value!r}")
+        raise BadRow(f"{name} must be an int, got {value!r}")
     return value
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not value:
-        raise BadRow(f"{name} is a text, not {value!r}")
+        raise BadRow(f"{name} must be a string, got {value!r}")
     return value
 
 
@@ -136,5 +138,5 @@ def _value(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1e308 <= value <= 1e308:
-        raise BadRow(f"value is a finite number, not {value!r}")
+        raise BadRow(f"value must be a finite number, got {value!r}")
     return value

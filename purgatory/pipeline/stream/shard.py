@@ -26,7 +26,7 @@ class Shard:
     """The groups of a shard, restored from the text of :meth:`state`.
 
     ``dead``: the rows that could not be processed, each with its group.  ``parked``: the number of operations that
-    parked in :meth:`go_on`.  ``live``: the number of waiting operations.
+    parked in :meth:`advance`.  ``live``: the number of waiting operations.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -41,7 +41,7 @@ class Shard:
             self._next[name] = int(next_ms) if next_ms else None
             self.live += int(live)
 
-    def go_on(self, rows: Mapping[str, list[str]], until_ms: int) -> list[tuple[str, Ended]]:
+    def advance(self, rows: Mapping[str, list[str]], until_ms: int) -> list[tuple[str, Ended]]:
         """Add rows, as lines by group, and process all events up to ``until_ms``; return the ends by group."""
         texts, next_ms = self._texts, self._next
         came = {json.dumps(name): lines for name, lines in rows.items()}

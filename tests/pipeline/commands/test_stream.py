@@ -117,4 +117,4 @@ def test_a_checkpoint_goes_on_with_the_shards_that_it_was_begun_with(
     assert "shards must be 7" in capsys.readouterr().err
     mark_as_begun(tmp_path / "old", None)
     assert main(command(tmp_path, checkpoint=str(tmp_path / "old"))) == 1
-    assert "checkpoint must be one that was begun with shards" in capsys.readouterr().err
+    assert "checkpoint must be one that was started with shards" in capsys.readouterr().err

@@ -112,7 +112,7 @@ def test_an_identity_that_waits_already_is_a_dead_letter_and_one_that_has_ended_
 
 
 def test_a_row_from_before_the_groups_time_is_a_dead_letter() -> None:
-    """What has happened stays: a row that comes too late is told, not squeezed in."""
+    """A row that is too late for its group is returned as a dead letter and changes nothing."""
     group = Group("g", clock_ms=500)
     group.add([line(500, json.dumps(sign(500)))])
     assert group.advance(600) == []
@@ -143,28 +143,28 @@ def test_long_waits_are_exact_to_the_millisecond() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"kind": "parc"}, "kind is one of park, signal, cancel, heartbeat, not 'parc'"),
-        ({"ts_ms": 0}, "ts_ms is a time in milliseconds since 1970"),
-        ({"ts_ms": 1.5}, "ts_ms is a whole number, not 1.5"),
-        ({"ts_ms": True}, "ts_ms is a whole number, not True"),
-        ({"seq": "7"}, "seq is a whole number"),
-        ({"op_id": ""}, "op_id is a text"),
-        ({"keys": "k"}, "keys is a list of at least one text, not 'k'"),
-        ({"keys": []}, "keys is a list of at least one text"),
-        ({"keys": [1]}, "keys is a list of at least one text"),
+        ({"kind": "parc"}, "kind must be one of park, signal, cancel, heartbeat, got 'parc'"),
+        ({"ts_ms": 0}, "ts_ms must be a time in milliseconds since 1970"),
+        ({"ts_ms": 1.5}, "ts_ms must be an int, got 1.5"),
+        ({"ts_ms": True}, "ts_ms must be an int, got True"),
+        ({"seq": "7"}, "seq must be an int"),
+        ({"op_id": ""}, "op_id must be a string"),
+        ({"keys": "k"}, "keys must be a list of at least one string, got 'k'"),
+        ({"keys": []}, "keys must be a list of at least one string"),
+        ({"keys": [1]}, "keys must be a list of at least one string"),
         ({"condition": "cuont(1)"}, "condition: a condition must be one of "),
-        ({"condition": None}, "condition is a text"),
-        ({"timeout_ms": -1}, "timeout_ms is at least 0"),
-        ({"timeout_ms": 5, "deadline_ms": 5}, "timeout_ms and deadline_ms are both given"),
-        ({"timeout_ms": LAST_MS}, "lies beyond the year 9999"),
-        ({"kind": "signal"}, "key is a text, not None"),
-        ({"kind": "signal", "key": "k", "value": "NaN"}, "value is a finite number, not 'NaN'"),
-        ({"kind": "signal", "key": "k", "value": float("inf")}, "value is a finite number"),
-        ({"kind": "cancel", "op_id": None}, "op_id is a text"),
+        ({"condition": None}, "condition must be a string"),
+        ({"timeout_ms": -1}, "timeout_ms must be at least 0, got -1"),
+        ({"timeout_ms": 5, "deadline_ms": 5}, "the row must have timeout_ms or deadline_ms, got both"),
+        ({"timeout_ms": LAST_MS}, "the deadline must be before the year 10000"),
+        ({"kind": "signal"}, "key must be a string, got None"),
+        ({"kind": "signal", "key": "k", "value": "NaN"}, "value must be a finite number, got 'NaN'"),
+        ({"kind": "signal", "key": "k", "value": float("inf")}, "value must be a finite number"),
+        ({"kind": "cancel", "op_id": None}, "op_id must be a string"),
     ],
 )
-def test_a_row_that_cannot_be_meant_says_what_is_wrong(changed: dict[str, Any], said: str) -> None:
-    """Each fault has its own words, for the one who reads the dead letters."""
+def test_an_invalid_row_is_refused_with_the_reason(changed: dict[str, Any], said: str) -> None:
+    """Each reason names the column, what it must be, and what it is."""
     with pytest.raises(BadRow, match=re.escape(said)):
         parse_row({**park(100), **changed})
 
@@ -182,4 +182,4 @@ def test_a_bad_row_is_a_dead_letter_with_its_text_and_the_rest_goes_on() -> None
     text = json.dumps(sign(5, key=""))
     group.add([line(3, json.dumps(park(3))), line(5, text), line(6, json.dumps(sign(6)))])
     assert len(group.advance(9)) == 1
-    assert [(dead.text, dead.reason) for dead in group.dead] == [(text, "key is a text, not ''")]
+    assert [(dead.text, dead.reason) for dead in group.dead] == [(text, "key must be a string, got ''")]

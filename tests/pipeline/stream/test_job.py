@@ -76,8 +76,8 @@ def test_a_stream_of_several_batches_the_batch_twin_and_the_core_agree(spark: An
     told = dead_letters(read_records(spark, tmp_path / "out")).select("reason").collect()
     assert sorted(row.reason for row in told) == [
         "group is missing",
-        "it is no JSON object with a whole number ts_ms",
-        "kind is one of park, signal, cancel, heartbeat, not 'sign'",
+        "kind must be one of park, signal, cancel, heartbeat, got 'sign'",
+        "the row must be a JSON object with an int ts_ms",
         "ts_ms is more than 86400 s ahead of the clock",
     ]
     batch = prepared(read_batch(spark, str(tmp_path / "rows")), 86_400.0)

@@ -29,14 +29,14 @@ def in_a_shard(rows: Rows, seed: int, most_ms: int) -> list[tuple[Any, ...]]:
         rest = rest[len(arrived) :]
         draw.shuffle(arrived)
         shard = Shard(text)
-        ends += shard.go_on({name: lines_of(own) for name, own in by_group(arrived).items()}, until_ms)
+        ends += shard.advance({name: lines_of(own) for name, own in by_group(arrived).items()}, until_ms)
         assert not shard.dead
         text = shard.state()
         assert shard.live == Shard(text).live, "what is stored says how many wait"
         assert shard.next_ms() == Shard(text).next_ms()
         assert shard.next_ms() is None or shard.next_ms() > until_ms
     shard = Shard(text)
-    ends += shard.go_on({}, END_MS)
+    ends += shard.advance({}, END_MS)
     assert (shard.state(), shard.live, shard.next_ms()) == ("", 0, None), "everything has ended, and something is kept"
     return sorted((name, *end) for name, end in ends)
 
@@ -65,46 +65,46 @@ def rows_by_group(*rows: dict[str, Any]) -> dict[str, list[str]]:
 def test_a_signal_reaches_its_own_group_only() -> None:
     """Two groups with the same key and the same operation name do not know one another."""
     shard = Shard()
-    assert shard.go_on(rows_by_group(park("g", 1), park("h", 1), sign("g", 5)), 10) == [
+    assert shard.advance(rows_by_group(park("g", 1), park("h", 1), sign("g", 5)), 10) == [
         ("g", Ended("a", "completed", 1, 5, None))
     ]
     assert shard.live == 1
     again = Shard(shard.state())
-    assert again.go_on(rows_by_group(sign("h", 11)), 20) == [("h", Ended("a", "completed", 1, 11, None))]
+    assert again.advance(rows_by_group(sign("h", 11)), 20) == [("h", Ended("a", "completed", 1, 11, None))]
 
 
 def test_a_group_in_which_nothing_happens_is_passed_on_as_it_is() -> None:
     """The text of a group that is not due is the same afterwards, to the letter."""
     shard = Shard()
-    shard.go_on(rows_by_group(park("quiet", 1, timeout_ms=10**6), park("busy", 1, timeout_ms=5)), 2)
+    shard.advance(rows_by_group(park("quiet", 1, timeout_ms=10**6), park("busy", 1, timeout_ms=5)), 2)
     (quiet,) = [text for text in shard.state().split("\x1e") if '"quiet"' in text]
     again = Shard(shard.state())
-    assert [end.op_id for _, end in again.go_on({}, 10)] == ["a"]
+    assert [end.op_id for _, end in again.advance({}, 10)] == ["a"]
     assert again.state() == quiet
 
 
 def test_rows_that_are_too_early_are_kept_beside_those_that_were() -> None:
     """A group that is not due takes in more rows and says when the earliest of all happens."""
     shard = Shard()
-    assert shard.go_on(rows_by_group(sign("g", 500), sign("h", 900)), 100) == []
+    assert shard.advance(rows_by_group(sign("g", 500), sign("h", 900)), 100) == []
     assert shard.next_ms() == 500
     again = Shard(shard.state())
-    assert again.go_on(rows_by_group(park("g", 400), park("h", 1000)), 200) == []
+    assert again.advance(rows_by_group(park("g", 400), park("h", 1000)), 200) == []
     assert again.next_ms() == 400
     last = Shard(again.state())
-    ends = last.go_on({}, 2000)
+    ends = last.advance({}, 2000)
     assert ends == [("g", Ended("a", "completed", 400, 500, None))]
     assert (last.live, last.parked, last.next_ms()) == (1, 2, None)
 
 
 def test_what_cannot_be_handled_is_told_by_group() -> None:
-    """A row that comes too late for its group, and one with an unknown condition."""
+    """A row that is too late for its group, and one with an unknown condition."""
     shard = Shard()
-    shard.go_on(rows_by_group(park("g", 100)), 200)
+    shard.advance(rows_by_group(park("g", 100)), 200)
     again = Shard(shard.state())
-    again.go_on(rows_by_group(sign("g", 150), park("h", 250, condition="sorcery(1)")), 300)
+    again.advance(rows_by_group(sign("g", 150), park("h", 250, condition="sorcery(1)")), 300)
     assert sorted((name, dead.reason.split(":")[0]) for name, dead in again.dead) == [
-        ("g", "it comes too late"),
+        ("g", "the row is too late"),
         ("h", "condition"),
     ]
     assert again.live == 1
@@ -122,10 +122,10 @@ def test_any_names_survive_being_put_away(named: list[tuple[str, str, list[str]]
     ]
     early = [sign(group, BEGIN_MS + 10**6, keys[0]) for group, _, keys in named]
     shard = Shard()
-    assert shard.go_on(rows_by_group(*rows, *early), BEGIN_MS) == []
+    assert shard.advance(rows_by_group(*rows, *early), BEGIN_MS) == []
     again = Shard(shard.state())
     assert again.live == len(rows)
-    ends = again.go_on({}, BEGIN_MS + 10**7)
+    ends = again.advance({}, BEGIN_MS + 10**7)
     assert sorted((name, end.op_id) for name, end in ends) == sorted((row["group"], row["op_id"]) for row in rows)
     assert again.state() == ""
 
@@ -137,6 +137,6 @@ def test_a_group_alone_says_the_same_as_in_a_shard() -> None:
     alone.add(lines_of(rows))
     alone.advance(50)
     shard = Shard()
-    shard.go_on({"g": lines_of(rows)}, 50)
+    shard.advance({"g": lines_of(rows)}, 50)
     assert shard.state().split("\x1f")[-2:] == list(alone.state())
     assert json.loads(alone.state()[0])[0][0] == "a"
