@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from purgatory.journal.schema import DROPPED, EXPIRED, OUTCOMES
 
@@ -51,6 +52,7 @@ HOT_COLUMNS: Final = ("purgatory", "keys", "outcome", "parked_at", "finished_at"
 SLAB_BUCKETS: Final = 64  # a slab of time is this number of buckets
 
 Key = tuple[str, ...]
+Integers = NDArray[np.int64]
 _NONE: Final = np.iinfo(np.int64).min
 _EXACT_BITS: Final = 16
 _EXACT: Final = 1 << _EXACT_BITS  # smaller durations are not rounded
@@ -74,10 +76,10 @@ class Aggregate:
     __slots__ = ("counts", "maxima", "sums", "values")
 
     def __init__(self, sums: Any = (), maxima: Any = (), values: Any = (), counts: Any = ()) -> None:
-        self.sums = np.asarray(sums, dtype=np.int64)
-        self.maxima = np.asarray(maxima, dtype=np.int64)
-        self.values = np.asarray(values, dtype=np.int64)
-        self.counts = np.asarray(counts, dtype=np.int64)
+        self.sums: Integers = np.asarray(sums, dtype=np.int64)
+        self.maxima: Integers = np.asarray(maxima, dtype=np.int64)
+        self.values: Integers = np.asarray(values, dtype=np.int64)
+        self.counts: Integers = np.asarray(counts, dtype=np.int64)
 
 
 class KeyCounts:
@@ -115,7 +117,7 @@ class Aggregates:
     """Aggregates by key, and :class:`KeyCounts`."""
 
     def __init__(self) -> None:
-        self.keys = KeyCounts()
+        self.keys: KeyCounts = KeyCounts()
         self._all: dict[Key, list[Aggregate]] = {}
 
     def add(self, key: Key, sums: Any = (), maxima: Any = (), values: Any = (), counts: Any = ()) -> None:
