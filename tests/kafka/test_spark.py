@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,14 @@ class Topics:
             return {str(each.partition): consumer.get_watermark_offsets(each)[1] for each in partitions}
         finally:
             consumer.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def silent_producers(spark: Any) -> Iterator[None]:
+    """Silence the producers that Spark keeps for minutes: the brokers stop before it closes them."""
+    yield
+    logging = spark.sparkContext._jvm.org.apache.logging.log4j
+    logging.core.config.Configurator.setLevel("org.apache.kafka.clients", logging.Level.OFF)
 
 
 @pytest.fixture(params=["real", "example"])
