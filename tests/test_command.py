@@ -15,7 +15,7 @@ import pytest
 import purgatory
 from purgatory.__main__ import _EXAMPLES, _PIPELINE, main
 from purgatory.installation import require_sole_package
-from purgatory.pipeline import __main__ as pipeline
+from tests.parts import missing
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(purgatory.__file__).parent
@@ -26,6 +26,15 @@ def run(code: str, path: Path) -> subprocess.CompletedProcess[str]:
     """Run Python with the package in a directory, and without any other package."""
     command = [sys.executable, "-S", "-I", "-B", "-c", f"import sys; sys.path.insert(0, {str(path)!r})\n{code}"]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+
+
+def pipeline_parser() -> argparse.ArgumentParser:
+    """Return the parser of the pipeline's commands; the test is skipped if Spark is not installed."""
+    try:
+        from purgatory.pipeline.__main__ import _parser
+    except ImportError as error:
+        missing(str(error))
+    return _parser("purgatory")
 
 
 @pytest.fixture
@@ -69,14 +78,14 @@ def test_the_examples_of_the_help_are_understood(capsys: pytest.CaptureFixture[s
     for line in lines:
         words = line.split()
         if words[0] in _PIPELINE:
-            pipeline._parser("purgatory").parse_args(words)
+            pipeline_parser().parse_args(words)
         else:
             assert words == ["demo"]
 
 
 def test_the_commands_of_the_pipeline_are_all_here() -> None:
     """No command of the pipeline is missing, and each one exists."""
-    parser = pipeline._parser("purgatory")
+    parser = pipeline_parser()
     (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     assert set(_PIPELINE) == set(commands.choices)
 
@@ -93,7 +102,7 @@ def test_the_help_of_a_pipeline_command(
     text = capsys.readouterr().out
     assert text.startswith(f"usage: purgatory {command} ")
     (example,) = re.findall(r"^example: purgatory (.+)$", text, re.MULTILINE)
-    assert pipeline._parser("purgatory").parse_args(example.split()).command == command
+    assert pipeline_parser().parse_args(example.split()).command == command
 
 
 @pytest.mark.parametrize("command", _PIPELINE)
