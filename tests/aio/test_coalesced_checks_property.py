@@ -138,7 +138,7 @@ def test_every_parked_operation_is_tried(steps: list[tuple[Any, ...]]) -> None:
     while world.checks:
         world.work(3)
         portions += 1
-        assert portions < 1000, "it goes on without end"
+        assert portions < 1000, "it does not end"
     for number, moment in world.must_be_tried_after.items():
         waiter = world.waiters[number]
         if waiter.outcome is Outcome.PENDING:
