@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -185,19 +186,34 @@ class PostgresServer(Engine):
         nobody = pwd.getpwnam("nobody")  # Postgres refuses to run as root
         return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
+    def binaries(self, folder: Path) -> Path:
+        """Return a folder with ``postgres`` and ``initdb`` that the user of the server can enter."""
+        program = self.program()
+        assert program is not None
+        installed = Path(program).resolve().parent
+        if not self.as_user() or all(
+            parent.stat().st_mode & stat.S_IXOTH for parent in (installed, *installed.parents)
+        ):
+            return installed
+        # The environment is below a directory that only root can enter, for example root's home: use a copy.
+        package = installed.parent.parent
+        libraries = package.with_name(f"{package.name}.libs")  # found relative to the programs
+        copy = folder / "installed" / package.name
+        if not copy.exists():
+            shutil.copytree(installed.parent, copy / installed.parent.name, symlinks=True)
+            if libraries.exists():
+                shutil.copytree(libraries, copy.with_name(libraries.name), symlinks=True)
+        return copy / installed.parent.name / installed.name
+
     def prepare(self, folder: Path) -> None:
         user = self.as_user()
         if user:
             os.chown(folder, user["user"], user["group"])
-        program = self.program()
-        assert program is not None
-        initdb = str(Path(program).parent / "initdb")
+        initdb = str(self.binaries(folder) / "initdb")
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
         subprocess.run([initdb, "-D", folder / "data", *options], check=True, capture_output=True, cwd=folder, **user)
 
     def command(self, folder: Path) -> list[str]:
-        program = self.program()
-        assert program is not None
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -206,7 +222,12 @@ class PostgresServer(Engine):
             "shared_buffers": "16MB",
             "fsync": "off",
         }
-        return [program, "-D", str(folder / "data"), *(f"--{name}={value}" for name, value in settings.items())]
+        return [
+            str(self.binaries(folder) / "postgres"),
+            "-D",
+            str(folder / "data"),
+            *(f"--{name}={value}" for name, value in settings.items()),
+        ]
 
     def is_ready(self) -> bool:
         import psycopg

@@ -5,6 +5,7 @@ import functools
 import gc
 from collections.abc import AsyncIterator, Hashable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from purgatory.relay import (
 )
 from tests.conftest import _LOOPS
 from tests.parts import missing
-from tests.relay.engines import ENGINES, Engine, NatsServer
+from tests.relay.engines import ENGINES, Engine, NatsServer, PostgresServer
 from tests.relay.kit import Worker
 from tests.relay.proxy import Proxy
 
@@ -486,3 +487,23 @@ def test_they_say_what_they_are() -> None:
     assert repr(PostgresTransport("postgresql://me:secret@h/db", channel="c")) == "<PostgresTransport channel='c'>"
     assert repr(RedisTransport("redis://:secret@h", channel="c")) == "<RedisTransport channel='c'>"
     assert repr(NatsTransport("nats://me:secret@h", subject="c")) == "<NatsTransport subject='c'>"
+
+
+def test_an_environment_that_only_root_can_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Postgres runs as another user than root, so the fixture copies a server that this user cannot reach."""
+    programs = tmp_path / "package" / "pginstall" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "postgres").touch()
+    (tmp_path / "package.libs").mkdir()
+    (tmp_path / "package.libs" / "libpq.so").touch()
+    tmp_path.chmod(0o700)
+    folder = tmp_path / "data"
+    server = PostgresServer()
+    monkeypatch.setattr(server, "program", lambda: str(programs / "postgres"))
+    monkeypatch.setattr(server, "as_user", dict)
+    assert server.binaries(folder) == programs
+    monkeypatch.setattr(server, "as_user", lambda: {"user": 65534})
+    copied = server.binaries(folder)
+    assert copied.is_relative_to(folder)
+    assert (copied / "postgres").exists()
+    assert (copied / ".." / ".." / ".." / "package.libs" / "libpq.so").exists()
