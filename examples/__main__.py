@@ -2,6 +2,8 @@
 
 import sys
 
+from purgatory.broken_pipe import run_command
+
 __all__ = ["main"]
 
 
@@ -22,4 +24,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

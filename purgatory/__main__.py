@@ -5,6 +5,7 @@ import platform
 import sys
 from collections.abc import Sequence
 
+from .broken_pipe import run_command
 from .extras import deferred
 from .installation import require_sole_package
 
@@ -44,7 +45,14 @@ The journal is written by purgatory.journal.Journal in your server: pip install 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status.  1: it failed, and the reason is on standard error."""
+    """Run a command and return its exit status.
+
+    1: it failed, and the reason is on standard error.  141: the reader of its output is gone.
+    """
+    return run_command(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         require_sole_package()

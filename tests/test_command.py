@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -240,3 +241,46 @@ def test_the_module_runs_as_the_command(monkeypatch: pytest.MonkeyPatch, capsys:
         exec(code, {"__name__": "__main__", "__package__": "purgatory"})
     assert exited.value.code == 0
     assert capsys.readouterr().out.startswith("aiopurgatory ")
+
+
+# A reader that is gone
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pipes that break")
+@pytest.mark.parametrize(
+    "command", [["demo"], ["examples"], ["--help"], ["--version"], ["report", "--help"], []], ids=" ".join
+)
+def test_a_closed_pipe_ends_a_command_quietly(command: list[str], copy: Path) -> None:
+    """If nobody reads the output, as after ``| head -1``, there is no traceback, and the status is that of SIGPIPE."""
+    read, write = os.pipe()
+    os.close(read)
+    code = (
+        f"import sys; sys.path.insert(0, {str(copy)!r})\nfrom purgatory.__main__ import main; sys.exit(main({command}))"
+    )
+    try:
+        result = subprocess.run(
+            [sys.executable, "-S", "-I", "-B", "-c", code],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=50,
+        )
+    finally:
+        os.close(write)
+    assert result.stderr == b""
+    assert result.returncode == 141
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pipes that break")
+@pytest.mark.parametrize("raised", ["ValueError('wrong')", "BrokenPipeError('a socket')"])
+def test_an_error_of_a_command_is_not_hidden(copy: Path, raised: str) -> None:
+    """Another error keeps its traceback, and so does a broken pipe that is not the output."""
+    code = f"""
+from purgatory.broken_pipe import run_command
+def fail():
+    raise {raised}
+run_command(fail)
+"""
+    result = run(code, copy)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == raised.replace("('", ": ").removesuffix("')")

@@ -11,6 +11,8 @@ from typing import Any
 
 import aiohttp
 
+from purgatory.broken_pipe import run_command
+
 from .server_process import ServerProcess
 
 __all__ = ["main", "show"]
@@ -25,6 +27,7 @@ class _Demo:
         self._server = server
         self._session = session
         self._began = time.perf_counter()
+        self.readers: list[asyncio.Task[tuple[int, Any]]] = []
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -51,7 +54,8 @@ class _Demo:
 
     async def run(self) -> None:
         """Run all steps."""
-        readers = [asyncio.create_task(self.read(0)) for _ in range(3)]
+        readers = self.readers
+        readers += [asyncio.create_task(self.read(0)) for _ in range(3)]
         await self.parked(3)
         self.say("three readers wait, each for up to 30 s; nothing polls")
         readers[0].cancel()
@@ -63,6 +67,7 @@ class _Demo:
         took_ms = (time.perf_counter() - asked) * 1000
         self.say(f"a writer posts 'apples': both readers have {answers[0]} after {took_ms:.1f} ms")
         last = asyncio.create_task(self.read(1))
+        readers.append(last)
         await self.parked(1)
         self.say("a fourth reader waits, for up to 30 s; the server receives SIGTERM")
         exit_report = await self._server.stop()
@@ -80,13 +85,20 @@ async def show() -> None:
         ServerProcess("--port", "0") as server,
         aiohttp.ClientSession() as session,
     ):
-        await _Demo(server, session).run()
+        demo = _Demo(server, session)
+        try:
+            await demo.run()
+        finally:
+            for reader in demo.readers:
+                reader.cancel()
 
 
 def main() -> int:
     """Run the demonstration.  Return the exit status."""
     try:
         asyncio.run(show())
+    except BrokenPipeError:
+        raise  # no one reads the output
     except (OSError, RuntimeError, TimeoutError, aiohttp.ClientError) as error:
         print(f"the demonstration failed: {error!r}", file=sys.stderr)
         return 1
@@ -94,4 +106,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from purgatory.broken_pipe import run_command
 from purgatory.errors import PurgatoryError
 from purgatory.extras import need
 
@@ -19,10 +20,16 @@ _NEEDED = ("pyspark", "pandas", "numpy", "pyarrow", "matplotlib", "jinja2", "ric
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m purgatory.pipeline") -> int:
-    """Run a command and return the exit status.  1: the command failed, and the reason is on standard error.
+    """Run a command and return the exit status.
+
+    1: the command failed, and the reason is on standard error.  141: the reader of its output is gone.
 
     ``prog``: the name of the program in its messages.
     """
+    return run_command(lambda: _run(arguments, prog))
+
+
+def _run(arguments: Sequence[str] | None, prog: str) -> int:
     options = _parser(prog).parse_args(arguments)
     try:
         need(f"{prog} {options.command}", "spark", *_NEEDED)
@@ -34,6 +41,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m purgator
     console = Console(stderr=True)
     try:
         return int(options.run(options, console))
+    except BrokenPipeError:
+        raise
     except (PurgatoryError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
