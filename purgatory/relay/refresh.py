@@ -6,7 +6,8 @@ relay reads the state of all stale keys that are watched in one call of ``refres
 1. A key that becomes stale while it is being read is read again: the read may have seen the state before the change.
 2. A key without watchers is not read; :meth:`Relay.park` reads it when an operation is parked on it.
 3. There is one read at a time, so its cost under load is bounded: keys gather while a read runs.
-4. A read that fails is reported, and its keys stay stale.  It is tried again after a pause that grows.
+4. A read that fails is reported, and its keys stay stale.  It is tried again after a pause that grows.  The loop's
+   exception handler receives the first error of each type; every further attempt that fails writes one line to the log.
 
 Without ``refresh`` a stale key is checked at once.
 """
@@ -20,6 +21,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, M
 from typing import Any, Final
 
 from purgatory import Clock, Purgatory
+from purgatory.texts import safe_repr
 
 from .codec import Entry, is_key, is_value
 from .pending import PendingKeys
@@ -85,6 +87,7 @@ class Refresher:
     async def run(self) -> None:
         """Read and check stale keys, until cancelled."""
         failures = 0
+        reported: set[type[Exception]] = set()  # since the last read that succeeded
         while True:
             batch: list[Entry] = []
             try:
@@ -93,6 +96,7 @@ class Refresher:
                     found = await self._read([key for key, _ in batch])
                     await self._check(batch, found)
                     failures = 0
+                    reported.clear()
                 elif self._walk is None and not self.stale:  # the last batch of a walk may have left keys
                     await self._wake.wait()
                     self._wake.clear()
@@ -103,8 +107,13 @@ class Refresher:
                     self.stale.add_everything()  # the keys that were taken are not known any more
                 for key, value in batch:
                     self.stale.add(key, value)
-                self._report(error)
-                await sleep_ms(self._clock, backoff_ms(failures, self.jitter))
+                pause_ms = backoff_ms(failures, self.jitter)
+                if type(error) in reported:
+                    self._log_repeated(error, failures, pause_ms)
+                else:
+                    reported.add(type(error))
+                    self._report(error)
+                await sleep_ms(self._clock, pause_ms)
 
     # One read
 
@@ -190,6 +199,16 @@ class Refresher:
                 await asyncio.sleep(0)
         self.reads += 1
         self.refreshed += len(batch)
+
+    def _log_repeated(self, error: Exception, failures: int, pause_ms: int) -> None:
+        """Write one line, without the traceback, which the report of the first error contains."""
+        _LOGGER.warning(
+            "refresh for purgatory %r failed %d times in a row and is tried again in %g s: %s",
+            self._purgatory.name,
+            failures,
+            pause_ms / 1000,
+            safe_repr(error),
+        )
 
     def _report(self, error: BaseException) -> None:
         message = f"refresh for purgatory {self._purgatory.name!r} failed and is tried again"

@@ -77,8 +77,20 @@ async def test_there_is_one_read_at_a_time(clock: VirtualClock) -> None:
             task.cancel()
 
 
-async def test_a_failing_read_is_reported_and_tried_again(clock: VirtualClock, reported: list[Any]) -> None:
-    """The relay retries with a growing pause, without a limit; waiting operations keep their deadlines."""
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the messages of the relay in the log; none has a traceback, and each is one line."""
+    records = [record for record in caplog.records if record.name == "purgatory.relay"]
+    assert not any(record.exc_info or "\n" in record.getMessage() for record in records)
+    return [record.getMessage() for record in records]
+
+
+async def test_a_failing_read_is_reported_and_tried_again(
+    clock: VirtualClock, reported: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The relay retries with a growing pause, without a limit; waiting operations keep their deadlines.
+
+    The first failure is reported with its traceback, and each further one is one line in the log.
+    """
     (first, second), _ = workers(clock)
     async with first, second:
         second.failures = 6
@@ -87,14 +99,58 @@ async def test_a_failing_read_is_reported_and_tried_again(clock: VirtualClock, r
         first.relay.check("a")
         await clock.advance(2.0)
         assert await expires is False
-        assert [str(context["exception"]) for context in reported] == ["the database is away"] * len(reported)
+        assert [str(context["exception"]) for context in reported] == ["the database is away"]
         assert "refresh for purgatory 'worker' failed and is tried again" in reported[0]["message"]
         await clock.advance(8.0)
         assert await waiting is True
         statistics = second.relay.statistics()
-        assert statistics.failed_reads == len(reported) == 6
+        assert statistics.failed_reads == 6
+        assert len(reported) == 1
+        for number, line in enumerate(lines(caplog), 2):
+            assert line.startswith(
+                f"refresh for purgatory 'worker' failed {number} times in a row and is tried again in "
+            )
+            assert line.endswith(": ConnectionError('the database is away')")
+        assert number == 6
         assert statistics.reads >= 1
         assert statistics.stale == 0
+
+
+async def test_each_kind_of_failure_is_reported_once_until_a_read_succeeds(
+    clock: VirtualClock, reported: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error of another type has its own traceback; after a read that succeeds, the next failure has one again."""
+
+    class Unprintable(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError("no repr")
+
+    down, missing = ConnectionError("down"), KeyError("table")
+    results: list[Exception | None] = [down, missing, down, missing, None, down, Unprintable(), Unprintable()]
+
+    async def refresh(_: list[Hashable]) -> None:
+        result = results.pop(0) if results else None
+        if result is not None:
+            raise result
+
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, MemoryTransport(), refresh=refresh) as relay:
+        waiting = asyncio.create_task(relay.wait_until(lambda: False, keys=["a"], timeout=100.0))
+        await clock.advance(50.0)
+        relay._refresher.mark("a", None)
+        await clock.advance(50.0)
+        assert await waiting is False
+    assert [type(context["exception"]) for context in reported] == [
+        ConnectionError,
+        KeyError,
+        ConnectionError,
+        Unprintable,
+    ]
+    assert [line.rpartition(" s: ")[2] for line in lines(caplog)] == [
+        "ConnectionError('down')",
+        "KeyError('table')",
+        "<Unprintable whose repr raised RuntimeError>",
+    ]
 
 
 async def test_a_read_that_takes_too_long_is_cancelled_and_repeated(clock: VirtualClock, reported: list[Any]) -> None:
@@ -112,7 +168,7 @@ async def test_a_read_that_takes_too_long_is_cancelled_and_repeated(clock: Virtu
 
 
 async def test_a_refresh_that_is_no_coroutine_or_returns_no_mapping_is_reported(
-    clock: VirtualClock, reported: list[Any]
+    clock: VirtualClock, reported: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A wrong result is a failed read, and the error states the expected result."""
     results: list[Any] = [3, [("a", 1)]]
@@ -127,9 +183,10 @@ async def test_a_refresh_that_is_no_coroutine_or_returns_no_mapping_is_reported(
         await clock.advance(5.0)
         assert await waiting is False
         assert [str(context["exception"]) for context in reported] == [
-            "refresh must return a mapping of keys to values, or None, got 3",
-            "refresh must return a mapping of keys to values, or None, got [('a', 1)]",
+            "refresh must return a mapping of keys to values, or None, got 3"
         ]
+        (line,) = lines(caplog)
+        assert "refresh must return a mapping of keys to values, or None, got [('a', 1)]" in line
 
 
 async def test_a_refresh_that_cancels_itself_is_a_failed_read(clock: VirtualClock, reported: list[Any]) -> None:
