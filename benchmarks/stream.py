@@ -5,7 +5,7 @@
     python -m benchmarks.stream            # all of it: some minutes
     python -m benchmarks.stream core       # the decisions alone, without Spark
     python -m benchmarks.stream spark      # the whole job on this machine, and the sizing from its figures
-    python -m benchmarks.stream twin       # the same rows in one batch
+    python -m benchmarks.stream batch      # the same rows in one batch
     python -m benchmarks.stream sizing --row-us 478 --shard-us 2870 --waiting-us 1.6 --disk-bytes 47  # from these
 
 Other programs on the machine make wall-clock figures worse than they are, so the CPU time of the JVM and its Python
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from purgatory.pipeline.stream.group import Group, line
+from purgatory.pipeline.stream.group import Group, encode_line
 from purgatory.pipeline.stream.shard import Shard
 from purgatory.pipeline.stream.traces import BEGIN_MS, write_trace
 
@@ -100,7 +100,7 @@ def _live_through(name: str, rows: Rows, sizes: list[float]) -> tuple[int, int]:
         while at < len(rows) and rows[at]["ts_ms"] <= until_ms:
             at += 1
         group = Group(name, clock_ms, *state)
-        group.add([line(row["ts_ms"], json.dumps(row)) for row in rows[first:at]])
+        group.add([encode_line(row["ts_ms"], json.dumps(row)) for row in rows[first:at]])
         ended += len(group.advance(until_ms))
         clock_ms, state, next_ms = group.clock_ms, group.state(), group.next_ms()
         wakes += 1
@@ -116,12 +116,12 @@ def _hot_group(waiting: int) -> tuple[float, int]:
     """CPU seconds of one batch, and the bytes that are stored."""
     group = Group("hot")
     parks = [_park(number, "hot", f"key-{number}", BEGIN_MS, _KEPT_MS) for number in range(waiting)]
-    group.add([line(row["ts_ms"], json.dumps(row)) for row in parks])
+    group.add([encode_line(row["ts_ms"], json.dumps(row)) for row in parks])
     group.advance(BEGIN_MS)
     state = group.state()
     began = time.process_time()
     group = Group("hot", BEGIN_MS, *state)
-    group.add([line(BEGIN_MS + 5, json.dumps({"kind": "signal", "ts_ms": BEGIN_MS + 5, "key": "key-7"}))])
+    group.add([encode_line(BEGIN_MS + 5, json.dumps({"kind": "signal", "ts_ms": BEGIN_MS + 5, "key": "key-7"}))])
     assert len(group.advance(BEGIN_MS + 10)) == 1
     group.state()
     return time.process_time() - began, len(state[0])
@@ -198,18 +198,18 @@ def _waiting_us(waiting: int) -> float:
 
 
 def _line(row: dict[str, Any]) -> str:
-    return line(row["ts_ms"], json.dumps(row))
+    return encode_line(row["ts_ms"], json.dumps(row))
 
 
 def _run(
     spark: Any, place: Path, rows: Rows, files: int, *, to_the_end: bool = True, shards: int | None = None
 ) -> list[Any]:
-    from purgatory.pipeline.stream.job import BatchLine, Settings, run
+    from purgatory.pipeline.stream.job import BatchProgress, Settings, run
 
     last_ms = BEGIN_MS + (_KEPT_MS * 30 if to_the_end else 120_000)
     heartbeat = {"kind": "heartbeat", "ts_ms": last_ms, "seq": 0, "group": "-"}
     write_trace([*rows, heartbeat], place / "rows", files)
-    lines: list[BatchLine] = []
+    lines: list[BatchProgress] = []
     plan = Settings(
         str(place / "rows"), str(place / "out"), place / "checkpoint", delay=1.0, files_per_batch=1, shards=shards
     )
@@ -239,32 +239,32 @@ def _state_size(spark: Any, place: Path, operations: int) -> float:
     return disk
 
 
-def twin(operations: int) -> None:
-    """The batch twin on a Spark of this machine, with two task slots, from files to files."""
+def batch_equivalent(operations: int) -> None:
+    """The batch equivalent on a Spark of this machine, with two task slots, from files to files."""
     from purgatory.pipeline.spark.session import spark_session
-    from purgatory.pipeline.stream.frames import prepared
+    from purgatory.pipeline.stream.batch import process_batch
+    from purgatory.pipeline.stream.dataframes import parse_rows
     from purgatory.pipeline.stream.job import read_batch
-    from purgatory.pipeline.stream.twin import decided
 
     with tempfile.TemporaryDirectory() as name, spark_session("local[2]", _settings(name)) as spark:
 
-        def decide(place: Path, rows: Rows) -> float:
+        def measure(place: Path, rows: Rows) -> float:
             """The CPU seconds that it takes."""
             write_trace([*rows, {"kind": "heartbeat", "ts_ms": BEGIN_MS + _KEPT_MS, "group": "-"}], place / "rows", 4)
             before = cpu_s()
-            decided(prepared(read_batch(spark, str(place / "rows")))).write.parquet(str(place / "out"))
+            process_batch(parse_rows(read_batch(spark, str(place / "rows")))).write.parquet(str(place / "out"))
             used = cpu_s() - before
             ended = spark.read.parquet(str(place / "out")).count()
             parked = sum(row["kind"] == "park" for row in rows)
             assert ended == parked, f"{parked} operations parked, {ended} ended"
             return used
 
-        decide(Path(name) / "warm-up", make_rows(1000, 20))
-        say("the batch twin on Spark, two task slots")
+        measure(Path(name) / "warm-up", make_rows(1000, 20))
+        say("the batch equivalent on Spark, two task slots")
         say(f"{'operations a group':>20} {'rows':>9} {'CPU s':>7} {'CPU us/row':>11}")
         for per_group in (1, 20, 200):
             rows = make_rows(operations, per_group)
-            used = decide(Path(name) / f"of-{per_group}", rows)
+            used = measure(Path(name) / f"of-{per_group}", rows)
             say(f"{per_group:>20} {len(rows):>9,} {used:>7.1f} {used / len(rows) * 1e6:>11.0f}")
 
 
@@ -353,7 +353,7 @@ def say(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stream", description="What the streaming job costs.")
-    parser.add_argument("part", nargs="?", choices=("all", "core", "spark", "twin", "sizing"), default="all")
+    parser.add_argument("part", nargs="?", choices=("all", "core", "spark", "batch", "sizing"), default="all")
     parser.add_argument("--operations", type=int, default=40_000, help="parked per measurement (default 40 000)")
     parser.add_argument("--batches", type=int, default=8, help="in which their rows come (default 8)")
     for name, meaning in (
@@ -369,9 +369,9 @@ def main() -> None:
     if arguments.part in ("all", "spark"):
         say("")
         sizing(whole_job(arguments.operations, arguments.batches))
-    if arguments.part in ("all", "twin"):
+    if arguments.part in ("all", "batch"):
         say("")
-        twin(arguments.operations)
+        batch_equivalent(arguments.operations)
     if arguments.part == "sizing":
         given = (arguments.row_us, arguments.shard_us, arguments.waiting_us, arguments.disk_bytes)
         if None in given:

@@ -2,8 +2,8 @@
 
 For a bad file, Spark only reports that some task failed.  The footer of each file is therefore read before Spark
 starts, which takes milliseconds, and an error contains the name of the file.  Damage to the rows themselves is detected
-only while they are read: :func:`damaged_file` finds the name in the error of Spark, and :func:`sound_files` reads all
-rows of all files.
+only while they are read: :func:`corrupt_file` finds the name in the error of Spark, and :func:`readable_files` reads
+all rows of all files.
 """
 
 import re
@@ -34,7 +34,16 @@ from purgatory.journal import JournalError
 from purgatory.journal.files import check_footer, data_files, read_footer
 from purgatory.journal.schema import COLUMNS
 
-__all__ = ["SPARK_SCHEMA", "Looked", "Reading", "damaged_file", "look", "open_journal", "read_through", "sound_files"]
+__all__ = [
+    "SPARK_SCHEMA",
+    "CheckedFiles",
+    "OpenJournal",
+    "check_files",
+    "corrupt_file",
+    "open_journal",
+    "read_journal",
+    "readable_files",
+]
 
 T = TypeVar("T")
 _TYPES: Final[dict[str, DataType]] = {
@@ -50,94 +59,94 @@ _THREADS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class OpenJournal:
     """A journal that can be read.  ``files`` and ``rows`` are None if only Spark can list it (``hdfs:``, ``s3a:``).
 
     ``skipped``: for each skipped file, the reason.
     """
 
-    frame: DataFrame
+    dataframe: DataFrame
     files: tuple[str, ...] | None
     rows: int | None
     skipped: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """The result of reading all footers: ``good`` files, their ``rows``, and for each ``wrong`` file the reason."""
+class CheckedFiles:
+    """The result of all footers: the ``readable`` files and their ``rows``; a reason for each ``unreadable`` one."""
 
     directory: str | None
-    good: tuple[str, ...]
+    readable: tuple[str, ...]
     rows: int
-    wrong: tuple[str, ...]
+    unreadable: tuple[str, ...]
 
 
-def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) -> Reading:
+def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) -> OpenJournal:
     """Check every file, and return a DataFrame of them.
 
     JournalError, with the name of the file, if a file is corrupt, has another schema version, or lacks columns.  With
     ``skip_corrupt``, such a file is skipped.  JournalError if there are no rows.
     """
-    looked = look(path, skip_corrupt=skip_corrupt)
-    if looked is None:
+    checked = check_files(path, skip_corrupt=skip_corrupt)
+    if checked is None:
         try:
-            return Reading(_read(spark, [path]), None, None, ())
+            return OpenJournal(_read(spark, [path]), None, None, ())
         except (PySparkException, Py4JJavaError) as error:
             raise JournalError(f"the journal {path} cannot be listed: {_reason(error)}") from error
     # Spark lists a directory once, but handles thousands of file names one by one.
-    names = [looked.directory] if looked.directory is not None and not looked.wrong else list(looked.good)
-    return Reading(_read(spark, names), looked.good, looked.rows, looked.wrong)
+    names = [checked.directory] if checked.directory is not None and not checked.unreadable else list(checked.readable)
+    return OpenJournal(_read(spark, names), checked.readable, checked.rows, checked.unreadable)
 
 
-def look(path: str, *, skip_corrupt: bool = False) -> Looked | None:
+def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None:
     """Read the footer of every file, without Spark.  None if only Spark can list the files.
 
     JournalError as from :func:`open_journal`.
     """
-    local = _local(path)
-    if local is None:
+    directory = _local_path(path)
+    if directory is None:
         return None
-    files = data_files(local)
+    files = data_files(directory)
     with ThreadPoolExecutor(_THREADS) as pool:
-        answers = list(pool.map(_look, map(str, files)))
-    wrong = tuple(answer for answer in answers if isinstance(answer, str))
-    if wrong and not skip_corrupt:
-        more = f" (and {len(wrong) - 1} more files)" if len(wrong) > 1 else ""
-        raise JournalError(f"{wrong[0]}{more}; --skip-corrupt skips such files")
-    good = tuple(str(file) for file, answer in zip(files, answers, strict=True) if isinstance(answer, int))
-    rows = sum(answer for answer in answers if isinstance(answer, int))
+        results = list(pool.map(_check_file, map(str, files)))
+    unreadable = tuple(result for result in results if isinstance(result, str))
+    if unreadable and not skip_corrupt:
+        more = f" (and {len(unreadable) - 1} more files)" if len(unreadable) > 1 else ""
+        raise JournalError(f"{unreadable[0]}{more}; --skip-corrupt skips such files")
+    readable = tuple(str(file) for file, result in zip(files, results, strict=True) if isinstance(result, int))
+    rows = sum(result for result in results if isinstance(result, int))
     if not rows:
-        raise JournalError(f"the journal {path} is empty: {_empty(len(files), len(wrong))}")
-    return Looked(str(local) if local.is_dir() else None, good, rows, wrong)
+        raise JournalError(f"the journal {path} is empty: {_reason_for_no_rows(len(files), len(unreadable))}")
+    return CheckedFiles(str(directory) if directory.is_dir() else None, readable, rows, unreadable)
 
 
-def read_through(
-    spark: SparkSession, path: str, work: Callable[[Reading], T], *, skip_corrupt: bool = False
-) -> tuple[T, Reading]:
+def read_journal(
+    spark: SparkSession, path: str, work: Callable[[OpenJournal], T], *, skip_corrupt: bool = False
+) -> tuple[T, OpenJournal]:
     """Open a journal, and return the result of ``work``.
 
     JournalError if a file turns out to be damaged.  With ``skip_corrupt``, the work is done again without such files.
     """
-    reading = open_journal(spark, path, skip_corrupt=skip_corrupt)
+    opened = open_journal(spark, path, skip_corrupt=skip_corrupt)
     try:
-        return work(reading), reading
+        return work(opened), opened
     except (PySparkException, Py4JJavaError) as error:
-        file = damaged_file(error)
+        file = corrupt_file(error)
         if file is None:
             raise
         if "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in str(error):  # its footer was not checked
             raise JournalError(f"{file} has a column of another type: it is not a journal of this version") from error
-        if not skip_corrupt or reading.files is None:
+        if not skip_corrupt or opened.files is None:
             raise JournalError(f"{file} is corrupt: its rows cannot be read; --skip-corrupt skips it") from error
-        sound, wrong = sound_files(reading.files)
-        if not wrong or not sound:
+        readable, unreadable = readable_files(opened.files)
+        if not unreadable or not readable:
             raise JournalError(f"{file} is corrupt: its rows cannot be read, and nothing is left without it") from error
-        rows = sum(read_footer(name).rows for name in sound)
-        again = Reading(_read(spark, sound), tuple(sound), rows, (*reading.skipped, *wrong))
+        rows = sum(read_footer(name).rows for name in readable)
+        again = OpenJournal(_read(spark, readable), tuple(readable), rows, (*opened.skipped, *unreadable))
         return work(again), again
 
 
-def damaged_file(error: BaseException) -> str | None:
+def corrupt_file(error: BaseException) -> str | None:
     """Return the file that Spark could not read, from its error, or None for another error."""
     text = str(error)
     if "FAILED_READ_FILE" not in text and "Parquet" not in text and "parquet" not in text:
@@ -146,13 +155,13 @@ def damaged_file(error: BaseException) -> str | None:
     return unquote(urlparse(match[1]).path) if match else None
 
 
-def sound_files(files: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Read every row.  Return the sound files, and the reason for each of the others."""
+def readable_files(files: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Read every row.  Return the readable files, and the reason for each of the others."""
     names = list(files)
     with ThreadPoolExecutor(_THREADS) as pool:
-        answers = list(pool.map(_damage, names))
-    sound = [name for name, answer in zip(names, answers, strict=True) if answer is None]
-    return sound, [answer for answer in answers if answer is not None]
+        results = list(pool.map(_check_rows, names))
+    readable = [name for name, result in zip(names, results, strict=True) if result is None]
+    return readable, [result for result in results if result is not None]
 
 
 def _read(spark: SparkSession, paths: list[str]) -> DataFrame:
@@ -160,14 +169,14 @@ def _read(spark: SparkSession, paths: list[str]) -> DataFrame:
     return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
 
 
-def _local(path: str) -> Path | None:
+def _local_path(path: str) -> Path | None:
     url = urlparse(path)
     if url.scheme == "file":
         return Path(unquote(url.path))
     return None if len(url.scheme) > 1 else Path(path)  # one letter is a drive
 
 
-def _look(file: str) -> int | str:
+def _check_file(file: str) -> int | str:
     """Return the number of rows of a file, or the reason why it cannot be read."""
     try:
         footer = read_footer(file)
@@ -176,7 +185,7 @@ def _look(file: str) -> int | str:
     return check_footer(footer) or footer.rows
 
 
-def _damage(file: str) -> str | None:
+def _check_rows(file: str) -> str | None:
     try:
         with pq.ParquetFile(file) as parquet:
             for batch in parquet.iter_batches():
@@ -196,9 +205,9 @@ def _first_line(error: Any) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _empty(files: int, wrong: int) -> str:
+def _reason_for_no_rows(files: int, unreadable: int) -> str:
     if not files:
         return "it contains no Parquet file"
-    if wrong == files:
+    if unreadable == files:
         return f"none of its {files} files can be read"
     return "its files hold no rows"

@@ -22,11 +22,11 @@ from kafka.protocol.admin import ListGroupsRequest
 
 from benchmarks.kafka_wire import Wire, make
 from purgatory.pipeline.__main__ import main
-from purgatory.pipeline.stream.frames import prepared
-from purgatory.pipeline.stream.job import BatchLine, Settings, StreamFailed, run
+from purgatory.pipeline.stream.batch import process_batch
+from purgatory.pipeline.stream.dataframes import parse_rows
+from purgatory.pipeline.stream.job import BatchProgress, Settings, StreamFailed, run
 from purgatory.pipeline.stream.sinks import KafkaSink
 from purgatory.pipeline.stream.traces import BEGIN_MS, disordered, trace
-from purgatory.pipeline.stream.twin import decided
 from tests.examples.broker.clients.all_clients import client_named
 from tests.kafka.fetch import main as fetch
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
@@ -50,7 +50,7 @@ class Topics:
         client = client_named("kafka-python", int(self.address.rpartition(":")[2]))
         client.replicas = 1
         client.create_topic(self.rows, 2)
-        for topic in (self.outcomes, self.dead):
+        for topic in (self.outcomes, self.dead_letters):
             client.create_topic(topic, 1)
 
     @property
@@ -62,7 +62,7 @@ class Topics:
         return f"{self.name}.outcomes"
 
     @property
-    def dead(self) -> str:
+    def dead_letters(self) -> str:
         return f"{self.outcomes}.dead"
 
     @property
@@ -128,10 +128,10 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, batch: int, *, written: bool) -> No
     write = KafkaSink.write
 
     def failing(self: KafkaSink, records: Any, number: int) -> Any:
-        tally = write(self, records, number) if number != batch or written else None
+        counts = write(self, records, number) if number != batch or written else None
         if number == batch:
             raise RuntimeError(f"no power in batch {number}")
-        return tally
+        return counts
 
     monkeypatch.setattr(KafkaSink, "write", failing)
 
@@ -143,7 +143,7 @@ def planned(checkpoint: Path) -> list[dict[str, int]]:
     return [next(iter(plan.values())) for plan in plans]
 
 
-def test_a_job_between_topics_gives_what_its_twin_gives_and_goes_on_from_its_checkpoint(
+def test_a_job_between_topics_gives_what_the_batch_equivalent_gives_and_goes_on_from_its_checkpoint(
     topics: Topics, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failure before a batch is written costs nothing; one between the write and the commit has that batch written
@@ -161,13 +161,13 @@ def test_a_job_between_topics_gives_what_its_twin_gives_and_goes_on_from_its_che
         },
         sink_options={**topics.server, "topic": topics.outcomes},
     )  # fmt: skip
-    lines: list[BatchLine] = []
+    lines: list[BatchProgress] = []
 
     with monkeypatch.context() as patch:
         fail_at(patch, 1, written=False)
         with pytest.raises(StreamFailed, match="foreach batch sink"):
             run(spark, settings, lines.append)
-    assert [line.batch for line in lines] == [0]
+    assert [line.batch_id for line in lines] == [0]
     begun = topics.texts(spark, topics.outcomes)
     assert len(begun) == lines[0].outcomes
 
@@ -175,7 +175,7 @@ def test_a_job_between_topics_gives_what_its_twin_gives_and_goes_on_from_its_che
         fail_at(patch, 2, written=True)
         with pytest.raises(StreamFailed, match="foreach batch sink"):
             run(spark, settings, lines.append)
-    assert [line.batch for line in lines] == [0, 1], "the batch that failed is done again, and only that one"
+    assert [line.batch_id for line in lines] == [0, 1], "the batch that failed is done again, and only that one"
     before = sum(line.outcomes for line in lines)
     interrupted = topics.texts(spark, topics.outcomes)
     repeated = interrupted[before:]
@@ -184,22 +184,22 @@ def test_a_job_between_topics_gives_what_its_twin_gives_and_goes_on_from_its_che
     plan = planned(settings.checkpoint)
 
     assert run(spark, settings, lines.append) == 0
-    assert [line.batch for line in lines] == list(range(len(lines)))
+    assert [line.batch_id for line in lines] == list(range(len(lines)))
     assert planned(settings.checkpoint)[: len(plan)] == plan, "what a batch reads is decided once"
     assert planned(settings.checkpoint)[-1] == topics.ends()
     assert sum(line.rows for line in lines) == len(rows) + len(BAD), "no row is read twice"
 
-    twin = decided(prepared(topics.values(spark, topics.rows).select("value"), settings.max_ahead))
+    batch = process_batch(parse_rows(topics.values(spark, topics.rows).select("value"), settings.max_ahead))
     expected = in_one_go(rows)
     assert len(expected) == 120
-    assert ends_of_records(twin.collect()) == expected
-    messages = KafkaSink(settings.sink_options).messages(twin).collect()
-    of_twin = Counter((message.topic, message.value) for message in messages)
-    outcomes, dead = topics.texts(spark, topics.outcomes), topics.texts(spark, topics.dead)
-    found = Counter([(topics.outcomes, text) for text in outcomes] + [(topics.dead, text) for text in dead])
-    assert found.keys() == of_twin.keys(), "none is missing, and none is new"
+    assert ends_of_records(batch.collect()) == expected
+    messages = KafkaSink(settings.sink_options).messages(batch).collect()
+    of_batch = Counter((message.topic, message.value) for message in messages)
+    outcomes, dead = topics.texts(spark, topics.outcomes), topics.texts(spark, topics.dead_letters)
+    found = Counter([(topics.outcomes, text) for text in outcomes] + [(topics.dead_letters, text) for text in dead])
+    assert found.keys() == of_batch.keys(), "none is missing, and none is new"
     twice = Counter((topics.outcomes, text) for text in repeated)
-    assert found - of_twin == twice, "the batch that was written and not committed is there twice, and no other record"
+    assert found - of_batch == twice, "the batch that was written and not committed is there twice, and no other record"
 
     schema = "group STRING, op_id STRING, parked_at TIMESTAMP, outcome STRING"
     parsed = topics.values(spark, topics.outcomes).selectExpr(f"from_json(value, '{schema}') AS end").select("end.*")

@@ -53,7 +53,7 @@ def test_each_bad_file_is_named_and_can_be_left_out(spark: Any, copy: pathlib.Pa
     opened = open_journal(spark, str(copy), skip_corrupt=True)
     assert len(opened.skipped) == 4
     assert opened.rows == 20_004
-    assert opened.frame.count() == 20_004
+    assert opened.dataframe.count() == 20_004
 
 
 def test_damage_within_a_file_is_found_while_reading(spark: Any, copy: pathlib.Path) -> None:
@@ -92,13 +92,13 @@ def test_hidden_and_unfinished_files_are_not_part_of_it(spark: Any, copy: pathli
     opened = open_journal(spark, str(copy))
     assert opened.files is not None
     assert len(opened.files) == 4
-    assert opened.frame.count() == opened.rows == 20_004
+    assert opened.dataframe.count() == opened.rows == 20_004
 
 
 def test_a_single_file_and_a_url_can_be_read(spark: Any, copy: pathlib.Path) -> None:
     """One file is a journal; file: URLs are paths."""
     file = min(copy.glob("*.parquet"))
-    assert open_journal(spark, str(file)).frame.count() == 5_001
+    assert open_journal(spark, str(file)).dataframe.count() == 5_001
     assert open_journal(spark, copy.as_uri()).rows == 20_004
 
 
@@ -115,7 +115,7 @@ def test_a_type_that_only_spark_has_seen_is_not_corruption(
     spark: Any, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the heads of the files cannot be looked at before, the message has the file and the kind of trouble."""
-    monkeypatch.setattr(journal_reader, "_local", lambda _: None)
+    monkeypatch.setattr(journal_reader, "_local_path", lambda _: None)
     file = min(copy.glob("*.parquet"))
     table = pq.ParquetFile(file).read()
     wrong = table.set_column(table.schema.get_field_index("op_id"), "op_id", table["op_id"].cast(pa.string()))

@@ -34,18 +34,18 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     check_out(options.out)
     from purgatory.pipeline.spark import session
     from purgatory.pipeline.spark.stderr_filter import without_chatter
-    from purgatory.pipeline.stream.frames import prepared
+    from purgatory.pipeline.stream.batch import process_batch
+    from purgatory.pipeline.stream.dataframes import parse_rows
     from purgatory.pipeline.stream.job import load_conditions, read_batch
     from purgatory.pipeline.stream.sinks import DirectorySink
-    from purgatory.pipeline.stream.twin import decided
 
     if any(options.out.glob("batch=*")):
         raise ValueError(f"out must be an empty directory, got {options.out}, which holds the batches of another run")
     load_conditions(options.conditions)
     own = local_settings(options.source, master or conf.get("spark.master"))
     with without_chatter(), session.spark_session(master, own | conf) as spark:
-        rows = prepared(read_batch(spark, options.source, options.format), options.max_ahead)
-        records = decided(rows, options.until_ms, pending=options.pending, modules=tuple(options.conditions))
-        tally = DirectorySink(options.out).write(records, 0)
-    print(f"outcomes {tally.outcomes:,}  dead {tally.dead:,}: {options.out}")
+        rows = parse_rows(read_batch(spark, options.source, options.format), options.max_ahead)
+        records = process_batch(rows, options.until_ms, pending=options.pending, modules=tuple(options.conditions))
+        counts = DirectorySink(options.out).write(records, 0)
+    print(f"outcomes {counts.outcomes:,}  dead {counts.dead_letters:,}: {options.out}")
     return 0

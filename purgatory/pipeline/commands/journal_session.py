@@ -33,10 +33,10 @@ def session_for_journal(
     master, settings = spark_settings(options)
     if python_works and (master or settings.get("spark.master") or "local").startswith("local"):
         settings = FIRST_COMPILER | settings
-    from purgatory.pipeline.journal_reader import look
+    from purgatory.pipeline.journal_reader import check_files
     from purgatory.pipeline.spark import session
 
-    look(options.journal, skip_corrupt=options.skip_corrupt)
+    check_files(options.journal, skip_corrupt=options.skip_corrupt)
     with ExitStack() as stack:
         with nullcontext() if options.quiet else console.status("starting Spark"):
             spark = stack.enter_context(session.spark_session(master, settings))

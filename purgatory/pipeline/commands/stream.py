@@ -66,13 +66,13 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     check_out(options.checkpoint, "checkpoint")
     from purgatory.pipeline.spark import session
     from purgatory.pipeline.spark.stderr_filter import without_chatter
-    from purgatory.pipeline.stream.job import LateRows, Settings, make_sink, run, shards_of
+    from purgatory.pipeline.stream.job import LateRows, Settings, make_sink, number_of_shards, run
 
     settings = Settings(
         source=options.source,
         out=options.out,
         checkpoint=options.checkpoint,
-        form=options.format,
+        file_format=options.format,
         delay=options.delay,
         max_ahead=options.max_ahead,
         trigger=options.trigger,
@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         sink_options=dict(options.sink_option),
     )
     make_sink(settings)
-    shards_of(settings)
+    number_of_shards(settings)
     own = local_settings(options.source, master or conf.get("spark.master"), endless=options.trigger is not None)
     try:
         with without_chatter(), session.spark_session(master, own | conf) as spark:

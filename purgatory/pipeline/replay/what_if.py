@@ -17,7 +17,7 @@ from rich.console import Console
 
 from purgatory.journal import JournalError
 from purgatory.journal.schema import DROPPED, OUTCOMES
-from purgatory.pipeline.journal_reader import Reading, read_through
+from purgatory.pipeline.journal_reader import OpenJournal, read_journal
 from purgatory.pipeline.output.directory import replace_files
 from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
@@ -90,12 +90,12 @@ def what_if(
     """
     check_settings(ticks_ms, wheel_sizes, sample, piece_rows, budget_ms)
 
-    def work(reading: Reading) -> tuple[list[dict[str, Any]], float, float]:
+    def work(opened: OpenJournal) -> tuple[list[dict[str, Any]], float, float]:
         with progress(spark, 2, console) as steps:
             with steps.step("cutting the journal into pieces"):
                 # Files of releases that did not number purgatories have null here.
                 instance = F.coalesce("instance", F.lit(0))
-                rows = reading.frame.where(F.col("outcome") != DROPPED).withColumn("instance", instance)
+                rows = opened.dataframe.where(F.col("outcome") != DROPPED).withColumn("instance", instance)
                 pieces, share = sample_pieces(find_pieces(rows, piece_rows), sample)
                 timeout_ms = _median_timeout_ms(rows)
             with steps.step(f"replaying {len(ticks_ms) * len(wheel_sizes)} settings"):
@@ -104,7 +104,7 @@ def what_if(
                 found = _replayed(spark, trace, settings, len(pieces))
         return found, share, timeout_ms
 
-    (found, share, timeout_ms), reading = read_through(spark, journal, work, skip_corrupt=skip_corrupt)
+    (found, share, timeout_ms), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     if not found:
         raise JournalError(f"the journal {journal} is empty: it has no operations")
     allowed_ms = max(_LEAST_BUDGET_MS, timeout_ms / 100) if budget_ms is None else budget_ms
@@ -113,7 +113,7 @@ def what_if(
     operations = sum(row["operations"] for row in found if _setting(row) == _setting(found[0]))
     examples = tuple(row["examples"] for row in found if row["examples"])[:5]
     changed = sum(row["changed"] for row in found)
-    skipped, now = reading.skipped, datetime.now(UTC)
+    skipped, now = opened.skipped, datetime.now(UTC)
     return WhatIf(
         journal, table, operations, share, changed, examples, best, headline, reasons, allowed_ms, skipped, now
     )

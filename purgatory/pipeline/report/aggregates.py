@@ -200,8 +200,8 @@ def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
     _add_lateness(aggregates, purgatory[expired], finished[expired], deadline[expired], purgatories)
     waited = ~immediate
     last_ms = np.array([span.last_ms.get(name, 0) for name in sources], dtype=np.int64)
-    gone = np.where(finished == _NONE, last_ms[source] + 1 if len(sources) else 0, finished)
-    _add_changes(aggregates, purgatory[waited], parked[waited], gone[waited], purgatories, span.bucket_ms)
+    end = np.where(finished == _NONE, last_ms[source] + 1 if len(sources) else 0, finished)
+    _add_changes(aggregates, purgatory[waited], parked[waited], end[waited], purgatories, span.bucket_ms)
 
 
 def add_hot_rows(aggregates: Aggregates, rows: pa.RecordBatch, hot: Mapping[Key, int]) -> None:
@@ -330,17 +330,17 @@ def _add_lateness(aggregates: Aggregates, purgatory: Any, finished: Any, deadlin
 
 
 def _add_changes(
-    aggregates: Aggregates, purgatory: Any, parked: Any, gone: Any, purgatories: list[str], bucket_ms: int
+    aggregates: Aggregates, purgatory: Any, parked: Any, end: Any, purgatories: list[str], bucket_ms: int
 ) -> None:
     for index, name in enumerate(purgatories):
         here = purgatory == index
-        comes, goes = parked[here], gone[here]
-        if not len(comes):
+        arrivals, ends = parked[here], end[here]
+        if not len(arrivals):
             continue
-        for subject, ms in (("parked", comes), ("ended", goes)):
+        for subject, ms in (("parked", arrivals), ("ended", ends)):
             values, counts = _counted(ms // bucket_ms)
             aggregates.add((subject, name), values=values, counts=counts)
-        at, change = _net(comes, goes)
+        at, change = _net(arrivals, ends)
         slab_ms = bucket_ms * SLAB_BUCKETS
         slabs = at // slab_ms
         for part in np.split(np.arange(len(at)), np.flatnonzero(np.diff(slabs)) + 1):
@@ -349,17 +349,17 @@ def _add_changes(
                 aggregates.add(("change", name, slab), values=at[part], counts=change[part])
 
 
-def _net(comes: Any, goes: Any) -> tuple[Any, Any]:
+def _net(arrivals: Any, ends: Any) -> tuple[Any, Any]:
     """Return each millisecond with a net change, and the change."""
-    first = int(min(comes.min(), goes.min()))
-    length = int(max(comes.max(), goes.max())) - first + 1
-    if length <= max(_MOST_CELLS, 8 * len(comes)):
-        net = np.bincount(comes - first, minlength=length) - np.bincount(goes - first, minlength=length)
+    first = int(min(arrivals.min(), ends.min()))
+    length = int(max(arrivals.max(), ends.max())) - first + 1
+    if length <= max(_MOST_CELLS, 8 * len(arrivals)):
+        net = np.bincount(arrivals - first, minlength=length) - np.bincount(ends - first, minlength=length)
         at = np.flatnonzero(net)
         return at + first, net[at]
-    both = np.concatenate([comes, goes])
-    ups = np.concatenate([np.ones(len(comes), dtype=np.int64), np.full(len(goes), -1)])
-    return _summed(both, ups)
+    both = np.concatenate([arrivals, ends])
+    steps = np.concatenate([np.ones(len(arrivals), dtype=np.int64), np.full(len(ends), -1)])
+    return _summed(both, steps)
 
 
 def _counted(values: Any) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ and sort each one.  Each task therefore packs the changes of a bucket into one s
 with one binary cell, and Spark shuffles only these rows.  Each bucket is then computed separately, and the levels are
 added up over the buckets.
 
-A packed change is ``2 * offset_ms + gone``, where the offset is relative to the start of the bucket.  In the order of
+A packed change is ``2 * offset_ms + is_end``, where the offset is relative to the start of the bucket.  In the order of
 these numbers, all arrivals of a millisecond are before all ends of the same millisecond.
 """
 
@@ -21,8 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 __all__ = ["occupancy", "packed_changes", "summed"]
 
-_PACKED: Final = "purgatory string, bucket_ms bigint, come bigint, go bigint, changes binary"
-_SUMMED: Final = "purgatory string, bucket_ms bigint, come bigint, go bigint, high bigint, area bigint"
+_PACKED: Final = "purgatory string, bucket_ms bigint, parked bigint, ended bigint, changes binary"
+_SUMMED: Final = "purgatory string, bucket_ms bigint, parked bigint, ended bigint, high bigint, area bigint"
 _AT_ONCE: Final = 250_000  # rows that a task packs together; a larger number makes fewer and longer arrays
 
 
@@ -70,19 +70,21 @@ def packed_changes(rows: pa.Table, bucket_ms: int) -> Iterator[dict[str, Any]]:
     codes = named.indices.to_numpy(zero_copy_only=False)
     for code, purgatory in enumerate(named.dictionary.to_pylist()):
         here = pa.array(codes == code)
-        comes, goes = (rows[name].filter(here).drop_null().to_numpy() for name in ("parked_ms", "finished_ms"))
-        changes = np.concatenate([comes * 2, goes * 2 + 1])
+        parked_ms, finished_ms = (
+            rows[name].filter(here).drop_null().to_numpy() for name in ("parked_ms", "finished_ms")
+        )
+        changes = np.concatenate([parked_ms * 2, finished_ms * 2 + 1])
         changes.sort()
         buckets = changes // (2 * bucket_ms)
         starts = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
         for part in np.split(changes, starts[1:]):
             begin_ms = int(part[0]) // (2 * bucket_ms) * bucket_ms
-            go = int(np.count_nonzero(part & 1))
+            ended = int(np.count_nonzero(part & 1))
             yield {
                 "purgatory": purgatory,
                 "bucket_ms": begin_ms,
-                "come": len(part) - go,
-                "go": go,
+                "parked": len(part) - ended,
+                "ended": ended,
                 "changes": (part - 2 * begin_ms).astype(_number(bucket_ms)).tobytes(),
             }
 
@@ -98,16 +100,16 @@ def summed(rows: pa.Table, bucket_ms: int) -> dict[str, Any]:
     changes = np.concatenate([np.frombuffer(cell.as_buffer(), number) for cell in rows["changes"]])
     changes.sort()
     offsets = changes >> 1
-    ups = (1 - 2 * (changes & 1)).astype(np.int64)
+    steps = (1 - 2 * (changes & 1)).astype(np.int64)
     last_of_its_ms = np.append(offsets[1:] != offsets[:-1], True)
-    high = int(np.cumsum(ups)[last_of_its_ms].max())
+    high = int(np.cumsum(steps)[last_of_its_ms].max())
     return {
         "purgatory": rows["purgatory"][0].as_py(),
         "bucket_ms": rows["bucket_ms"][0].as_py(),
-        "come": pc.sum(rows["come"]).as_py(),
-        "go": pc.sum(rows["go"]).as_py(),
+        "parked": pc.sum(rows["parked"]).as_py(),
+        "ended": pc.sum(rows["ended"]).as_py(),
         "high": high if offsets[0] == 0 else max(high, 0),
-        "area": int(np.dot(ups, bucket_ms - offsets.astype(np.int64))),
+        "area": int(np.dot(steps, bucket_ms - offsets.astype(np.int64))),
     }
 
 
@@ -116,7 +118,7 @@ def _number(bucket_ms: int) -> str:
 
 
 def _pack(bucket_ms: int) -> Any:
-    numbers = [(name, pa.int64()) for name in ("bucket_ms", "come", "go")]
+    numbers = [(name, pa.int64()) for name in ("bucket_ms", "parked", "ended")]
     schema = pa.schema([("purgatory", pa.string()), *numbers, ("changes", pa.binary())])
 
     def of(batches):  # type: ignore[no-untyped-def]  # Spark evaluates type hints, and fails for some
@@ -127,7 +129,7 @@ def _pack(bucket_ms: int) -> Any:
 
 
 def _sum(bucket_ms: int) -> Any:
-    names = ("bucket_ms", "come", "go", "high", "area")
+    names = ("bucket_ms", "parked", "ended", "high", "area")
     schema = pa.schema([("purgatory", pa.string()), *((name, pa.int64()) for name in names)])
 
     def of(rows):  # type: ignore[no-untyped-def]  # as above
@@ -161,17 +163,17 @@ def _without_holes(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
 def _levels(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
     def of(buckets: DataFrame) -> DataFrame:
         before = Window.partitionBy("purgatory").orderBy("bucket_ms").rowsBetween(Window.unboundedPreceding, -1)
-        at_start = F.coalesce(F.sum(F.col("come") - F.col("go")).over(before), F.lit(0))
+        at_start = F.coalesce(F.sum(F.col("parked") - F.col("ended")).over(before), F.lit(0))
         return (
             buckets.withColumn("at_start", at_start)
             .select(
                 "purgatory",
                 F.timestamp_millis("bucket_ms").alias("bucket"),
-                F.col("come").alias("parked"),
-                F.col("go").alias("ended"),
+                "parked",
+                "ended",
                 (F.col("at_start") + F.col("area") / bucket_ms).alias("mean"),
                 (F.col("at_start") + F.col("high")).alias("peak"),
-                (F.col("at_start") + F.col("come") - F.col("go")).alias("at_end"),
+                (F.col("at_start") + F.col("parked") - F.col("ended")).alias("at_end"),
             )
             .orderBy("purgatory", "bucket")
         )

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
-from purgatory.pipeline.journal_reader import Reading
+from purgatory.pipeline.journal_reader import OpenJournal
 from purgatory.pipeline.spark.session import changed_settings
 
 from .aggregates import (
@@ -46,21 +46,21 @@ _TEXTS: Final = frozenset({"source", "purgatory", "kind", "outcome"})  # not key
 Add = Callable[[Aggregates, pa.RecordBatch], None]
 
 
-def reads_files(spark: SparkSession, reading: Reading) -> bool:
+def reads_files(spark: SparkSession, opened: OpenJournal) -> bool:
     """Return whether the tasks can read the files of the journal themselves: they run in local mode."""
-    return reading.files is not None and str(spark.conf.get("spark.master", "")).startswith("local[")
+    return opened.files is not None and str(spark.conf.get("spark.master", "")).startswith("local[")
 
 
-def first_pass(spark: SparkSession, reading: Reading, span: Span, top: int) -> Aggregates:
+def first_pass(spark: SparkSession, opened: OpenJournal, span: Span, top: int) -> Aggregates:
     """Return the aggregates of all rows.  Of the keys, the ``top`` ones with the most operations are left."""
-    return _aggregated(spark, reading, COLUMNS, partial(add_rows, span=span), span.bucket_ms, top)
+    return _aggregated(spark, opened, COLUMNS, partial(add_rows, span=span), span.bucket_ms, top)
 
 
-def hot_keys(spark: SparkSession, reading: Reading, top_keys: pa.Table) -> pa.Table:
+def hot_keys(spark: SparkSession, opened: OpenJournal, top_keys: pa.Table) -> pa.Table:
     """Return the table of the hot keys: how their operations ended, and how long they waited."""
     pairs = list(zip(top_keys["purgatory"].to_pylist(), top_keys["key"].to_pylist(), strict=True))
     hot: dict[tuple[str, ...], int] = {pair: number for number, pair in enumerate(pairs)}
-    found = _aggregated(spark, reading, HOT_COLUMNS, partial(add_hot_rows, hot=hot), 1, 1) if hot else Aggregates()
+    found = _aggregated(spark, opened, HOT_COLUMNS, partial(add_hot_rows, hot=hot), 1, 1) if hot else Aggregates()
     rows = {}
     for names, one in found.of("hot"):
         by_outcome = dict(zip(OUTCOMES, one.sums.tolist(), strict=True))
@@ -97,14 +97,14 @@ def tables_of(aggregates: Aggregates, bucket_ms: int) -> dict[str, pa.Table]:
 
 
 def _aggregated(
-    spark: SparkSession, reading: Reading, columns: Sequence[str], add: Add, bucket_ms: int, top: int
+    spark: SparkSession, opened: OpenJournal, columns: Sequence[str], add: Add, bucket_ms: int, top: int
 ) -> Aggregates:
     finish = partial(_finished, bucket_ms=bucket_ms, top=top)
-    if reads_files(spark, reading):
-        assert reading.files is not None
-        cells = _over_files(spark, reading.files, reading.rows or 0, partial(_scanned_files, columns, add), finish)
+    if reads_files(spark, opened):
+        assert opened.files is not None
+        cells = _over_files(spark, opened.files, opened.rows or 0, partial(_scanned_files, columns, add), finish)
     else:
-        cells = _over_rows(spark, reading.frame.select(*columns), partial(_scanned_rows, add), finish)
+        cells = _over_rows(spark, opened.dataframe.select(*columns), partial(_scanned_rows, add), finish)
     total = Aggregates()
     total.add_cells(cells)
     total.finish(bucket_ms, top)
@@ -147,7 +147,7 @@ def _scanned_files(columns: Sequence[str], add: Add, parts: int, slices: Iterabl
                 for batch in file.iter_batches(_BATCH_ROWS, columns=present, use_threads=False):
                     add(aggregates, batch)
         except (OSError, pa.ArrowException) as error:
-            # The driver looks for this text, see damaged_file.
+            # The driver looks for this text, see corrupt_file.
             raise OSError(f"FAILED_READ_FILE {name}: {str(error).splitlines()[0]}") from error
     return aggregates.cells(parts)
 

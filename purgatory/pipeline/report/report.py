@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from purgatory.journal import JournalError
-from purgatory.pipeline.journal_reader import Reading, read_through
+from purgatory.pipeline.journal_reader import OpenJournal, read_journal
 from purgatory.pipeline.output.directory import replace_files
 from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
@@ -73,31 +73,31 @@ def compute(
     if bucket_ms is not None and bucket_ms < 1:
         raise ValueError(f"bucket_ms must be at least 1, got {bucket_ms}")
 
-    def work(reading: Reading) -> tuple[dict[str, pa.Table], int]:
+    def work(opened: OpenJournal) -> tuple[dict[str, pa.Table], int]:
         with progress(spark, _STEPS, console) as steps:
-            return _tables(spark, reading, top, bucket_ms, steps)
+            return _tables(spark, opened, top, bucket_ms, steps)
 
-    (made, chosen_ms), reading = read_through(spark, journal, work, skip_corrupt=skip_corrupt)
-    files = None if reading.files is None else len(reading.files)
-    return Report(journal, made, chosen_ms, files, reading.skipped, datetime.now(UTC))
+    (made, chosen_ms), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
+    files = None if opened.files is None else len(opened.files)
+    return Report(journal, made, chosen_ms, files, opened.skipped, datetime.now(UTC))
 
 
 def _tables(
-    spark: SparkSession, reading: Reading, top: int, bucket_ms: int | None, steps: Steps
+    spark: SparkSession, opened: OpenJournal, top: int, bucket_ms: int | None, steps: Steps
 ) -> tuple[dict[str, pa.Table], int]:
     with steps.step("all rows"):
-        span = span_of_files(reading.files or ()) if reads_files(spark, reading) else None
+        span = span_of_files(opened.files or ()) if reads_files(spark, opened) else None
         if span is None:
-            span = span_of_sources(reading.frame.transform(tables.dropped).toArrow())
+            span = span_of_sources(opened.dataframe.transform(tables.dropped).toArrow())
         if not span.last_of_source_ms:
             raise JournalError("the journal is empty: it has no operations")
         chosen_ms = _bucket_ms(span, bucket_ms)
-        aggregates = first_pass(spark, reading, Span(chosen_ms, span.last_of_source_ms), top)
+        aggregates = first_pass(spark, opened, Span(chosen_ms, span.last_of_source_ms), top)
         made = tables_of(aggregates, chosen_ms)
     if not made["outcomes"].num_rows:
         raise JournalError("the journal is empty: it has no operations")
     with steps.step("hot keys"):
-        made["hot_keys"] = hot_keys(spark, reading, top_keys(aggregates, top))
+        made["hot_keys"] = hot_keys(spark, opened, top_keys(aggregates, top))
     made["peaks"] = _peaks(made["occupancy"])
     return made, chosen_ms
 

@@ -1,12 +1,17 @@
 """A purgatory on Spark Structured Streaming, for more operations than one process can hold.
 
-==========================  ==================================================================================
-``rows group records``      pure: input, decisions, output.  The core of the library decides
-``twin``                    all rows in one batch, group by group
-``processor frames``        a stream of rows; Spark keeps the state of the groups
-``sinks job``               the targets of the records, and the job
-``traces``                  random rows, for tests and measurements
-==========================  ==================================================================================
+==================================  ==========================================================================
+``input_rows``                      the rows of the input; invalid rows become dead letters
+``group shard``                     the groups of operations.  The core of the library decides
+``output_records``                  the records of the output: outcomes and dead letters
+``dataframes``                      the same as functions from DataFrame to DataFrame
+``processor``                       a stream of rows; Spark keeps the state of the shards
+``batch``                           the batch equivalent: all rows at once, group by group
+``sinks job``                       the targets of the records, and the job
+``traces``                          random rows, for tests and measurements
+==================================  ==========================================================================
 
-``rows``, ``group``, ``records`` and ``traces`` do not import Spark.
+A **row** is one event of the input, and a **record** is one line of the output.
+
+``input_rows``, ``group``, ``shard``, ``output_records`` and ``traces`` do not import Spark.
 """

@@ -1,8 +1,8 @@
 """Groups of a stream: the core of the library decides, and the rows determine the time.  Pure, without Spark.
 
-The streaming job, its batch twin, and their tests all use this module.  It defines the order of events:
+The streaming job, its batch equivalent, and their tests all use this module.  It defines the order of events:
 
-1.  The rows of a group take effect in the order of :mod:`purgatory.pipeline.stream.rows`.
+1.  The rows of a group take effect in the order of :mod:`purgatory.pipeline.stream.input_rows`.
 2.  **Before** a row takes effect, all deadlines at or before its time expire, the earliest first; equal deadlines
     expire in the order of parking.  A deadline therefore comes before a signal in the same millisecond, as with a clock
     that is moved to the time of the row before the row is processed.
@@ -17,7 +17,7 @@ rows of a group into portions by time gives the same ends.
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 from purgatory.conditions import ConditionalOperation, signal
@@ -28,22 +28,22 @@ from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.events import Event
 from purgatory.testing import ManualClock
 
-from .rows import BadRow, Row, read_row
+from .input_rows import BadRow, Row, parse_json_row
 
-__all__ = ["Dead", "Ended", "Group", "Groups", "line", "pending_of", "time_of"]
+__all__ = ["DeadLetter", "Group", "Groups", "OperationRecord", "encode_line", "line_time_ms", "pending_of"]
 
 _WHEEL_SIZE = 20
 
 
-def line(ts_ms: int, text: str) -> str:
+def encode_line(ts_ms: int, text: str) -> str:
     """Return a row in the form that a group stores: its time, a space, and a JSON object without line breaks."""
     return f"{ts_ms} {text}"
 
 
-class Ended(NamedTuple):
-    """The end of an operation.  ``error``: the reason, if it ``failed``.
+class OperationRecord(NamedTuple):
+    """The times and the outcome of an operation.  ``error``: the reason, if it ``failed``.
 
-    An operation that has not ended has the outcome ``pending`` and no ``finished_ms``.
+    An operation that still waits has the outcome ``pending`` and no ``finished_ms``.
     """
 
     op_id: str
@@ -54,7 +54,7 @@ class Ended(NamedTuple):
     error: str | None = None
 
 
-class Dead(NamedTuple):
+class DeadLetter(NamedTuple):
     """A row that could not be processed, with its original text and the reason."""
 
     text: str
@@ -64,11 +64,11 @@ class Dead(NamedTuple):
 class _Operation(ConditionalOperation):
     """An operation with the data of its row.  It is parked on pairs of its group and each of its keys."""
 
-    __slots__ = ("deadline_ms", "id", "member", "text")
+    __slots__ = ("deadline_ms", "group", "id", "text")
 
     def __init__(
         self,
-        member: "_Member",
+        group: "_GroupState",
         op_id: str,
         condition: str,
         keys: Iterable[str],
@@ -77,12 +77,12 @@ class _Operation(ConditionalOperation):
         seen: Any = None,
     ) -> None:
         super().__init__(condition, keys, None, seen=seen)
-        name, wanted = member.name, self.wanted
+        name, wanted = group.name, self.wanted
         if isinstance(wanted, tuple):
             self.wanted = tuple([(name, key) for key in wanted])
         else:
             self.wanted = {(name, key): threshold for key, threshold in wanted.items()}
-        self.member = member
+        self.group = group
         self.id = op_id
         self.text = condition
         self.deadline_ms = deadline_ms
@@ -93,32 +93,33 @@ class _Operation(ConditionalOperation):
         super().notice(key[1], value)
 
 
-class _Ends:
+class _EndObserver:
     """An observer that records every end."""
 
     def __init__(self) -> None:
-        self.ends: list[tuple[str, Ended]] = []
+        self.ended_operations: list[tuple[str, OperationRecord]] = []
 
     def ended(self, event: Event) -> None:
         operation = event.operation
-        member = operation.member
-        member.live.pop(operation.id, None)
+        group = operation.group
+        group.live.pop(operation.id, None)
         assert event.finished_ms is not None
         error = None if event.error is None else f"{type(event.error).__name__}: {event.error}"
-        end = Ended(operation.id, event.outcome.value, event.parked_ms, event.finished_ms, operation.deadline_ms, error)
-        self.ends.append((member.name, end))
+        times = (event.parked_ms, event.finished_ms, operation.deadline_ms)
+        record = OperationRecord(operation.id, event.outcome.value, *times, error)
+        self.ended_operations.append((group.name, record))
 
     completed = expired = cancelled = failed = ended
 
 
-class _NoReports(Hooks):
+class _NoErrorReports(Hooks):
     """A failed operation needs no report: its recorded end has the error."""
 
     def report(self, error: BaseException, operation: Operation) -> None:
         return
 
 
-class _Member:
+class _GroupState:
     """One of the groups: its stored text, later its waiting operations and stored rows."""
 
     __slots__ = ("clock_ms", "lines", "live", "name", "ops")
@@ -137,7 +138,7 @@ class _Member:
     def next_ms(self) -> int | None:
         times = [operation.deadline_ms for operation in self.live.values()]
         known = [time_ms for time_ms in times if time_ms is not None]
-        known += map(time_of, self.lines)
+        known += map(line_time_ms, self.lines)
         return min(known, default=None)
 
 
@@ -151,97 +152,97 @@ class Groups:
 
     def __init__(self) -> None:
         self.parked: int = 0  # the number of operations that parked in :meth:`advance`
-        self.dead: list[tuple[str, Dead]] = []  # the rows that could not be processed, each with its group
-        self._members: dict[str, _Member] = {}
+        self.dead_letters: list[tuple[str, DeadLetter]] = []  # each with its group
+        self._by_name: dict[str, _GroupState] = {}
         self._clock = ManualClock(0)
         self._timer: BaseTimer | None = None
         self._purgatory: BasePurgatory | None = None
-        self._ends = _Ends()
+        self._observer = _EndObserver()
 
-    def put(self, name: str, clock_ms: int, ops: str, lines: list[str]) -> None:
+    def add_group(self, name: str, clock_ms: int, ops: str, lines: list[str]) -> None:
         """Add a group, with the arguments of :class:`Group` and its rows as lines, before the first :meth:`advance`."""
         assert self._purgatory is None, "groups must be added before the first advance"
-        self._members[name] = _Member(name, clock_ms, ops, lines)
+        self._by_name[name] = _GroupState(name, clock_ms, ops, lines)
 
-    def add(self, name: str, lines: Iterable[str]) -> None:
-        """Store rows of a group that :meth:`put` has added."""
-        self._members[name].lines.extend(lines)
+    def add_lines(self, name: str, lines: Iterable[str]) -> None:
+        """Store rows of a group that :meth:`add_group` has added."""
+        self._by_name[name].lines.extend(lines)
 
-    def advance(self, until_ms: int) -> list[tuple[str, Ended]]:
+    def advance(self, until_ms: int) -> list[tuple[str, OperationRecord]]:
         """Process all events up to and including ``until_ms``; return the ends with their groups, in order of time."""
-        collected = self._ends
-        collected.ends = []
-        rows = self._take(until_ms)
-        self.wake_up(rows[0][0].ts_ms if rows else until_ms)
-        for row, text, member in rows:
-            if row.ts_ms <= member.clock_ms:
-                reason = f"the row is too late: its group has been processed up to {member.clock_ms}"
-                self.dead.append((member.name, Dead(text, reason)))
+        observer = self._observer
+        observer.ended_operations = []
+        rows = self._take_due_rows(until_ms)
+        self.restore(rows[0][0].ts_ms if rows else until_ms)
+        for row, text, group in rows:
+            if row.ts_ms <= group.clock_ms:
+                reason = f"the row is too late: its group has been processed up to {group.clock_ms}"
+                self.dead_letters.append((group.name, DeadLetter(text, reason)))
                 continue
-            self._pass(row.ts_ms)
-            self._apply(member, row, text)
-        self._pass(until_ms)
-        for member in self._members.values():
-            if until_ms > member.clock_ms:
-                member.clock_ms = until_ms
-        return collected.ends
+            self._expire_until(row.ts_ms)
+            self._apply_row(group, row, text)
+        self._expire_until(until_ms)
+        for group in self._by_name.values():
+            if until_ms > group.clock_ms:
+                group.clock_ms = until_ms
+        return observer.ended_operations
 
-    def wake_up(self, begin_ms: int) -> None:
+    def restore(self, begin_ms: int) -> None:
         """Park the stored operations again, each at its own time, so that they have the same order as before."""
         if self._purgatory is not None:
             return
         stored = [
-            (operation[3], member, operation)
-            for member in self._members.values()
-            if member.ops
-            for operation in json.loads(member.ops)
+            (operation[3], group, operation)
+            for group in self._by_name.values()
+            if group.ops
+            for operation in json.loads(group.ops)
         ]
         stored.sort(key=_parked)
         clock = self._clock
         clock.time_ms = stored[0][0] if stored else begin_ms
         self._timer = BaseTimer(1, _WHEEL_SIZE, clock)
-        self._purgatory = BasePurgatory("stream", self._timer, observers=(self._ends,), hooks=_NoReports())
-        for parked_ms, member, (op_id, condition, keys, _, deadline_ms, seen) in stored:
+        self._purgatory = BasePurgatory("stream", self._timer, observers=(self._observer,), hooks=_NoErrorReports())
+        for parked_ms, group, (op_id, condition, keys, _, deadline_ms, seen) in stored:
             clock.time_ms = parked_ms
-            self._park(_Operation(member, op_id, condition, keys, parked_ms, deadline_ms, seen))
-            member.ops = ""
+            self._park(_Operation(group, op_id, condition, keys, parked_ms, deadline_ms, seen))
+            group.ops = ""
 
-    def member(self, name: str) -> _Member:
-        """Return the group with this name, which :meth:`put` has added."""
-        return self._members[name]
+    def group(self, name: str) -> _GroupState:
+        """Return the group with this name, which :meth:`add_group` has added."""
+        return self._by_name[name]
 
-    def members(self) -> Iterable[_Member]:
-        """Return all groups, in the order in which :meth:`put` added them."""
-        return self._members.values()
+    def __iter__(self) -> Iterator[_GroupState]:
+        """Return all groups, in the order in which :meth:`add_group` added them."""
+        return iter(self._by_name.values())
 
     # Inside
 
     def _park(self, operation: _Operation) -> None:
         purgatory = self._purgatory
         assert purgatory is not None
-        operation.member.live[operation.id] = operation
+        operation.group.live[operation.id] = operation
         with contextlib.suppress(Exception):  # its condition raised: it has failed, and its end contains the reason
             purgatory.try_complete_else_watch(operation, operation.wanted)
 
-    def _take(self, until_ms: int) -> list[tuple[Row, str, _Member]]:
+    def _take_due_rows(self, until_ms: int) -> list[tuple[Row, str, _GroupState]]:
         """Remove and return the rows that are due, in order.  Invalid rows become dead letters."""
-        now: list[tuple[Row, str, _Member]] = []
-        for member in self._members.values():
+        due: list[tuple[Row, str, _GroupState]] = []
+        for group in self._by_name.values():
             later: list[str] = []
-            for line in member.lines:
-                if time_of(line) > until_ms:
+            for line in group.lines:
+                if line_time_ms(line) > until_ms:
                     later.append(line)
                     continue
                 text = line.partition(" ")[2]
                 try:
-                    now.append((read_row(text), text, member))
+                    due.append((parse_json_row(text), text, group))
                 except BadRow as error:
-                    self.dead.append((member.name, Dead(text, str(error))))
-            member.lines = later
-        now.sort(key=_order)
-        return now
+                    self.dead_letters.append((group.name, DeadLetter(text, str(error))))
+            group.lines = later
+        due.sort(key=_order)
+        return due
 
-    def _pass(self, time_ms: int) -> None:
+    def _expire_until(self, time_ms: int) -> None:
         """Expire the deadlines up to ``time_ms``, each at its own time."""
         clock, timer = self._clock, self._timer
         assert timer is not None
@@ -255,19 +256,19 @@ class Groups:
         if time_ms > clock.time_ms:
             clock.time_ms = time_ms
 
-    def _apply(self, member: _Member, row: Row, text: str) -> None:
-        purgatory, live = self._purgatory, member.live
+    def _apply_row(self, group: _GroupState, row: Row, text: str) -> None:
+        purgatory, live = self._purgatory, group.live
         assert purgatory is not None
         if row.kind == "signal":
-            signal(purgatory, (member.name, row.key), row.value)
+            signal(purgatory, (group.name, row.key), row.value)
         elif row.kind == "cancel":
             if row.op_id in live:
                 live[row.op_id].cancel()
         elif row.kind == "park":
             if row.op_id in live:
-                self.dead.append((member.name, Dead(text, f"operation {row.op_id!r} waits already")))
+                self.dead_letters.append((group.name, DeadLetter(text, f"operation {row.op_id!r} waits already")))
                 return
-            operation = _Operation(member, row.op_id, row.condition, row.keys, row.ts_ms, row.deadline_ms)
+            operation = _Operation(group, row.op_id, row.condition, row.keys, row.ts_ms, row.deadline_ms)
             self.parked += 1
             self._park(operation)
 
@@ -282,36 +283,36 @@ class Group:
     def __init__(self, name: str, clock_ms: int = 0, ops: str = "", buffer: str = "") -> None:
         self.name = name
         self._groups = Groups()
-        self._groups.put(name, clock_ms, ops, buffer.split("\n") if buffer else [])
-        self._member = self._groups.member(name)
+        self._groups.add_group(name, clock_ms, ops, buffer.split("\n") if buffer else [])
+        self._state = self._groups.group(name)
 
     def add(self, lines: Iterable[str]) -> None:
-        """Store rows until their time; each row is a result of :func:`line`."""
-        self._groups.add(self.name, lines)
+        """Store rows until their time; each row is a result of :func:`encode_line`."""
+        self._groups.add_lines(self.name, lines)
 
-    def advance(self, until_ms: int) -> list[Ended]:
+    def advance(self, until_ms: int) -> list[OperationRecord]:
         """Process all events up to and including ``until_ms``; return the ends, in the order in which they occurred."""
-        return [end for _, end in self._groups.advance(until_ms)]
+        return [operation for _, operation in self._groups.advance(until_ms)]
 
     def state(self) -> tuple[str, str]:
         """Return the waiting operations and the stored rows, as two texts: ``ops`` and ``buffer``."""
-        self._groups.wake_up(self.clock_ms)
-        return self._member.state()
+        self._groups.restore(self.clock_ms)
+        return self._state.state()
 
-    def pending(self) -> list[Ended]:
+    def pending(self) -> list[OperationRecord]:
         """Return the waiting operations, in the order of parking."""
-        self._groups.wake_up(self.clock_ms)
-        return pending_of(self._member.live.values())
+        self._groups.restore(self.clock_ms)
+        return pending_of(self._state.live.values())
 
     @property
     def clock_ms(self) -> int:
         """The time up to which all events have been processed."""
-        return self._member.clock_ms
+        return self._state.clock_ms
 
     @property
-    def dead(self) -> list[Dead]:
+    def dead_letters(self) -> list[DeadLetter]:
         """The rows that could not be processed."""
-        return [dead for _, dead in self._groups.dead]
+        return [dead_letter for _, dead_letter in self._groups.dead_letters]
 
     @property
     def parked(self) -> int:
@@ -321,18 +322,18 @@ class Group:
     @property
     def live(self) -> int:
         """The number of waiting operations."""
-        self._groups.wake_up(self.clock_ms)
-        return len(self._member.live)
+        self._groups.restore(self.clock_ms)
+        return len(self._state.live)
 
     def next_ms(self) -> int | None:
         """Return the time of the next event, the earliest deadline or stored row; None if there is none."""
-        self._groups.wake_up(self.clock_ms)
-        return self._member.next_ms()
+        self._groups.restore(self.clock_ms)
+        return self._state.next_ms()
 
 
-def pending_of(waiting: "Iterable[_Operation]") -> list[Ended]:
+def pending_of(waiting: "Iterable[_Operation]") -> list[OperationRecord]:
     """Return the waiting operations as ends with the outcome ``pending``."""
-    return [Ended(one.id, one.outcome.value, one._parked_ms, None, one.deadline_ms) for one in waiting]
+    return [OperationRecord(one.id, one.outcome.value, one._parked_ms, None, one.deadline_ms) for one in waiting]
 
 
 _encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -343,14 +344,14 @@ def _stored(operation: _Operation) -> list[Any]:
     return [operation.id, operation.text, keys, operation._parked_ms, operation.deadline_ms, operation.seen]
 
 
-def _parked(stored: tuple[int, _Member, list[Any]]) -> int:
+def _parked(stored: tuple[int, _GroupState, list[Any]]) -> int:
     return stored[0]
 
 
-def _order(taken: tuple[Row, str, _Member]) -> tuple[Any, ...]:
+def _order(taken: tuple[Row, str, _GroupState]) -> tuple[Any, ...]:
     return taken[0].order
 
 
-def time_of(line: str) -> int:
-    """Return the time of a row in the form of :func:`line`."""
+def line_time_ms(line: str) -> int:
+    """Return the time of a row in the form of :func:`encode_line`."""
     return int(line[: line.index(" ")])

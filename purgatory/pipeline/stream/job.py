@@ -16,21 +16,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from purgatory.errors import PurgatoryError
 
-from .frames import ROW_COLUMNS, prepared, row_texts, streamed
+from .dataframes import ROW_COLUMNS, parse_rows, process_stream, rows_to_json
 from .processor import STATE_NAME
-from .sinks import DirectorySink, KafkaSink, Sink, Tally
+from .sinks import BatchCounts, DirectorySink, KafkaSink, Sink
 
 __all__ = [
-    "BatchLine",
+    "BatchProgress",
     "LateRows",
     "Settings",
     "StreamFailed",
     "load_conditions",
     "make_sink",
+    "number_of_shards",
     "read_batch",
     "read_stream",
     "run",
-    "shards_of",
 ]
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -52,17 +52,17 @@ class LateRows(PurgatoryError):
 class Settings:
     """The settings of a job.
 
-    ``source``, ``out``: a directory, or ``kafka``.  ``form``: the format of the files in the source, ``parquet`` or
-    ``json`` (one object per line).  ``delay``, ``max_ahead``: seconds, see :func:`streamed` and :func:`prepared`.
-    ``trigger``: seconds between two batches; None: process the rows that are in the source now, and stop.  ``modules``:
-    see :class:`ShardProcessor`.  ``shards``: the number of shards; None: the number in the checkpoint or, for a new
-    checkpoint, sixteen for each of Spark's shuffle partitions.
+    ``source``, ``out``: a directory, or ``kafka``.  ``file_format``: the format of the files in the source,
+    ``parquet`` or ``json`` (one object per line).  ``delay``, ``max_ahead``: seconds, see :func:`process_stream` and
+    :func:`parse_rows`.  ``trigger``: seconds between two batches; None: process the rows that are in the source now,
+    and stop.  ``modules``: see :class:`ShardProcessor`.  ``shards``: the number of shards; None: the number in the
+    checkpoint or, for a new checkpoint, sixteen for each of Spark's shuffle partitions.
     """
 
     source: str
     out: str
     checkpoint: Path
-    form: str = "parquet"
+    file_format: str = "parquet"
     delay: float = 10.0
     max_ahead: float | None = 86_400.0
     trigger: float | None = None
@@ -75,13 +75,13 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchLine:
+class BatchProgress:
     """The progress of a batch.  ``lag``: the seconds from the watermark to the newest row of the batch."""
 
-    batch: int
+    batch_id: int
     rows: int
     outcomes: int
-    dead: int
+    dead_letters: int
     live: int
     lag: float | None
     dropped: int
@@ -90,8 +90,9 @@ class BatchLine:
     def __str__(self) -> str:
         lag = "   -  " if self.lag is None else f"{self.lag:6.1f}"
         return (
-            f"batch {self.batch:>6}  rows {self.rows:>9,}  outcomes {self.outcomes:>9,}  dead {self.dead:>6,}"
-            f"  live {self.live:>9,}  lag {lag} s  dropped {self.dropped:>6,}  {self.seconds:6.1f} s"
+            f"batch {self.batch_id:>6}  rows {self.rows:>9,}  outcomes {self.outcomes:>9,}"
+            f"  dead {self.dead_letters:>6,}  live {self.live:>9,}"
+            f"  lag {lag} s  dropped {self.dropped:>6,}  {self.seconds:6.1f} s"
         )
 
 
@@ -102,16 +103,16 @@ def read_stream(spark: SparkSession, settings: Settings) -> DataFrame:
         return reader.format("kafka").load().select(F.col("value").cast("string"))
     if settings.files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", settings.files_per_batch)
-    if settings.form == "json":
+    if settings.file_format == "json":
         return reader.text(settings.source)
-    return row_texts(reader.schema(ROW_COLUMNS).parquet(settings.source))
+    return rows_to_json(reader.schema(ROW_COLUMNS).parquet(settings.source))
 
 
 def read_batch(spark: SparkSession, source: str, form: str = "parquet") -> DataFrame:
     """Read a directory as a batch of JSON texts, in a column ``value``."""
     if form == "json":
         return spark.read.text(source)
-    return row_texts(spark.read.schema(ROW_COLUMNS).parquet(source))
+    return rows_to_json(spark.read.schema(ROW_COLUMNS).parquet(source))
 
 
 def make_sink(settings: Settings) -> Sink:
@@ -127,25 +128,27 @@ def make_sink(settings: Settings) -> Sink:
     return DirectorySink(directory)
 
 
-def shards_of(settings: Settings) -> int | None:
+def number_of_shards(settings: Settings) -> int | None:
     """Return the number of shards of the checkpoint or, for a new one, of the settings; None if neither specifies it.
 
     Raises ValueError if the two numbers differ: with another number, a group would be in a shard other than the one
     that has its state.
     """
-    checkpoint, asked = settings.checkpoint, settings.shards
-    if asked is not None and asked < 1:
-        raise ValueError(f"shards must be at least 1, got {asked}")
+    checkpoint, requested = settings.checkpoint, settings.shards
+    if requested is not None and requested < 1:
+        raise ValueError(f"shards must be at least 1, got {requested}")
     if not (checkpoint / "offsets").exists():
-        return asked
-    mark = checkpoint / _SHARDS_FILE
-    if not mark.is_file():
+        return requested
+    file = checkpoint / _SHARDS_FILE
+    if not file.is_file():
         raise ValueError(
             f"checkpoint must be one that was started with shards, got {checkpoint}: use an empty directory"
         )
-    started_with = int(mark.read_text())
-    if asked not in (None, started_with):
-        raise ValueError(f"shards must be {started_with}, as when the checkpoint {checkpoint} was started, got {asked}")
+    started_with = int(file.read_text())
+    if requested not in (None, started_with):
+        raise ValueError(
+            f"shards must be {started_with}, as when the checkpoint {checkpoint} was started, got {requested}"
+        )
     return started_with
 
 
@@ -158,7 +161,7 @@ def load_conditions(modules: Iterable[str]) -> None:
             raise ValueError(f"the module {module!r} with conditions cannot be imported: {error}") from error
 
 
-def run(spark: SparkSession, settings: Settings, report: Callable[[BatchLine], None]) -> int:
+def run(spark: SparkSession, settings: Settings, report: Callable[[BatchProgress], None]) -> int:
     """Run the job until its source is exhausted or, with a trigger, until it is stopped.
 
     Return the number of dropped rows.  Raises :class:`LateRows` if rows were dropped and ``fail_on_late`` is set, and
@@ -166,40 +169,42 @@ def run(spark: SparkSession, settings: Settings, report: Callable[[BatchLine], N
     """
     load_conditions(settings.modules)
     sink = make_sink(settings)
-    shards = shards_of(settings) or _SHARDS_A_PARTITION * int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    shards = number_of_shards(settings) or _SHARDS_A_PARTITION * int(
+        str(spark.conf.get("spark.sql.shuffle.partitions"))
+    )
     settings.checkpoint.mkdir(parents=True, exist_ok=True)
     (settings.checkpoint / _SHARDS_FILE).write_text(f"{shards}\n")
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):
         spark = spark.newSession()  # the caller's settings stay as they are
         spark.conf.set(_PROVIDER, _ROCKSDB)
-    return _Run(spark, replace(settings, shards=shards), sink, report).go()
+    return _QueryRun(spark, replace(settings, shards=shards), sink, report).run()
 
 
-class _Run:
+class _QueryRun:
     """One run of the query."""
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, sink: Sink, report: Callable[[BatchLine], None]
+        self, spark: SparkSession, settings: Settings, sink: Sink, report: Callable[[BatchProgress], None]
     ) -> None:
         self.spark = spark
         self.settings = settings
         self.sink = sink
         self.report = report
-        self.tallies: dict[int, Tally] = {}
+        self.counts: dict[int, BatchCounts] = {}
         self.reported = -1
         self.dropped = 0
         self.query: StreamingQuery | None = None
-        self.live = _live_before(spark, settings.checkpoint)
+        self.live = _live_at_start(spark, settings.checkpoint)
 
-    def go(self) -> int:
+    def run(self) -> int:
         settings = self.settings
         try:
-            rows = prepared(read_stream(self.spark, settings), settings.max_ahead)
+            rows = parse_rows(read_stream(self.spark, settings), settings.max_ahead)
         except AnalysisException as error:
             raise StreamFailed(f"the source cannot be read: {_first_line(error)}") from error
         assert settings.shards is not None
         writer = (
-            streamed(rows, settings.delay, settings.modules, settings.shards)
+            process_stream(rows, settings.delay, settings.modules, settings.shards)
             .writeStream.foreachBatch(self._write)
             .option("checkpointLocation", str(settings.checkpoint))
         )
@@ -211,32 +216,32 @@ class _Run:
         try:
             while query.isActive:
                 time.sleep(_POLL_S)
-                self._look()
+                self._report_progress()
             query.awaitTermination()
-            self._look()
+            self._report_progress()
         except StreamingQueryException as error:
-            self._look()
+            self._report_progress()
             raise StreamFailed(_first_line(error)) from error
         finally:
             query.stop()
         return self.dropped
 
-    def _write(self, records: DataFrame, batch: int) -> None:
+    def _write(self, records: DataFrame, batch_id: int) -> None:
         if self.settings.fail_on_late and self.query is not None:
             # The progress of a batch is known only after it ends, so check it before the next batch is written.
-            late = sum(_dropped(progress) for progress in self.query.recentProgress if progress["batchId"] < batch)
+            late = sum(_dropped(progress) for progress in self.query.recentProgress if progress["batchId"] < batch_id)
             if late:
                 raise LateRows(f"{late} rows were too late")
-        self.tallies[batch] = self.sink.write(records, batch)
+        self.counts[batch_id] = self.sink.write(records, batch_id)
 
-    def _look(self) -> None:
+    def _report_progress(self) -> None:
         """Report the progress of each new batch; raise at the first dropped row if ``fail_on_late`` is set."""
         assert self.query is not None
         for progress in self.query.recentProgress:
-            batch = int(progress["batchId"])
-            if batch > self.reported and batch in self.tallies:
-                self.reported = batch
-                self.report(self._line(json.loads(progress.json), self.tallies.pop(batch)))
+            batch_id = int(progress["batchId"])
+            if batch_id > self.reported and batch_id in self.counts:
+                self.reported = batch_id
+                self.report(self._progress(json.loads(progress.json), self.counts.pop(batch_id)))
         if self.dropped and self.settings.fail_on_late:
             self.query.stop()
             raise LateRows(
@@ -244,15 +249,15 @@ class _Run:
                 " a greater delay would have waited for them"
             )
 
-    def _line(self, progress: dict[str, Any], tally: Tally) -> BatchLine:
+    def _progress(self, progress: dict[str, Any], counts: BatchCounts) -> BatchProgress:
         dropped = _dropped(progress)
         self.dropped += dropped
-        self.live += tally.live
-        return BatchLine(
+        self.live += counts.live
+        return BatchProgress(
             int(progress["batchId"]),
             int(progress["numInputRows"]),
-            tally.outcomes,
-            tally.dead,
+            counts.outcomes,
+            counts.dead_letters,
             self.live,
             _lag(progress.get("eventTime", {})),
             dropped,
@@ -260,7 +265,7 @@ class _Run:
         )
 
 
-def _live_before(spark: SparkSession, checkpoint: Path) -> int:
+def _live_at_start(spark: SparkSession, checkpoint: Path) -> int:
     """Return the number of operations that wait in the checkpoint from which the run continues."""
     if not any((checkpoint / "commits").glob("[0-9]*")):
         return 0

@@ -25,19 +25,19 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from .records import OUTPUT_NAMES, dead_line, record_of_dead, record_of_end, record_of_live
+from .output_records import OUTPUT_NAMES, dead_letter_record, outcome_record, parked_record, parse_dead_letter
 from .shard import Shard
 
 __all__ = ["STATE", "STATE_NAME", "ShardProcessor"]
 
 STATE_NAME: Final = "shard"
-STATE: Final = "wake_ms LONG, live INT, groups STRING"
+STATE: Final = "timer_ms LONG, live INT, groups STRING"
 
 _Output = Row(*OUTPUT_NAMES)
 
 
 class ShardProcessor(StatefulProcessor):
-    """For ``groupBy("shard").transformWithState``.  The input is ``group`` and ``line`` from :func:`prepared`.
+    """For ``groupBy("shard").transformWithState``.  The input is ``group`` and ``line`` from :func:`parse_rows`.
 
     ``modules``: the modules that each worker imports because they register conditions.
     """
@@ -55,15 +55,15 @@ class ShardProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
         """Process the rows of one shard in this batch."""
-        by_group: dict[str, list[str]] = {}
+        lines_by_group: dict[str, list[str]] = {}
         for row in rows:
-            bad = dead_line(row.line)
-            if bad is None:
-                by_group.setdefault(row.group, []).append(row.line)
+            dead_letter = parse_dead_letter(row.line)
+            if dead_letter is None:
+                lines_by_group.setdefault(row.group, []).append(row.line)
             else:
-                yield _Output(*record_of_dead(row.group, bad))
-        if by_group:
-            yield from self._advance(by_group, timerValues.getCurrentWatermarkInMs(), None)
+                yield _Output(*dead_letter_record(row.group, dead_letter))
+        if lines_by_group:
+            yield from self._advance(lines_by_group, timerValues.getCurrentWatermarkInMs(), None)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -72,29 +72,31 @@ class ShardProcessor(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[Row]:
         """Process the events of a shard that the watermark has passed."""
-        fired_ms = expiredTimerInfo.getExpiryTimeInMs()
-        yield from self._advance({}, timerValues.getCurrentWatermarkInMs(), fired_ms)
+        expired_ms = expiredTimerInfo.getExpiryTimeInMs()
+        yield from self._advance({}, timerValues.getCurrentWatermarkInMs(), expired_ms)
 
     def close(self) -> None:
         """Do nothing: there are no resources to release."""
 
-    def _advance(self, rows: dict[str, list[str]], watermark_ms: int, fired_ms: int | None) -> Iterator[Row]:
+    def _advance(
+        self, lines_by_group: dict[str, list[str]], watermark_ms: int, expired_ms: int | None
+    ) -> Iterator[Row]:
         stored = self._state.get()
-        wake_ms, _, text = (None, 0, "") if stored is None else stored
+        timer_ms, _, text = (None, 0, "") if stored is None else stored
         shard = Shard(text)
-        for name, end in shard.advance(rows, watermark_ms):
-            yield _Output(*record_of_end(name, end))
-        for name, dead in shard.dead:
-            yield _Output(*record_of_dead(name, dead))
+        for name, operation in shard.advance(lines_by_group, watermark_ms):
+            yield _Output(*outcome_record(name, operation))
+        for name, dead_letter in shard.dead_letters:
+            yield _Output(*dead_letter_record(name, dead_letter))
         if shard.parked:
-            yield _Output(*record_of_live(shard.parked))
+            yield _Output(*parked_record(shard.parked))
         next_ms, text = shard.next_ms(), shard.state()
         if text:
             self._state.update((next_ms, shard.live, text))
         elif stored is not None:
             self._state.clear()
-        if next_ms != wake_ms:
-            if wake_ms is not None and wake_ms != fired_ms:  # Spark itself deletes the timer that has fired
-                self._handle.deleteTimer(wake_ms)
+        if next_ms != timer_ms:
+            if timer_ms is not None and timer_ms != expired_ms:  # Spark itself deletes the timer that has fired
+                self._handle.deleteTimer(timer_ms)
             if next_ms is not None:
                 self._handle.registerTimer(next_ms)

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from .group import Dead, Ended, Groups, time_of
+from .group import DeadLetter, Groups, OperationRecord, line_time_ms
 
 __all__ = ["Shard"]
 
@@ -25,12 +25,12 @@ _FIELD_END: Final = "\x1f"
 class Shard:
     """The groups of a shard, restored from the text of :meth:`state`.
 
-    ``dead``: the rows that could not be processed, each with its group.  ``parked``: the number of operations that
-    parked in :meth:`advance`.  ``live``: the number of waiting operations.
+    ``dead_letters``: the rows that could not be processed, each with its group.  ``parked``: the number of operations
+    that parked in :meth:`advance`.  ``live``: the number of waiting operations.
     """
 
     def __init__(self, text: str = "") -> None:
-        self.dead: list[tuple[str, Dead]] = []
+        self.dead_letters: list[tuple[str, DeadLetter]] = []
         self.parked: int = 0
         self.live: int = 0
         self._texts: dict[str, str] = {}  # the stored text of each group, by name as JSON
@@ -41,35 +41,35 @@ class Shard:
             self._next[name] = int(next_ms) if next_ms else None
             self.live += int(live)
 
-    def advance(self, rows: Mapping[str, list[str]], until_ms: int) -> list[tuple[str, Ended]]:
+    def advance(self, lines_by_group: Mapping[str, list[str]], until_ms: int) -> list[tuple[str, OperationRecord]]:
         """Add rows, as lines by group, and process all events up to ``until_ms``; return the ends by group."""
         texts, next_ms = self._texts, self._next
-        came = {json.dumps(name): lines for name, lines in rows.items()}
-        for name, lines in came.items():
-            earliest_ms = min(map(time_of, lines))
+        new_lines = {json.dumps(name): lines for name, lines in lines_by_group.items()}
+        for name, lines in new_lines.items():
+            earliest_ms = min(map(line_time_ms, lines))
             known_ms = next_ms.get(name)
             next_ms[name] = earliest_ms if known_ms is None else min(known_ms, earliest_ms)
-        awake = [name for name, at_ms in next_ms.items() if at_ms is not None and at_ms <= until_ms]
-        for name in came.keys() - set(awake):
-            texts[name] = _with_rows(texts.get(name), name, next_ms[name], came[name])
-        if not awake:
+        due = [name for name, at_ms in next_ms.items() if at_ms is not None and at_ms <= until_ms]
+        for name in new_lines.keys() - set(due):
+            texts[name] = _append_lines(texts.get(name), name, next_ms[name], new_lines[name])
+        if not due:
             return []
         groups = Groups()
-        for name in awake:
-            _put(groups, name, texts.get(name), came.get(name, []))
-        ends = groups.advance(until_ms)
-        self.dead += groups.dead
+        for name in due:
+            _restore_group(groups, name, texts.get(name), new_lines.get(name, []))
+        ended = groups.advance(until_ms)
+        self.dead_letters += groups.dead_letters
         self.parked += groups.parked
-        self.live += groups.parked - len(ends)
-        for name, member in zip(awake, groups.members(), strict=True):
-            ops, buffer = member.state()
+        self.live += groups.parked - len(ended)
+        for name, group in zip(due, groups, strict=True):
+            ops, buffer = group.state()
             if ops or buffer:
-                at_ms = next_ms[name] = member.next_ms()
-                texts[name] = _text(name, member.clock_ms, at_ms, len(member.live), ops, buffer)
+                at_ms = next_ms[name] = group.next_ms()
+                texts[name] = _text(name, group.clock_ms, at_ms, len(group.live), ops, buffer)
             else:
                 texts.pop(name, None)
                 del next_ms[name]
-        return ends
+        return ended
 
     def next_ms(self) -> int | None:
         """Return the time of the next event in any of the groups; None if there is none."""
@@ -80,15 +80,15 @@ class Shard:
         return _GROUP_END.join(self._texts.values())
 
 
-def _put(groups: Groups, name: str, stored: str | None, lines: list[str]) -> None:
+def _restore_group(groups: Groups, name: str, stored: str | None, lines: list[str]) -> None:
     if stored is None:
-        groups.put(json.loads(name), 0, "", lines)
+        groups.add_group(json.loads(name), 0, "", lines)
         return
     _, clock_ms, _, _, ops, buffer = stored.split(_FIELD_END)
-    groups.put(json.loads(name), int(clock_ms), ops, [*(buffer.split("\n") if buffer else ()), *lines])
+    groups.add_group(json.loads(name), int(clock_ms), ops, [*(buffer.split("\n") if buffer else ()), *lines])
 
 
-def _with_rows(stored: str | None, name: str, next_ms: int | None, lines: list[str]) -> str:
+def _append_lines(stored: str | None, name: str, next_ms: int | None, lines: list[str]) -> str:
     """Return the text of a group without due events, with more rows stored in it."""
     if stored is None:
         return _text(name, 0, next_ms, 0, "", "\n".join(lines))

@@ -9,35 +9,35 @@ from typing import Any, Protocol
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from .frames import dead_columns, end_columns
-from .records import DEAD, LIVE, OUTCOME, OUTPUT
+from .dataframes import dead_letter_columns, outcome_columns
+from .output_records import DEAD_LETTER, OUTCOME, OUTPUT, PARKED
 
-__all__ = ["DirectorySink", "KafkaSink", "Sink", "Tally", "read_records"]
+__all__ = ["BatchCounts", "DirectorySink", "KafkaSink", "Sink", "read_records"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """The counts of one batch: ends, dead letters, and the change in the number of waiting operations."""
+class BatchCounts:
+    """The counts of one batch: outcomes, dead letters, and the change in the number of waiting operations."""
 
     outcomes: int
-    dead: int
+    dead_letters: int
     live: int
 
 
 class Sink(Protocol):
     """Writes the records of a batch.  Where the target allows it, writing a batch again must not duplicate records."""
 
-    def write(self, records: DataFrame, batch: int) -> Tally:
+    def write(self, records: DataFrame, batch_id: int) -> BatchCounts:
         """Write the records of a batch, and return their counts."""
 
 
-def _counts() -> list[Column]:
-    ended, dead = F.count_if(F.col("record") == OUTCOME), F.count_if(F.col("record") == DEAD)
-    return [ended.alias("ended"), dead.alias("dead"), F.sum("live").alias("parked")]
+def _count_columns() -> list[Column]:
+    ended, dead_letters = F.count_if(F.col("record") == OUTCOME), F.count_if(F.col("record") == DEAD_LETTER)
+    return [ended.alias("ended"), dead_letters.alias("dead_letters"), F.sum("parked").alias("parked")]
 
 
-def _tally(counted: Mapping[str, Any]) -> Tally:
-    return Tally(counted["ended"], counted["dead"], (counted["parked"] or 0) - counted["ended"])
+def _batch_counts(counted: Mapping[str, Any]) -> BatchCounts:
+    return BatchCounts(counted["ended"], counted["dead_letters"], (counted["parked"] or 0) - counted["ended"])
 
 
 class DirectorySink:
@@ -49,13 +49,13 @@ class DirectorySink:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def write(self, records: DataFrame, batch: int) -> Tally:
-        path = f"{self.directory}/batch={batch:09}"
+    def write(self, records: DataFrame, batch_id: int) -> BatchCounts:
+        path = f"{self.directory}/batch={batch_id:09}"
         observation = Observation()
-        counted = records.observe(observation, *_counts())
-        kept = counted.filter(F.col("record") != LIVE).drop("live")
+        counted = records.observe(observation, *_count_columns())
+        kept = counted.filter(F.col("record") != PARKED).drop("parked")
         kept.write.partitionBy("record").mode("overwrite").parquet(path)
-        return _tally(observation.get)
+        return _batch_counts(observation.get)
 
     def __repr__(self) -> str:
         return str(self.directory)
@@ -78,24 +78,24 @@ class KafkaSink:
         self.topic: str = self.options.pop("topic")
         self.dead_topic: str = self.options.pop("dead_topic", f"{self.topic}.dead")
 
-    def write(self, records: DataFrame, batch: int) -> Tally:
+    def write(self, records: DataFrame, batch_id: int) -> BatchCounts:
         kept = records.persist()
         try:
-            (counted,) = kept.agg(*_counts()).collect()
+            (counted,) = kept.agg(*_count_columns()).collect()
             self.messages(kept).write.format("kafka").options(**self.options).save()
         finally:
             kept.unpersist()
-        return _tally(counted.asDict())
+        return _batch_counts(counted.asDict())
 
     def messages(self, records: DataFrame) -> DataFrame:
         """Return ``topic``, ``key``, and ``value`` of each message, in one pass over the records."""
-        is_end = F.col("record") == OUTCOME
-        end = F.to_json(F.struct("group", *end_columns()))
-        dead = F.to_json(F.struct("group", *dead_columns()))
-        return records.filter(F.col("record") != LIVE).select(
-            F.when(is_end, F.lit(self.topic)).otherwise(F.lit(self.dead_topic)).alias("topic"),
+        is_outcome = F.col("record") == OUTCOME
+        outcome = F.to_json(F.struct("group", *outcome_columns()))
+        dead_letter = F.to_json(F.struct("group", *dead_letter_columns()))
+        return records.filter(F.col("record") != PARKED).select(
+            F.when(is_outcome, F.lit(self.topic)).otherwise(F.lit(self.dead_topic)).alias("topic"),
             F.col("group").alias("key"),
-            F.when(is_end, end).otherwise(dead).alias("value"),
+            F.when(is_outcome, outcome).otherwise(dead_letter).alias("value"),
         )
 
     def __repr__(self) -> str:
@@ -104,5 +104,5 @@ class KafkaSink:
 
 def read_records(spark: SparkSession, directory: Path) -> DataFrame:
     """Read the records that a :class:`DirectorySink` has written, for ``outcomes`` and ``dead_letters``."""
-    schema = ", ".join(column for column in OUTPUT.split(", ") if not column.startswith("live"))
+    schema = ", ".join(column for column in OUTPUT.split(", ") if not column.startswith("parked "))
     return spark.read.schema(f"{schema}, batch LONG").parquet(str(directory))

@@ -11,7 +11,7 @@ pytest.importorskip("rich")
 
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.commands.row_options import local_settings
-from purgatory.pipeline.stream.job import Settings, shards_of
+from purgatory.pipeline.stream.job import Settings, number_of_shards
 from purgatory.pipeline.stream.sinks import read_records
 from purgatory.pipeline.stream.traces import trace, write_trace
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
@@ -107,12 +107,12 @@ def test_a_checkpoint_goes_on_with_the_shards_that_it_was_begun_with(
 ) -> None:
     """Another number, or a checkpoint without any, is an error before Spark starts: groups would lose what waits."""
     plan = Settings(source=str(tmp_path), out=str(tmp_path / "out"), checkpoint=tmp_path / "checkpoint")
-    assert shards_of(plan) is None
-    assert shards_of(replace(plan, shards=7)) == 7
+    assert number_of_shards(plan) is None
+    assert number_of_shards(replace(plan, shards=7)) == 7
     with pytest.raises(ValueError, match="shards must be at least 1, got 0"):
-        shards_of(replace(plan, shards=0))
+        number_of_shards(replace(plan, shards=0))
     mark_as_begun(plan.checkpoint, "7\n")
-    assert shards_of(plan) == shards_of(replace(plan, shards=7)) == 7
+    assert number_of_shards(plan) == number_of_shards(replace(plan, shards=7)) == 7
     assert main(command(tmp_path, shards="8")) == 1
     assert "shards must be 7" in capsys.readouterr().err
     mark_as_begun(tmp_path / "old", None)

@@ -26,7 +26,7 @@ def rows(parked: list[int], finished: list[int | None], purgatory: str = "p") ->
 
 def together(pieces: list[Any], bucket_ms: int) -> dict[tuple[str, int], dict[str, Any]]:
     """What comes of each bucket if the rows are packed piece by piece."""
-    schema = {"purgatory": pa.string(), "bucket_ms": pa.int64(), "come": pa.int64(), "go": pa.int64()}
+    schema = {"purgatory": pa.string(), "bucket_ms": pa.int64(), "parked": pa.int64(), "ended": pa.int64()}
     packed = [row for piece in pieces for row in packed_changes(piece, bucket_ms)]
     table = pa.Table.from_pylist(packed, schema=pa.schema([*schema.items(), ("changes", pa.binary())]))
     found = {}
@@ -39,21 +39,21 @@ def together(pieces: list[Any], bucket_ms: int) -> dict[tuple[str, int], dict[st
 def test_who_comes_and_goes_at_one_millisecond_is_never_a_peak() -> None:
     """The level is that at the end of a millisecond, whatever the order of its changes in the files."""
     (bucket,) = together([rows([10, 12], [12, 14])], 100).values()
-    assert (bucket["come"], bucket["go"], bucket["high"], bucket["area"]) == (2, 2, 1, 4)
+    assert (bucket["parked"], bucket["ended"], bucket["high"], bucket["area"]) == (2, 2, 1, 4)
 
 
 def test_the_level_at_the_start_is_no_peak_if_the_first_millisecond_changes_it() -> None:
     """Four leave and none come at the first millisecond: the bucket never has the level it begins with."""
     (_, bucket) = together([rows([90, 91, 92, 93], [100, 100, 100, 100])], 100).values()
-    assert (bucket["come"], bucket["go"], bucket["high"]) == (0, 4, -4)
+    assert (bucket["parked"], bucket["ended"], bucket["high"]) == (0, 4, -4)
     (_, bucket) = together([rows([90, 91, 92, 93], [101, 101, 101, 101])], 100).values()
-    assert (bucket["come"], bucket["go"], bucket["high"]) == (0, 4, 0)
+    assert (bucket["parked"], bucket["ended"], bucket["high"]) == (0, 4, 0)
 
 
 def test_an_end_in_a_later_bucket_counts_there() -> None:
     """A bucket knows only its own changes, as if it had begun with nobody."""
     found = together([rows([90], [250])], 100)
-    assert {begin: (b["come"], b["go"], b["high"], b["area"]) for (_, begin), b in found.items()} == {
+    assert {begin: (b["parked"], b["ended"], b["high"], b["area"]) for (_, begin), b in found.items()} == {
         0: (1, 0, 1, 10),
         200: (0, 1, 0, -50),
     }
@@ -62,7 +62,7 @@ def test_an_end_in_a_later_bucket_counts_there() -> None:
 def test_who_still_waits_has_come_and_not_gone() -> None:
     """A row without an end is one change."""
     (bucket,) = together([rows([5], [None])], 100).values()
-    assert (bucket["come"], bucket["go"], bucket["high"], bucket["area"]) == (1, 0, 1, 95)
+    assert (bucket["parked"], bucket["ended"], bucket["high"], bucket["area"]) == (1, 0, 1, 95)
 
 
 @pytest.mark.parametrize("bucket_ms", [7, 1_000, 40 * 86_400_000], ids=["fine", "second", "beyond 32 bits"])
@@ -74,7 +74,7 @@ def test_pieces_do_not_matter(bucket_ms: int) -> None:
     whole = [rows(parked.tolist(), finished.tolist())]
     parts = [rows(parked[n::7].tolist(), finished[n::7].tolist()) for n in range(7)]
     assert together(whole, bucket_ms) == together(parts, bucket_ms)
-    assert sum(bucket["come"] for bucket in together(whole, bucket_ms).values()) == 400
+    assert sum(bucket["parked"] for bucket in together(whole, bucket_ms).values()) == 400
 
 
 def test_purgatories_are_kept_apart() -> None:
@@ -119,9 +119,9 @@ def test_every_bucket_is_what_counting_each_millisecond_gives(
     found = together([rows([p for p, _ in part], [f for _, f in part]) for part in parts], bucket_ms)
     level = 0
     for begin, expected in plainly(operations, bucket_ms).items():
-        nothing = {"come": 0, "go": 0, "high": 0, "area": 0}
+        nothing = {"parked": 0, "ended": 0, "high": 0, "area": 0}
         bucket = found.pop(("p", begin), nothing)
         peak, area = level + bucket["high"], level * bucket_ms + bucket["area"]
-        level += bucket["come"] - bucket["go"]
-        assert (bucket["come"], bucket["go"], peak, area, level) == expected
+        level += bucket["parked"] - bucket["ended"]
+        assert (bucket["parked"], bucket["ended"], peak, area, level) == expected
     assert not found

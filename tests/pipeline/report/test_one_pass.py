@@ -56,7 +56,7 @@ def write(path: pathlib.Path, *files: list[dict[str, Any]], **options: Any) -> s
 
 
 def sql_tables(spark: Any, journal: str, bucket_ms: int, top: int) -> dict[str, pa.Table]:
-    frame = open_journal(spark, journal).frame
+    frame = open_journal(spark, journal).dataframe
     operations = frame.transform(tables.operations)
     endings = operations.transform(tables.endings)
     made = {name: endings.transform(getattr(tables, name)) for name in ("outcomes", "waits", "lateness")}

@@ -8,8 +8,8 @@ from typing import Any
 
 from purgatory import DelayedOperation, Event, Observer, Purgatory
 from purgatory.conditions import ConditionalOperation, signal
-from purgatory.pipeline.stream.group import Group, line
-from purgatory.pipeline.stream.rows import Row, parse_row
+from purgatory.pipeline.stream.group import Group, encode_line
+from purgatory.pipeline.stream.input_rows import Row, parse_row
 from purgatory.pipeline.stream.traces import BEGIN_MS
 from purgatory.testing import VirtualClock
 
@@ -20,7 +20,7 @@ End = tuple[Any, ...]  # group, op_id, outcome, parked_ms, finished_ms, deadline
 
 
 def lines_of(rows: Rows) -> list[str]:
-    return [line(row["ts_ms"], json.dumps(row)) for row in rows]
+    return [encode_line(row["ts_ms"], json.dumps(row)) for row in rows]
 
 
 def by_group(rows: Rows) -> dict[str, Rows]:
@@ -43,7 +43,7 @@ def in_one_go(rows: Rows) -> list[End]:
         group = Group(name)
         group.add(lines_of(own))
         ends += [(name, *end) for end in group.advance(END_MS)]
-        assert not group.dead
+        assert not group.dead_letters
     return sorted(ends)
 
 
@@ -62,7 +62,7 @@ def in_portions(rows: Rows, seed: int, most_ms: int) -> list[End]:
             group = Group(name, clock_ms, *state)
             group.add(lines_of(arrived))
             ends += [(name, *end) for end in group.advance(until_ms)]
-            assert not group.dead
+            assert not group.dead_letters
             clock_ms, state = group.clock_ms, group.state()
         group = Group(name, clock_ms, *state)
         ends += [(name, *end) for end in group.advance(END_MS)]

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("pyspark", "4.2")
 
 from purgatory import conditions
-from purgatory.pipeline.stream.group import Ended, Group, line
-from purgatory.pipeline.stream.rows import LAST_MS, BadRow, parse_row, read_row
+from purgatory.pipeline.stream.group import Group, OperationRecord, encode_line
+from purgatory.pipeline.stream.input_rows import LAST_MS, BadRow, parse_json_row, parse_row
 
 
 def park(ts_ms: int, op_id: str = "a", seq: int = 0, **more: Any) -> dict[str, Any]:
@@ -26,9 +26,9 @@ def sign(ts_ms: int, seq: int = 0, key: str = "k", **more: Any) -> dict[str, Any
 
 def happen(*rows: dict[str, Any], until_ms: int = 10**6) -> list[tuple[str, str, int]]:
     group = Group("g")
-    group.add(line(row["ts_ms"], json.dumps(row)) for row in rows)
+    group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in rows)
     ends = group.advance(until_ms)
-    assert not group.dead
+    assert not group.dead_letters
     return [(end.op_id, end.outcome, end.finished_ms or 0) for end in ends]
 
 
@@ -84,19 +84,19 @@ def test_the_order_of_arrival_does_not_matter() -> None:
 def test_nothing_happens_before_its_time() -> None:
     """A row after the watermark is kept, and so is who waits; the next time to look is the earliest of both."""
     group = Group("g")
-    group.add([line(100, json.dumps(park(100, timeout_ms=50))), line(130, json.dumps(sign(130)))])
+    group.add([encode_line(100, json.dumps(park(100, timeout_ms=50))), encode_line(130, json.dumps(sign(130)))])
     assert group.next_ms() == 100
     assert group.advance(120) == []
     assert (group.live, group.next_ms(), group.clock_ms) == (1, 130, 120)
     again = Group("g", group.clock_ms, *group.state())
-    assert again.advance(130) == [Ended("a", "completed", 100, 130, 150)]
+    assert again.advance(130) == [OperationRecord("a", "completed", 100, 130, 150)]
     assert (again.live, again.next_ms(), again.state()) == (0, None, ("", ""))
 
 
 def test_what_waits_without_a_deadline_asks_for_no_time() -> None:
     """With nobody but an operation that waits without end there is no time to come back at."""
     group = Group("g")
-    group.add([line(100, json.dumps(park(100)))])
+    group.add([encode_line(100, json.dumps(park(100)))])
     group.advance(100)
     assert (group.live, group.next_ms()) == (1, None)
     assert [end.outcome for end in group.pending()] == ["pending"]
@@ -106,17 +106,17 @@ def test_an_identity_that_waits_already_is_a_dead_letter_and_one_that_has_ended_
     """A second park under the same name is refused while the first waits, and leaves it alone."""
     group = Group("g")
     rows = [park(1, timeout_ms=10), park(2, timeout_ms=99), park(20, timeout_ms=5)]
-    group.add(line(row["ts_ms"], json.dumps(row)) for row in rows)
+    group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in rows)
     assert [(end.parked_ms, end.finished_ms) for end in group.advance(50)] == [(1, 11), (20, 25)]
-    assert [dead.reason for dead in group.dead] == ["operation 'a' waits already"]
+    assert [dead.reason for dead in group.dead_letters] == ["operation 'a' waits already"]
 
 
 def test_a_row_from_before_the_groups_time_is_a_dead_letter() -> None:
     """A row that is too late for its group is returned as a dead letter and changes nothing."""
     group = Group("g", clock_ms=500)
-    group.add([line(500, json.dumps(sign(500)))])
+    group.add([encode_line(500, json.dumps(sign(500)))])
     assert group.advance(600) == []
-    assert "too late" in group.dead[0].reason
+    assert "too late" in group.dead_letters[0].reason
 
 
 def test_a_condition_that_raises_fails_its_operation_alone() -> None:
@@ -129,7 +129,7 @@ def test_a_condition_that_raises_fails_its_operation_alone() -> None:
     conditions.register("faulty_in_signal", Faulty)
     group = Group("g")
     rows = [park(1, "bad", condition="faulty_in_signal(1)"), park(2, "good"), sign(3)]
-    group.add(line(row["ts_ms"], json.dumps(row)) for row in rows)
+    group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in rows)
     ends = {end.op_id: (end.outcome, end.error) for end in group.advance(9)}
     assert ends == {"bad": ("failed", "RuntimeError: no idea"), "good": ("completed", None)}
 
@@ -173,13 +173,13 @@ def test_an_invalid_row_is_refused_with_the_reason(changed: dict[str, Any], said
 def test_what_is_no_json_object_is_a_bad_row(text: str) -> None:
     """Anything may be in a queue; none of it gets further than the reader."""
     with pytest.raises(BadRow):
-        read_row(text)
+        parse_json_row(text)
 
 
 def test_a_bad_row_is_a_dead_letter_with_its_text_and_the_rest_goes_on() -> None:
     """The text is kept to the letter, so that it can be mended and sent again."""
     group = Group("g")
     text = json.dumps(sign(5, key=""))
-    group.add([line(3, json.dumps(park(3))), line(5, text), line(6, json.dumps(sign(6)))])
+    group.add([encode_line(3, json.dumps(park(3))), encode_line(5, text), encode_line(6, json.dumps(sign(6)))])
     assert len(group.advance(9)) == 1
-    assert [(dead.text, dead.reason) for dead in group.dead] == [(text, "key must be a string, got ''")]
+    assert [(dead.text, dead.reason) for dead in group.dead_letters] == [(text, "key must be a string, got ''")]

@@ -16,12 +16,12 @@ pytest.importorskip("pyspark", "4.2")
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from purgatory.pipeline.stream.frames import dead_letters, outcomes, prepared
-from purgatory.pipeline.stream.job import BatchLine, LateRows, Settings, StreamFailed, read_batch, run
+from purgatory.pipeline.stream.batch import process_batch
+from purgatory.pipeline.stream.dataframes import dead_letters, outcomes, parse_rows
+from purgatory.pipeline.stream.job import BatchProgress, LateRows, Settings, StreamFailed, read_batch, run
 from purgatory.pipeline.stream.processor import STATE_NAME
 from purgatory.pipeline.stream.sinks import KafkaSink, read_records
 from purgatory.pipeline.stream.traces import BEGIN_MS, disordered, trace, write_trace
-from purgatory.pipeline.stream.twin import decided
 
 from .engines import End, Rows, ends_of_records, in_one_go
 
@@ -49,7 +49,7 @@ def arriving(rows: Rows, seed: int) -> Rows:
     return disordered(rows[:-1], int(DELAY * 1000), seed) + rows[-1:]
 
 
-def test_a_stream_of_several_batches_the_batch_twin_and_the_core_agree(spark: Any, tmp_path: Path) -> None:
+def test_a_stream_of_several_batches_the_batch_equivalent_and_the_core_agree(spark: Any, tmp_path: Path) -> None:
     """Parquet files in disorder, a batch each, bad rows among them: the ends of the library, row for row; nothing is
     kept at the end, and the lines of progress add up."""
     rows = trace(7, 60)
@@ -61,15 +61,15 @@ def test_a_stream_of_several_batches_the_batch_twin_and_the_core_agree(spark: An
     ]
     arrived = arriving(rows, 7)
     write_trace(arrived[:100] + bad + arrived[100:], tmp_path / "rows", files=3)
-    lines: list[BatchLine] = []
+    lines: list[BatchProgress] = []
     assert run(spark, settings(tmp_path), lines.append) == 0
     expected = in_one_go(rows)
     assert len(expected) == 360
     assert ends_in(spark, tmp_path / "out") == expected
     assert kept_state(spark, tmp_path / "checkpoint") == 0
-    assert [line.batch for line in lines] == list(range(len(lines)))
+    assert [line.batch_id for line in lines] == list(range(len(lines)))
     assert sum(line.rows for line in lines) == len(rows) + len(bad)
-    assert (sum(line.outcomes for line in lines), sum(line.dead for line in lines)) == (360, 4)
+    assert (sum(line.outcomes for line in lines), sum(line.dead_letters for line in lines)) == (360, 4)
     assert max(line.live for line in lines) > 20
     assert lines[-1].live == 0
     assert max(line.lag or 0.0 for line in lines[:3]) > DELAY
@@ -80,8 +80,8 @@ def test_a_stream_of_several_batches_the_batch_twin_and_the_core_agree(spark: An
         "the row must be a JSON object with an int ts_ms",
         "ts_ms is more than 86400 s ahead of the clock",
     ]
-    batch = prepared(read_batch(spark, str(tmp_path / "rows")), 86_400.0)
-    records = decided(batch)
+    batch = parse_rows(read_batch(spark, str(tmp_path / "rows")), 86_400.0)
+    records = process_batch(batch)
     assert ends_of_records(records.collect()) == expected
     (first,) = outcomes(records).orderBy("op_id").limit(1).withColumn("ms", F.unix_millis("parked_at")).collect()
     assert (first.op_id, first.ms) == next((end[1], end[3]) for end in sorted(expected, key=lambda end: end[1]))
@@ -95,9 +95,9 @@ def test_a_batch_that_was_written_and_not_marked_as_done_is_done_again(spark: An
     commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
     for mark in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
         mark.unlink()
-    lines: list[BatchLine] = []
+    lines: list[BatchProgress] = []
     run(spark, settings(tmp_path), lines.append)
-    assert [line.batch for line in lines] == [int(commits[-1].name)]
+    assert [line.batch_id for line in lines] == [int(commits[-1].name)]
     assert lines[0].outcomes > 0
     assert ends_in(spark, tmp_path / "out") == in_one_go(rows)
 
@@ -129,13 +129,13 @@ def late_files(directory: Path) -> None:
 def test_rows_beyond_the_delay_are_counted_and_the_job_stops_if_told_to(spark: Any, tmp_path: Path) -> None:
     """A dropped row is in the line of its batch and in what is returned; with fail_on_late the job ends with it."""
     late_files(tmp_path / "rows")
-    lines: list[BatchLine] = []
-    assert run(spark, settings(tmp_path, form="json"), lines.append) == 1
+    lines: list[BatchProgress] = []
+    assert run(spark, settings(tmp_path, file_format="json"), lines.append) == 1
     assert [line.dropped for line in lines if line.dropped] == [1]
     assert [end[1] for end in ends_in(spark, tmp_path / "out")] == ["in time"]
     strict = Settings(
         source=str(tmp_path / "rows"), out=str(tmp_path / "strict"), checkpoint=tmp_path / "strict-checkpoint",
-        form="json", delay=DELAY, files_per_batch=1, fail_on_late=True,
+        file_format="json", delay=DELAY, files_per_batch=1, fail_on_late=True,
     )  # fmt: skip
     with pytest.raises(LateRows, match="1 rows came more than 3 s late and were dropped"):
         run(spark, strict, lines.append)
@@ -176,12 +176,12 @@ def test_the_messages_for_kafka_have_the_group_as_their_key(spark: Any) -> None:
     """Outcomes go to the topic, dead letters to the one beside it, each as a JSON object, the count to neither."""
     schema = (
         "record STRING, group STRING, op_id STRING, outcome STRING, parked_ms LONG, finished_ms LONG, deadline_ms LONG,"
-        " error STRING, text STRING, live INT"
+        " error STRING, text STRING, parked INT"
     )
     rows: list[tuple[Any, ...]] = [
         ("outcome", "g", "a", "expired", 1, 2, 2, None, None, None),
         ("dead", "h", None, None, None, None, None, "why", "{}", None),
-        ("live", "g", None, None, None, None, None, None, None, 1),
+        ("parked", "g", None, None, None, None, None, None, None, 1),
     ]
     sink = KafkaSink({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "ends"})
     messages = sink.messages(spark.createDataFrame(rows, schema)).collect()
@@ -225,10 +225,10 @@ def test_a_killed_job_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
         command += [name, str(tmp_path / where)]
     start_and_kill(command, lambda line: re.match(r"batch +1 ", line) is not None)
     before = len(ends_in(spark, tmp_path / "out"))
-    lines: list[BatchLine] = []
+    lines: list[BatchProgress] = []
     run(spark, settings(tmp_path), lines.append)
     assert 0 < before < 240
-    assert lines[0].batch >= 2
+    assert lines[0].batch_id >= 2
     assert ends_in(spark, tmp_path / "out") == in_one_go(rows)
     assert lines[-1].live == 0, "it has counted on from what waited in the checkpoint"
     assert kept_state(spark, tmp_path / "checkpoint") == 0

@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+from purgatory.pipeline.stream.batch import process_groups, whole_groups
 from purgatory.pipeline.stream.processor import STATE_NAME, ShardProcessor
 from purgatory.pipeline.stream.traces import BEGIN_MS, disordered, trace
-from purgatory.pipeline.stream.twin import decide, whole_groups
 
 from .engines import End, Rows, by_group, ends_of_records, in_process, lines_of
 
@@ -43,7 +43,7 @@ def rows_of(*rows: dict[str, Any]) -> list[Row]:
     return [Row(group=row["group"], line=line) for row, line in zip(rows, lines_of(list(rows)), strict=True)]
 
 
-def streamed(rows: Rows, batch_size: int) -> tuple[list[Any], TwsTester]:
+def through_the_processor(rows: Rows, batch_size: int) -> tuple[list[Any], TwsTester]:
     """What a stream makes of rows in the order of their arrival, in batches, with Spark's watermark."""
     spark = new_tester()
     records: list[Any] = []
@@ -59,21 +59,21 @@ def streamed(rows: Rows, batch_size: int) -> tuple[list[Any], TwsTester]:
 
 
 def in_batch(rows: Rows) -> list[End]:
-    """What the function behind the batch twin makes of them, some groups at a time."""
+    """What the function behind the batch equivalent makes of them, some groups at a time."""
     until_ms = max(row["ts_ms"] for row in rows)
     lines = [(name, line) for name, own in by_group(rows).items() for line in lines_of(own)]
     batches = [pa.RecordBatch.from_pydict(dict(zip(("group", "line"), zip(*part, strict=True), strict=True)))
                for part in (lines[start : start + 700] for start in range(0, len(lines), 700))]  # fmt: skip
-    return ends_of_records(record for some in whole_groups(batches, 1000) for record in decide(some, until_ms))
+    return ends_of_records(record for some in whole_groups(batches, 1000) for record in process_groups(some, until_ms))
 
 
 @pytest.mark.parametrize(("seed", "batch_size"), [(1, 50), (2, 500), (3, 5000)])
-async def test_stream_twin_and_library_agree_row_for_row(seed: int, batch_size: int) -> None:
+async def test_stream_batch_and_library_agree_row_for_row(seed: int, batch_size: int) -> None:
     """Many groups in seven shards, several keys, ties, disorder within the delay: three engines, the same ends."""
     rows = trace(seed, 150)
     arriving = disordered(rows[:-1], DELAY_MS, seed) + rows[-1:]
     assert arriving[:-1] != rows[:-1]
-    records, _ = streamed(arriving, batch_size)
+    records, _ = through_the_processor(arriving, batch_size)
     expected = await in_process(rows)
     assert len(expected) == 900
     assert ends_of_records(records) == expected
@@ -85,7 +85,7 @@ async def test_thousands_of_groups_agree() -> None:
     """Two thousand groups, in a stream, in a batch and in the library on an event loop."""
     rows = trace(9, 2000, operations=2)
     arriving = disordered(rows[:-1], DELAY_MS, 9) + rows[-1:]
-    records, _ = streamed(arriving, 4000)
+    records, _ = through_the_processor(arriving, 4000)
     expected = await in_process(rows)
     assert len(expected) == 4000
     assert ends_of_records(records) == expected
@@ -95,8 +95,8 @@ async def test_thousands_of_groups_agree() -> None:
 def test_nothing_is_kept_when_everyone_has_ended() -> None:
     """After the last end there is neither a state nor a timer, of any group."""
     rows = trace(5, 50)
-    records, spark = streamed(disordered(rows[:-1], DELAY_MS, 5) + rows[-1:], 100)
-    parked = sum(record.live for record in records if record.record == "live")
+    records, spark = through_the_processor(disordered(rows[:-1], DELAY_MS, 5) + rows[-1:], 100)
+    parked = sum(record.parked for record in records if record.record == "parked")
     assert parked == len(ends_of_records(records)) == 300
     assert spark.handle.value_states[STATE_NAME].state == {}
     assert list(spark.handle._timers.getAllKeysWithTimers()) == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", "4.2")
 
-from purgatory.pipeline.stream.group import Ended, Group
+from purgatory.pipeline.stream.group import Group, OperationRecord
 from purgatory.pipeline.stream.shard import Shard
 from purgatory.pipeline.stream.traces import BEGIN_MS, trace
 
@@ -30,7 +30,7 @@ def in_a_shard(rows: Rows, seed: int, most_ms: int) -> list[tuple[Any, ...]]:
         draw.shuffle(arrived)
         shard = Shard(text)
         ends += shard.advance({name: lines_of(own) for name, own in by_group(arrived).items()}, until_ms)
-        assert not shard.dead
+        assert not shard.dead_letters
         text = shard.state()
         assert shard.live == Shard(text).live, "what is stored says how many wait"
         assert shard.next_ms() == Shard(text).next_ms()
@@ -66,11 +66,11 @@ def test_a_signal_reaches_its_own_group_only() -> None:
     """Two groups with the same key and the same operation name do not know one another."""
     shard = Shard()
     assert shard.advance(rows_by_group(park("g", 1), park("h", 1), sign("g", 5)), 10) == [
-        ("g", Ended("a", "completed", 1, 5, None))
+        ("g", OperationRecord("a", "completed", 1, 5, None))
     ]
     assert shard.live == 1
     again = Shard(shard.state())
-    assert again.advance(rows_by_group(sign("h", 11)), 20) == [("h", Ended("a", "completed", 1, 11, None))]
+    assert again.advance(rows_by_group(sign("h", 11)), 20) == [("h", OperationRecord("a", "completed", 1, 11, None))]
 
 
 def test_a_group_in_which_nothing_happens_is_passed_on_as_it_is() -> None:
@@ -93,7 +93,7 @@ def test_rows_that_are_too_early_are_kept_beside_those_that_were() -> None:
     assert again.next_ms() == 400
     last = Shard(again.state())
     ends = last.advance({}, 2000)
-    assert ends == [("g", Ended("a", "completed", 400, 500, None))]
+    assert ends == [("g", OperationRecord("a", "completed", 400, 500, None))]
     assert (last.live, last.parked, last.next_ms()) == (1, 2, None)
 
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_handled_is_told_by_group() -> None:
     shard.advance(rows_by_group(park("g", 100)), 200)
     again = Shard(shard.state())
     again.advance(rows_by_group(sign("g", 150), park("h", 250, condition="sorcery(1)")), 300)
-    assert sorted((name, dead.reason.split(":")[0]) for name, dead in again.dead) == [
+    assert sorted((name, dead.reason.split(":")[0]) for name, dead in again.dead_letters) == [
         ("g", "the row is too late"),
         ("h", "condition"),
     ]

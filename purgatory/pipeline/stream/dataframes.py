@@ -1,24 +1,24 @@
-"""Functions from DataFrame to DataFrame, for ``.transform``: from rows to outcomes."""
+"""Functions from DataFrame to DataFrame, for ``.transform``: from input rows to output records."""
 
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from .input_rows import LAST_MS
+from .output_records import DEAD_LETTER, DEAD_LETTER_MARK, OUTCOME, OUTPUT
 from .processor import ShardProcessor
-from .records import DEAD, DEAD_MARK, OUTCOME, OUTPUT
-from .rows import LAST_MS
 
 __all__ = [
     "ROW_COLUMNS",
-    "dead_columns",
+    "dead_letter_columns",
     "dead_letters",
-    "end_columns",
-    "for_groups",
+    "outcome_columns",
     "outcomes",
-    "prepared",
-    "row_texts",
-    "streamed",
+    "parse_rows",
+    "process_stream",
+    "rows_to_json",
+    "without_heartbeats",
 ]
 
 ROW_COLUMNS: Final = (
@@ -28,18 +28,18 @@ ROW_COLUMNS: Final = (
 _HEAD: Final = "kind STRING, ts_ms LONG, `group` STRING"
 
 
-def row_texts(rows: DataFrame) -> DataFrame:
-    """Convert rows in columns (see :mod:`purgatory.pipeline.stream.rows`) to JSON texts in a column ``value``."""
+def rows_to_json(rows: DataFrame) -> DataFrame:
+    """Convert rows in columns (see :mod:`purgatory.pipeline.stream.input_rows`) to JSON texts in a column ``value``."""
     return rows.select(F.to_json(F.struct(*rows.columns)).alias("value"))
 
 
-def prepared(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
+def parse_rows(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
     """Parse rows, JSON texts in a column ``value``, into columns ``kind``, ``group``, ``event_time``, and ``line``.
 
     A row without a group or a time, or more than ``max_ahead`` seconds ahead of the wall clock, has no ``event_time``
     and becomes a dead letter.  A single row from the far future would move the watermark past all other rows.
     """
-    known = texts.select(F.col("value").cast("string").alias("text")).select(
+    parsed = texts.select(F.col("value").cast("string").alias("text")).select(
         "text", F.from_json(F.col("text"), _HEAD).alias("head")
     )
     kind, group, ts_ms = F.col("head.kind"), F.col("head.group"), F.col("head.ts_ms")
@@ -58,8 +58,8 @@ def prepared(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
     # separate the stored fields of a group (see shard); JSON cannot contain them.
     one_line = F.translate(F.col("text"), "\r\n\x1e\x1f", "    ")
     good = F.concat(ts_ms.cast("string"), F.lit(" "), one_line)
-    bad = F.concat(F.lit(DEAD_MARK), F.col("reason"), F.lit("\n"), F.coalesce(F.col("text"), F.lit("")))
-    return known.withColumn("reason", reason).select(
+    bad = F.concat(F.lit(DEAD_LETTER_MARK), F.col("reason"), F.lit("\n"), F.coalesce(F.col("text"), F.lit("")))
+    return parsed.withColumn("reason", reason).select(
         kind.alias("kind"),
         F.coalesce(group, F.lit("")).alias("group"),
         F.when(F.col("reason").isNull(), F.timestamp_millis(ts_ms)).alias("event_time"),
@@ -67,8 +67,8 @@ def prepared(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
     )
 
 
-def for_groups(rows: DataFrame) -> DataFrame:
-    """Remove the heartbeats from the result of :func:`prepared`.
+def without_heartbeats(rows: DataFrame) -> DataFrame:
+    """Remove the heartbeats from the result of :func:`parse_rows`.
 
     A heartbeat moves the watermark when it is read.  The filter uses ``event_time`` so that the optimizer keeps it
     after the watermark operator: before it, the filter would remove the heartbeats unseen.
@@ -77,8 +77,8 @@ def for_groups(rows: DataFrame) -> DataFrame:
     return rows.filter(~heartbeat | F.col("event_time").isNull()).select("group", "event_time", "line")
 
 
-def streamed(rows: DataFrame, delay: float, modules: tuple[str, ...] = (), shards: int = 64) -> DataFrame:
-    """Convert a stream from :func:`prepared` to a stream of records (:mod:`purgatory.pipeline.stream.records`).
+def process_stream(rows: DataFrame, delay: float, modules: tuple[str, ...] = (), shards: int = 64) -> DataFrame:
+    """Convert a stream from :func:`parse_rows` to a stream of records (see ``output_records``).
 
     ``delay``: the number of seconds by which a row may arrive later than a row with a newer time.  ``shards``: the
     number of shards that hold the groups; it is fixed for the life of a checkpoint.
@@ -86,7 +86,7 @@ def streamed(rows: DataFrame, delay: float, modules: tuple[str, ...] = (), shard
     shard = F.pmod(F.xxhash64("group"), F.lit(shards)).cast("int")
     return (
         rows.withWatermark("event_time", f"{int(delay * 1000)} milliseconds")
-        .transform(for_groups)
+        .transform(without_heartbeats)
         .withColumn("shard", shard)
         .groupBy("shard")
         .transformWithState(
@@ -99,22 +99,22 @@ def streamed(rows: DataFrame, delay: float, modules: tuple[str, ...] = (), shard
 
 
 def outcomes(records: DataFrame) -> DataFrame:
-    """Return the ends among the records, with times as timestamps."""
-    return records.filter(F.col("record") == OUTCOME).select("group", *end_columns())
+    """Return the outcomes among the records, with times as timestamps."""
+    return records.filter(F.col("record") == OUTCOME).select("group", *outcome_columns())
 
 
 def dead_letters(records: DataFrame) -> DataFrame:
     """Return the dead letters among the records: the rows that could not be processed."""
-    return records.filter(F.col("record") == DEAD).select("group", *dead_columns())
+    return records.filter(F.col("record") == DEAD_LETTER).select("group", *dead_letter_columns())
 
 
-def end_columns() -> list[Column]:
-    """Return the columns of an end, from the columns of a record."""
+def outcome_columns() -> list[Column]:
+    """Return the columns of an outcome, from the columns of a record."""
     times = [_time("parked_ms", "parked_at"), _time("finished_ms", "finished_at"), _time("deadline_ms", "deadline")]
     return [F.col("op_id"), F.col("outcome"), *times, F.col("error")]
 
 
-def dead_columns() -> list[Column]:
+def dead_letter_columns() -> list[Column]:
     """Return the columns of a dead letter, from the columns of a record."""
     return [F.col("error").alias("reason"), F.col("text")]
 

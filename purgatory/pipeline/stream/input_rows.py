@@ -26,7 +26,7 @@ from typing import Any
 
 from purgatory.conditions import parse
 
-__all__ = ["KINDS", "LAST_MS", "BadRow", "Row", "parse_row", "read_row"]
+__all__ = ["KINDS", "LAST_MS", "BadRow", "Row", "parse_json_row", "parse_row"]
 
 KINDS = ("park", "signal", "cancel", "heartbeat")
 LAST_MS = 253_402_300_799_999  # the last millisecond of the year 9999, where the calendars of most engines end
@@ -56,7 +56,7 @@ class Row:
         return f"<Row {self.kind} {self.op_id or self.key} at {self.ts_ms}>"
 
 
-def read_row(text: str) -> Row:
+def parse_json_row(text: str) -> Row:
     """Parse a JSON object as a row.  Raises :class:`BadRow` if it is not a valid row."""
     try:
         fields = json.loads(text)
