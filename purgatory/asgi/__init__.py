@@ -4,7 +4,7 @@
 
     app = FastAPI(lifespan=purgatory_lifespan(room))    # SIGTERM answers every parked request
     install_errors(app)                                 # full: 429 or 503; closed: 503; hung up: 499
-    app.mount("/healthz", health(room))                 # 503 once closing
+    app.mount("/healthz", health(room))                 # GET /healthz/: 503 once closing
 
     @app.get("/orders")
     async def orders(wait: Annotated[Wait, Depends(waiting(room))], after: int = 0):

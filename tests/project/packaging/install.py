@@ -1,0 +1,172 @@
+"""Install built distributions in new environments, use them, and uninstall them again.
+
+    python -m tests.project.packaging.install DIST... [--python PYTHON]... [--compiler works|fails|missing]...
+
+A wheel is installed as it is.  A source distribution is built with a C compiler, with a compiler that fails, and
+without any compiler.  Each installation must run the command, be compiled or not as expected, and leave no file behind
+when it is uninstalled.  The script exits with 1 if something is wrong.  It needs the package index for the build
+requirements; building a compiled core takes about a minute.
+"""
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["COMPILERS", "Case", "cases", "changes", "files"]
+
+DEPENDENCY = "mypy-extensions>=1.0"  # pip does not uninstall what it installed as a dependency
+CHECK = "import asyncio, purgatory, sys; sys.exit(purgatory.COMPILED is not {compiled})"
+
+
+class Wrong(Exception):
+    """An installation is not as it must be; the message says in which way."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One installation: a distribution, the compiler it meets, and the expected result.
+
+    ``says``: a part of what the build prints.
+    """
+
+    dist: Path
+    compiler: str = "none needed"
+    compiled: bool = False
+    says: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    has_path: bool = True
+
+    def __str__(self) -> str:
+        kind = "wheel" if self.dist.suffix == ".whl" else "sdist"
+        core = "compiled" if self.compiled else "interpreted"
+        return f"{kind}, compiler: {self.compiler}; core {core}"
+
+
+COMPILERS = ("works", "fails", "missing")
+
+
+def cases(dist: Path, compilers: Sequence[str] = COMPILERS) -> Iterator[Case]:
+    """Return the installations to try with a distribution.  ``compilers``: those that a source distribution meets."""
+    if dist.suffix == ".whl":
+        yield Case(dist, compiled=not dist.name.endswith("-none-any.whl"))
+        return
+    if "works" in compilers:
+        yield Case(dist, "works", compiled=True)
+    if "fails" in compilers:
+        yield Case(dist, "fails (CC=false)", says="the C compiler failed", environment={"CC": "false"})
+    if "missing" in compilers:
+        yield Case(dist, "missing on the PATH", says="no C compiler found", has_path=False)
+
+
+def fits(dist: Path, python: str) -> bool:
+    """Return whether the Python can install the file: a compiled wheel is for one version only."""
+    if dist.suffix != ".whl" or dist.name.endswith("-none-any.whl"):
+        return True
+    version = run([python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"], {}).strip()
+    return f"-{version}-" in dist.name
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Return every file of the folder, with a hash of its content."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """Return what differs: files that were added, removed or changed."""
+    return [
+        *(f"added {name}" for name in sorted(after.keys() - before.keys())),
+        *(f"removed {name}" for name in sorted(before.keys() - after.keys())),
+        *(f"changed {name}" for name in sorted(before.keys() & after.keys()) if before[name] != after[name]),
+    ]
+
+
+def run(command: list[str], environment: dict[str, str], cwd: Path | None = None) -> str:
+    """Run a command that must succeed, and return its output."""
+    unset = {"CC", "PYTHONPATH", "PYTHONHOME", "PURGATORY_COMPILE", "PURGATORY_URL", "VIRTUAL_ENV"}
+    inherited = {name: value for name, value in os.environ.items() if name not in unset}
+    result = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**inherited, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if result.returncode:
+        raise Wrong(f"{' '.join(command[:4])} ... exits with {result.returncode}:\n{result.stdout}")
+    return result.stdout
+
+
+def try_out(case: Case, python: str, folder: Path) -> str:
+    """Install, use and uninstall in a new environment.  Return the version line; raise Wrong."""
+    place, elsewhere = folder / "environment", folder / "elsewhere"
+    elsewhere.mkdir()
+    run([python, "-m", "venv", str(place)], {})
+    scripts = place / ("Scripts" if sys.platform == "win32" else "bin")
+    new = str(scripts / "python")
+    pip = [new, "-m", "pip"]
+    run([*pip, "install", "--quiet", DEPENDENCY], {}, elsewhere)
+    before = files(place)
+
+    environment = {**case.environment, **({} if case.has_path else {"PATH": str(scripts)})}
+    built = run([*pip, "install", "--verbose", str(case.dist)], environment, elsewhere)
+    if case.says not in built:
+        raise Wrong(f"the build must print {case.says!r}:\n{built}")
+    run([new, "-c", CHECK.format(compiled=case.compiled)], {}, elsewhere)
+    run([*pip, "check"], {}, elsewhere)
+    command = str(scripts / "purgatory")
+    version = run([command, "--version"], {}, elsewhere).strip()
+    if "9,997 of 10,000" not in run([command, "demo"], {}, elsewhere):
+        raise Wrong("the demonstration is not complete")
+
+    run([*pip, "uninstall", "--yes", "aiopurgatory"], {}, elsewhere)
+    left = changes(before, files(place)) + [f"added {name} outside" for name in files(elsewhere)]
+    if left:
+        raise Wrong("the installation was not undone:\n" + "\n".join(left))
+    return version
+
+
+def main(arguments: list[str]) -> int:
+    """Try every distribution with every Python."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.project.packaging.install", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("dists", nargs="+", type=Path, metavar="DIST", help="a wheel or a source distribution")
+    parser.add_argument("--python", action="append", help="a Python to install with, repeatable (this one)")
+    parser.add_argument("--compiler", action="append", choices=COMPILERS, help="for a source distribution (all three)")
+    options = parser.parse_args(arguments)
+    for dist in options.dists:
+        if not (zipfile.is_zipfile(dist) if dist.suffix == ".whl" else dist.name.endswith(".tar.gz")):
+            parser.error(f"DIST must be a wheel or a source distribution, got {dist}")
+    wrong = 0
+    for python in options.python or [sys.executable]:
+        for dist in options.dists:
+            if not fits(dist, python):
+                continue
+            for case in cases(dist.resolve(), options.compiler or COMPILERS):
+                began = time.monotonic()
+                with tempfile.TemporaryDirectory() as folder:
+                    try:
+                        result = try_out(case, python, Path(folder))
+                    except Wrong as error:
+                        wrong, result = 1, f"WRONG: {error}"
+                print(f"{case}, {time.monotonic() - began:.0f} s: {result}", flush=True)
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
