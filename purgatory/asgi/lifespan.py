@@ -60,10 +60,12 @@ class PurgatoryLifespan:
 
     def __call__(self, app: Any) -> AbstractAsyncContextManager[Any]:
         """Open the purgatories, yield what the application's own lifespan yields, and close them."""
-        return self._opened(app)
+        return self._lifespan_context(app)
 
     @asynccontextmanager
-    async def _opened(self, app: Any, inner: AbstractAsyncContextManager[None] | None = None) -> AsyncIterator[Any]:
+    async def _lifespan_context(
+        self, app: Any, inner: AbstractAsyncContextManager[None] | None = None
+    ) -> AsyncIterator[Any]:
         async with AsyncExitStack() as stack:
             for room in self._rooms:
                 await stack.enter_async_context(room)
@@ -96,7 +98,7 @@ class PurgatoryLifespan:
         await receive()
         phase = "startup"
         try:
-            async with self._opened(app, _lifespan_of(app, scope)) as state:
+            async with self._lifespan_context(app, _lifespan_of(app, scope)) as state:
                 if isinstance(state, Mapping) and "state" in scope:
                     scope["state"].update(state)
                 await send({"type": "lifespan.startup.complete"})

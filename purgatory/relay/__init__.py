@@ -11,7 +11,7 @@
 ``refresh``          which keys are stale, and reading them one batch at a time
 ``codec pending``    payloads, and sets of keys that do not grow without bound
 ``transport``        the protocol of three methods that an engine has to satisfy
-``turns``            relays that share a transport publish one after the other
+``loop_lock``        relays that share a transport publish one after the other
 ``memory``           an engine in memory, with faults on command, for tests
 ``postgres redis nats``  the engines; each imports its client library: extras ``postgres``, ``redis``, ``nats``
 ===================  =============================================================================================

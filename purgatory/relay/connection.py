@@ -91,8 +91,8 @@ class Connection:
             await self._lost
         finally:
             self.lose(ConnectionAbortedError("the relay ended the connection"))
-            stubborn = await end_tasks(self.tasks, self._clock, self._heartbeat_ms)
-        return stubborn
+            unfinished = await end_tasks(self.tasks, self._clock, self._heartbeat_ms)
+        return unfinished
 
     def lose(self, reason: BaseException) -> None:
         """Give the connection up, for the first reason that is given."""

@@ -22,11 +22,11 @@ class _Engine:
 
     def publish(self, payload: str) -> None:
         for transport in self.transports:
-            for line in list(transport._lines):
-                transport._send_down(line, payload)
+            for subscription in list(transport._subscriptions):
+                transport._deliver(subscription, payload)
 
 
-class _Line:
+class _Subscription:
     """One subscription."""
 
     __slots__ = ("broken", "received", "silent")
@@ -66,9 +66,9 @@ class MemoryTransport:
         self._engine = _Engine()
         self._engine.transports.append(self)
         self._clock = clock
-        self._lines: set[_Line] = set()
+        self._subscriptions: set[_Subscription] = set()
         self._silent = False
-        self._to_lose = 0
+        self._messages_to_lose = 0
         self.deliveries = deliveries
         self.max_payload = max_payload
 
@@ -83,17 +83,17 @@ class MemoryTransport:
 
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
-        line = _Line(received)
+        subscription = _Subscription(received)
         if self._silent:
-            await line.broken
+            await subscription.broken
         if not self._engine.running:
             raise ConnectionRefusedError("the engine in memory is stopped")
-        self._lines.add(line)
+        self._subscriptions.add(subscription)
         try:
             subscribed()
-            await line.broken
+            await subscription.broken
         finally:
-            self._lines.discard(line)
+            self._subscriptions.discard(subscription)
 
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`.  The message arrives in a later turn of the loop."""
@@ -112,14 +112,14 @@ class MemoryTransport:
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`.  There is nothing to release."""
 
-    def _send_down(self, line: _Line, payload: str) -> None:
-        if line.silent:
+    def _deliver(self, subscription: _Subscription, payload: str) -> None:
+        if subscription.silent:
             return
-        if self._to_lose > 0:
-            self._to_lose -= 1
+        if self._messages_to_lose > 0:
+            self._messages_to_lose -= 1
             return
         for delay in [0.0] if self.deliveries is None else self.deliveries(payload):
-            self._after(delay, lambda: self._arrive(line, payload))
+            self._after(delay, lambda: self._receive(subscription, payload))
 
     def _after(self, delay: float, callback: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -130,22 +130,22 @@ class MemoryTransport:
         else:
             self._clock.call_at(self._clock.ceil_ms() + max(1, round(delay * 1000)), callback)
 
-    def _arrive(self, line: _Line, payload: str) -> None:
-        if line in self._lines and not line.silent and not line.broken.done():
-            line.received(payload)
+    def _receive(self, subscription: _Subscription, payload: str) -> None:
+        if subscription in self._subscriptions and not subscription.silent and not subscription.broken.done():
+            subscription.received(payload)
 
     # Faults
 
     @property
     def subscriptions(self) -> int:
         """The number of relays that are subscribed through this transport."""
-        return len(self._lines)
+        return len(self._subscriptions)
 
     def disconnect(self) -> None:
         """Break the connections of this transport; the relays detect it at once and may connect again."""
-        for line in self._lines:
-            if not line.broken.done():
-                line.broken.set_exception(ConnectionResetError("the connection in memory was broken"))
+        for subscription in self._subscriptions:
+            if not subscription.broken.done():
+                subscription.broken.set_exception(ConnectionResetError("the connection in memory was broken"))
 
     def silence(self) -> None:
         """Make the connection half-open: nothing gets through in either direction, and nothing fails.
@@ -154,8 +154,8 @@ class MemoryTransport:
         what is published, hang until :meth:`restore`.
         """
         self._silent = True
-        for line in self._lines:
-            line.silent = True
+        for subscription in self._subscriptions:
+            subscription.silent = True
 
     def restore(self) -> None:
         """Let new connections through again."""
@@ -163,7 +163,7 @@ class MemoryTransport:
 
     def lose(self, messages: int = 1) -> None:
         """Lose the next ``messages`` messages to this transport without an error."""
-        self._to_lose += messages
+        self._messages_to_lose += messages
 
     def stop(self) -> None:
         """Stop the engine: every connection of every transport breaks, and none is accepted."""

@@ -11,8 +11,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from .loop_lock import LoopLock
 from .transport import Received, Subscribed
-from .turns import Turns
 
 try:
     from nats.aio.client import Client
@@ -45,7 +45,7 @@ class NatsTransport:
         self._subject = subject
         self._options = options
         self._publishing: Client | None = None
-        self._turns = Turns()  # relays that share the transport publish one after the other
+        self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
         self._publish_error: Exception | None = None
 
     @property
@@ -98,7 +98,7 @@ class NatsTransport:
 
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
-        async with self._turns.lock():
+        async with self._publish_lock.get():
             if self._publishing is None or self._publishing.is_closed:
                 self._publish_error = None
                 self._publishing = await self._connect(self._publish_failed)
@@ -119,7 +119,7 @@ class NatsTransport:
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
-        async with self._turns.lock():
+        async with self._publish_lock.get():
             connection, self._publishing = self._publishing, None
             if connection is not None:
                 with contextlib.suppress(Exception):  # the connection is dropped in any case

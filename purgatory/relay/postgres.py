@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from .loop_lock import LoopLock
 from .transport import Received, Subscribed
-from .turns import Turns
 
 try:
     import psycopg
@@ -46,7 +46,7 @@ class PostgresTransport:
         self._dsn = dsn
         self._channel = channel
         self._publishing: psycopg.AsyncConnection[Any] | None = None
-        self._turns = Turns()  # relays that share the transport publish one after the other
+        self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
 
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
@@ -61,7 +61,7 @@ class PostgresTransport:
 
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
-        async with self._turns.lock():
+        async with self._publish_lock.get():
             connection = self._publishing
             if connection is None:
                 connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
@@ -84,7 +84,7 @@ class PostgresTransport:
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
-        async with self._turns.lock():
+        async with self._publish_lock.get():
             connection, self._publishing = self._publishing, None
             if connection is not None:
                 await connection.close()

@@ -7,8 +7,8 @@ every key.  A cluster passes every message to all of its nodes, so any node will
 
 from typing import Any
 
+from .loop_lock import LoopLock
 from .transport import Received, Subscribed
-from .turns import Turns
 
 try:
     from redis.asyncio import Redis
@@ -50,7 +50,7 @@ class RedisTransport:
         self._url = url
         self._channel = channel
         self._publishing: Redis | None = None
-        self._turns = Turns()  # relays that share the transport publish one after the other
+        self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
         self._client()  # ValueError for an invalid URL
 
     def _client(self) -> Redis:
@@ -73,14 +73,14 @@ class RedisTransport:
 
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
-        async with self._turns.lock():
+        async with self._publish_lock.get():
             if self._publishing is None:
                 self._publishing = self._client()
             await self._publishing.publish(self._channel, payload)
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
-        async with self._turns.lock():
+        async with self._publish_lock.get():
             client, self._publishing = self._publishing, None
             if client is not None:
                 await client.aclose()

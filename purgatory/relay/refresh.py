@@ -55,8 +55,8 @@ class Refresher:
         self._refresh = refresh
         self._clock = clock
         self._limit_ms = limit_ms
-        self._walk: Iterator[Hashable] | None = None  # over all watched keys, where all are stale
-        self._walk_again = False
+        self._all_keys: Iterator[Hashable] | None = None  # over all watched keys, where all are stale
+        self._all_keys_again = False
         self._wake = asyncio.Event()
 
     def mark(self, key: Hashable, value: float | None) -> None:
@@ -97,7 +97,7 @@ class Refresher:
                     await self._check(batch, found)
                     failures = 0
                     reported.clear()
-                elif self._walk is None and not self.stale:  # the last batch of a walk may have left keys
+                elif self._all_keys is None and not self.stale:  # the last batch may have left keys
                     await self._wake.wait()
                     self._wake.clear()
             except Exception as error:
@@ -126,11 +126,11 @@ class Refresher:
         purgatory = self._purgatory
         batch: dict[Hashable, float | None] = {}
         if self.stale.take_everything():
-            if self._walk is None:
-                self._walk = purgatory.keys()
+            if self._all_keys is None:
+                self._all_keys = purgatory.keys()
             else:
-                self._walk_again = True  # after this pass, so that the keys at its end are reached too
-        most = self.stale.max_keys if self._walk is None else self.stale.max_keys // 2
+                self._all_keys_again = True  # after this pass, so that the keys at its end are reached too
+        most = self.stale.max_keys if self._all_keys is None else self.stale.max_keys // 2
         for number, (key, value) in enumerate(self.stale.take(), 1):
             if purgatory.is_watched(key):
                 if len(batch) < most:
@@ -139,21 +139,21 @@ class Refresher:
                     self.stale.add(key, value)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
-        if self._walk is not None:
-            looked_at = 0
+        if self._all_keys is not None:
+            examined = 0
             while len(batch) < self.stale.max_keys:
                 try:
-                    key = next(self._walk)
+                    key = next(self._all_keys)
                 except StopIteration:
-                    self._walk = purgatory.keys() if self._walk_again else None
-                    self._walk_again = False
+                    self._all_keys = purgatory.keys() if self._all_keys_again else None
+                    self._all_keys_again = False
                     break
                 if not is_key(key):
                     purgatory.check_soon(key)  # it cannot be relayed, so its state is in this process
                 elif purgatory.is_watched(key):
                     batch[key] = None
-                looked_at += 1
-                if looked_at % _SLICE == 0:
+                examined += 1
+                if examined % _SLICE == 0:
                     await asyncio.sleep(0)
         return list(batch.items())
 

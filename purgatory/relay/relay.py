@@ -204,10 +204,10 @@ class Relay:
             self._resync_alarm.cancel()
         self._attempted()
         try:
-            stubborn = await end_tasks(self._tasks, self._clock, 2 * self._heartbeat_ms)
+            unfinished = await end_tasks(self._tasks, self._clock, 2 * self._heartbeat_ms)
             if self._connection is not None:  # it may have been lost already, and its tasks about to end
-                stubborn |= await end_tasks(self._connection.tasks, self._clock, self._heartbeat_ms)
-            self._report_stubborn(stubborn)
+                unfinished |= await end_tasks(self._connection.tasks, self._clock, self._heartbeat_ms)
+            self._report_unfinished(unfinished)
         finally:
             self._connection = None
             if self._loop is not None:
@@ -228,7 +228,7 @@ class Relay:
                 limit = f"{self._heartbeat_ms / 1000:g} s"
                 _LOGGER.warning("the transport of purgatory %r was not closed within %s", self._purgatory.name, limit)
         finally:
-            self._report_stubborn(await end_tasks([releasing], self._clock, self._heartbeat_ms))
+            self._report_unfinished(await end_tasks([releasing], self._clock, self._heartbeat_ms))
 
     def _require_open(self) -> None:
         if self._closing:
@@ -359,7 +359,7 @@ class Relay:
 
     # The connection
 
-    def _report_stubborn(self, tasks: "set[asyncio.Task[None]]") -> None:
+    def _report_unfinished(self, tasks: "set[asyncio.Task[None]]") -> None:
         if tasks:
             _LOGGER.error("tasks of the transport did not end when they were cancelled, and are left behind: %s", tasks)
 
@@ -370,7 +370,7 @@ class Relay:
             connection = self._connection = Connection(
                 self._transport, self._sender, self._receiver, self._has_connected, self._clock, self._heartbeat_ms
             )
-            self._report_stubborn(await connection.run())
+            self._report_unfinished(await connection.run())
             if connection.proven:
                 failures = 0
             self._lost(connection, failures)

@@ -17,7 +17,7 @@ __all__ = ["Piece", "cut", "find_pieces", "sample_pieces"]
 
 Piece = tuple[str, str, int, int, int]  # source, purgatory, instance, first millisecond, first of the next piece
 _OWNER: Final = ("source", "purgatory", "instance")
-_FAR: Final = 1 << 62
+_END_OF_TIME_MS: Final = 1 << 62
 _TIMES: Final = {"parked_ms": "parked_at", "deadline_ms": "deadline", "finished_ms": "finished_at"}
 
 
@@ -26,20 +26,20 @@ def find_pieces(rows: DataFrame, piece_rows: int) -> list[Piece]:
     ms = F.unix_millis("parked_at")
     spans = rows.groupBy(*_OWNER).agg(F.count("*").alias("number"), F.min(ms).alias("first"))
     counted = spans.orderBy(*_OWNER).collect()
-    most = max((-(-row["number"] // piece_rows) for row in counted), default=1)
-    if most == 1:
-        return [(*_owner(row), row["first"], _FAR) for row in counted]
+    max_pieces = max((-(-row["number"] // piece_rows) for row in counted), default=1)
+    if max_pieces == 1:
+        return [(*_owner(row), row["first"], _END_OF_TIME_MS) for row in counted]
     # One pass finds borders for all owners: as many as the largest needs.  The others use every n-th of them.
-    parts = F.array(*[F.lit(n / most) for n in range(1, most)])
+    parts = F.array(*[F.lit(n / max_pieces) for n in range(1, max_pieces)])
     borders = rows.groupBy(*_OWNER).agg(F.percentile_approx(ms, parts, F.lit(10_000)).alias("borders"))
-    at = {_owner(row): row["borders"] for row in borders.collect()}
+    borders_of = {_owner(row): row["borders"] for row in borders.collect()}
     pieces: list[Piece] = []
     for row in counted:
-        want = -(-row["number"] // piece_rows)
-        every = at[_owner(row)]
-        starts = sorted({every[round(n * most / want) - 1] for n in range(1, want)} - {row["first"]})
+        number = -(-row["number"] // piece_rows)
+        quantiles = borders_of[_owner(row)]
+        starts = sorted({quantiles[round(n * max_pieces / number) - 1] for n in range(1, number)} - {row["first"]})
         starts = [row["first"], *starts]
-        ends = [*starts[1:], _FAR]
+        ends = [*starts[1:], _END_OF_TIME_MS]
         pieces += [(*_owner(row), a, b) for a, b in zip(starts, ends, strict=True)]
     return pieces
 
@@ -50,8 +50,8 @@ def _owner(row: Row) -> tuple[str, str, int]:
 
 def sample_pieces(pieces: list[Piece], sample: float) -> tuple[list[Piece], float]:
     """Return an evenly spread sample of the pieces, and its actual share."""
-    want = max(1, round(len(pieces) * sample))
-    kept = [pieces[int(n * len(pieces) / want)] for n in range(want)] if want < len(pieces) else list(pieces)
+    number = max(1, round(len(pieces) * sample))
+    kept = [pieces[int(n * len(pieces) / number)] for n in range(number)] if number < len(pieces) else list(pieces)
     share = len(kept) / len(pieces) if pieces else 1.0
     return kept, share
 

@@ -100,15 +100,15 @@ class _RecordedFailure(Exception):
 def replay(trace: Trace, tick_ms: int, wheel_size: int) -> Measured:
     """Replay a trace with a timer of this tick and wheel size.  Errors as from the timer."""
     at, what, which = _script(trace)
-    holds = _holds(trace)
+    stalls = _stalls(trace)
     clock = ManualClock(int(at[0]) if at else 0)
     timer = BaseTimer(tick_ms, wheel_size, clock)
     purgatory = BasePurgatory("replay", timer)
     operations = _operations(trace, clock)
     keys: list[tuple[str, ...]] = [tuple(k) for k in trace.keys]
     started = time.thread_time()
-    wakeups = _drive(purgatory, timer, clock, operations, keys, at, what, which, holds)
-    wakeups += _run_out(timer, clock, _still_to_expire(trace, operations), holds)
+    wakeups = _drive(purgatory, timer, clock, operations, keys, at, what, which, stalls)
+    wakeups += _expire_remaining(timer, clock, _still_to_expire(trace, operations), stalls)
     cpu_s = time.thread_time() - started
     return _measured(trace, operations, timer, wakeups, cpu_s)
 
@@ -122,13 +122,13 @@ def _drive(
     at: list[int],
     what: list[int],
     which: list[int],
-    holds: "_Holds",
+    stalls: "_Stalls",
 ) -> int:
     wakeups = 0
     failure = _RecordedFailure("recorded")
     for at_ms, act, number in zip(at, what, which, strict=True):
         while (due_ms := timer.next_expiration_ms) is not None:
-            due_ms = holds.until(max(due_ms, clock.time_ms))
+            due_ms = stalls.until(max(due_ms, clock.time_ms))
             if due_ms >= at_ms:
                 break
             clock.time_ms = due_ms
@@ -149,12 +149,12 @@ def _drive(
     return wakeups
 
 
-def _run_out(timer: BaseTimer, clock: ManualClock, waiting: list[_Recorded], holds: "_Holds") -> int:
+def _expire_remaining(timer: BaseTimer, clock: ManualClock, waiting: list[_Recorded], stalls: "_Stalls") -> int:
     """After the last event, run the timer until every operation has expired that expired in the recording."""
     wakeups = 0
     for operation in waiting:
         while operation.ended_ms < 0 and (due_ms := timer.next_expiration_ms) is not None:
-            clock.time_ms = holds.until(max(due_ms, clock.time_ms))
+            clock.time_ms = stalls.until(max(due_ms, clock.time_ms))
             timer.expire_due(clock.time_ms)
             wakeups += 1
     return wakeups
@@ -196,7 +196,7 @@ def _still_to_expire(trace: Trace, operations: list[_Recorded]) -> list[_Recorde
     return [operations[number] for number in numbers.tolist()]
 
 
-class _Holds:
+class _Stalls:
     """Spans of time in which the timer did not run, according to the recording."""
 
     def __init__(self, starts: list[int], ends: list[int]) -> None:
@@ -209,7 +209,7 @@ class _Holds:
         return max(due_ms, self._ends[here]) if here >= 0 else due_ms
 
 
-def _holds(trace: Trace) -> _Holds:
+def _stalls(trace: Trace) -> _Stalls:
     late = (trace.deadline_ms >= 0) & (trace.finished_ms > trace.deadline_ms)
     late &= np.isin(trace.outcomes, (_COMPLETED, _CANCELLED, _FAILED))
     order = np.argsort(trace.deadline_ms[late], kind="stable")
@@ -223,7 +223,7 @@ def _holds(trace: Trace) -> _Holds:
         else:
             starts.append(start)
             ends.append(end)
-    return _Holds(starts, ends)
+    return _Stalls(starts, ends)
 
 
 def _measured(trace: Trace, operations: list[_Recorded], timer: BaseTimer, wakeups: int, cpu_s: float) -> Measured:

@@ -218,25 +218,25 @@ def _summed(found: list[dict[str, Any]]) -> pa.Table:
     """Return one row per setting, summed over its pieces.  Costs are per operation."""
     rows = []
     for setting in sorted({_setting(row) for row in found}):
-        mine = [row for row in found if _setting(row) == setting]
-        operations = sum(row["operations"] for row in mine)
+        rows_of_setting = [row for row in found if _setting(row) == setting]
+        operations = sum(row["operations"] for row in rows_of_setting)
         late: dict[int, int] = {}
-        for row in mine:
+        for row in rows_of_setting:
             for value, number in zip(row["late_ms"], row["late_number"], strict=True):
                 late[value] = late.get(value, 0) + number
-        total = {name: sum(row[name] for row in mine) for name in _COUNTED}
+        total = {name: sum(row[name] for row in rows_of_setting) for name in _COUNTED}
         rows.append(
             {
                 "tick_ms": setting[0],
                 "wheel_size": setting[1],
                 "operations": operations,
-                "changed": sum(row["changed"] for row in mine),
-                "expired": sum(row["expired"] for row in mine),
+                "changed": sum(row["changed"] for row in rows_of_setting),
+                "expired": sum(row["expired"] for row in rows_of_setting),
                 **{name: total[name] / operations for name in _COUNTED},
                 "late_mean_ms": _mean(late),
                 "late_p99_ms": float(_quantile(late, 0.99)),
                 "late_max_ms": float(max(late, default=0)),
-                "cpu_us": sum(row["cpu_s"] for row in mine) / operations * 1e6,
+                "cpu_us": sum(row["cpu_s"] for row in rows_of_setting) / operations * 1e6,
             }
         )
     return pa.Table.from_pylist(rows)
@@ -255,5 +255,5 @@ def _quantile(late: dict[int, int], share: float) -> int:
     if not late:
         return 0
     values = np.array(sorted(late))
-    upto = np.cumsum([late[value] for value in values.tolist()])
-    return int(values[np.searchsorted(upto, share * upto[-1])])
+    cumulative = np.cumsum([late[value] for value in values.tolist()])
+    return int(values[np.searchsorted(cumulative, share * cumulative[-1])])

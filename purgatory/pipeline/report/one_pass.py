@@ -34,7 +34,7 @@ from .tables import QUANTILES
 __all__ = ["first_pass", "hot_keys", "reads_files", "tables_of", "top_keys"]
 
 _ROWS_PER_TASK: Final = 2_500_000
-_MERGED_HERE: Final = 2_500_000  # rows, up to which the driver adds up the aggregates of the tasks
+_MERGED_ON_DRIVER: Final = 2_500_000  # rows, up to which the driver adds up the aggregates of the tasks
 _MOST_PARTS: Final = 16
 _BATCH_ROWS: Final = 262_144
 _CELL: Final = "part int, cell binary"
@@ -53,14 +53,14 @@ def reads_files(spark: SparkSession, opened: OpenJournal) -> bool:
 
 def first_pass(spark: SparkSession, opened: OpenJournal, span: Span, top: int) -> Aggregates:
     """Return the aggregates of all rows.  Of the keys, the ``top`` ones with the most operations are left."""
-    return _aggregated(spark, opened, COLUMNS, partial(add_rows, span=span), span.bucket_ms, top)
+    return _aggregate(spark, opened, COLUMNS, partial(add_rows, span=span), span.bucket_ms, top)
 
 
 def hot_keys(spark: SparkSession, opened: OpenJournal, top_keys: pa.Table) -> pa.Table:
     """Return the table of the hot keys: how their operations ended, and how long they waited."""
     pairs = list(zip(top_keys["purgatory"].to_pylist(), top_keys["key"].to_pylist(), strict=True))
     hot: dict[tuple[str, ...], int] = {pair: number for number, pair in enumerate(pairs)}
-    found = _aggregated(spark, opened, HOT_COLUMNS, partial(add_hot_rows, hot=hot), 1, 1) if hot else Aggregates()
+    found = _aggregate(spark, opened, HOT_COLUMNS, partial(add_hot_rows, hot=hot), 1, 1) if hot else Aggregates()
     rows = {}
     for names, one in found.of("hot"):
         by_outcome = dict(zip(OUTCOMES, one.sums.tolist(), strict=True))
@@ -96,15 +96,15 @@ def tables_of(aggregates: Aggregates, bucket_ms: int) -> dict[str, pa.Table]:
 # The passes
 
 
-def _aggregated(
+def _aggregate(
     spark: SparkSession, opened: OpenJournal, columns: Sequence[str], add: Add, bucket_ms: int, top: int
 ) -> Aggregates:
-    finish = partial(_finished, bucket_ms=bucket_ms, top=top)
+    finish = partial(_merge, bucket_ms=bucket_ms, top=top)
     if reads_files(spark, opened):
         assert opened.files is not None
-        cells = _over_files(spark, opened.files, opened.rows or 0, partial(_scanned_files, columns, add), finish)
+        cells = _over_files(spark, opened.files, opened.rows or 0, partial(_scan_files, columns, add), finish)
     else:
-        cells = _over_rows(spark, opened.dataframe.select(*columns), partial(_scanned_rows, add), finish)
+        cells = _over_rows(spark, opened.dataframe.select(*columns), partial(_scan_rows, add), finish)
     total = Aggregates()
     total.add_cells(cells)
     total.finish(bucket_ms, top)
@@ -115,7 +115,7 @@ def _over_files(spark: SparkSession, files: Sequence[str], rows: int, scan: Any,
     context = spark.sparkContext
     tasks = max(context.defaultParallelism, -(-rows // _ROWS_PER_TASK))
     slices = [list(part) for part in np.array_split(np.array(files, dtype=object), min(tasks, len(files)))]
-    parts = 1 if rows <= _MERGED_HERE else min(len(slices), _MOST_PARTS)
+    parts = 1 if rows <= _MERGED_ON_DRIVER else min(len(slices), _MOST_PARTS)
     cells = context.parallelize(slices, len(slices)).mapPartitions(partial(scan, parts))
     if parts > 1:
         cells = cells.partitionBy(parts, int).values().mapPartitions(finish)
@@ -135,7 +135,7 @@ def _over_rows(spark: SparkSession, rows: DataFrame, scan: Any, finish: Any) -> 
         return [cell.as_py() for cell in cells.select("cell").toArrow()["cell"]]
 
 
-def _scanned_files(columns: Sequence[str], add: Add, parts: int, slices: Iterable[list[str]]) -> Any:
+def _scan_files(columns: Sequence[str], add: Add, parts: int, slices: Iterable[list[str]]) -> Any:
     aggregates = Aggregates()
     for name in (name for part in slices for name in part):
         try:
@@ -152,7 +152,7 @@ def _scanned_files(columns: Sequence[str], add: Add, parts: int, slices: Iterabl
     return aggregates.cells(parts)
 
 
-def _scanned_rows(add: Add, parts: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+def _scan_rows(add: Add, parts: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
     aggregates = Aggregates()
     for batch in batches:
         if batch.num_rows:
@@ -160,7 +160,7 @@ def _scanned_rows(add: Add, parts: int, batches: Iterable[pa.RecordBatch]) -> It
     return aggregates.cells(parts)
 
 
-def _finished(cells: Iterable[bytes], bucket_ms: int, top: int) -> Iterator[tuple[int, bytes]]:
+def _merge(cells: Iterable[bytes], bucket_ms: int, top: int) -> Iterator[tuple[int, bytes]]:
     aggregates = Aggregates()
     aggregates.add_cells(cells)
     aggregates.finish(bucket_ms, top)

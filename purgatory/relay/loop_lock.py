@@ -2,10 +2,10 @@
 
 import asyncio
 
-__all__ = ["Turns"]
+__all__ = ["LoopLock"]
 
 
-class Turns:
+class LoopLock:
     """A lock for the tasks of one event loop.  In another loop it begins anew, even if it was held when a loop ended.
 
     An :class:`asyncio.Lock` belongs to the first loop in which a task has waited for it; a transport may outlive that
@@ -18,7 +18,7 @@ class Turns:
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def lock(self) -> asyncio.Lock:
+    def get(self) -> asyncio.Lock:
         """Return the lock of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
