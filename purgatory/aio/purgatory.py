@@ -16,7 +16,7 @@ from purgatory.core.hooks import Hooks
 from purgatory.core.operation.coroutines import is_coroutine, is_coroutine_function, refusal
 from purgatory.core.operation.delayed_operation import DelayedOperation
 from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, fail_externally, terminate
-from purgatory.core.operation.operation import Operation, set_running_loop
+from purgatory.core.operation.operation import Operation
 from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.core.timer.clock import Clock
 from purgatory.core.timer.units import duration_ms
@@ -42,8 +42,6 @@ Op = TypeVar("Op", bound=DelayedOperation[Any])
 _MISSING: Any = object()
 # A generator of its own, so that it does not advance a generator that the user has seeded.
 _random = random.Random().random  # noqa: S311 - jitter, no secret
-
-set_running_loop(asyncio.get_running_loop)
 
 
 class _Condition(DelayedOperation[bool]):

@@ -87,6 +87,7 @@ class Reaper:
             # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
             self.task = Context().run(loop.create_task, self._reap(), name="purgatory-reaper")
             self.task.add_done_callback(self._task_ended, context=Context())
+            self._timer.started_in = loop
 
     def stop(self, task: "asyncio.Task[None] | None") -> None:
         """Cancel the wake-up, and ``task`` unless another one has replaced it."""
@@ -217,7 +218,7 @@ class Reaper:
                     task._log_destroy_pending = False  # type: ignore[attr-defined]  # a new task replaces it
                 else:
                     task.cancel()
-            self.task = None
+            self.task = timer.started_in = None
             self._wake_sleepers()
         timer.loop = loop
         if task is not None and not timer.closed:

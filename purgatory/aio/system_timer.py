@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from purgatory.core.timer.base_timeout import deadline_in, validated_seconds
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.core.timer.clock import Clock
+from purgatory.core.timer.event_loop import event_loop
 from purgatory.core.timer.task import TimerTask
 from purgatory.core.timer.units import duration_ms
 from purgatory.errors import PurgatoryClosed
@@ -28,6 +29,9 @@ from .turn_budget import TurnBudget
 __all__ = ["SystemTimer"]
 
 _LONGEST_BUDGET_MS = 1e9
+
+event_loop.running_loop = asyncio.get_running_loop
+event_loop.current_task = asyncio.current_task
 
 
 class _Deadline(TimerTask):

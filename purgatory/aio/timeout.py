@@ -1,15 +1,13 @@
-"""``async with timer.timeout()``: the deadline of a block of code.  Its states are in ``core.timer.base_timeout``."""
+"""``async with timer.timeout()``: what happens to a block when its deadline has passed.
+
+The states of a timeout, and all that a block does which ends in time, are in ``core.timer.base_timeout``.
+"""
 
 import asyncio
 from collections.abc import Iterator
 from contextvars import Context
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
 
 from purgatory.core.timer.base_timeout import BaseTimeout
-
-if TYPE_CHECKING:
-    from .system_timer import SystemTimer
 
 __all__ = ["Timeout"]
 
@@ -30,35 +28,10 @@ class Timeout(BaseTimeout):
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
-        _timer: SystemTimer
+    def _run_soon(self) -> None:
+        self._alarm = asyncio.get_running_loop().call_soon(self.run, context=Context())
 
-    def reschedule(self, when: float | None) -> None:
-        """Move the deadline to ``when`` seconds of the timer's clock; None removes it.
-
-        If ``when`` has already come, the loop cancels the task in its next turn.  Moving to a later deadline only
-        changes a number.  RuntimeError unless the block runs and its deadline has not passed; TypeError or ValueError
-        unless ``when`` is a time.
-        """
-        if self._move(when):
-            self._run_soon()
-
-    async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task(loop)
-        timer = self._timer
-        if (loop is not timer.loop or timer._reaper.task is None) and self._when is not None:
-            self._validate_entry(task)
-            timer.start()
-        if self._enter(task):
-            self._run_soon()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if not self._leave() or error is None:
-            return
+    def _time_out(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
             raise _timed_out(error)
         # The block answered the cancellation with an error of its own, which gets the TimeoutError as its context.
@@ -66,9 +39,6 @@ class Timeout(BaseTimeout):
         if isinstance(error, ExceptionGroup):
             for inner in error.exceptions:
                 _insert_timeout(inner)
-
-    def _run_soon(self) -> None:
-        self._alarm = asyncio.get_running_loop().call_soon(self.run, context=Context())
 
 
 def _insert_timeout(error: BaseException) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Generator, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from purgatory.core.timer.event_loop import event_loop
 from purgatory.core.timer.task import NOT_QUEUED, TimerTask
 from purgatory.core.timer.units import deadline_ms, duration_ms
 from purgatory.errors import PurgatoryError
@@ -32,33 +33,16 @@ if TYPE_CHECKING:
     from purgatory.core.purgatory import PurgatoryCore
     from purgatory.core.watch.watch import Watch
 
-__all__ = ["AT_ZERO_MS", "FOREVER_MS", "Operation", "new_future", "set_running_loop"]
+__all__ = ["AT_ZERO_MS", "FOREVER_MS", "Operation", "new_future"]
 
 FOREVER_MS: Final = -1  # the delay of an operation without a deadline
 # The delay, before parking, of an operation with an absolute deadline is AT_ZERO_MS - deadline, below FOREVER_MS.
 AT_ZERO_MS: Final = -2
 
 
-class _EventLoop:
-    """How to find the running event loop: set by the layer that has one."""
-
-    def __init__(self) -> None:
-        self.running_loop: Callable[[], Any] | None = None
-
-
-_event_loop = _EventLoop()
-
-
-def set_running_loop(running_loop: Callable[[], Any]) -> None:
-    """Set the function that returns the running event loop."""
-    _event_loop.running_loop = running_loop
-
-
 def new_future() -> Any:
     """Return a new future of the running event loop."""
-    running_loop = _event_loop.running_loop
-    assert running_loop is not None, "purgatory.aio sets it on import"
-    return running_loop().create_future()
+    return event_loop.running_loop().create_future()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -1,10 +1,10 @@
-"""The states of a timeout, without an event loop.
+"""The states of a timeout, and how a block begins and ends, without an event loop.
 
 :class:`purgatory.timeouts.Timeout` behaves like :func:`asyncio.timeout` in each state.  The difference is where the
 deadline is kept.  The event loop keeps a heap of handles: each block pushes a handle, and leaves a cancelled one behind
 that the loop removes later.  Here the timeout is its own timer task: entering the block links it into a bucket, and
 leaving the block unlinks it.  Most blocks of a server end long before their deadline, so linking and unlinking is
-nearly the whole cost.
+nearly the whole cost.  The coroutines that do this are here, because they never wait and the core is compiled.
 
 ========  ================  ==========================================================================
 state     entered by        what may happen
@@ -22,7 +22,8 @@ finished  the block ends    nothing
 
 import contextlib
 import math
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -30,7 +31,8 @@ from purgatory.errors import PurgatoryClosed
 from purgatory.texts import safe_repr
 
 from .base_timer import BaseTimer, ceil_now, now
-from .task import TimerTask, unlink
+from .event_loop import event_loop
+from .task import NOT_QUEUED, TimerTask, unlink
 from .units import ceil_ms
 
 __all__ = ["BaseTimeout", "deadline_in", "validated_seconds"]
@@ -43,20 +45,25 @@ _FINISHED: Final = 4
 _NAMES: Final = ("created", "active", "expiring", "expired", "finished")
 
 _LONGEST: Final = 1e15  # seconds, as for every duration
+_INFINITE: Final = math.inf
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BaseTimeout(TimerTask):
-    """The synchronous part of :class:`purgatory.timeouts.Timeout`.
+    """The part of :class:`purgatory.timeouts.Timeout` that needs no event loop.
 
-    The subclass passes the task in.  A method that returns True leaves one thing to the subclass, which its docstring
-    names.
+    The subclass overrides :meth:`_run_soon` and :meth:`_time_out`, which are called when the deadline has passed.
     """
 
     __slots__ = ("_alarm", "_cancelling", "_state", "_task", "_timer", "_when")
 
     def __init__(self, timer: BaseTimer, when: float | None) -> None:
-        TimerTask.__init__(self, 0)
+        # Without super().__init__(), which validates a delay.
+        self.delay_ms = 0
+        self._expiration_ms = NOT_QUEUED
+        self._list = None
+        self._prev = None
+        self._next = None
         self._timer: BaseTimer = timer
         self._when: float | None = when
         self._state: i64 = _CREATED
@@ -72,38 +79,66 @@ class BaseTimeout(TimerTask):
         """Return whether the deadline passed while the block ran."""
         return self._state == _EXPIRING or self._state == _EXPIRED
 
+    def reschedule(self, when: float | None) -> None:
+        """Move the deadline to ``when`` seconds of the timer's clock; None removes it.
+
+        If ``when`` has already come, the loop cancels the task in its next turn.  Moving to a later deadline only
+        changes a number.  RuntimeError unless the block runs and its deadline has not passed; TypeError or ValueError
+        unless ``when`` is a time.
+        """
+        if self._state != _ACTIVE:
+            if self._state == _CREATED:
+                raise RuntimeError("the timeout has not been entered: use it with 'async with' first")
+            raise RuntimeError(f"the timeout is {_NAMES[self._state]}: its deadline can no longer be moved")
+        if when is not None:
+            when = validated_seconds(when, "when")
+        if self._alarm is not None:
+            _cancel_alarm(self)
+        if when is None:
+            unlink(self)
+            due = False
+        else:
+            due = _schedule(self, when)
+        self._when = when
+        if due:
+            self._run_soon()
+
     # The block
 
-    def _validate_entry(self, task: Any) -> None:
+    async def __aenter__(self) -> Self:
+        loop = event_loop.running_loop()
+        task = event_loop.current_task(loop)
+        timer = self._timer
         if self._state != _CREATED:
             raise RuntimeError("the timeout has already been entered: make a new one for each block")
         if task is None:
             raise RuntimeError("a timeout must be used inside a task: here there is no task to cancel")
-        if self._timer.closed:
+        if timer.closed:
             raise PurgatoryClosed("the timer is closed")
-
-    def _enter(self, task: Any) -> bool:
-        """Begin the block of ``task``.  True: the deadline has come, and the loop has to call :meth:`run` soon."""
-        self._validate_entry(task)
+        when = self._when
+        if when is not None and timer.started_in is not loop:
+            timer.start()
         self._task = task
         self._cancelling = task.cancelling()
-        when = self._when
-        due = when is not None and self._schedule(when)
+        if when is not None and _schedule(self, when):
+            self._run_soon()
         self._state = _ACTIVE
-        return due
+        return self
 
-    def _leave(self) -> bool:
-        """End the block.  True: the deadline has passed, and nothing else has cancelled the task."""
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if not unlink(self) and self._alarm is not None:
-            self._cancel_alarm()
+            _cancel_alarm(self)
         task = self._task
         self._task = None
         if self._state == _ACTIVE:
             self._state = _FINISHED
-            return False
+            return
         self._state = _EXPIRED
         cancelling: int = task.uncancel()
-        return cancelling <= self._cancelling
+        if cancelling <= self._cancelling and error is not None:
+            self._time_out(error)
 
     # The deadline
 
@@ -116,71 +151,67 @@ class BaseTimeout(TimerTask):
             with contextlib.suppress(RuntimeError):  # its event loop is closed: the block never continues
                 task.cancel()
 
-    def _move(self, when: float | None) -> bool:
-        """Move the deadline.  True: the new deadline has come, and the loop has to call :meth:`run` soon."""
-        if self._state != _ACTIVE:
-            if self._state == _CREATED:
-                raise RuntimeError("the timeout has not been entered: use it with 'async with' first")
-            raise RuntimeError(f"the timeout is {_NAMES[self._state]}: its deadline can no longer be moved")
-        if when is not None:
-            when = validated_seconds(when, "when")
-        if self._alarm is not None:
-            self._cancel_alarm()
-        if when is None:
-            unlink(self)
-            due = False
-        else:
-            due = self._schedule(when)
-        self._when = when
-        return due
+    def _run_soon(self) -> None:
+        """The deadline has come: have the loop call :meth:`run` in its next turn; ``_alarm`` is the handle."""
+        raise NotImplementedError
 
-    def _schedule(self, when: float) -> bool:
-        """Put the deadline on the timer.  True: it has come, and nothing was scheduled."""
-        timer = self._timer
-        now_ms: i64 = ceil_now(timer)
-        # A time before the start of the clock counts as the start, and infinity as the latest time.
-        when_ms: i64
-        if 0.0 < when < _LONGEST:
-            when_ms = ceil_ms(when)
-        elif when > 0.0:
-            when_ms = ceil_ms(_LONGEST)
-        else:
-            when_ms = 0
-        if when_ms <= now_ms and (when_ms < now_ms or when_ms <= now(timer)):
-            unlink(self)
-            return True
-        if timer.closed:
-            unlink(self)  # a timer that is closing removes its tasks in slices
-            self._expiration_ms = when_ms
-            self._set_alarm()
-        else:
-            due_ms = timer.core.reschedule(self, when_ms, now_ms)
-            if due_ms < timer.next_wake_ms:
-                timer.wake_earlier(due_ms)
-        return False
+    def _time_out(self, error: BaseException) -> None:
+        """The deadline, and nothing else, has cancelled the task, and ``error`` leaves the block."""
+        raise NotImplementedError
 
     def _abandon(self, error: BaseException) -> None:
-        self._set_alarm()
-
-    def _set_alarm(self) -> None:
-        """Request a wake-up at the deadline from the clock, because the timer is closed."""
-        self._alarm = self._timer.clock.call_at(self._expiration_ms, self._wake_up)
+        _set_alarm(self)
 
     def _wake_up(self) -> None:
         if self._timer.clock.now_ms() < self._expiration_ms:
-            self._set_alarm()  # a clock may call early
+            _set_alarm(self)  # a clock may call early
         else:
             self.run()
-
-    def _cancel_alarm(self) -> None:
-        self._alarm.cancel()
-        self._alarm = None
 
     def __repr__(self) -> str:
         when = ""
         if self._state == _ACTIVE:
             when = f" when={None if self._when is None else round(self._when, 3)}"
         return f"<Timeout [{_NAMES[self._state]}]{when}>"
+
+
+# Functions, not methods: the compiler calls them directly, but looks up a method of a class that has subclasses.
+
+
+def _schedule(timeout: BaseTimeout, when: float) -> bool:
+    """Put the deadline on the timer.  True: it has come, and nothing was scheduled."""
+    timer = timeout._timer
+    now_ms: i64 = ceil_now(timer)
+    # A time before the start of the clock counts as the start, and infinity as the latest time.
+    when_ms: i64
+    if 0.0 < when < _LONGEST:
+        when_ms = ceil_ms(when)
+    elif when > 0.0:
+        when_ms = ceil_ms(_LONGEST)
+    else:
+        when_ms = 0
+    if when_ms <= now_ms and (when_ms < now_ms or when_ms <= now(timer)):
+        unlink(timeout)
+        return True
+    if timer.closed:
+        unlink(timeout)  # a timer that is closing removes its tasks in slices
+        timeout._expiration_ms = when_ms
+        _set_alarm(timeout)
+    else:
+        due_ms = timer.core.reschedule(timeout, when_ms, now_ms)
+        if due_ms < timer.next_wake_ms:
+            timer.wake_earlier(due_ms)
+    return False
+
+
+def _set_alarm(timeout: BaseTimeout) -> None:
+    """Request a wake-up at the deadline from the clock, because the timer is closed."""
+    timeout._alarm = timeout._timer.clock.call_at(timeout._expiration_ms, timeout._wake_up)
+
+
+def _cancel_alarm(timeout: BaseTimeout) -> None:
+    timeout._alarm.cancel()
+    timeout._alarm = None
 
 
 def deadline_in(timer: BaseTimer, delay: Any) -> float | None:
@@ -194,8 +225,12 @@ def deadline_in(timer: BaseTimer, delay: Any) -> float | None:
 
 def validated_seconds(value: Any, name: str) -> float:
     """Return the number of seconds that the caller passed as ``name``; infinite and past times are valid."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, float):
+        seconds = float(value)
+        if -_LONGEST <= seconds <= _LONGEST or seconds == _INFINITE:
+            return seconds
+    elif isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a number of seconds or None, got {safe_repr(value)}")
-    if value != math.inf and not -_LONGEST <= value <= _LONGEST:
-        raise ValueError(f"{name} must be a number of seconds, got {safe_repr(value)}")
-    return float(value)
+    elif -_LONGEST <= value <= _LONGEST:
+        return float(value)
+    raise ValueError(f"{name} must be a number of seconds, got {safe_repr(value)}")

@@ -55,7 +55,7 @@ class BaseTimer:
     ``contained``: the exceptions of a task that are reported; all others propagate.
     """
 
-    __slots__ = ("_read", "clock", "closed", "core", "loop", "next_wake_ms")
+    __slots__ = ("_read", "clock", "closed", "core", "loop", "next_wake_ms", "started_in")
 
     def __init__(
         self, tick_ms: Any, wheel_size: Any, clock: Clock, contained: tuple[type[BaseException], ...] = (Exception,)
@@ -65,6 +65,7 @@ class BaseTimer:
         # Reading the default clock directly saves a method call.
         self._read: Callable[[], float] | None = clock.reader()
         self.loop: Any = None  # the event loop of the subclass, once it has one
+        self.started_in: Any = None  # the event loop in which the subclass has started its reaper
         self.closed: bool = False
         self.next_wake_ms: i64 = FAR_MS
 
@@ -135,6 +136,9 @@ class BaseTimer:
         This is not yet the deadline of a task: a coarse bucket falls due to be cascaded.
         """
         return self.core.next_expiration_ms
+
+    def start(self) -> None:
+        """A deadline needs the reaper in the running event loop: the subclass starts it unless it runs."""
 
     def wake_earlier(self, expiration_ms: int) -> None:
         """A bucket falls due before ``next_wake_ms``: the subclass plans an earlier wake-up."""

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from purgatory import OperationCancelled, Outcome, Purgatory, PurgatoryError
-from purgatory.core.operation.operation import new_future, set_running_loop
+from purgatory.core.operation.operation import new_future
+from purgatory.core.timer.event_loop import event_loop
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check
 
@@ -213,8 +214,8 @@ def test_awaiting_needs_a_loop() -> None:
         Op(1).__await__()
 
 
-async def test_the_last_registered_loop_getter_is_used() -> None:
-    """Importing the package registers asyncio's."""
+async def test_futures_belong_to_the_loop_that_the_core_is_told_of() -> None:
+    """Importing the package sets asyncio's function."""
     loops: list[asyncio.AbstractEventLoop] = []
 
     def running_loop() -> asyncio.AbstractEventLoop:
@@ -222,10 +223,10 @@ async def test_the_last_registered_loop_getter_is_used() -> None:
         return loops[-1]
 
     try:
-        set_running_loop(running_loop)
+        event_loop.running_loop = running_loop
         assert new_future().get_loop() is asyncio.get_running_loop()
     finally:
-        set_running_loop(asyncio.get_running_loop)
+        event_loop.running_loop = asyncio.get_running_loop
     assert len(loops) == 1
     assert new_future().get_loop() is loops[0]
     assert len(loops) == 1
