@@ -137,9 +137,9 @@ class TimingWheel:
         while expiration_ms >= wheel._horizon_ms:
             above = wheel.overflow_wheel
             wheel = wheel._grow() if above is None else above
-        tick_ms = wheel.tick_ms
-        bucket = wheel._buckets[expiration_ms // tick_ms % wheel._slots]
-        start_ms = expiration_ms - expiration_ms % tick_ms
+        tick = expiration_ms // wheel.tick_ms
+        bucket = wheel._buckets[tick % wheel._slots]
+        start_ms = tick * wheel.tick_ms
         if bucket.expiration_ms != start_ms:
             wheel._queue.push(start_ms, wheel)
             bucket.expiration_ms = start_ms
@@ -154,9 +154,9 @@ class TimingWheel:
         while expiration_ms >= wheel._horizon_ms:
             above = wheel.overflow_wheel
             wheel = wheel._grow() if above is None else above
-        tick_ms = wheel.tick_ms
-        bucket = wheel._buckets[expiration_ms // tick_ms % wheel._slots]
-        start_ms = expiration_ms - expiration_ms % tick_ms
+        tick = expiration_ms // wheel.tick_ms
+        bucket = wheel._buckets[tick % wheel._slots]
+        start_ms = tick * wheel.tick_ms
         if bucket.expiration_ms != start_ms:
             wheel._queue.push(start_ms, wheel)
             bucket.expiration_ms = start_ms
