@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlparse
 
@@ -33,6 +32,8 @@ from pyspark.sql.types import (
 from purgatory.journal import JournalError
 from purgatory.journal.files import check_footer, data_files, read_footer
 from purgatory.journal.schema import COLUMNS
+from purgatory.pipeline.locations import is_uri, local_path
+from purgatory.pipeline.spark.session import is_connect
 
 __all__ = [
     "SPARK_SCHEMA",
@@ -54,7 +55,7 @@ _TYPES: Final[dict[str, DataType]] = {
     "timestamp": TimestampType(),
 }
 SPARK_SCHEMA: Final = StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
-_FILE: Final = re.compile(r"((?:file:|/)[^\s'\"]*?\.parquet)")
+_FILE: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+:)?/[^\s'\"]*?\.parquet)")
 _THREADS: Final = 8
 
 
@@ -87,10 +88,13 @@ def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) 
     JournalError, with the name of the file, if a file is corrupt, has another schema version, or lacks columns.  With
     ``skip_corrupt``, such a file is skipped.  JournalError if there are no rows.
     """
-    checked = check_files(path, skip_corrupt=skip_corrupt)
+    # A path of a Spark Connect session is a path of the server.
+    checked = None if is_connect(spark) else check_files(path, skip_corrupt=skip_corrupt)
     if checked is None:
         try:
-            return OpenJournal(_read(spark, [path]), None, None, ())
+            dataframe = _read(spark, [path])
+            _ = dataframe.columns  # with Spark Connect, this is the first request to the server
+            return OpenJournal(dataframe, None, None, ())
         except (PySparkException, Py4JJavaError) as error:
             raise JournalError(f"the journal {path} cannot be listed: {_reason(error)}") from error
     # Spark lists a directory once, but handles thousands of file names one by one.
@@ -103,7 +107,7 @@ def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None
 
     JournalError as from :func:`open_journal`.
     """
-    directory = _local_path(path)
+    directory = local_path(path)
     if directory is None:
         return None
     files = data_files(directory)
@@ -152,7 +156,7 @@ def corrupt_file(error: BaseException) -> str | None:
     if "FAILED_READ_FILE" not in text and "Parquet" not in text and "parquet" not in text:
         return None
     match = _FILE.search(text)
-    return unquote(urlparse(match[1]).path) if match else None
+    return None if match is None else unquote(match[1] if is_uri(match[1]) else urlparse(match[1]).path)
 
 
 def readable_files(files: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -167,13 +171,6 @@ def readable_files(files: Iterable[str]) -> tuple[list[str], list[str]]:
 def _read(spark: SparkSession, paths: list[str]) -> DataFrame:
     reader = spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
     return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
-
-
-def _local_path(path: str) -> Path | None:
-    url = urlparse(path)
-    if url.scheme == "file":
-        return Path(unquote(url.path))
-    return None if len(url.scheme) > 1 else Path(path)  # one letter is a drive
 
 
 def _check_file(file: str) -> int | str:

@@ -1,13 +1,18 @@
 """The command ``backfill``."""
 
 import argparse
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from purgatory.pipeline.output.directory import check_out
+from purgatory.pipeline.locations import is_uri
+from purgatory.pipeline.output.directory import check_out, check_store
 
-from .options import spark_settings
-from .row_options import add_row_options, check_source, local_settings
+from .options import remote_url, spark_settings
+from .row_options import add_row_options, check_source, check_source_of, local_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from purgatory.pipeline.spark.directories import Directory
 
 __all__ = ["add_backfill"]
 
@@ -20,8 +25,8 @@ def add_backfill(commands: Any) -> None:
         description="Decide a directory of rows in one batch, up to the time of its last row.",
         epilog="example: purgatory backfill --source rows --out out",
     )
-    parser.add_argument("--source", required=True, metavar="DIR", help="a directory of row files")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="for outcomes and dead letters")
+    parser.add_argument("--source", required=True, metavar="DIR", help="a directory or URI of row files")
+    parser.add_argument("--out", required=True, metavar="DIR", help="a directory or URI, for outcomes and dead letters")
     parser.add_argument("--until-ms", type=int, metavar="MS", help="decide up to this time (default: the last row)")
     parser.add_argument("--pending", action="store_true", help="also write a record for each pending operation")
     add_row_options(parser)
@@ -30,22 +35,58 @@ def add_backfill(commands: Any) -> None:
 
 def _run(options: argparse.Namespace, _console: object) -> int:
     master, conf = spark_settings(options)
-    check_source(options.source)
-    check_out(options.out)
+    remote = remote_url(options)
+    if remote is None:  # the paths of a server cannot be checked here
+        check_source(options.source)
+        check_out(options.out)
     from purgatory.pipeline.spark import session
+    from purgatory.pipeline.spark.directories import directory_at
+    from purgatory.pipeline.spark.shipping import ship_package
     from purgatory.pipeline.spark.stderr_filter import without_chatter
     from purgatory.pipeline.stream.batch import process_batch
     from purgatory.pipeline.stream.dataframes import parse_rows
     from purgatory.pipeline.stream.job import load_conditions, read_batch
     from purgatory.pipeline.stream.sinks import DirectorySink
 
-    if any(options.out.glob("batch=*")):
-        raise ValueError(f"out must be an empty directory, got {options.out}, which holds the batches of another run")
+    if remote is None and not is_uri(options.out):
+        _check_empty(directory_at(options.out))
     load_conditions(options.conditions)
-    own = local_settings(options.source, master or conf.get("spark.master"))
-    with without_chatter(), session.spark_session(master, own | conf) as spark:
+    own = {} if remote else local_settings(options.source, master or conf.get("spark.master"))
+    with without_chatter(), session.spark_session(master, own | conf, remote) as spark:
+        if session.is_connect(spark):
+            _check_on_server(spark, options.source, options.out)
+        else:
+            check_source_of(spark, options.source)
+            check_store(spark, options.out)
+            _check_empty(directory_at(options.out, spark))
+        ship_package(spark)
         rows = parse_rows(read_batch(spark, options.source, options.format), options.max_ahead)
         records = process_batch(rows, options.until_ms, pending=options.pending, modules=tuple(options.conditions))
         counts = DirectorySink(options.out).write(records, 0)
     print(f"outcomes {counts.outcomes:,}  dead {counts.dead_letters:,}: {options.out}")
     return 0
+
+
+def _check_empty(out: "Directory") -> None:
+    """Raise ValueError if the directory holds batches."""
+    if any(name.startswith("batch=") for name in out.names()):
+        raise ValueError(f"out must be an empty directory, got {out}, which holds the batches of another run")
+
+
+def _check_on_server(spark: "SparkSession", source: str, out: str) -> None:
+    """Check both locations with Spark Connect, where they are locations of the server, by listing them."""
+    if not _exists(spark, source):
+        raise ValueError(f"source must be a directory of the server, got {source}")
+    if _exists(spark, f"{out.rstrip('/')}/batch=*"):
+        raise ValueError(f"out must be an empty directory, got {out}, which holds the batches of another run")
+
+
+def _exists(spark: "SparkSession", pattern: str) -> bool:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return bool(spark.read.text(pattern).columns)
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        return False

@@ -5,7 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from .options import FIRST_COMPILER, add_spark_options, spark_settings
+from purgatory.pipeline.locations import is_local_mode, is_uri
+from purgatory.pipeline.output.directory import check_store
+
+from .options import FIRST_COMPILER, add_spark_options, remote_url, spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,15 +34,23 @@ def session_for_journal(
     ``python_works``: in local mode, the work is done in Python, so Java's second compiler would not pay.
     """
     master, settings = spark_settings(options)
-    if python_works and (master or settings.get("spark.master") or "local").startswith("local"):
+    if python_works and is_local_mode(master or settings.get("spark.master")):
         settings = FIRST_COMPILER | settings
+    remote = remote_url(options)
+    if remote is not None and options.out is not None and is_uri(options.out):
+        raise ValueError(
+            f"out must be a path of this machine with Spark Connect, which has no file system, got {options.out}"
+        )
     from purgatory.pipeline.journal_reader import check_files
     from purgatory.pipeline.spark import session
 
-    check_files(options.journal, skip_corrupt=options.skip_corrupt)
+    if remote is None:
+        check_files(options.journal, skip_corrupt=options.skip_corrupt)
     with ExitStack() as stack:
         with nullcontext() if options.quiet else console.status("starting Spark"):
-            spark = stack.enter_context(session.spark_session(master, settings))
+            spark = stack.enter_context(session.spark_session(master, settings, remote))
+        if options.out is not None:
+            check_store(spark, options.out)
         yield spark
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import re
 from collections.abc import Callable
 from typing import Final
@@ -12,6 +13,7 @@ __all__ = [
     "check_master",
     "name_and_value",
     "positive",
+    "remote_url",
     "seconds",
     "spark_settings",
     "whole_ms",
@@ -32,8 +34,9 @@ FIRST_COMPILER: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLev
 
 
 def add_spark_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--master`` and ``--conf``."""
+    """Add ``--master``, ``--remote``, and ``--conf``."""
     parser.add_argument("--master", metavar="URL", help="Spark's master (default: all cores of this machine)")
+    parser.add_argument("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server, instead of a master")
     parser.add_argument(
         "--conf", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="a setting of Spark"
     )
@@ -43,11 +46,30 @@ def spark_settings(options: argparse.Namespace) -> tuple[str | None, dict[str, s
     """Return the master and the settings of ``--conf``.  ValueError if Spark would not accept the master."""
     settings = dict(options.conf)
     check_master(options.master or settings.get("spark.master"))
+    remote_url(options)
     return options.master, settings
+
+
+def remote_url(options: argparse.Namespace) -> str | None:
+    """Return the URL of the Spark Connect server: that of ``--remote``, or SPARK_REMOTE if there is no master.
+
+    ValueError if it is not such a URL, or if there is a master too.
+    """
+    master = options.master or dict(options.conf).get("spark.master")
+    remote: str | None = options.remote
+    if remote is None:
+        return None if master is not None else os.environ.get("SPARK_REMOTE") or None
+    if master is not None:
+        raise ValueError(f"either master or remote must be set, got {master!r} and {remote!r}")
+    if not re.fullmatch(r"sc://[^/].*", remote):
+        raise ValueError(f"remote must be a URL as sc://host:15002, got {remote!r}")
+    return remote
 
 
 def check_master(master: str | None) -> None:
     """Raise ValueError unless the form of ``master`` is one that Spark accepts.  None is the default."""
+    if master is not None and master.startswith("sc://"):
+        raise ValueError(f"master must not be a Spark Connect server, which is a remote, got {master!r}")
     if master is not None and not _MASTER.fullmatch(master):
         raise ValueError(
             f"master must be local, local[N], local[*], yarn or a URL as spark://host:port, got {master!r}"

@@ -1,7 +1,6 @@
 """The command ``replay``."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from purgatory.pipeline.output.directory import check_out
@@ -32,7 +31,7 @@ def add_replay(commands: Any) -> None:
     parser.add_argument(
         "--lateness-ms", type=float, metavar="MS", help="acceptable p99 (default: 1 %% of the median timeout)"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="for the table, the picture, and replay.html")
+    parser.add_argument("--out", metavar="DIR", help="for table, picture, and replay.html; may be a URI")
     parser.set_defaults(run=_run)
 
 
@@ -56,6 +55,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
             skip_corrupt=options.skip_corrupt,
             console=None if options.quiet else console,
         )
+        page = None if options.out is None else write_what_if(found, options.out, spark)
     print_skipped(found.skipped, console)
     Console().print(_table(found))
     print(found.headline)
@@ -63,8 +63,8 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
         print(f"  {reason}")
     for example in found.examples:
         print(f"  changed: {example}")
-    if options.out is not None:
-        print(write_what_if(found, options.out))
+    if page is not None:
+        print(page)
     return 0
 
 

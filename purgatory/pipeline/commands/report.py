@@ -1,7 +1,6 @@
 """The command ``report``."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from purgatory.pipeline.output.directory import check_out
@@ -23,7 +22,7 @@ def add_report(commands: Any) -> None:
         epilog="example: purgatory report journal --out report",
     )
     add_journal_options(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for tables, plots, and index.html")
+    parser.add_argument("--out", required=True, metavar="DIR", help="for tables, plots, and index.html; may be a URI")
     parser.add_argument("--top", type=int, default=50, metavar="N", help="number of hot keys (default: %(default)s)")
     parser.add_argument("--bucket", type=float, metavar="SECONDS", help="resolution of time (default: automatic)")
     parser.set_defaults(run=_run)
@@ -45,7 +44,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
             skip_corrupt=options.skip_corrupt,
             console=None if options.quiet else console,
         )
-    page = write_report(report, options.out)
+        page = write_report(report, options.out, spark)
     print_skipped(report.skipped, console)
     if report.dropped:
         console.print(f"{report.dropped:,} rows were dropped by the servers, and are missing from the counts")

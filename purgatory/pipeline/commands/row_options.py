@@ -1,12 +1,16 @@
 """The options of the commands that read rows of a stream, and their settings for Spark."""
 
 import argparse
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from purgatory.pipeline.locations import is_local_mode, local_path
 
 from .options import FIRST_COMPILER, add_spark_options, seconds
 
-__all__ = ["add_row_options", "check_source", "local_settings"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["add_row_options", "check_source", "check_source_of", "local_settings"]
 
 # A batch then writes the changes of the state, not the whole state.
 _CHANGELOG: Final = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
@@ -30,9 +34,23 @@ def add_row_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_source(source: str, *, kafka: bool = False) -> None:
-    """Raise ValueError unless the source is a directory or, if ``kafka`` is set, kafka."""
-    if not (kafka and source == "kafka") and not Path(source).is_dir():
+    """Raise ValueError unless the source is a directory, a URI or, if ``kafka`` is set, kafka.
+
+    A URI needs a session: see :func:`check_source_of`.
+    """
+    directory = local_path(source)
+    if not (kafka and source == "kafka") and directory is not None and not directory.is_dir():
         raise ValueError(f"source must be a directory{', or kafka' if kafka else ''}, got {source}")
+
+
+def check_source_of(spark: "SparkSession", source: str) -> None:
+    """Raise ValueError unless the URI is that of a directory.  StoreError if it cannot be read."""
+    if local_path(source) is not None:
+        return
+    from purgatory.pipeline.spark.directories import HadoopDirectory
+
+    if not HadoopDirectory(spark, source).is_directory():
+        raise ValueError(f"source must be a directory, got {source}")
 
 
 def local_settings(source: str, master: str | None, *, endless: bool = False) -> dict[str, str]:
@@ -40,9 +58,10 @@ def local_settings(source: str, master: str | None, *, endless: bool = False) ->
 
     ``endless``: the job does not stop when it has processed the rows that are in the source now.
     """
-    if not (master or "local").startswith("local"):
+    if not is_local_mode(master):
         return {}
-    if endless or not Path(source).is_dir():
+    directory = local_path(source)
+    if endless or directory is None or not directory.is_dir():
         return _CHANGELOG
-    size = sum(file.stat().st_size for file in Path(source).rglob("*") if file.is_file())
+    size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
     return _CHANGELOG | FIRST_COMPILER if size <= _SMALL else _CHANGELOG

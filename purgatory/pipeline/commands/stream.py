@@ -2,13 +2,13 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any, Final
 
-from purgatory.pipeline.output.directory import check_out
+from purgatory.pipeline.locations import is_uri
+from purgatory.pipeline.output.directory import check_out, check_store
 
-from .options import name_and_value, positive, seconds, spark_settings
-from .row_options import add_row_options, check_source, local_settings
+from .options import name_and_value, positive, remote_url, seconds, spark_settings
+from .row_options import add_row_options, check_source, check_source_of, local_settings
 
 __all__ = ["add_stream"]
 
@@ -26,9 +26,11 @@ def add_stream(commands: Any) -> None:
         " checkpoint.",
         epilog="example: purgatory stream --source rows --out out --checkpoint checkpoint",
     )
-    parser.add_argument("--source", required=True, metavar="DIR", help="a directory of row files, or: kafka")
-    parser.add_argument("--checkpoint", required=True, type=Path, metavar="DIR", help="for the state of the job")
-    parser.add_argument("--out", required=True, metavar="DIR", help="for outcomes and dead letters, or: kafka")
+    parser.add_argument("--source", required=True, metavar="DIR", help="a directory or URI of row files, or: kafka")
+    parser.add_argument("--checkpoint", required=True, metavar="DIR", help="a directory or URI, for the state")
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="a directory or URI, for outcomes and dead letters, or: kafka"
+    )
     parser.add_argument(
         "--delay", type=seconds, default=10.0, metavar="S", help="how late a row may arrive (default: %(default)g)"
     )
@@ -61,9 +63,11 @@ def add_stream(commands: Any) -> None:
 def _run(options: argparse.Namespace, _console: object) -> int:
     master, conf = spark_settings(options)
     check_source(options.source, kafka=True)
-    if options.out != "kafka" and "://" not in options.out:
-        check_out(Path(options.out))
+    if options.out != "kafka":
+        check_out(options.out)
     check_out(options.checkpoint, "checkpoint")
+    if remote_url(options) is not None:
+        raise ValueError("the stream cannot run on Spark Connect: submit it to the cluster with spark-submit instead")
     from purgatory.pipeline.spark import session
     from purgatory.pipeline.spark.stderr_filter import without_chatter
     from purgatory.pipeline.stream.job import LateRows, Settings, make_sink, number_of_shards, run
@@ -83,11 +87,16 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         source_options=dict(options.source_option),
         sink_options=dict(options.sink_option),
     )
-    make_sink(settings)
-    number_of_shards(settings)
+    if not is_uri(options.checkpoint):
+        number_of_shards(settings)
+    if options.out == "kafka" or not (is_uri(options.out) or is_uri(options.checkpoint)):
+        make_sink(settings)
     own = local_settings(options.source, master or conf.get("spark.master"), endless=options.trigger is not None)
     try:
         with without_chatter(), session.spark_session(master, own | conf) as spark:
+            check_source_of(spark, options.source)
+            for name in ("checkpoint", "out"):
+                check_store(spark, getattr(options, name), name)  # kafka is not a URI
             dropped = run(spark, settings, _print)
     except LateRows as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,22 +1,33 @@
-"""The directory that a command writes its results into."""
+"""The directory that a command writes its results into: a path of this machine, or a URI."""
 
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from purgatory.errors import PurgatoryError
+from purgatory.pipeline.locations import Location, local_path
 
-__all__ = ["BadOutput", "check_out", "replace_files"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["BadOutput", "check_out", "check_store", "replace_files", "write_files"]
 
 
 class BadOutput(PurgatoryError):
     """The results cannot be written to a path.  The message contains the path."""
 
 
-def check_out(out: Path, name: str = "out") -> None:
-    """Raise BadOutput unless ``out`` is a writable directory or can be created.  Nothing is left behind."""
+def check_out(location: Location, name: str = "out") -> None:
+    """Raise BadOutput unless ``location`` is a writable directory or can be created.  Nothing is left behind.
+
+    A URI needs a session: see :func:`check_store`.
+    """
+    out = local_path(location)
+    if out is None:
+        return
     try:
         if out.exists() and not out.is_dir():
             raise BadOutput(f"{name} must be a directory, got {out}, which is a file")
@@ -26,6 +37,42 @@ def check_out(out: Path, name: str = "out") -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BadOutput(f"{name} must be a directory that can be written, got {out}: {reason}") from error
+
+
+def check_store(spark: "SparkSession", location: Location, name: str = "out") -> None:
+    """Raise BadOutput unless a file can be written to the directory of a URI.  Nothing is left behind.
+
+    The check takes less time than finding out at the end of a report.
+    """
+    if local_path(location) is not None:
+        return
+    from purgatory.pipeline.spark.directories import HadoopDirectory, StoreError
+
+    try:
+        HadoopDirectory(spark, str(location)).check_writable()
+    except StoreError as error:
+        raise BadOutput(f"{name} must be a directory that can be written: {error}") from error
+
+
+@contextmanager
+def write_files(location: Location, spark: "SparkSession | None" = None) -> Iterator[Path]:
+    """Yield an empty directory, and copy its files to ``location`` at the end.  Files of the same names are replaced.
+
+    If the block raises, ``location`` is unchanged.  For a path, see :func:`replace_files`.  In a store, each file
+    appears complete, one after the other.  ``spark``: the session for a URI; by default, the active one.
+    """
+    out = local_path(location)
+    if out is not None:
+        with replace_files(out) as directory:
+            yield directory
+        return
+    from purgatory.pipeline.spark.directories import HadoopDirectory, directory_at
+
+    store = directory_at(location, spark)
+    assert isinstance(store, HadoopDirectory)
+    with tempfile.TemporaryDirectory(prefix="purgatory-") as made:
+        yield Path(made)
+        store.upload(Path(made))
 
 
 @contextmanager

@@ -6,7 +6,6 @@ Each piece of the journal with each setting is one task.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -18,11 +17,13 @@ from rich.console import Console
 from purgatory.journal import JournalError
 from purgatory.journal.schema import DROPPED, OUTCOMES
 from purgatory.pipeline.journal_reader import OpenJournal, read_journal
-from purgatory.pipeline.output.directory import replace_files
+from purgatory.pipeline.locations import Location, file_at
+from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.spark.progress import progress
 from purgatory.pipeline.spark.session import changed_settings
+from purgatory.pipeline.spark.shipping import ship_package
 
 from .page import replay_page
 from .pieces import cut, find_pieces, sample_pieces
@@ -89,6 +90,7 @@ def what_if(
     Errors as from :func:`~purgatory.pipeline.report.compute`.  ValueError if a timer cannot have such a setting.
     """
     check_settings(ticks_ms, wheel_sizes, sample, piece_rows, budget_ms)
+    ship_package(spark)
 
     def work(opened: OpenJournal) -> tuple[list[dict[str, Any]], float, float]:
         with progress(spark, 2, console) as steps:
@@ -119,14 +121,17 @@ def what_if(
     )
 
 
-def write_what_if(found: WhatIf, out: Path) -> Path:
-    """Write table, picture, and page into the directory ``out``, and return the path of the page."""
-    with replace_files(out) as directory:
+def write_what_if(found: WhatIf, out: Location, spark: SparkSession | None = None) -> Location:
+    """Write table, picture, and page into the directory ``out``, and return the location of the page.
+
+    ``spark``: the session that writes to a URI; by default, the active one.
+    """
+    with write_files(out, spark) as directory:
         write_table(found.table, directory, "settings")
         pictures = replay_plots(found)
         write_pictures(pictures, directory)
         (directory / "replay.html").write_text(replay_page(found, pictures), encoding="utf-8")
-    return out / "replay.html"
+    return file_at(out, "replay.html")
 
 
 def check_settings(

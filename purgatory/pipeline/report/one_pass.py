@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
 from purgatory.pipeline.journal_reader import OpenJournal
-from purgatory.pipeline.spark.session import changed_settings
+from purgatory.pipeline.spark.session import changed_settings, has_local_workers
 
 from .aggregates import (
     COLUMNS,
@@ -48,7 +48,7 @@ Add = Callable[[Aggregates, pa.RecordBatch], None]
 
 def reads_files(spark: SparkSession, opened: OpenJournal) -> bool:
     """Return whether the tasks can read the files of the journal themselves: they run in local mode."""
-    return opened.files is not None and str(spark.conf.get("spark.master", "")).startswith("local[")
+    return opened.files is not None and has_local_workers(spark)
 
 
 def first_pass(spark: SparkSession, opened: OpenJournal, span: Span, top: int) -> Aggregates:

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,10 +11,12 @@ from rich.console import Console
 
 from purgatory.journal import JournalError
 from purgatory.pipeline.journal_reader import OpenJournal, read_journal
-from purgatory.pipeline.output.directory import replace_files
+from purgatory.pipeline.locations import Location, file_at
+from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.spark.progress import Steps, progress
+from purgatory.pipeline.spark.shipping import ship_package
 
 from . import tables
 from .aggregates import Span
@@ -72,6 +73,7 @@ def compute(
         raise ValueError(f"top must be at least 1, got {top}")
     if bucket_ms is not None and bucket_ms < 1:
         raise ValueError(f"bucket_ms must be at least 1, got {bucket_ms}")
+    ship_package(spark)
 
     def work(opened: OpenJournal) -> tuple[dict[str, pa.Table], int]:
         with progress(spark, _STEPS, console) as steps:
@@ -102,18 +104,19 @@ def _tables(
     return made, chosen_ms
 
 
-def write_report(report: Report, out: Path) -> Path:
-    """Write tables, plots, and the page into the directory ``out``, and return the path of the page.
+def write_report(report: Report, out: Location, spark: SparkSession | None = None) -> Location:
+    """Write tables, plots, and the page into the directory ``out``, and return the location of the page.
 
     The files replace those of an earlier report only when all of them are complete.  BadOutput if ``out`` is a file.
+    ``spark``: the session that writes to a URI; by default, the active one.
     """
-    with replace_files(out) as directory:
+    with write_files(out, spark) as directory:
         for name, table in report.tables.items():
             write_table(table, directory, name)
         plots = report_plots(report.tables, report.bucket_ms)
         write_pictures(plots, directory)
         (directory / "index.html").write_text(report_page(report, plots), encoding="utf-8")
-    return out / "index.html"
+    return file_at(out, "index.html")
 
 
 def _bucket_ms(span: TimeSpan, asked_ms: int | None) -> int:

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from .session import is_connect
+
 __all__ = ["Steps", "progress"]
 
 _POLL_S: Final = 0.2
@@ -19,7 +21,8 @@ class Steps:
     """The steps of a command.  Without a console, nothing is shown."""
 
     def __init__(self, spark: SparkSession, bar: Progress | None, console: Console | None, total: int) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
+        # A client of Spark Connect does not see the tasks.
+        self._tracker = None if is_connect(spark) else spark.sparkContext.statusTracker()
         self._bar = bar
         self._console = console
         self._total = total
@@ -27,7 +30,7 @@ class Steps:
         self._task: TaskID | None = None if bar is None else bar.add_task("", total=total, tasks="")
         self._ended = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="purgatory-progress", daemon=True)
-        if bar is not None:
+        if bar is not None and self._tracker is not None:
             self._poller.start()
 
     @contextmanager
@@ -50,6 +53,7 @@ class Steps:
             self._poller.join()
 
     def _poll(self) -> None:
+        assert self._tracker is not None
         while not self._ended.wait(_POLL_S):
             tasks = done = 0
             for stage in self._tracker.getActiveStageIds():

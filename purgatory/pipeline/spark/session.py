@@ -12,9 +12,11 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from purgatory.pipeline.locations import is_local_mode
+
 from .java import find_java, quiet_home
 
-__all__ = ["changed_settings", "local_settings", "spark_session"]
+__all__ = ["changed_settings", "has_local_workers", "is_connect", "local_settings", "spark_session"]
 
 # Only a small part of the heap is live at any time, at every journal size.  With these settings the heap shrinks to it
 # after each full collection, so the memory does not depend on the journal.  The price is a few more collections.
@@ -22,16 +24,29 @@ _SMALL_HEAP: Final = " -XX:+UseSerialGC -XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeR
 
 
 @contextmanager
-def spark_session(master: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def spark_session(
+    master: str | None = None, settings: Mapping[str, str] | None = None, remote: str | None = None
+) -> Iterator[SparkSession]:
     """Yield a Spark session.
 
     An active session, or the session of ``spark-submit``, is used as it is and not stopped.  Otherwise, a session is
     created with ``settings``.  If ``master`` (default ``local[*]``) is local, settings for one machine apply where
-    ``settings`` has none.  The created session is stopped at the end, and its directories are removed.
+    ``settings`` has none.  With ``remote``, the URL of a Spark Connect server, the session is one of that server.  The
+    created session is stopped at the end, and its directories are removed.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
+        return
+    if remote is not None:
+        builder = SparkSession.builder.remote(remote)
+        for name, value in (settings or {}).items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
         return
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM, with all settings
         yield SparkSession.builder.getOrCreate()
@@ -56,6 +71,16 @@ def spark_session(master: str | None = None, settings: Mapping[str, str] | None 
             session.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether the session is a client of a Spark Connect server, so it has neither a context nor a JVM."""
+    return not hasattr(spark, "_jsparkSession")
+
+
+def has_local_workers(spark: SparkSession) -> bool:
+    """Return whether the workers run on this machine, and therefore have its packages and its files."""
+    return not is_connect(spark) and is_local_mode(str(spark.conf.get("spark.master", "")))
 
 
 @contextmanager

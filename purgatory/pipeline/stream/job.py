@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import AnalysisException, StreamingQueryException
@@ -15,6 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from purgatory.errors import PurgatoryError
+from purgatory.pipeline.locations import Location, location_for_spark
+from purgatory.pipeline.spark.directories import directory_at
+from purgatory.pipeline.spark.session import is_connect
+from purgatory.pipeline.spark.shipping import ship_package
 
 from .dataframes import ROW_COLUMNS, parse_rows, process_stream, rows_to_json
 from .processor import STATE_NAME
@@ -52,16 +55,17 @@ class LateRows(PurgatoryError):
 class Settings:
     """The settings of a job.
 
-    ``source``, ``out``: a directory, or ``kafka``.  ``file_format``: the format of the files in the source,
-    ``parquet`` or ``json`` (one object per line).  ``delay``, ``max_ahead``: seconds, see :func:`process_stream` and
-    :func:`parse_rows`.  ``trigger``: seconds between two batches; None: process the rows that are in the source now,
-    and stop.  ``modules``: see :class:`ShardProcessor`.  ``shards``: the number of shards; None: the number in the
-    checkpoint or, for a new checkpoint, sixteen for each of Spark's shuffle partitions.
+    ``source``, ``out``: a directory or its URI, or ``kafka``.  ``checkpoint``: a directory or its URI.
+    ``file_format``: the format of the files in the source, ``parquet`` or ``json`` (one object per line).  ``delay``,
+    ``max_ahead``: seconds, see :func:`process_stream` and :func:`parse_rows`.  ``trigger``: seconds between two
+    batches; None: process the rows that are in the source now, and stop.  ``modules``: see :class:`ShardProcessor`.
+    ``shards``: the number of shards; None: the number in the checkpoint or, for a new checkpoint, sixteen for each of
+    Spark's shuffle partitions.
     """
 
     source: str
     out: str
-    checkpoint: Path
+    checkpoint: Location
     file_format: str = "parquet"
     delay: float = 10.0
     max_ahead: float | None = 86_400.0
@@ -104,47 +108,51 @@ def read_stream(spark: SparkSession, settings: Settings) -> DataFrame:
     if settings.files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", settings.files_per_batch)
     if settings.file_format == "json":
-        return reader.text(settings.source)
-    return rows_to_json(reader.schema(ROW_COLUMNS).parquet(settings.source))
+        return reader.text(location_for_spark(settings.source))
+    return rows_to_json(reader.schema(ROW_COLUMNS).parquet(location_for_spark(settings.source)))
 
 
 def read_batch(spark: SparkSession, source: str, form: str = "parquet") -> DataFrame:
     """Read a directory as a batch of JSON texts, in a column ``value``."""
     if form == "json":
-        return spark.read.text(source)
-    return rows_to_json(spark.read.schema(ROW_COLUMNS).parquet(source))
+        return spark.read.text(location_for_spark(source))
+    return rows_to_json(spark.read.schema(ROW_COLUMNS).parquet(location_for_spark(source)))
 
 
-def make_sink(settings: Settings) -> Sink:
-    """Create the sink of the settings.  Raises ValueError if its directory belongs to another run."""
+def make_sink(settings: Settings, spark: SparkSession | None = None) -> Sink:
+    """Create the sink of the settings.  Raises ValueError if its directory belongs to another run.
+
+    ``spark``: the session for URIs.
+    """
     if settings.out == "kafka":
         return KafkaSink(settings.sink_options)
-    directory = Path(settings.out)
-    if any(directory.glob("batch=*")) and not (settings.checkpoint / "offsets").exists():
+    out, checkpoint = directory_at(settings.out, spark), directory_at(settings.checkpoint, spark)
+    if any(name.startswith("batch=") for name in out.names()) and "offsets" not in checkpoint.names():
         raise ValueError(
-            f"{directory} holds the batches of another run, and {settings.checkpoint} is not its checkpoint:"
+            f"{out} holds the batches of another run, and {checkpoint} is not its checkpoint:"
             " pass that checkpoint to continue, or an empty directory to start anew"
         )
-    return DirectorySink(directory)
+    return DirectorySink(settings.out)
 
 
-def number_of_shards(settings: Settings) -> int | None:
+def number_of_shards(settings: Settings, spark: SparkSession | None = None) -> int | None:
     """Return the number of shards of the checkpoint or, for a new one, of the settings; None if neither specifies it.
 
+    ``spark``: the session for a URI.
     Raises ValueError if the two numbers differ: with another number, a group would be in a shard other than the one
     that has its state.
     """
-    checkpoint, requested = settings.checkpoint, settings.shards
+    checkpoint, requested = directory_at(settings.checkpoint, spark), settings.shards
     if requested is not None and requested < 1:
         raise ValueError(f"shards must be at least 1, got {requested}")
-    if not (checkpoint / "offsets").exists():
+    if "offsets" not in checkpoint.names():
         return requested
-    file = checkpoint / _SHARDS_FILE
-    if not file.is_file():
+    stored = checkpoint.read_text(_SHARDS_FILE)
+    if stored is None:
         raise ValueError(
             f"checkpoint must be one that was started with shards, got {checkpoint}: use an empty directory"
         )
-    started_with = int(file.read_text())
+    started_with = int(stored)
     if requested not in (None, started_with):
         raise ValueError(
             f"shards must be {started_with}, as when the checkpoint {checkpoint} was started, got {requested}"
@@ -167,13 +175,15 @@ def run(spark: SparkSession, settings: Settings, report: Callable[[BatchProgress
     Return the number of dropped rows.  Raises :class:`LateRows` if rows were dropped and ``fail_on_late`` is set, and
     :class:`StreamFailed` if the query fails.
     """
+    if is_connect(spark):
+        raise StreamFailed("the stream cannot run in a session of Spark Connect: submit it to the cluster instead")
     load_conditions(settings.modules)
-    sink = make_sink(settings)
-    shards = number_of_shards(settings) or _SHARDS_A_PARTITION * int(
+    sink = make_sink(settings, spark)
+    shards = number_of_shards(settings, spark) or _SHARDS_A_PARTITION * int(
         str(spark.conf.get("spark.sql.shuffle.partitions"))
     )
-    settings.checkpoint.mkdir(parents=True, exist_ok=True)
-    (settings.checkpoint / _SHARDS_FILE).write_text(f"{shards}\n")
+    directory_at(settings.checkpoint, spark).write_text(_SHARDS_FILE, f"{shards}\n")
+    ship_package(spark)
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):
         spark = spark.newSession()  # the caller's settings stay as they are
         spark.conf.set(_PROVIDER, _ROCKSDB)
@@ -206,7 +216,7 @@ class _QueryRun:
         writer = (
             process_stream(rows, settings.delay, settings.modules, settings.shards)
             .writeStream.foreachBatch(self._write)
-            .option("checkpointLocation", str(settings.checkpoint))
+            .option("checkpointLocation", location_for_spark(settings.checkpoint))
         )
         if settings.trigger is None:
             writer = writer.trigger(availableNow=True)
@@ -265,11 +275,11 @@ class _QueryRun:
         )
 
 
-def _live_at_start(spark: SparkSession, checkpoint: Path) -> int:
+def _live_at_start(spark: SparkSession, checkpoint: Location) -> int:
     """Return the number of operations that wait in the checkpoint from which the run continues."""
-    if not any((checkpoint / "commits").glob("[0-9]*")):
+    if not any(name.isdecimal() for name in directory_at(checkpoint, spark).names("commits")):
         return 0
-    state = spark.read.format("statestore").option("stateVarName", STATE_NAME).load(str(checkpoint))
+    state = spark.read.format("statestore").option("stateVarName", STATE_NAME).load(location_for_spark(checkpoint))
     row = state.agg(F.sum("value.live")).first()
     return 0 if row is None or row[0] is None else int(row[0])
 

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from purgatory.pipeline.locations import Location, location_for_spark
 
 from .dataframes import dead_letter_columns, outcome_columns
 from .output_records import DEAD_LETTER, OUTCOME, OUTPUT, PARKED
@@ -46,11 +47,11 @@ class DirectorySink:
     A batch that is repeated after a crash replaces its directory, so every reader finds each record once.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Location) -> None:
         self.directory = directory
 
     def write(self, records: DataFrame, batch_id: int) -> BatchCounts:
-        path = f"{self.directory}/batch={batch_id:09}"
+        path = f"{location_for_spark(self.directory).rstrip('/')}/batch={batch_id:09}"
         observation = Observation()
         counted = records.observe(observation, *_count_columns())
         kept = counted.filter(F.col("record") != PARKED).drop("parked")
@@ -102,7 +103,7 @@ class KafkaSink:
         return f"kafka {json.dumps([self.topic, self.dead_topic])}"
 
 
-def read_records(spark: SparkSession, directory: Path) -> DataFrame:
+def read_records(spark: SparkSession, directory: Location) -> DataFrame:
     """Read the records that a :class:`DirectorySink` has written, for ``outcomes`` and ``dead_letters``."""
     schema = ", ".join(column for column in OUTPUT.split(", ") if not column.startswith("parked "))
-    return spark.read.schema(f"{schema}, batch LONG").parquet(str(directory))
+    return spark.read.schema(f"{schema}, batch LONG").parquet(location_for_spark(directory))

@@ -1,0 +1,166 @@
+"""Directories by path or by URI.  A URI is opened with the settings of a Spark session, through Hadoop's FileSystem."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from purgatory.errors import PurgatoryError
+from purgatory.pipeline.locations import Location, local_path
+
+from .session import is_connect
+
+__all__ = ["Directory", "HadoopDirectory", "LocalDirectory", "StoreError", "directory_at"]
+
+# In these stores, a file becomes visible when it is complete, and a rename is a copy.
+_COMPLETE_WHEN_VISIBLE: Final = ("s3a", "s3", "gs")
+
+
+class StoreError(PurgatoryError):
+    """A store cannot be read or written.  The message contains the URI and the reason."""
+
+
+class Directory(Protocol):
+    """A directory that may not exist yet.  Names are relative to it."""
+
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names in a folder; none if it does not exist."""
+
+    def read_text(self, name: str) -> str | None:
+        """Return the content of a file; None if it does not exist."""
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file, and create the directory if it does not exist."""
+
+
+class LocalDirectory:
+    """A directory of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def names(self, folder: str = "") -> list[str]:
+        try:
+            return sorted(os.listdir(self.path / folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def read_text(self, name: str) -> str | None:
+        file = self.path / name
+        return file.read_text(encoding="utf-8") if file.is_file() else None
+
+    def write_text(self, name: str, text: str) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / name).write_text(text, encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return str(self.path)
+
+
+class HadoopDirectory:
+    """A directory of a store.
+
+    Every method raises StoreError if the store refuses.  StoreError also if the session belongs to Spark Connect, which
+    has no interface to a file system.
+    """
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        self.uri = uri
+        if is_connect(spark):
+            raise StoreError(f"{uri} cannot be opened: a session of Spark Connect has no file system")
+        self._jvm: Any = spark._jvm
+        with self._errors("opened"):
+            settings = spark._jsparkSession.sessionState().newHadoopConf()
+            self._files = self._path().getFileSystem(settings)
+
+    def names(self, folder: str = "") -> list[str]:
+        path = self._path(folder)
+        with self._errors("listed"):
+            return (
+                sorted(each.getPath().getName() for each in self._files.listStatus(path)) if self._exists(path) else []
+            )
+
+    def is_directory(self) -> bool:
+        """Return whether it exists.  In an object store, it exists if an object is in it."""
+        with self._errors("read"):
+            return self._exists(self._path()) and self._files.getFileStatus(self._path()).isDirectory()
+
+    def check_writable(self) -> None:
+        """Write an empty file, and remove it."""
+        probe = self._path(f".probe-{uuid.uuid4().hex}")
+        with self._errors("written"):
+            self._files.create(probe, True).close()
+            self._files.delete(probe, False)
+
+    def read_text(self, name: str) -> str | None:
+        path = self._path(name)
+        with self._errors("read"):
+            if not self._exists(path):
+                return None
+            source = self._files.open(path)
+            try:
+                return bytes(source.readAllBytes()).decode("utf-8")
+            finally:
+                source.close()
+
+    def write_text(self, name: str, text: str) -> None:
+        with self._errors("written"):
+            target = self._files.create(self._path(name), True)
+            target.write(bytearray(text.encode("utf-8")))
+            target.close()
+
+    def upload(self, directory: Path) -> None:
+        """Copy the files of a local directory in the order of their names, and replace those with the same names.
+
+        A reader sees each file complete or not at all.
+        """
+        for file in sorted(directory.iterdir()):
+            source = self._jvm.org.apache.hadoop.fs.Path(f"file://{file.absolute()}")
+            target = self._path(file.name)
+            with self._errors("written"):
+                if self.uri.partition(":")[0].lower() in _COMPLETE_WHEN_VISIBLE:
+                    self._files.copyFromLocalFile(False, True, source, target)
+                    continue
+                unfinished = self._path(f".{file.name}-{uuid.uuid4().hex}")
+                self._files.copyFromLocalFile(False, True, source, unfinished)
+                # Hadoop's FileSystem has no public rename that replaces a file.
+                self._files.delete(target, False)
+                if not self._files.rename(unfinished, target):
+                    raise StoreError(f"{self.uri} cannot be written: {file.name} cannot be renamed")
+
+    def _exists(self, path: Any) -> bool:
+        return bool(self._files.exists(path))
+
+    def _path(self, name: str = "") -> Any:
+        # A bucket alone needs the slash of its root directory.
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri.rstrip('/')}/{name}")
+
+    @contextmanager
+    def _errors(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except Py4JJavaError as error:
+            reason = str(error.java_exception.toString()).splitlines()[0]
+            raise StoreError(f"{self.uri} cannot be {action}: {reason}") from error
+
+    def __repr__(self) -> str:
+        return self.uri
+
+
+def directory_at(location: Location, spark: SparkSession | None = None) -> Directory:
+    """Return the directory of a location.  ``spark``: the session for a URI; by default, the active one.
+
+    StoreError if there is no session.
+    """
+    path = local_path(location)
+    if path is not None:
+        return LocalDirectory(path)
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        raise StoreError(f"{location} cannot be opened without a Spark session")
+    return HadoopDirectory(session, str(location))

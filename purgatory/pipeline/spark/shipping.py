@@ -1,0 +1,71 @@
+"""The package for the workers of a cluster: Spark sends it to each of them as a ZIP file.
+
+The functions that run in the tasks are imported by their names, so the workers need the package.  They also need
+pyarrow, numpy, and pandas, which cannot be sent this way.
+"""
+
+import atexit
+import importlib.util
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+import purgatory
+
+from .session import has_local_workers, is_connect
+
+__all__ = ["package_file", "ship_package"]
+
+_SUFFIXES: Final = (".py", ".typed", ".html", ".properties")
+_shipped: set[str] = set()
+
+
+def ship_package(spark: SparkSession) -> None:
+    """Send the package to the workers of the session, once, unless they run on this machine.
+
+    The sent package comes before an installed one, so all workers run the release of this process.
+    """
+    if has_local_workers(spark):
+        return
+    either: Any = spark  # the two kinds of session have no common type
+    session: str = either.session_id if is_connect(spark) else either.sparkContext.applicationId
+    if session in _shipped:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="purgatory-package-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # Spark reads the file until the session ends
+    file = package_file(folder)
+    if file is not None:
+        if is_connect(spark):
+            spark.addArtifacts(str(file), pyfile=True)
+        else:
+            spark.sparkContext.addPyFile(str(file))
+    _shipped.add(session)
+
+
+def package_file(folder: Path) -> Path | None:
+    """Write the package, and the module that it needs, as a ZIP file.  None if the package itself is in such a file.
+
+    The workers run the sources, because Python imports no compiled module from a ZIP file.
+    """
+    package = Path(purgatory.__file__).parent
+    if not package.is_dir():  # sent by ``--py-files``
+        return None
+    file = folder / f"purgatory-{purgatory.__version__}.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for source in sorted(package.rglob("*")):
+            if source.suffix in _SUFFIXES:
+                _add(archive, source, (Path(package.name) / source.relative_to(package)).as_posix())
+        needed = importlib.util.find_spec("mypy_extensions")
+        assert needed is not None
+        assert needed.origin is not None
+        _add(archive, Path(needed.origin), "mypy_extensions.py")
+    return file
+
+
+def _add(archive: zipfile.ZipFile, source: Path, name: str) -> None:
+    """Add a file without its time, so that the same package gives the same bytes."""
+    archive.writestr(zipfile.ZipInfo(name), source.read_bytes(), zipfile.ZIP_DEFLATED)

@@ -1,0 +1,139 @@
+"""Directories by URI, through Hadoop's FileSystem: a view of a local directory under another scheme."""
+
+import itertools
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.output.directory import BadOutput, check_out, check_store, write_files
+from purgatory.pipeline.spark.directories import HadoopDirectory, LocalDirectory, StoreError, directory_at
+from purgatory.pipeline.stream.sinks import read_records
+from purgatory.pipeline.stream.traces import trace, write_trace
+from tests.pipeline.stream.engines import ends_of_records, in_one_go
+
+pytestmark = pytest.mark.timeout(170)
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def store(spark: Any, tmp_path: pathlib.Path) -> Iterator[str]:
+    """The URI of ``tmp_path / "store"``, in Hadoop's ViewFs.  Hadoop caches a file system by the host of its URI."""
+    (tmp_path / "store").mkdir()
+    host = f"view-{next(_NUMBERS)}"
+    setting = f"fs.viewfs.mounttable.{host}.link./store"
+    spark.conf.set(setting, (tmp_path / "store").as_uri())
+    yield f"viewfs://{host}/store"
+    spark.conf.unset(setting)
+
+
+def test_both_kinds_of_directory_do_the_same(spark: Any, store: str, tmp_path: pathlib.Path) -> None:
+    """Names, texts, and what is missing, by path and by URI."""
+    for directory in (LocalDirectory(tmp_path / "local"), directory_at(f"{store}/there", spark)):
+        assert directory.names() == directory.names("offsets") == []
+        assert directory.read_text("mark") is None
+        directory.write_text("mark", "ä\n7")
+        directory.write_text("mark", "ä\n8")
+        assert directory.read_text("mark") == "ä\n8"
+        assert [name for name in directory.names() if not name.startswith(".")] == ["mark"]
+    assert repr(directory) == f"{store}/there"
+    assert (tmp_path / "store" / "there" / "mark").read_text() == "ä\n8"
+    assert HadoopDirectory(spark, f"{store}/there").is_directory()
+    assert not HadoopDirectory(spark, f"{store}/there/mark").is_directory()
+    assert not HadoopDirectory(spark, f"{store}/none").is_directory()
+
+
+def interrupted(out: str, spark: Any) -> None:
+    with write_files(out, spark) as directory:
+        (directory / "a b.html").write_text("3")
+        (directory / "none").read_text()
+
+
+def test_files_are_copied_when_all_are_complete(spark: Any, store: str, tmp_path: pathlib.Path) -> None:
+    """An error changes nothing; later files replace those of the same name, and nothing unfinished is left."""
+    out = f"{store}/deep/out"
+    for text in ("1", "2"):
+        with write_files(out, spark) as directory:
+            (directory / "a b.html").write_text(text)
+    with pytest.raises(FileNotFoundError):
+        interrupted(out, spark)
+    there = tmp_path / "store" / "deep" / "out"
+    assert [file.name for file in there.iterdir() if not file.name.endswith(".crc")] == ["a b.html"]
+    assert (there / "a b.html").read_text() == "2"
+
+
+def test_a_store_that_cannot_be_written_is_an_error_before_the_work(
+    spark: Any, store: str, tmp_path: pathlib.Path
+) -> None:
+    """An unknown scheme, a file in the way; a check leaves nothing."""
+    check_store(spark, f"{store}/out")
+    check_store(spark, tmp_path / "nowhere")
+    check_out("s3a://bucket/needs-a-session")
+    assert [file.name for file in (tmp_path / "store").rglob("*") if file.is_file()] == []
+    (tmp_path / "store" / "file").write_text("")
+    with pytest.raises(BadOutput, match=r'out must be a directory .* nostore://b/out cannot be opened: .* "nostore"'):
+        check_store(spark, "nostore://b/out")
+    with pytest.raises(BadOutput, match=r"checkpoint must be a directory .* cannot be written"):
+        check_store(spark, f"{store}/file/out", "checkpoint")
+
+
+def test_a_uri_needs_a_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    """The active session is the default."""
+    monkeypatch.setattr(type(spark), "getActiveSession", classmethod(lambda cls: None))
+    with pytest.raises(StoreError, match="s3a://b/out cannot be opened without a Spark session"):
+        directory_at("s3a://b/out")
+
+
+def test_commands_read_and_write_a_store(
+    spark: Any, store: str, made: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Journal, report, and replay by URI: the page has the same figures as from a path."""
+    for file in made[0].glob("*.parquet"):
+        (tmp_path / "store" / "journal").mkdir(exist_ok=True)
+        (tmp_path / "store" / "journal" / file.name).write_bytes(file.read_bytes())
+    arguments = ["--out", f"{store}/report", "--quiet"]
+    assert main(["report", f"{store}/journal", *arguments]) == 0
+    assert f"20,000 operations: {store}/report/index.html" in capsys.readouterr().out
+    assert (tmp_path / "store" / "report" / "waits.csv").stat().st_size
+    assert main(["report", str(made[0]), "--out", (tmp_path / "by path").as_uri(), "--quiet"]) == 0
+    for name in ("waits.csv", "hot_keys.csv", "occupancy.csv"):
+        there, here = (tmp_path / folder / name for folder in ("store/report", "by path"))
+        assert there.read_text() == here.read_text()
+    assert main(["replay", f"{store}/journal", "--tick-ms", "5", "--wheel-size", "20", "--out", f"{store}/replay"]) == 0
+    assert (tmp_path / "store" / "replay" / "replay.html").is_file()
+    assert main(["report", f"{store}/none", *arguments]) == 1
+    assert f"the journal {store}/none cannot be listed" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(300)
+def test_the_stream_and_backfill_read_and_write_a_store(
+    spark: Any, store: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Source, checkpoint, and out by URI: the outcomes of the trace; the checkpoint is that of these batches."""
+    rows = trace(23, 10)
+    write_trace(rows, tmp_path / "store" / "rows", files=1)
+    streaming = ["stream", "--source", f"{store}/rows", "--out", f"{store}/out"]
+    assert main([*streaming, "--checkpoint", f"{store}/checkpoint", "--shards", "2"]) == 0
+    assert (tmp_path / "store" / "checkpoint" / "shards").read_text() == "2\n"
+    for arguments, said in (
+        (
+            [*streaming, "--checkpoint", f"{store}/checkpoint", "--shards", "3"],
+            "shards must be 2, as when the checkpoint",
+        ),
+        ([*streaming, "--checkpoint", f"{store}/other"], f"{store}/out holds the batches of another run"),
+        (["backfill", "--source", f"{store}/rows", "--out", f"{store}/out"], "out must be an empty directory"),
+        (
+            ["backfill", "--source", f"{store}/none", "--out", f"{store}/o"],
+            f"source must be a directory, got {store}/none",
+        ),
+    ):
+        assert main(arguments) == 1
+        assert said in capsys.readouterr().err
+    assert main(["backfill", "--source", f"{store}/rows", "--out", f"{store}/backfill"]) == 0
+    for name in ("out", "backfill"):
+        written = read_records(spark, f"{store}/{name}").collect()
+        assert ends_of_records((row.record, *row[0:7]) for row in written) == in_one_go(rows)

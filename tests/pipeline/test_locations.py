@@ -1,0 +1,41 @@
+"""Paths and URIs."""
+
+from pathlib import Path
+
+import pytest
+
+from purgatory.pipeline.locations import file_at, is_local_mode, is_uri, local_path, location_for_spark
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3a://b", "s3a://b/dir", "hdfs:///data", "hdfs://host:8020/data", "gs://b/d", "dbfs:/d"]
+)
+def test_a_uri_is_passed_on_unchanged(uri: str) -> None:
+    """A URI of a store is no path, and keeps its slashes."""
+    assert is_uri(uri)
+    assert location_for_spark(uri) == uri
+    assert file_at(f"{uri}/", "index.html") == f"{uri}/index.html"
+
+
+@pytest.mark.parametrize("path", ["data", "/data/a b", "./data", "C:/data", r"C:\data", "a:b", "day=1/a%20b"])
+def test_a_plain_path_stays_a_path(path: str) -> None:
+    """A drive, a colon without a slash, and a percent sign do not make a URI."""
+    assert local_path(path) == local_path(Path(path)) == Path(path)
+    assert location_for_spark(path) == path
+    assert file_at(path, "index.html") == Path(path) / "index.html"
+
+
+def test_a_file_uri_is_a_path_of_this_machine() -> None:
+    """It is decoded once, for Python and for Spark; a host, which is usually a missing slash, is an error."""
+    for uri in ("file:///data/a%20b", "file:/data/a%20b", "file://localhost/data/a%20b", "FILE:///data/a%20b"):
+        assert local_path(uri) == Path("/data/a b")
+        assert location_for_spark(uri) == "file:///data/a b"
+        assert file_at(uri, "x") == Path("/data/a b/x")
+    with pytest.raises(ValueError, match="a file URI must begin with file:///, got file://data/a"):
+        local_path("file://data/a")
+
+
+def test_masters_of_this_machine() -> None:
+    """A local cluster has processes of its own."""
+    assert all(is_local_mode(master) for master in (None, "local", "local[2]", "local[*]"))
+    assert not any(is_local_mode(master) for master in ("local-cluster[2,1,1024]", "yarn", "spark://h:1", ""))
