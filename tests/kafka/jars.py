@@ -1,8 +1,9 @@
 """The jars of Kafka and of Spark's Kafka connector, or a skip with the reason, and the tools of Kafka's distribution.
 
-The connector should have the version of Spark, which is 4.3.0 here.  When this was written, Maven Central did not serve
-the connector in version 4.3.0, and ``spark-token-provider-kafka-0-10``, which it needs, in no release after 4.0.0.  The
-newest releases that it served are used instead.  The versions of the other two jars are those that the connector names.
+The connector's version is `CONNECTOR_VERSION`.  ``.ci/connector`` runs its tests with the Spark release of the same
+version.  The other tests use a newer Spark, for which Maven Central did not serve the connector when this was written.
+``spark-token-provider-kafka-0-10``, which the connector needs, was served in no release after 4.0.0.  The versions of
+the other two jars are those that the connector names.
 """
 
 import subprocess
@@ -13,11 +14,12 @@ from benchmarks.real_kafka import SHORT_RUN, class_path, java
 from benchmarks.row import Unavailable
 from tests.parts import missing
 
-__all__ = ["CLIENT", "CONNECTOR", "connector", "connector_class_path", "jars", "tool"]
+__all__ = ["CLIENT", "CONNECTOR", "CONNECTOR_VERSION", "connector", "connector_class_path", "jars", "tool"]
 
 CLIENT = Path(__file__).parent / "Client.java"
+CONNECTOR_VERSION = "4.2.0"
 CONNECTOR = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{CONNECTOR_VERSION}",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
