@@ -75,6 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests, too")
 
 
+_KAFKA = {"test_judge": "judge", "test_spark": "pipeline"}  # the judge waits most of the time; Spark has one session
 _ALONE = ("core", "aio", "testing", "proof")  # these tests are independent, so any process may run each of them
 
 
@@ -83,6 +84,8 @@ def _group(item: pytest.Item) -> str | None:
     folders = item.path.relative_to(Path(__file__).parent).parts[:-1]
     if not folders or folders[0] in _ALONE:
         return None
+    if folders[0] == "kafka":
+        return _KAFKA.get(item.path.stem, "kafka")
     return "/".join(folders[:2]) if folders[0] == "examples" else folders[0]
 
 
