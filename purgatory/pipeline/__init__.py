@@ -5,6 +5,8 @@
 ``replay``             recorded operations through the real timer, with other settings
 ``stream``             the same decisions as a stream: rows of parks and signals in, outcomes out
 ``journal_reader``     a journal as a DataFrame; every file is checked first
+``selection``          selects operations by time, purgatory, and kind
+``selected_rows``      applies a selection to DataFrames, Arrow batches, and row groups
 ``synthetic_journal``  generates a journal for measurements, with known answers
 ``spark``              Java, the session, and progress
 ``output``             the directory with table files, figures, and the HTML page

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from purgatory.pipeline.locations import is_local_mode, is_uri
 from purgatory.pipeline.output.directory import check_store
+from purgatory.pipeline.selection import Selection
 
 from .options import FIRST_COMPILER, add_spark_options, remote_url, spark_settings
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-__all__ = ["add_journal_options", "print_skipped", "session_for_journal"]
+__all__ = ["add_journal_options", "add_selection_options", "print_skipped", "selection_of", "session_for_journal"]
 
 
 def add_journal_options(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +24,26 @@ def add_journal_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skip-corrupt", action="store_true", help="skip unreadable files, and list them")
     add_spark_options(parser)
     parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def add_selection_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--since``, ``--until``, ``--purgatory`` and ``--kind``."""
+    group = parser.add_argument_group(
+        "selection",
+        "Select operations by the time at which they parked, and by name. TIME is a date or a time in ISO 8601 (UTC"
+        " unless it has an offset), or epoch milliseconds.",
+    )
+    group.add_argument("--since", metavar="TIME", help="operations that parked at this time or later")
+    group.add_argument("--until", metavar="TIME", help="operations that parked before this time")
+    for name in ("purgatory", "kind"):
+        group.add_argument(
+            f"--{name}", action="append", metavar="NAME", help=f"operations of this {name}; can be repeated"
+        )
+
+
+def selection_of(options: argparse.Namespace) -> Selection:
+    """Return the selection of the command line.  ValueError if an option is invalid."""
+    return Selection.parse(options.since, options.until, options.purgatory, options.kind)
 
 
 @contextmanager

@@ -1,11 +1,17 @@
 """The command ``replay``."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from purgatory.pipeline.output.directory import check_out
 
-from .journal_session import add_journal_options, print_skipped, session_for_journal
+from .journal_session import (
+    add_journal_options,
+    add_selection_options,
+    print_skipped,
+    selection_of,
+    session_for_journal,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,14 +22,24 @@ if TYPE_CHECKING:
 __all__ = ["add_replay"]
 
 
+_EXAMPLES: Final = """\
+examples:
+  purgatory replay journal --tick-ms 1,5,20 --out replay
+  purgatory replay journal --since 2026-11-22T10:00 --until 2026-11-22T11:00 --purgatory fetch
+"""
+
+
 def add_replay(commands: Any) -> None:
     """Add the command to the result of ``ArgumentParser.add_subparsers``."""
     parser = commands.add_parser(
         "replay",
         help="the cost of other timer settings",
-        epilog="example: purgatory replay journal --tick-ms 1,5,20 --out replay",
+        description="Replay the operations of a journal with other timer settings, and compare their costs.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_journal_options(parser)
+    add_selection_options(parser)
     parser.add_argument("--tick-ms", type=_whole_numbers, default=[1, 5, 20], metavar="1,5,20")
     parser.add_argument("--wheel-size", type=_whole_numbers, default=[20, 64, 512], metavar="20,64,512")
     parser.add_argument("--sample", type=float, default=1.0, metavar="SHARE", help="of the journal, in pieces of time")
@@ -41,6 +57,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     from purgatory.pipeline.replay.what_if import check_settings, what_if, write_what_if
 
     check_settings(options.tick_ms, options.wheel_size, options.sample, options.piece_rows, options.lateness_ms)
+    selection = selection_of(options)
     if options.out is not None:
         check_out(options.out)
     with session_for_journal(options, console) as spark:
@@ -52,6 +69,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
             sample=options.sample,
             piece_rows=options.piece_rows,
             budget_ms=options.lateness_ms,
+            selection=selection,
             skip_corrupt=options.skip_corrupt,
             console=None if options.quiet else console,
         )

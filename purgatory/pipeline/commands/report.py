@@ -1,11 +1,17 @@
 """The command ``report``."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from purgatory.pipeline.output.directory import check_out
 
-from .journal_session import add_journal_options, print_skipped, session_for_journal
+from .journal_session import (
+    add_journal_options,
+    add_selection_options,
+    print_skipped,
+    selection_of,
+    session_for_journal,
+)
 from .options import whole_ms
 
 if TYPE_CHECKING:
@@ -14,14 +20,25 @@ if TYPE_CHECKING:
 __all__ = ["add_report"]
 
 
+_EXAMPLES: Final = """\
+examples:
+  purgatory report journal --out report
+  purgatory report journal --since 2026-11-22T10:00 --until 2026-11-22T11:00 --out report
+  purgatory report journal --purgatory fetch --kind DelayedFetch --out report
+"""
+
+
 def add_report(commands: Any) -> None:
     """Add the command to the result of ``ArgumentParser.add_subparsers``."""
     parser = commands.add_parser(
         "report",
         help="wait times and outcomes of the operations in a journal",
-        epilog="example: purgatory report journal --out report",
+        description="Compute wait times, outcomes, occupancy and hot keys of the operations in a journal.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_journal_options(parser)
+    add_selection_options(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="for tables, plots, and index.html; may be a URI")
     parser.add_argument("--top", type=int, default=50, metavar="N", help="number of hot keys (default: %(default)s)")
     parser.add_argument("--bucket", type=float, metavar="SECONDS", help="resolution of time (default: automatic)")
@@ -32,6 +49,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     bucket_ms = None if options.bucket is None else whole_ms(options.bucket, "bucket")
     if options.top < 1:
         raise ValueError(f"top must be at least 1, got {options.top}")
+    selection = selection_of(options)
     check_out(options.out)
     from purgatory.pipeline.report import compute, write_report
 
@@ -41,6 +59,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
             options.journal,
             top=options.top,
             bucket_ms=bucket_ms,
+            selection=selection,
             skip_corrupt=options.skip_corrupt,
             console=None if options.quiet else console,
         )

@@ -21,6 +21,8 @@ from purgatory.pipeline.locations import Location, file_at
 from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
+from purgatory.pipeline.selected_rows import parked_within
+from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import progress
 from purgatory.pipeline.spark.session import changed_settings
 from purgatory.pipeline.spark.shipping import ship_package
@@ -62,11 +64,13 @@ class WhatIf:
     budget_ms: float
     skipped: tuple[str, ...]
     made_at: datetime
+    selection: Selection = EVERYTHING
 
     @property
     def subtitle(self) -> str:
         """One line about the replayed operations."""
-        part = "" if self.share >= 1 else f", {self.share:.1%} of it"
+        part = "" if self.selection.is_everything else f", {self.selection}"
+        part += "" if self.share >= 1 else f", {self.share:.1%} of it"
         return f"{self.journal}{part}: {self.operations:,} operations through the real timer, in virtual time"
 
 
@@ -79,6 +83,7 @@ def what_if(
     sample: float = 1.0,
     piece_rows: int = 100_000,
     budget_ms: float | None = None,
+    selection: Selection = EVERYTHING,
     skip_corrupt: bool = False,
     console: Console | None = None,
 ) -> WhatIf:
@@ -86,7 +91,7 @@ def what_if(
 
     ``sample``: the share of the pieces to replay, evenly spread.  ``piece_rows``: the approximate number of operations
     that a task holds in memory.  ``budget_ms``: the acceptable p99 of lateness in milliseconds; None means 1 % of the
-    median timeout, and at least 1.
+    median timeout, and at least 1.  ``selection``: the operations to replay; other operations do not run beside them.
     Errors as from :func:`~purgatory.pipeline.report.compute`.  ValueError if a timer cannot have such a setting.
     """
     check_settings(ticks_ms, wheel_sizes, sample, piece_rows, budget_ms)
@@ -97,7 +102,8 @@ def what_if(
             with steps.step("cutting the journal into pieces"):
                 # Files of releases that did not number purgatories have null here.
                 instance = F.coalesce("instance", F.lit(0))
-                rows = opened.dataframe.where(F.col("outcome") != DROPPED).withColumn("instance", instance)
+                selected = parked_within(opened.dataframe, selection)
+                rows = selected.where(F.col("outcome") != DROPPED).withColumn("instance", instance)
                 pieces, share = sample_pieces(find_pieces(rows, piece_rows), sample)
                 timeout_ms = _median_timeout_ms(rows)
             with steps.step(f"replaying {len(ticks_ms) * len(wheel_sizes)} settings"):
@@ -108,7 +114,7 @@ def what_if(
 
     (found, share, timeout_ms), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     if not found:
-        raise JournalError(f"the journal {journal} is empty: it has no operations")
+        raise JournalError(selection.nothing_in(journal))
     allowed_ms = max(_LEAST_BUDGET_MS, timeout_ms / 100) if budget_ms is None else budget_ms
     table = _summed(found)
     best, headline, reasons = recommend(table.to_pylist(), allowed_ms)
@@ -117,7 +123,19 @@ def what_if(
     changed = sum(row["changed"] for row in found)
     skipped, now = opened.skipped, datetime.now(UTC)
     return WhatIf(
-        journal, table, operations, share, changed, examples, best, headline, reasons, allowed_ms, skipped, now
+        journal=journal,
+        table=table,
+        operations=operations,
+        share=share,
+        changed=changed,
+        examples=examples,
+        recommended=best,
+        headline=headline,
+        reasons=reasons,
+        budget_ms=allowed_ms,
+        skipped=skipped,
+        made_at=now,
+        selection=selection,
     )
 
 

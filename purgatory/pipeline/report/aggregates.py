@@ -14,6 +14,7 @@ subject        names                        contents
 ``parked``     purgatory                    histogram of arrivals by bucket
 ``ended``      purgatory                    histogram of ends by bucket
 ``change``     purgatory, slab              histogram: net change of the number of parked operations by millisecond
+``before``     purgatory                    sum: operations that parked before the selected time and waited at its start
 ``hot``        purgatory, key               sums: operations by outcome; longest wait; histogram of rounded waits
 =============  ===========================  =======================================================================
 
@@ -33,6 +34,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from purgatory.journal.schema import DROPPED, EXPIRED, OUTCOMES
+from purgatory.pipeline.selected_rows import batch_of_names
+from purgatory.pipeline.selection import EVERYTHING, Selection
 
 __all__ = [
     "COLUMNS",
@@ -64,10 +67,14 @@ _STEP_STARTS: Final = np.array([isqrt(isqrt(isqrt(10**step - 1))) + 1 if step el
 
 
 class Span(NamedTuple):
-    """The time that a journal covers.  ``last_ms``: the last record of each source, which ends pending operations."""
+    """The time that a journal covers, and the selected part of it.
+
+    ``last_ms``: the last record of each source, selected or not, which ends pending operations.
+    """
 
     bucket_ms: int
     last_ms: Mapping[str, int]
+    selection: Selection = EVERYTHING
 
 
 class Aggregate:
@@ -153,14 +160,14 @@ class Aggregates:
             else:
                 self.add(*payload)
 
-    def finish(self, bucket_ms: int, top: int) -> None:
+    def finish(self, bucket_ms: int, top: int, since_ms: int | None = None) -> None:
         """Reduce what is complete: net changes to levels by bucket, hot keys to quantiles, keys to the top ones.
 
         Levels have the subjects ``high`` and ``area``, by purgatory: by bucket, the highest level relative to the start
-        of the bucket, and the sum of the levels of all milliseconds.
+        of the bucket, and the sum of the levels of all milliseconds.  ``since_ms``: the start of the selected time.
         """
         for names, change in list(self.of("change")):
-            buckets, high, area = _levels(change, bucket_ms)
+            buckets, high, area = _levels(change, bucket_ms, since_ms)
             self.add(("high", names[0]), values=buckets, counts=high)
             self.add(("area", names[0]), values=buckets, counts=area)
             del self._all["change", *names]
@@ -170,7 +177,10 @@ class Aggregates:
 
 
 def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
-    """Add rows of a journal, with :data:`COLUMNS`."""
+    """Add the selected rows of a journal, with :data:`COLUMNS`."""
+    rows, earlier = _selected(rows, span.selection)
+    if earlier is not None:
+        _add_earlier(aggregates, earlier, span)
     outcome, outcomes = _encoded(rows["outcome"])
     lengths = pc.list_value_length(rows["keys"]).fill_null(0).to_numpy(zero_copy_only=False)
     purgatory, purgatories = _encoded(rows["purgatory"])
@@ -199,13 +209,15 @@ def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
     expired = _among(outcome, outcomes, lambda name: name == EXPIRED)
     _add_lateness(aggregates, purgatory[expired], finished[expired], deadline[expired], purgatories)
     waited = ~immediate
-    last_ms = np.array([span.last_ms.get(name, 0) for name in sources], dtype=np.int64)
-    end = np.where(finished == _NONE, last_ms[source] + 1 if len(sources) else 0, finished)
-    _add_changes(aggregates, purgatory[waited], parked[waited], end[waited], purgatories, span.bucket_ms)
+    end = _end(finished, source, sources, span)
+    _add_changes(aggregates, purgatory[waited], parked[waited], end[waited], purgatories, span)
 
 
-def add_hot_rows(aggregates: Aggregates, rows: pa.RecordBatch, hot: Mapping[Key, int]) -> None:
-    """Add the rows, with :data:`HOT_COLUMNS`, that belong to the hot keys: pairs of purgatory and key, numbered."""
+def add_hot_rows(
+    aggregates: Aggregates, rows: pa.RecordBatch, hot: Mapping[Key, int], selection: Selection = EVERYTHING
+) -> None:
+    """Add the selected rows, with :data:`HOT_COLUMNS`, of the hot keys: pairs of purgatory and key, numbered."""
+    rows, _ = _selected(rows, selection)
     purgatory, purgatories = _encoded(rows["purgatory"])
     outcome, outcomes = _encoded(rows["outcome"])
     key, keys = _encoded_keys(rows["keys"])
@@ -261,6 +273,45 @@ def quantiles(histogram: Aggregate, shares: Iterable[float]) -> list[float | Non
     return found
 
 
+def _selected(rows: pa.RecordBatch, selection: Selection) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Return the selected rows, and those that parked earlier and may have waited at the start of the selected time."""
+    if selection.is_everything:
+        return rows, None
+    rows = batch_of_names(rows, selection)
+    since_ms, until_ms = selection.since_ms, selection.until_ms
+    parked, finished = _us(rows["parked_at"]), _us(rows["finished_at"])
+    if until_ms is not None:
+        before = parked < until_ms * 1000
+        rows, parked, finished = rows.filter(pa.array(before)), parked[before], finished[before]
+    if since_ms is None:
+        return rows, None
+    outcome, outcomes = _encoded(rows["outcome"])
+    gap = _among(outcome, outcomes, lambda name: name == DROPPED)
+    within, still_there = parked >= since_ms * 1000, (finished == _NONE) | (finished >= since_ms * 1000)
+    return rows.filter(pa.array(within | (gap & still_there))), rows.filter(pa.array(~within & ~gap & still_there))
+
+
+def _add_earlier(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
+    """Add operations that parked before the selected time to the number of parked operations, and to no other table."""
+    purgatory, purgatories = _encoded(rows["purgatory"])
+    source, sources = _encoded(rows["source"])
+    end = _end(_floor_ms(_us(rows["finished_at"])), source, sources, span)
+    waited = pc.list_value_length(rows["keys"]).fill_null(0).to_numpy(zero_copy_only=False) > 0
+    assert span.selection.since_ms is not None
+    waited &= end >= span.selection.since_ms
+    end, purgatory = end[waited], purgatory[waited]
+    for index, number in enumerate(np.bincount(purgatory, minlength=len(purgatories)).tolist()):
+        if number:
+            aggregates.add(("before", purgatories[index]), [number])
+    _add_changes(aggregates, purgatory, np.full(len(end), _NONE), end, purgatories, span)
+
+
+def _end(finished: Any, source: Any, sources: list[str], span: Span) -> Any:
+    """Return when each operation waited no longer: its end, or the millisecond after the last record of its source."""
+    last_ms = np.array([span.last_ms.get(name, 0) for name in sources], dtype=np.int64)
+    return np.where(finished == _NONE, last_ms[source] + 1 if len(sources) else 0, finished)
+
+
 def _add_sources(
     aggregates: Aggregates, rows: pa.RecordBatch, source: Any, sources: list[str], is_operation: Any, *times: Any
 ) -> None:
@@ -272,8 +323,10 @@ def _add_sources(
     known = parked_us != _NONE
     np.maximum.at(first, source[known], -parked_us[known])
     np.maximum.at(last, source, np.where(finished_us == _NONE, parked_us, finished_us))
-    for index, name in enumerate(sources):
-        aggregates.add(("source", name), [operations[index], lost[index]], [first[index], last[index]])
+    # The list of names can contain sources without a row: other rows of the file, which are not selected.
+    for index in np.flatnonzero(np.bincount(source, minlength=len(sources))).tolist():
+        sums, maxima = [operations[index], lost[index]], [first[index], last[index]]
+        aggregates.add(("source", sources[index]), sums, maxima)
 
 
 def _add_keys(aggregates: Aggregates, rows: pa.RecordBatch, lengths: Any, purgatory: Any, names: list[str]) -> None:
@@ -330,16 +383,22 @@ def _add_lateness(aggregates: Aggregates, purgatory: Any, finished: Any, deadlin
 
 
 def _add_changes(
-    aggregates: Aggregates, purgatory: Any, parked: Any, end: Any, purgatories: list[str], bucket_ms: int
+    aggregates: Aggregates, purgatory: Any, parked: Any, end: Any, purgatories: list[str], span: Span
 ) -> None:
+    """Add arrivals, unless ``parked`` is null, and ends, unless they are after the selected time."""
+    bucket_ms, until_ms = span.bucket_ms, span.selection.until_ms
     for index, name in enumerate(purgatories):
         here = purgatory == index
         arrivals, ends = parked[here], end[here]
-        if not len(arrivals):
-            continue
+        arrivals = arrivals[arrivals != _NONE]
+        if until_ms is not None:
+            ends = ends[ends < until_ms]
         for subject, ms in (("parked", arrivals), ("ended", ends)):
-            values, counts = _counted(ms // bucket_ms)
-            aggregates.add((subject, name), values=values, counts=counts)
+            if len(ms):
+                values, counts = _counted(ms // bucket_ms)
+                aggregates.add((subject, name), values=values, counts=counts)
+        if not len(arrivals) + len(ends):
+            continue
         at, change = _net(arrivals, ends)
         slab_ms = bucket_ms * SLAB_BUCKETS
         slabs = at // slab_ms
@@ -351,14 +410,14 @@ def _add_changes(
 
 def _net(arrivals: Any, ends: Any) -> tuple[Any, Any]:
     """Return each millisecond with a net change, and the change."""
-    first = int(min(arrivals.min(), ends.min()))
-    length = int(max(arrivals.max(), ends.max())) - first + 1
-    if length <= max(_MOST_CELLS, 8 * len(arrivals)):
+    first = int(min(ms.min() for ms in (arrivals, ends) if len(ms)))
+    length = int(max(ms.max() for ms in (arrivals, ends) if len(ms))) - first + 1
+    if length <= max(_MOST_CELLS, 4 * (len(arrivals) + len(ends))):
         net = np.bincount(arrivals - first, minlength=length) - np.bincount(ends - first, minlength=length)
         at = np.flatnonzero(net)
         return at + first, net[at]
     both = np.concatenate([arrivals, ends])
-    steps = np.concatenate([np.ones(len(arrivals), dtype=np.int64), np.full(len(ends), -1)])
+    steps = np.repeat(np.array([1, -1], dtype=np.int64), [len(arrivals), len(ends)])
     return _summed(both, steps)
 
 
@@ -372,7 +431,7 @@ def _counted(values: Any) -> tuple[Any, Any]:
     return found + first, counts[found]
 
 
-def _levels(change: Aggregate, bucket_ms: int) -> tuple[Any, Any, Any]:
+def _levels(change: Aggregate, bucket_ms: int, since_ms: int | None) -> tuple[Any, Any, Any]:
     """Return buckets, the highest level in each, and the sum of its levels, relative to the level at its start."""
     at, net = change.values, change.counts
     bucket = at // bucket_ms
@@ -383,7 +442,10 @@ def _levels(change: Aggregate, bucket_ms: int) -> tuple[Any, Any, Any]:
     before = level[starts] - net[starts]
     high = np.maximum.reduceat(level, starts) - before
     # The level at the start is one of the bucket unless its first millisecond changes it.
-    high = np.where(at[starts] % bucket_ms == 0, high, np.maximum(high, 0))
+    begin = bucket[starts] * bucket_ms
+    if since_ms is not None:
+        begin = np.maximum(begin, since_ms)
+    high = np.where(at[starts] == begin, high, np.maximum(high, 0))
     area = np.add.reduceat(net * ((bucket + 1) * bucket_ms - at), starts)
     return bucket[starts], high, area
 

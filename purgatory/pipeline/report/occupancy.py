@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from purgatory.pipeline.selection import EVERYTHING, Selection
+
 __all__ = ["occupancy", "packed_changes", "summed"]
 
 _PACKED: Final = "purgatory string, bucket_ms bigint, parked bigint, ended bigint, changes binary"
@@ -26,7 +28,9 @@ _SUMMED: Final = "purgatory string, bucket_ms bigint, parked bigint, ended bigin
 _AT_ONCE: Final = 250_000  # rows that a task packs together; a larger number makes fewer and longer arrays
 
 
-def occupancy(bucket_ms: int, last: DataFrame | None = None) -> Callable[[DataFrame], DataFrame]:
+def occupancy(
+    bucket_ms: int, last: DataFrame | None = None, selection: Selection = EVERYTHING
+) -> Callable[[DataFrame], DataFrame]:
     """Count arrivals, ends and waiting operations per purgatory and ``bucket_ms`` of time.
 
     ``parked`` and ``ended`` are counts; ``mean`` is the average over the bucket; ``peak`` is exact to the millisecond;
@@ -35,14 +39,58 @@ def occupancy(bucket_ms: int, last: DataFrame | None = None) -> Callable[[DataFr
     A ``pending`` operation has no end time.  It counts as waiting until the last record of its source, including that
     millisecond, and as ended in the next millisecond.  ``last`` contains the times of these records, as ``source`` and
     ``last_ms``; by default, a separate pass over the operations computes it.
+
+    ``selection``: only its time is used.  Changes before and after it have no bucket.  Operations that parked before it
+    count from its start, so the operations must be those of :func:`~purgatory.pipeline.selected_rows.overlapping`, and
+    ``last`` that of all rows.  The mean of a bucket is that of its selected part.
     """
+    since_ms, until_ms = selection.since_ms, selection.until_ms
 
     def of(operations: DataFrame) -> DataFrame:
         records = _last_records(operations) if last is None else last
         waited = operations.where(~F.col("immediate")).transform(_until_the_last_record(records))
+        before = None
+        if since_ms is not None:
+            waited = waited.where(F.col("finished_ms") >= since_ms)
+            before = waited.where(F.col("parked_ms") < since_ms).groupBy("purgatory").agg(F.count("*").alias("before"))
+            parked_ms = F.when(F.col("parked_ms") >= since_ms, F.col("parked_ms"))
+            waited = waited.withColumn("parked_ms", parked_ms)
+        if until_ms is not None:
+            waited = waited.where(F.col("parked_ms").isNull() | (F.col("parked_ms") < until_ms))
+            waited = waited.withColumn("finished_ms", F.when(F.col("finished_ms") < until_ms, F.col("finished_ms")))
         packed = waited.mapInArrow(_pack(bucket_ms), _PACKED)
-        buckets = packed.groupBy("purgatory", "bucket_ms").applyInArrow(_sum(bucket_ms), _SUMMED)
-        return buckets.transform(_without_holes(bucket_ms)).transform(_levels(bucket_ms))
+        buckets = packed.groupBy("purgatory", "bucket_ms").applyInArrow(_sum(bucket_ms, since_ms), _SUMMED)
+        buckets = buckets.withColumn("before", F.lit(0).cast("long"))
+        if before is not None:
+            buckets = buckets.transform(_with_earlier(before, bucket_ms, since_ms))
+        if until_ms is not None:
+            buckets = buckets.transform(_until_the_end(bucket_ms, until_ms))
+        return buckets.transform(_without_holes(bucket_ms)).transform(_levels(bucket_ms, selection))
+
+    return of
+
+
+def _with_earlier(before: DataFrame, bucket_ms: int, since_ms: int | None) -> Callable[[DataFrame], DataFrame]:
+    """Add rows for the operations that wait at ``since_ms``: the level ``before`` the first change."""
+
+    def of(buckets: DataFrame) -> DataFrame:
+        first = F.lit(since_ms // bucket_ms * bucket_ms if since_ms is not None else 0).cast("long")
+        more = before.select("purgatory", first.alias("bucket_ms"), F.col("before").alias("more"))
+        joined = buckets.join(more, ["purgatory", "bucket_ms"], how="full").na.fill(0)
+        return joined.withColumn("before", F.col("before") + F.col("more")).drop("more")
+
+    return of
+
+
+def _until_the_end(bucket_ms: int, until_ms: int) -> Callable[[DataFrame], DataFrame]:
+    """Add a bucket at the end of the selected time for each purgatory in which operations wait at that time."""
+
+    def of(buckets: DataFrame) -> DataFrame:
+        waiting = F.sum(F.col("before") + F.col("parked") - F.col("ended"))
+        last = F.lit((until_ms - 1) // bucket_ms * bucket_ms).cast("long").alias("bucket_ms")
+        open_ones = buckets.groupBy("purgatory").agg(waiting.alias("waiting")).where(F.col("waiting") > 0)
+        ends = open_ones.select("purgatory", last)
+        return buckets.join(ends, ["purgatory", "bucket_ms"], how="full").na.fill(0)
 
     return of
 
@@ -74,6 +122,8 @@ def packed_changes(rows: pa.Table, bucket_ms: int) -> Iterator[dict[str, Any]]:
             rows[name].filter(here).drop_null().to_numpy() for name in ("parked_ms", "finished_ms")
         )
         changes = np.concatenate([parked_ms * 2, finished_ms * 2 + 1])
+        if not len(changes):  # all of them began and ended outside the selected time
+            continue
         changes.sort()
         buckets = changes // (2 * bucket_ms)
         starts = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
@@ -89,12 +139,12 @@ def packed_changes(rows: pa.Table, bucket_ms: int) -> Iterator[dict[str, Any]]:
             }
 
 
-def summed(rows: pa.Table, bucket_ms: int) -> dict[str, Any]:
+def summed(rows: pa.Table, bucket_ms: int, since_ms: int | None = None) -> dict[str, Any]:
     """Return one bucket of one purgatory, from all its packed rows.
 
     ``high``: the highest number of waiting operations at the end of any millisecond of the bucket.  ``area``: the sum
     of the waiting times in milliseconds.  Both assume that no operation waits at the start of the bucket.  The level at
-    the start counts for ``high`` only if the first millisecond does not change it.
+    the start counts for ``high`` only if the first millisecond, or that of ``since_ms``, does not change it.
     """
     number = _number(bucket_ms)
     changes = np.concatenate([np.frombuffer(cell.as_buffer(), number) for cell in rows["changes"]])
@@ -103,12 +153,13 @@ def summed(rows: pa.Table, bucket_ms: int) -> dict[str, Any]:
     steps = (1 - 2 * (changes & 1)).astype(np.int64)
     last_of_its_ms = np.append(offsets[1:] != offsets[:-1], True)
     high = int(np.cumsum(steps)[last_of_its_ms].max())
+    begin_ms = 0 if since_ms is None else max(0, since_ms - rows["bucket_ms"][0].as_py())
     return {
         "purgatory": rows["purgatory"][0].as_py(),
         "bucket_ms": rows["bucket_ms"][0].as_py(),
         "parked": pc.sum(rows["parked"]).as_py(),
         "ended": pc.sum(rows["ended"]).as_py(),
-        "high": high if offsets[0] == 0 else max(high, 0),
+        "high": high if offsets[0] == begin_ms else max(high, 0),
         "area": int(np.dot(steps, bucket_ms - offsets.astype(np.int64))),
     }
 
@@ -128,12 +179,12 @@ def _pack(bucket_ms: int) -> Any:
     return of
 
 
-def _sum(bucket_ms: int) -> Any:
+def _sum(bucket_ms: int, since_ms: int | None) -> Any:
     names = ("bucket_ms", "parked", "ended", "high", "area")
     schema = pa.schema([("purgatory", pa.string()), *((name, pa.int64()) for name in names)])
 
     def of(rows):  # type: ignore[no-untyped-def]  # as above
-        return pa.Table.from_pylist([summed(rows, bucket_ms)], schema=schema)
+        return pa.Table.from_pylist([summed(rows, bucket_ms, since_ms)], schema=schema)
 
     return of
 
@@ -160,20 +211,29 @@ def _without_holes(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
     return of
 
 
-def _levels(bucket_ms: int) -> Callable[[DataFrame], DataFrame]:
+def _levels(bucket_ms: int, selection: Selection) -> Callable[[DataFrame], DataFrame]:
     def of(buckets: DataFrame) -> DataFrame:
-        before = Window.partitionBy("purgatory").orderBy("bucket_ms").rowsBetween(Window.unboundedPreceding, -1)
-        at_start = F.coalesce(F.sum(F.col("parked") - F.col("ended")).over(before), F.lit(0))
+        upto = Window.partitionBy("purgatory").orderBy("bucket_ms").rowsBetween(Window.unboundedPreceding, 0)
+        change = F.col("parked") - F.col("ended")
+        at_end = F.sum(F.col("before") + change).over(upto)
+        area, length = F.col("at_start") * bucket_ms + F.col("area"), F.lit(bucket_ms)
+        if selection.since_ms is not None:
+            outside = F.greatest(F.lit(0), F.lit(selection.since_ms) - F.col("bucket_ms"))
+            area, length = area - F.col("at_start") * outside, length - outside
+        if selection.until_ms is not None:
+            outside = F.greatest(F.lit(0), F.col("bucket_ms") + bucket_ms - F.lit(selection.until_ms))
+            area, length = area - F.col("at_end") * outside, length - outside
         return (
-            buckets.withColumn("at_start", at_start)
+            buckets.withColumn("at_end", at_end)
+            .withColumn("at_start", F.col("at_end") - change)
             .select(
                 "purgatory",
                 F.timestamp_millis("bucket_ms").alias("bucket"),
                 "parked",
                 "ended",
-                (F.col("at_start") + F.col("area") / bucket_ms).alias("mean"),
+                (area / length).alias("mean"),
                 (F.col("at_start") + F.col("high")).alias("peak"),
-                (F.col("at_start") + F.col("parked") - F.col("ended")).alias("at_end"),
+                "at_end",
             )
             .orderBy("purgatory", "bucket")
         )

@@ -8,7 +8,7 @@ SQL, and the tests compare both.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
 from purgatory.pipeline.journal_reader import OpenJournal
+from purgatory.pipeline.selected_rows import needed_columns, overlapping, row_groups
+from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.session import changed_settings, has_local_workers
 
 from .aggregates import (
@@ -52,15 +54,20 @@ def reads_files(spark: SparkSession, opened: OpenJournal) -> bool:
 
 
 def first_pass(spark: SparkSession, opened: OpenJournal, span: Span, top: int) -> Aggregates:
-    """Return the aggregates of all rows.  Of the keys, the ``top`` ones with the most operations are left."""
-    return _aggregate(spark, opened, COLUMNS, partial(add_rows, span=span), span.bucket_ms, top)
+    """Return the aggregates of the selected rows.  Of the keys, those with the most operations are left, ``top``."""
+    selection = span.selection
+    levels = _Finish(span.bucket_ms, top, selection.since_ms)
+    return _aggregate(spark, opened, COLUMNS, partial(add_rows, span=span), levels, selection)
 
 
-def hot_keys(spark: SparkSession, opened: OpenJournal, top_keys: pa.Table) -> pa.Table:
+def hot_keys(
+    spark: SparkSession, opened: OpenJournal, top_keys: pa.Table, selection: Selection = EVERYTHING
+) -> pa.Table:
     """Return the table of the hot keys: how their operations ended, and how long they waited."""
     pairs = list(zip(top_keys["purgatory"].to_pylist(), top_keys["key"].to_pylist(), strict=True))
     hot: dict[tuple[str, ...], int] = {pair: number for number, pair in enumerate(pairs)}
-    found = _aggregate(spark, opened, HOT_COLUMNS, partial(add_hot_rows, hot=hot), 1, 1) if hot else Aggregates()
+    add = partial(add_hot_rows, hot=hot, selection=selection)
+    found = _aggregate(spark, opened, HOT_COLUMNS, add, _Finish(1, 1), selection) if hot else Aggregates()
     rows = {}
     for names, one in found.of("hot"):
         by_outcome = dict(zip(OUTCOMES, one.sums.tolist(), strict=True))
@@ -81,7 +88,7 @@ def top_keys(aggregates: Aggregates, top: int) -> pa.Table:
     return aggregates.keys.top(top)
 
 
-def tables_of(aggregates: Aggregates, bucket_ms: int) -> dict[str, pa.Table]:
+def tables_of(aggregates: Aggregates, span: Span) -> dict[str, pa.Table]:
     """Return all tables but that of the hot keys."""
     return {
         "dropped": _dropped(aggregates),
@@ -89,25 +96,36 @@ def tables_of(aggregates: Aggregates, bucket_ms: int) -> dict[str, pa.Table]:
         "waits": _waits(aggregates),
         "lateness": _lateness(aggregates),
         "wait_histogram": _wait_histogram(aggregates),
-        "occupancy": _occupancy(aggregates, bucket_ms),
+        "occupancy": _occupancy(aggregates, span),
     }
 
 
 # The passes
 
 
+class _Finish(NamedTuple):
+    """The arguments of :meth:`Aggregates.finish`."""
+
+    bucket_ms: int
+    top: int
+    since_ms: int | None = None
+
+
 def _aggregate(
-    spark: SparkSession, opened: OpenJournal, columns: Sequence[str], add: Add, bucket_ms: int, top: int
+    spark: SparkSession, opened: OpenJournal, columns: Sequence[str], add: Add, last: "_Finish", selection: Selection
 ) -> Aggregates:
-    finish = partial(_merge, bucket_ms=bucket_ms, top=top)
+    finish = partial(_merge, last=last)
+    columns = needed_columns(columns, selection)
     if reads_files(spark, opened):
         assert opened.files is not None
-        cells = _over_files(spark, opened.files, opened.rows or 0, partial(_scan_files, columns, add), finish)
+        scan = partial(_scan_files, columns, add, selection)
+        cells = _over_files(spark, opened.files, opened.rows or 0, scan, finish)
     else:
-        cells = _over_rows(spark, opened.dataframe.select(*columns), partial(_scan_rows, add), finish)
+        rows = overlapping(opened.dataframe, selection).select(*columns)
+        cells = _over_rows(spark, rows, partial(_scan_rows, add), finish)
     total = Aggregates()
     total.add_cells(cells)
-    total.finish(bucket_ms, top)
+    total.finish(*last)
     return total
 
 
@@ -135,7 +153,7 @@ def _over_rows(spark: SparkSession, rows: DataFrame, scan: Any, finish: Any) -> 
         return [cell.as_py() for cell in cells.select("cell").toArrow()["cell"]]
 
 
-def _scan_files(columns: Sequence[str], add: Add, parts: int, slices: Iterable[list[str]]) -> Any:
+def _scan_files(columns: Sequence[str], add: Add, selection: Selection, parts: int, slices: Iterable[list[str]]) -> Any:
     aggregates = Aggregates()
     for name in (name for part in slices for name in part):
         try:
@@ -144,7 +162,8 @@ def _scan_files(columns: Sequence[str], add: Add, parts: int, slices: Iterable[l
             texts = [path for path in paths if path.split(".")[0] in _TEXTS]
             with pq.ParquetFile(name, metadata=metadata, read_dictionary=texts) as file:
                 present = [column for column in columns if column in file.schema_arrow.names]
-                for batch in file.iter_batches(_BATCH_ROWS, columns=present, use_threads=False):
+                groups = row_groups(metadata, selection)
+                for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=present, use_threads=False):
                     add(aggregates, batch)
         except (OSError, pa.ArrowException) as error:
             # The driver looks for this text, see corrupt_file.
@@ -160,10 +179,10 @@ def _scan_rows(add: Add, parts: int, batches: Iterable[pa.RecordBatch]) -> Itera
     return aggregates.cells(parts)
 
 
-def _merge(cells: Iterable[bytes], bucket_ms: int, top: int) -> Iterator[tuple[int, bytes]]:
+def _merge(cells: Iterable[bytes], last: _Finish) -> Iterator[tuple[int, bytes]]:
     aggregates = Aggregates()
     aggregates.add_cells(cells)
-    aggregates.finish(bucket_ms, top)
+    aggregates.finish(*last)
     return aggregates.cells()
 
 
@@ -239,12 +258,12 @@ def _wait_histogram(aggregates: Aggregates) -> pa.Table:
     return pa.Table.from_pylist(rows, pa.schema({**texts, "from": pa.float64(), "operations": pa.int64()}))
 
 
-def _occupancy(aggregates: Aggregates, bucket_ms: int) -> pa.Table:
+def _occupancy(aggregates: Aggregates, span: Span) -> pa.Table:
     columns: dict[str, dict[str, Any]] = {}
-    for subject in ("parked", "ended", "high", "area"):
+    for subject in ("before", "parked", "ended", "high", "area"):
         for (purgatory,), one in aggregates.of(subject):
             columns.setdefault(purgatory, {})[subject] = one
-    made = [_occupancy_of(purgatory, columns[purgatory], bucket_ms) for purgatory in sorted(columns)]
+    made = [_occupancy_of(purgatory, columns[purgatory], span) for purgatory in sorted(columns)]
     return pa.concat_tables(made) if made else _OCCUPANCY.empty_table()
 
 
@@ -261,16 +280,38 @@ _OCCUPANCY: Final = pa.schema(
 )
 
 
-def _occupancy_of(purgatory: str, by_subject: dict[str, Any], bucket_ms: int) -> pa.Table:
-    first = min(int(by_subject[name].values[0]) for name in ("parked", "ended"))
-    last = max(int(by_subject[name].values[-1]) for name in ("parked", "ended"))
+def _occupancy_of(purgatory: str, by_subject: dict[str, Any], span: Span) -> pa.Table:
+    bucket_ms, since_ms, until_ms = span.bucket_ms, span.selection.since_ms, span.selection.until_ms
+    before = int(by_subject["before"].sums[0]) if "before" in by_subject else 0
+    changed = [by_subject[name] for name in ("parked", "ended") if name in by_subject]
+    first = min((int(one.values[0]) for one in changed), default=_FAR)
+    last = max((int(one.values[-1]) for one in changed), default=-_FAR)
+    if before:
+        assert since_ms is not None
+        first, last = since_ms // bucket_ms, max(last, since_ms // bucket_ms)
+    waiting = before + sum(int(by_subject[n].counts.sum()) * s for n, s in _SIGNS if n in by_subject)
+    if waiting:
+        assert until_ms is not None, "all operations end at the latest after the last record"
+        last = (until_ms - 1) // bucket_ms
     dense = {name: np.zeros(last - first + 1, dtype=np.int64) for name in ("parked", "ended", "high", "area")}
-    for name, one in by_subject.items():
-        dense[name][one.values - first] = one.counts
-    at_end = np.cumsum(dense["parked"] - dense["ended"])
+    for name, row in dense.items():
+        if name in by_subject:
+            row[by_subject[name].values - first] = by_subject[name].counts
+    at_end = before + np.cumsum(dense["parked"] - dense["ended"])
     at_start = at_end - dense["parked"] + dense["ended"]
+    area, length = at_start * bucket_ms + dense["area"], np.full(last - first + 1, bucket_ms)
+    # The mean is that of the selected part of a bucket.
+    if since_ms is not None and (outside := since_ms - first * bucket_ms) > 0:
+        area[0] -= at_start[0] * outside
+        length[0] -= outside
+    if until_ms is not None and (outside := (last + 1) * bucket_ms - until_ms) > 0:
+        area[-1] -= at_end[-1] * outside
+        length[-1] -= outside
     bucket = pa.array(np.arange(first, last + 1) * bucket_ms * 1000, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
     names = pa.array([purgatory], pa.string()).take(pa.array(np.zeros(len(bucket), dtype=np.int64)))
-    mean, peak = at_start + dense["area"] / bucket_ms, at_start + dense["high"]
-    columns = [names, bucket, dense["parked"], dense["ended"], mean, peak, at_end]
+    columns = [names, bucket, dense["parked"], dense["ended"], area / length, at_start + dense["high"], at_end]
     return pa.Table.from_arrays([pa.array(column) for column in columns], schema=_OCCUPANCY)
+
+
+_SIGNS: Final = (("parked", 1), ("ended", -1))
+_FAR: Final = 1 << 62

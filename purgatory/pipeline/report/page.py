@@ -45,9 +45,11 @@ def report_page(report: "Report", pictures: dict[str, Picture]) -> str:
     last = max(row["last_at"] for row in sources)
     files = "" if report.files is None else f" in {report.files:,} files"
     runs = f"{len(sources)} run{'s' if len(sources) != 1 else ''} of servers"
+    selected = "" if report.selection.is_everything else f"; only {report.selection}"
+    times = f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC"
     return render(
         title="Parked operations",
-        subtitle=f"{report.journal}: {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC, {runs}{files}",
+        subtitle=f"{report.journal}: {times}, {runs}{files}{selected}",
         cards=cards,
         notes=notes,
         pictures=pictures.values(),

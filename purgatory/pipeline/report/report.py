@@ -15,6 +15,7 @@ from purgatory.pipeline.locations import Location, file_at
 from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
+from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import Steps, progress
 from purgatory.pipeline.spark.shipping import ship_package
 
@@ -43,10 +44,11 @@ class Report:
     files: int | None
     skipped: tuple[str, ...]
     made_at: datetime
+    selection: Selection = EVERYTHING
 
     @property
     def operations(self) -> int:
-        """The number of operations in the journal."""
+        """The number of selected operations in the journal."""
         return sum(self.tables["dropped"]["operations"].to_pylist())
 
     @property
@@ -61,13 +63,16 @@ def compute(
     *,
     top: int = 50,
     bucket_ms: int | None = None,
+    selection: Selection = EVERYTHING,
     skip_corrupt: bool = False,
     console: Console | None = None,
 ) -> Report:
     """Compute every table.
 
     ``top``: the number of hot keys.  ``bucket_ms``: the length of a bucket of time in milliseconds; None chooses one.
-    JournalError, with the file, if the journal cannot be read.  ValueError if the bucket is too short for the journal.
+    ``selection``: the operations that the tables contain.
+    JournalError, with the file, if the journal cannot be read.  JournalError if no operation is selected.  ValueError
+    if the bucket is too short for the journal.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
@@ -77,29 +82,36 @@ def compute(
 
     def work(opened: OpenJournal) -> tuple[dict[str, pa.Table], int]:
         with progress(spark, _STEPS, console) as steps:
-            return _tables(spark, opened, top, bucket_ms, steps)
+            return _tables(spark, journal, opened, top, bucket_ms, selection, steps)
 
     (made, chosen_ms), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     files = None if opened.files is None else len(opened.files)
-    return Report(journal, made, chosen_ms, files, opened.skipped, datetime.now(UTC))
+    return Report(journal, made, chosen_ms, files, opened.skipped, datetime.now(UTC), selection)
 
 
 def _tables(
-    spark: SparkSession, opened: OpenJournal, top: int, bucket_ms: int | None, steps: Steps
+    spark: SparkSession,
+    journal: str,
+    opened: OpenJournal,
+    top: int,
+    bucket_ms: int | None,
+    selection: Selection,
+    steps: Steps,
 ) -> tuple[dict[str, pa.Table], int]:
     with steps.step("all rows"):
         span = span_of_files(opened.files or ()) if reads_files(spark, opened) else None
         if span is None:
             span = span_of_sources(opened.dataframe.transform(tables.dropped).toArrow())
         if not span.last_of_source_ms:
-            raise JournalError("the journal is empty: it has no operations")
-        chosen_ms = _bucket_ms(span, bucket_ms)
-        aggregates = first_pass(spark, opened, Span(chosen_ms, span.last_of_source_ms), top)
-        made = tables_of(aggregates, chosen_ms)
+            raise JournalError(EVERYTHING.nothing_in(journal))
+        chosen_ms = _bucket_ms(span, selection, bucket_ms)
+        selected = Span(chosen_ms, span.last_of_source_ms, selection)
+        aggregates = first_pass(spark, opened, selected, top)
+        made = tables_of(aggregates, selected)
     if not made["outcomes"].num_rows:
-        raise JournalError("the journal is empty: it has no operations")
+        raise JournalError(selection.nothing_in(journal))
     with steps.step("hot keys"):
-        made["hot_keys"] = hot_keys(spark, opened, top_keys(aggregates, top))
+        made["hot_keys"] = hot_keys(spark, opened, top_keys(aggregates, top), selection)
     made["peaks"] = _peaks(made["occupancy"])
     return made, chosen_ms
 
@@ -119,13 +131,18 @@ def write_report(report: Report, out: Location, spark: SparkSession | None = Non
     return file_at(out, "index.html")
 
 
-def _bucket_ms(span: TimeSpan, asked_ms: int | None) -> int:
-    span_ms = span.last_ms - span.first_ms
+def _bucket_ms(span: TimeSpan, selection: Selection, asked_ms: int | None) -> int:
+    first_ms, last_ms = span.first_ms, span.last_ms
+    if selection.since_ms is not None:
+        first_ms = max(first_ms, selection.since_ms)
+    if selection.until_ms is not None:
+        last_ms = min(last_ms, selection.until_ms - 1)
+    span_ms = max(0, last_ms - first_ms)
     if asked_ms is None:
         return next((length for length in _LENGTHS_MS if span_ms / length <= _MOST_BUCKETS), _LENGTHS_MS[-1])
     least_ms = math.ceil(span_ms / (100 * _MOST_BUCKETS))
     if asked_ms < least_ms:
-        raise ValueError(f"bucket_ms must be at least {least_ms} for this journal, got {asked_ms}")
+        raise ValueError(f"bucket_ms must be at least {least_ms} for this length of time, got {asked_ms}")
     return asked_ms
 
 

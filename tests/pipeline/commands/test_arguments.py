@@ -70,6 +70,17 @@ def test_numbers_that_cannot_be_are_refused(refused: Refused, journal: str, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_selection_that_cannot_be_is_refused(refused: Refused, journal: str, tmp_path: pathlib.Path) -> None:
+    """For each command that reads a journal; the message names the option."""
+    for command in (("report", journal, "--out", tmp_path / "out"), ("replay", journal)):
+        line = refused(*command, "--since", "noon")
+        assert line.startswith("error: since must be a time such as 2026-11-22, ")
+        assert line.endswith("got 'noon'")
+        line = refused(*command, "--since", "2026-11-22T10:00", "--until", "2026-11-22T10:00+01:00")
+        assert line == ("error: until must be after since, 2026-11-22 10:00:00 UTC, got 2026-11-22 09:00:00 UTC")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_place_for_the_results_must_be_a_directory_that_can_be_written(
     refused: Refused, journal: str, tmp_path: pathlib.Path
 ) -> None:

@@ -15,6 +15,8 @@ from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.journal_reader import open_journal
 from purgatory.pipeline.report import one_pass, tables
 from purgatory.pipeline.report.report import Report, compute
+from purgatory.pipeline.selected_rows import overlapping, parked_within
+from purgatory.pipeline.selection import EVERYTHING, Selection
 
 pytestmark = pytest.mark.timeout(170)
 EPOCH_MS = 28_333_333 * 60_000
@@ -55,14 +57,22 @@ def write(path: pathlib.Path, *files: list[dict[str, Any]], **options: Any) -> s
     return str(path)
 
 
-def sql_tables(spark: Any, journal: str, bucket_ms: int, top: int) -> dict[str, pa.Table]:
-    frame = open_journal(spark, journal).dataframe
+def sql_tables(
+    spark: Any, journal: str, bucket_ms: int, top: int, selection: Selection = EVERYTHING
+) -> dict[str, pa.Table]:
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+    everything = open_journal(spark, journal).dataframe
+    last_ms = F.unix_millis(F.max(F.coalesce("finished_at", "parked_at"))).alias("last_ms")
+    last = everything.groupBy("source").agg(last_ms)
+    frame = parked_within(everything, selection)
     operations = frame.transform(tables.operations)
     endings = operations.transform(tables.endings)
     made = {name: endings.transform(getattr(tables, name)) for name in ("outcomes", "waits", "lateness")}
     made["wait_histogram"] = endings.transform(tables.wait_histogram)
     made["dropped"] = frame.transform(tables.dropped)
-    made["occupancy"] = operations.transform(tables.occupancy(bucket_ms))
+    waited = overlapping(everything, selection).transform(tables.operations)
+    made["occupancy"] = waited.transform(tables.occupancy(bucket_ms, last, selection))
     made["hot_keys"] = operations.transform(tables.hot_keys(top))
     return {name: table.toArrow() for name, table in made.items()}
 
@@ -136,3 +146,26 @@ def test_a_journal_of_immediate_operations_has_tables(spark: Any, tmp_path: path
     for name in ("waits", "lateness", "wait_histogram", "occupancy", "hot_keys", "peaks"):
         assert report.tables[name].num_rows == 0
     assert_same(report, sql_tables(spark, journal, MINUTE_MS, 50))
+
+
+SELECTIONS = {
+    "since": Selection(since_ms=EPOCH_MS + 7 * MINUTE_MS + 12_345),
+    "until": Selection(until_ms=EPOCH_MS + 9 * MINUTE_MS + 23_456),
+    "both, and names": Selection(
+        EPOCH_MS + 5 * MINUTE_MS, EPOCH_MS + 12 * MINUTE_MS + 50, ("fetch", "заказ"), ("DelayedFetch",)
+    ),
+    "less than a bucket": Selection(EPOCH_MS + 5 * MINUTE_MS + 150, EPOCH_MS + 5 * MINUTE_MS + 20_150),
+}
+
+
+@pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS.keys())
+def test_tables_of_a_selection_are_those_of_sql(
+    spark: Any, journal: str, selection: Selection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files, with row groups that are skipped, rows from Spark, and the SQL functions: the same tables."""
+    expected = sql_tables(spark, journal, MINUTE_MS, 12, selection)
+    for files in (True, False):
+        monkeypatch.setattr(one_pass, "reads_files", lambda *_, files=files: files)
+        report = compute(spark, journal, top=12, bucket_ms=MINUTE_MS, selection=selection)
+        assert 0 < report.operations < 900
+        assert_same(report, expected)

@@ -1,0 +1,114 @@
+"""Apply a :class:`~purgatory.pipeline.selection.Selection` to rows: DataFrames, Arrow batches, and row groups of files.
+
+``overlapping`` keeps the selected operations and those that parked earlier and still waited at ``since_ms``; the number
+of parked operations needs both.  ``parked_within`` keeps the selected ones.  Both keep ``dropped`` rows that overlap.
+
+Spark evaluates the conditions in its Parquet reader, and pyarrow skips row groups whose statistics exclude every row.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from purgatory.journal.schema import DROPPED
+
+from .selection import Selection
+
+__all__ = ["batch_of_names", "needed_columns", "overlapping", "parked_within", "row_groups"]
+
+
+def overlapping(rows: DataFrame, selection: Selection) -> DataFrame:
+    """Keep the rows of the selected names that overlap the selected time.  An operation without an end overlaps."""
+    for condition in _names(selection):
+        rows = rows.where(condition)
+    if selection.until_ms is not None:
+        rows = rows.where(F.col("parked_at") < _timestamp(selection.until_ms))
+    if selection.since_ms is not None:
+        since = _timestamp(selection.since_ms)
+        rows = rows.where((F.col("finished_at") >= since) | F.col("finished_at").isNull())
+    return rows
+
+
+def parked_within(rows: DataFrame, selection: Selection) -> DataFrame:
+    """Keep the selected operations, and the ``dropped`` rows that overlap the selected time."""
+    rows = overlapping(rows, selection)
+    if selection.since_ms is None:
+        return rows
+    return rows.where((F.col("parked_at") >= _timestamp(selection.since_ms)) | (F.col("outcome") == DROPPED))
+
+
+def needed_columns(columns: Sequence[str], selection: Selection) -> list[str]:
+    """Return ``columns`` and those that :func:`batch_of_names` needs besides."""
+    return list(dict.fromkeys([*columns, *(column for column, _ in selection.names)]))
+
+
+def batch_of_names(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
+    """Keep the rows of the selected purgatories and kinds, and ``dropped`` rows."""
+    for column, names in selection.names:
+        wanted = pc.is_in(_text(batch[column]), value_set=pa.array(names, pa.string()))
+        batch = batch.filter(pc.or_(wanted, pc.equal(_text(batch["outcome"]), DROPPED)))
+    return batch
+
+
+def row_groups(metadata: pq.FileMetaData, selection: Selection) -> list[int]:
+    """Return the row groups that can contain rows of :func:`overlapping`, according to their statistics."""
+    columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+    return [
+        number
+        for number in range(metadata.num_row_groups)
+        if _may_overlap(metadata.row_group(number), columns, selection)
+    ]
+
+
+def _may_overlap(group: Any, columns: dict[str, int], selection: Selection) -> bool:
+    statistics = {
+        name: group.column(columns[name]).statistics for name in ("parked_at", "finished_at", "purgatory", "kind")
+    }
+    parked, finished = statistics["parked_at"], statistics["finished_at"]
+    if selection.until_ms is not None and _has_bounds(parked) and _us(parked.min) >= selection.until_ms * 1000:
+        return False
+    if (
+        selection.since_ms is not None
+        and _has_bounds(finished)
+        and finished.has_null_count
+        and not finished.null_count
+        and _us(finished.max) < selection.since_ms * 1000
+    ):
+        return False
+    for column, names in selection.names:
+        one = statistics[column]
+        if (
+            _has_bounds(one)
+            and one.has_null_count
+            and not one.null_count
+            and isinstance(one.min, str)
+            and not any(one.min <= name <= one.max for name in names)
+        ):
+            return False
+    return True
+
+
+def _has_bounds(statistics: Any) -> bool:
+    return statistics is not None and statistics.has_min_max
+
+
+def _us(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)
+
+
+def _text(column: pa.Array) -> pa.Array:
+    return column if column.type == pa.string() else column.cast(pa.string())
+
+
+def _names(selection: Selection) -> list[Column]:
+    return [F.col(column).isin(list(names)) | (F.col("outcome") == DROPPED) for column, names in selection.names]
+
+
+def _timestamp(ms: int) -> Column:
+    return F.timestamp_millis(F.lit(ms))
