@@ -14,6 +14,7 @@ __all__ = ["main"]
 # Commands of purgatory.pipeline, which parses their arguments.
 _PIPELINE = {
     "report": "wait times and outcomes of the operations in a journal",
+    "compare": "two journals side by side: what got better, and what got worse",
     "replay": "the cost of other timer settings, for a journal",
     "synthesize": "generate a journal for measurements",
     "stream": "decide the outcomes of operations as a stream, on Spark",
@@ -36,10 +37,11 @@ _EPILOG = """\
 examples:
   purgatory demo                                        park, complete, expire and close, in a second
   purgatory report journal --out report                 report/index.html
+  purgatory compare before after --out comparison       comparison/compare.html
   purgatory replay journal --tick-ms 1,5 --out replay   the cost of other tick sizes
   purgatory synthesize journal --rows 1000000           a journal to try these with
 
-report, replay, synthesize, stream and backfill need Spark: pip install 'aiopurgatory[spark]'.
+report, compare, replay, synthesize, stream and backfill need Spark: pip install 'aiopurgatory[spark]'.
 The journal is written by purgatory.journal.Journal in your server: pip install 'aiopurgatory[journal]'.
 """
 

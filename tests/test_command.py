@@ -75,7 +75,7 @@ def test_the_examples_of_the_help_are_understood(capsys: pytest.CaptureFixture[s
     """The parser accepts each example."""
     main([])
     lines = re.findall(r"^  purgatory (.+?)  ", capsys.readouterr().out, re.MULTILINE)
-    assert len(lines) == 4
+    assert len(lines) == 5
     for line in lines:
         words = line.split()
         if words[0] in _PIPELINE:
@@ -91,19 +91,27 @@ def test_the_commands_of_the_pipeline_are_all_here() -> None:
     assert set(_PIPELINE) == set(commands.choices)
 
 
+def examples_in(text: str) -> list[list[str]]:
+    """The words of each example of a help text, without the redirection of its output."""
+    lines = re.findall(r"^(?:example:|  )\s*purgatory (.+?)(?: >.*)?$", text, re.MULTILINE)
+    return [line.split() for line in lines]
+
+
 @pytest.mark.parametrize("command", _PIPELINE)
 def test_the_help_of_a_pipeline_command(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The help is that of the pipeline, with the name of this command and an example that the parser accepts."""
+    """The help is that of the pipeline, with the name of this command and examples that the parser accepts."""
     monkeypatch.setenv("COLUMNS", "120")
     with pytest.raises(SystemExit) as exited:
         main([command, "--help"])
     assert exited.value.code == 0
     text = capsys.readouterr().out
     assert text.startswith(f"usage: purgatory {command} ")
-    (example,) = re.findall(r"^example: purgatory (.+)$", text, re.MULTILINE)
-    assert pipeline_parser().parse_args(example.split()).command == command
+    examples = examples_in(text)
+    assert examples
+    for example in examples:
+        assert pipeline_parser().parse_args(example).command == command
 
 
 @pytest.mark.parametrize("command", _PIPELINE)
@@ -112,8 +120,7 @@ def test_without_extras_one_line_names_the_extra(command: str, copy: Path) -> No
     code = "from purgatory.__main__ import main; sys.exit(main({}))"
     helped = run(code.format([command, "--help"]), copy)
     assert (helped.returncode, helped.stderr) == (0, "")
-    example = next(line for line in helped.stdout.splitlines() if line.startswith("example: purgatory "))
-    failed = run(code.format(example.split()[2:]), copy)
+    failed = run(code.format(examples_in(helped.stdout)[0]), copy)
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr == (
         f"error: purgatory {command} needs 'pyspark', which is not installed: pip install 'aiopurgatory[spark]'\n"

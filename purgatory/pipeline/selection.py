@@ -42,10 +42,15 @@ class Selection:
         until: str | None = None,
         purgatories: Iterable[str] | None = None,
         kinds: Iterable[str] | None = None,
+        *,
+        name: str = "",
     ) -> "Selection":
-        """Return a selection from the texts of a command line; times as in :func:`parse_time`."""
-        since_ms = None if since is None else parse_time(since, "since")
-        until_ms = None if until is None else parse_time(until, "until")
+        """Return a selection from the texts of a command line; times as in :func:`parse_time`.
+
+        ``name``: the prefix of the options in an error.
+        """
+        since_ms = None if since is None else parse_time(since, f"{name}since")
+        until_ms = None if until is None else parse_time(until, f"{name}until")
         return cls(since_ms, until_ms, _distinct(purgatories), _distinct(kinds))
 
     @property

@@ -48,10 +48,11 @@ def selection_of(options: argparse.Namespace) -> Selection:
 
 @contextmanager
 def session_for_journal(
-    options: argparse.Namespace, console: "Console", *, python_works: bool = False
+    options: argparse.Namespace, console: "Console", *, others: Sequence[str] = (), python_works: bool = False
 ) -> "Iterator[SparkSession]":
     """Check options and journal, then yield a Spark session.  Errors are raised before Spark starts.
 
+    ``others``: more journals to check.
     ``python_works``: in local mode, the work is done in Python, so Java's second compiler would not pay.
     """
     master, settings = spark_settings(options)
@@ -66,7 +67,8 @@ def session_for_journal(
     from purgatory.pipeline.spark import session
 
     if remote is None:
-        check_files(options.journal, skip_corrupt=options.skip_corrupt)
+        for journal in (*others, options.journal):
+            check_files(journal, skip_corrupt=options.skip_corrupt)
     with ExitStack() as stack:
         with nullcontext() if options.quiet else console.status("starting Spark"):
             spark = stack.enter_context(session.spark_session(master, settings, remote))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from purgatory.pipeline.output.directory import check_out
 
+from .compare import add_baseline_options, baseline_selection, compared, print_comparison
 from .journal_session import (
     add_journal_options,
     add_selection_options,
@@ -24,6 +25,7 @@ _EXAMPLES: Final = """\
 examples:
   purgatory report journal --out report
   purgatory report journal --since 2026-11-22T10:00 --until 2026-11-22T11:00 --out report
+  purgatory report after --compare before --out report
   purgatory report journal --purgatory fetch --kind DelayedFetch --out report
 """
 
@@ -42,6 +44,9 @@ def add_report(commands: Any) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="for tables, plots, and index.html; may be a URI")
     parser.add_argument("--top", type=int, default=50, metavar="N", help="number of hot keys (default: %(default)s)")
     parser.add_argument("--bucket", type=float, metavar="SECONDS", help="resolution of time (default: automatic)")
+    group = parser.add_argument_group("comparison", "Also compare with another journal, as the command compare does.")
+    group.add_argument("--compare", metavar="OTHER", help="the baseline; adds compare.html and changes.json")
+    add_baseline_options(group)
     parser.set_defaults(run=_run)
 
 
@@ -50,10 +55,15 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     if options.top < 1:
         raise ValueError(f"top must be at least 1, got {options.top}")
     selection = selection_of(options)
+    other = baseline_selection(options, selection)
+    if options.compare is None and (options.baseline_since is not None or options.baseline_until is not None):
+        raise ValueError("compare must be a journal if baseline-since or baseline-until is set, got nothing")
     check_out(options.out)
     from purgatory.pipeline.report import compute, write_report
 
-    with session_for_journal(options, console, python_works=True) as spark:
+    others = [] if options.compare is None else [options.compare]
+    comparison = None
+    with session_for_journal(options, console, others=others, python_works=True) as spark:
         report = compute(
             spark,
             options.journal,
@@ -64,8 +74,17 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
             console=None if options.quiet else console,
         )
         page = write_report(report, options.out, spark)
+        if options.compare is not None:
+            from purgatory.pipeline.compare import write_comparison
+
+            comparison = compared(spark, options, options.compare, other, report, console)
+            compare_page = write_comparison(comparison, options.out, spark)
     print_skipped(report.skipped, console)
     if report.dropped:
         console.print(f"{report.dropped:,} rows were dropped by the servers, and are missing from the counts")
     print(f"{report.operations:,} operations: {page}")
+    if comparison is not None:
+        print_skipped(comparison.baseline.skipped, console)
+        print_comparison(comparison)
+        print(compare_page)
     return 0

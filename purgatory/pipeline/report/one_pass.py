@@ -63,7 +63,7 @@ def first_pass(spark: SparkSession, opened: OpenJournal, span: Span, top: int) -
 def hot_keys(
     spark: SparkSession, opened: OpenJournal, top_keys: pa.Table, selection: Selection = EVERYTHING
 ) -> pa.Table:
-    """Return the table of the hot keys: how their operations ended, and how long they waited."""
+    """Return the table of these keys: how their operations ended, and how long they waited."""
     pairs = list(zip(top_keys["purgatory"].to_pylist(), top_keys["key"].to_pylist(), strict=True))
     hot: dict[tuple[str, ...], int] = {pair: number for number, pair in enumerate(pairs)}
     add = partial(add_hot_rows, hot=hot, selection=selection)
@@ -75,7 +75,8 @@ def hot_keys(
         spread = dict(zip(_NAMES, quantiles(one, _SHARES), strict=True))
         longest = one.maxima[0] / 1000 if len(one.values) else None
         rows[names] = {"operations": sum(ends.values()), **ends, **spread, "max": longest}
-    table = [{"purgatory": pair[0], "key": pair[1], **rows[pair]} for pair in pairs]
+    none = {"operations": 0, **dict.fromkeys(_ENDED, 0), **dict.fromkeys(_SPREAD)}
+    table = [{"purgatory": pair[0], "key": pair[1], **rows.get(pair, none)} for pair in pairs]
     counts = {"operations": pa.int64(), **dict.fromkeys(_ENDED, pa.int64())}
     return pa.Table.from_pylist(table, pa.schema({"purgatory": pa.string(), "key": pa.string(), **counts, **_SPREAD}))
 

@@ -41,12 +41,10 @@ def report_page(report: "Report", pictures: dict[str, Picture]) -> str:
     if report.skipped:
         notes.append(Note(f"{len(report.skipped)} files were skipped", report.skipped))
     sources = tables["dropped"].to_pylist()
-    first = min(row["first_at"] for row in sources)
-    last = max(row["last_at"] for row in sources)
     files = "" if report.files is None else f" in {report.files:,} files"
     runs = f"{len(sources)} run{'s' if len(sources) != 1 else ''} of servers"
     selected = "" if report.selection.is_everything else f"; only {report.selection}"
-    times = f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC"
+    times = f"{report.first_at:%Y-%m-%d %H:%M:%S} to {report.last_at:%Y-%m-%d %H:%M:%S} UTC"
     return render(
         title="Parked operations",
         subtitle=f"{report.journal}: {times}, {runs}{files}{selected}",

@@ -52,6 +52,19 @@ class Report:
         return sum(self.tables["dropped"]["operations"].to_pylist())
 
     @property
+    def first_at(self) -> datetime:
+        """The time of the first record of the selected operations, at the earliest the start of the selected time."""
+        first: datetime = min(self.tables["dropped"]["first_at"].to_pylist())
+        since_ms = self.selection.since_ms
+        return first if since_ms is None else max(first, datetime.fromtimestamp(since_ms / 1000, UTC))
+
+    @property
+    def last_at(self) -> datetime:
+        """The time of the last record of the selected operations."""
+        last: datetime = max(self.tables["dropped"]["last_at"].to_pylist())
+        return last
+
+    @property
     def dropped(self) -> int:
         """The number of rows that the servers dropped."""
         return sum(self.tables["dropped"]["dropped"].to_pylist())

@@ -1,0 +1,273 @@
+"""The figures of two reports side by side, and a verdict on each change.  No Spark.
+
+=============  ==================================================================================================
+verdict        meaning
+=============  ==================================================================================================
+``worse``      the change is at least the threshold and is more than chance; less of this figure is better
+``better``     the same in the other direction
+``more``       as ``worse``, for a figure that is neither good nor bad, such as the operations per second
+``fewer``      the same in the other direction
+``same``       the change is below the threshold, or within chance
+``unclear``    the change is at least the threshold, but there are too few operations to judge a quantile
+``new``        only the journal has such operations
+``gone``       only the baseline has such operations
+=============  ==================================================================================================
+
+The threshold is relative: 0.1 is a change by a tenth of the baseline.  For ``completed``, the relative change is that
+of the operations that did *not* complete: from 99.9 % to 99 % these are ten times as many.
+
+More than chance means:
+
+*   a **share** differs by at least three standard errors (a two-proportion z-test),
+*   a **quantile** has at least ten operations above it in both journals, and differs by more than a millisecond, the
+    resolution of a journal,
+*   a **count** differs by at least three standard deviations of a Poisson distribution.
+
+These rules assume independent operations.  They are a guard against reading too much into small numbers, not a proof.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import Any, Final
+
+import pyarrow as pa
+
+from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
+
+__all__ = ["VERDICTS", "Figures", "find_changes"]
+
+VERDICTS: Final = ("worse", "better", "more", "fewer", "new", "gone", "unclear", "same")
+
+_STANDARD_ERRORS: Final = 3.0
+_LEAST_ABOVE: Final = 10
+_RESOLUTION_S: Final = 0.001
+_QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
+_BAD: Final = frozenset({EXPIRED, CANCELLED, FAILED})
+_SCHEMA: Final = pa.schema(
+    {
+        "verdict": pa.string(),
+        "measure": pa.string(),
+        "purgatory": pa.string(),
+        "kind": pa.string(),
+        "outcome": pa.string(),
+        "key": pa.string(),
+        "unit": pa.string(),
+        "baseline": pa.float64(),
+        "journal": pa.float64(),
+        "difference": pa.float64(),
+        "ratio": pa.float64(),
+        "baseline_operations": pa.int64(),
+        "journal_operations": pa.int64(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The tables of a report, and the length of its time in seconds."""
+
+    tables: Mapping[str, pa.Table]
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A figure of both reports; None where a report does not have it.  ``operations`` are those behind the figure."""
+
+    measure: str
+    unit: str
+    baseline: float | None
+    journal: float | None
+    operations: tuple[int, int]
+    where: Mapping[str, str | None]
+
+
+def find_changes(baseline: Figures, journal: Figures, threshold: float) -> pa.Table:
+    """Return one row for each figure that at least one report has.  ``threshold``: the least relative change."""
+    rows = [
+        *_outcomes(baseline, journal, threshold),
+        *_waits(baseline, journal, threshold),
+        *_lateness(baseline, journal, threshold),
+        *_occupancy(baseline, journal, threshold),
+        *_hot_keys(baseline, journal, threshold),
+        *_dropped(baseline, journal, threshold),
+    ]
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+# The figures
+
+
+def _outcomes(baseline: Figures, journal: Figures, threshold: float) -> Iterator[dict[str, Any]]:
+    before, after = (_by(side.tables["outcomes"], "purgatory", "kind", "outcome") for side in (baseline, journal))
+    totals = [_sums(side.values(), "purgatory", "kind") for side in (before, after)]
+    for names in sorted({key[:2] for key in (*before, *after)}):
+        where: dict[str, str | None] = dict(zip(("purgatory", "kind"), names, strict=True))
+        n = totals[0].get(names, 0), totals[1].get(names, 0)
+        rates = [
+            number / side.duration if number else None for number, side in zip(n, (baseline, journal), strict=True)
+        ]
+        yield _row(
+            _Pair("operations", "per second", rates[0], rates[1], n, where),
+            _count_verdict(n, baseline, journal, threshold),
+        )
+        for outcome in (COMPLETED, EXPIRED, CANCELLED, FAILED, PENDING):
+            counts = [side.get((*names, outcome), {}).get("operations", 0) for side in (before, after)]
+            if not any(counts):
+                continue
+            shares = [count / total if total else None for count, total in zip(counts, n, strict=True)]
+            pair = _Pair("share", "share", shares[0], shares[1], n, where | {"outcome": outcome})
+            yield _row(pair, _share_verdict(pair, outcome, threshold))
+
+
+def _waits(baseline: Figures, journal: Figures, threshold: float) -> Iterator[dict[str, Any]]:
+    before, after = (_by(side.tables["waits"], "purgatory", "kind") for side in (baseline, journal))
+    names = {*before, *after}
+    kinds = {purgatory: [k for p, k in names if p == purgatory and k is not None] for purgatory, _ in names}
+    for purgatory, kind in sorted(names, key=lambda pair: (pair[0], pair[1] or "")):
+        if kind is not None or len(kinds[purgatory]) > 1:  # else the purgatory is its only kind
+            yield from _quantiles("wait", before, after, (purgatory, kind), threshold)
+
+
+def _lateness(baseline: Figures, journal: Figures, threshold: float) -> Iterator[dict[str, Any]]:
+    sides = []
+    for side in (baseline, journal):
+        rows = _by(side.tables["lateness"], "purgatory")
+        sides.append({key: row | {"operations": row["expired"]} for key, row in rows.items()})
+    for names in sorted({*sides[0], *sides[1]}):
+        yield from _quantiles("lateness", sides[0], sides[1], names, threshold)
+
+
+def _occupancy(baseline: Figures, journal: Figures, threshold: float) -> Iterator[dict[str, Any]]:
+    before, after = (_by(side.tables["peaks"], "purgatory") for side in (baseline, journal))
+    totals = [_sums(side.tables["outcomes"].to_pylist(), "purgatory") for side in (baseline, journal)]
+    for names in sorted({*before, *after}):
+        found = [side[names]["peak"] if names in side else None for side in (before, after)]
+        n = totals[0].get(names, 0), totals[1].get(names, 0)
+        pair = _Pair("peak", "operations", found[0], found[1], n, {"purgatory": names[0]})
+        peaks = [peak or 0 for peak in found]
+        clear = abs(peaks[1] - peaks[0]) >= _STANDARD_ERRORS * sqrt(max(peaks))
+        yield _row(pair, _verdict(pair, threshold, clear=clear))
+
+
+def _hot_keys(baseline: Figures, journal: Figures, threshold: float) -> Iterator[dict[str, Any]]:
+    before, after = (_by(side.tables["hot_keys"], "purgatory", "key") for side in (baseline, journal))
+    most = {key: max(s[key]["operations"] for s in (before, after) if key in s) for key in (*before, *after)}
+    for names in sorted(most, key=lambda key: (-most[key], key)):
+        n = tuple(side.get(names, {}).get("operations", 0) for side in (before, after))
+        where: dict[str, str | None] = dict(zip(("purgatory", "key"), names, strict=True))
+        rates = [
+            number / side.duration if number else None for number, side in zip(n, (baseline, journal), strict=True)
+        ]
+        pair = _Pair("operations of a key", "per second", rates[0], rates[1], (n[0], n[1]), where)
+        yield _row(pair, _count_verdict((n[0], n[1]), baseline, journal, threshold))
+        if all(n):
+            waited = [side[names]["operations"] - side[names][PENDING] for side in (before, after)]
+            found = [side[names]["p99"] for side in (before, after)]
+            pair = _Pair("wait of a key p99", "seconds", found[0], found[1], (waited[0], waited[1]), where)
+            yield _row(pair, _quantile_verdict(pair, 0.99, threshold))
+
+
+def _dropped(baseline: Figures, journal: Figures, threshold: float) -> Iterator[dict[str, Any]]:
+    sums = [
+        [sum(side.tables["dropped"][name].to_pylist()) for name in ("operations", "dropped")]
+        for side in (baseline, journal)
+    ]
+    if not any(lost for _, lost in sums):
+        return
+    n = tuple(written + lost for written, lost in sums)
+    shares = [lost / total if total else 0.0 for (_, lost), total in zip(sums, n, strict=True)]
+    pair = _Pair("dropped rows", "share", shares[0], shares[1], (n[0], n[1]), {})
+    yield _row(pair, _verdict(pair, threshold, clear=_z(pair) >= _STANDARD_ERRORS))
+
+
+def _quantiles(
+    measure: str, before: Mapping[Any, Any], after: Mapping[Any, Any], names: tuple[Any, ...], threshold: float
+) -> Iterator[dict[str, Any]]:
+    where = dict(zip(("purgatory", "kind"), names, strict=False))
+    n = before.get(names, {}).get("operations", 0), after.get(names, {}).get("operations", 0)
+    for name, share in _QUANTILES:
+        found = [side.get(names, {}).get(name) for side in (before, after)]
+        if found == [None, None]:
+            continue
+        head = "p99.9" if name == "p999" else name
+        pair = _Pair(f"{measure} {head}", "seconds", found[0], found[1], n, where)
+        yield _row(pair, _quantile_verdict(pair, share, threshold))
+
+
+# The verdicts
+
+
+def _share_verdict(pair: _Pair, outcome: str, threshold: float) -> str:
+    judged = pair
+    if outcome == COMPLETED and pair.baseline is not None and pair.journal is not None:
+        judged = _Pair(pair.measure, pair.unit, 1 - pair.baseline, 1 - pair.journal, pair.operations, pair.where)
+    good = outcome == COMPLETED or outcome in _BAD
+    return _verdict(judged, threshold, clear=_z(judged) >= _STANDARD_ERRORS, neutral=not good)
+
+
+def _quantile_verdict(pair: _Pair, share: float, threshold: float) -> str:
+    if pair.baseline is not None and pair.journal is not None:
+        if abs(pair.journal - pair.baseline) <= _RESOLUTION_S * (1 + 1e-9):
+            return "same"
+        enough = min(pair.operations) * (1 - share) >= _LEAST_ABOVE * (1 - 1e-9)
+        if not enough:
+            return "same" if _verdict(pair, threshold) == "same" else "unclear"
+    return _verdict(pair, threshold)
+
+
+def _count_verdict(n: tuple[int, int], baseline: Figures, journal: Figures, threshold: float) -> str:
+    rates = n[0] / baseline.duration, n[1] / journal.duration
+    pair = _Pair("", "", rates[0] if n[0] else None, rates[1] if n[1] else None, n, {})
+    deviation = sqrt(n[0] / baseline.duration**2 + n[1] / journal.duration**2)
+    return _verdict(pair, threshold, clear=abs(rates[1] - rates[0]) >= _STANDARD_ERRORS * deviation, neutral=True)
+
+
+def _verdict(pair: _Pair, threshold: float, *, clear: bool = True, neutral: bool = False) -> str:
+    if pair.baseline is None or pair.journal is None:
+        return "new" if pair.baseline is None else "gone"
+    change = pair.journal - pair.baseline
+    if not change or not clear or abs(change) < threshold * abs(pair.baseline) * (1 - 1e-9):
+        return "same"
+    return ("more" if neutral else "worse") if change > 0 else ("fewer" if neutral else "better")
+
+
+def _z(pair: _Pair) -> float:
+    """Return the difference of two shares in standard errors."""
+    if pair.baseline is None or pair.journal is None or not all(pair.operations):
+        return 0.0
+    one, other = pair.operations
+    together = (pair.baseline * one + pair.journal * other) / (one + other)
+    error = sqrt(max(0.0, together * (1 - together)) * (1 / one + 1 / other))
+    difference = abs(pair.journal - pair.baseline)
+    return difference / error if error else (inf if difference else 0.0)
+
+
+def _row(pair: _Pair, verdict: str) -> dict[str, Any]:
+    both = pair.baseline is not None and pair.journal is not None
+    difference = pair.journal - pair.baseline if both else None  # type: ignore[operator]  # both have it
+    return {
+        "verdict": verdict,
+        "measure": pair.measure,
+        **pair.where,
+        "unit": pair.unit,
+        "baseline": pair.baseline,
+        "journal": pair.journal,
+        "difference": difference,
+        "ratio": pair.journal / pair.baseline if both and pair.baseline else None,  # type: ignore[operator]
+        "baseline_operations": pair.operations[0],
+        "journal_operations": pair.operations[1],
+    }
+
+
+def _by(table: pa.Table, *columns: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+    return {tuple(row[name] for name in columns): row for row in table.to_pylist()}
+
+
+def _sums(rows: Iterable[dict[str, Any]], *columns: str) -> dict[tuple[Any, ...], int]:
+    total: dict[tuple[Any, ...], int] = {}
+    for row in rows:
+        names = tuple(row[name] for name in columns)
+        total[names] = total.get(names, 0) + row["operations"]
+    return total

@@ -1,0 +1,123 @@
+"""Compare two reports: the hot keys of both, the changes, and the files."""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.journal_reader import read_journal
+from purgatory.pipeline.locations import Location, file_at
+from purgatory.pipeline.output.directory import write_files
+from purgatory.pipeline.output.figures import write_pictures
+from purgatory.pipeline.output.table_files import write_table
+from purgatory.pipeline.report import Report
+from purgatory.pipeline.report.one_pass import hot_keys
+
+from .changes import VERDICTS, Figures, find_changes
+from .page import comparison_page
+from .plots import comparison_plots
+
+__all__ = ["Comparison", "compare", "write_comparison"]
+
+_SHORTEST_S: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two reports and the changes between them.
+
+    ``changes``: one row for each figure, as :func:`~purgatory.pipeline.compare.find_changes` returns them.
+    ``threshold``: the least relative change that is judged.
+    """
+
+    baseline: Report
+    report: Report
+    changes: pa.Table
+    threshold: float
+    made_at: datetime
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of changes with each verdict."""
+        found = self.changes["verdict"].to_pylist()
+        return {verdict: found.count(verdict) for verdict in VERDICTS}
+
+    def rows(self, *verdicts: str) -> list[dict[str, Any]]:
+        """Return the changes with these verdicts, in the order of the verdicts."""
+        rows = self.changes.to_pylist()
+        return [row for verdict in verdicts for row in rows if row["verdict"] == verdict]
+
+    def as_json(self) -> str:
+        """Return the comparison as a JSON object."""
+        both = {"baseline": self.baseline, "journal": self.report}
+        found: dict[str, Any] = {name: _about(report) for name, report in both.items()}
+        found |= {"threshold": self.threshold, "verdicts": self.counts, "changes": self.changes.to_pylist()}
+        return json.dumps(found, indent=2, ensure_ascii=False)
+
+
+def compare(
+    spark: SparkSession, baseline: Report, report: Report, *, threshold: float = 0.1, skip_corrupt: bool = False
+) -> Comparison:
+    """Compare a report with that of a baseline.
+
+    A key that is hot in only one of the journals needs a pass over the other one.  ``threshold``: the least relative
+    change that is judged.  ValueError if it is not positive.  JournalError if a journal cannot be read any more.
+    """
+    if not 0 < threshold < float("inf"):
+        raise ValueError(f"threshold must be more than 0 and finite, got {threshold}")
+    before = Figures(_with_keys(spark, baseline, report, skip_corrupt), _duration(baseline))
+    after = Figures(_with_keys(spark, report, baseline, skip_corrupt), _duration(report))
+    return Comparison(baseline, report, find_changes(before, after, threshold), threshold, datetime.now(UTC))
+
+
+def write_comparison(comparison: Comparison, out: Location, spark: SparkSession | None = None) -> Location:
+    """Write the changes as Parquet, CSV and JSON, the pictures, and the page; return the location of the page.
+
+    The files replace earlier ones only when all of them are complete.  BadOutput if ``out`` is a file.
+    ``spark``: the session that writes to a URI; by default, the active one.
+    """
+    with write_files(out, spark) as directory:
+        write_table(comparison.changes, directory, "changes")
+        (directory / "changes.json").write_text(comparison.as_json() + "\n", encoding="utf-8")
+        plots = comparison_plots(comparison)
+        write_pictures(plots, directory)
+        (directory / "compare.html").write_text(comparison_page(comparison, plots), encoding="utf-8")
+    return file_at(out, "compare.html")
+
+
+def _with_keys(spark: SparkSession, one: Report, other: Report, skip_corrupt: bool) -> dict[str, pa.Table]:
+    """Return the tables of ``one``, with the keys that are hot only in the other report."""
+    names = ("purgatory", "key")
+    mine = {tuple(row.values()) for row in one.tables["hot_keys"].select(names).to_pylist()}
+    keys = other.tables["hot_keys"].select(names).to_pylist()
+    missing = [row for row in keys if tuple(row.values()) not in mine]
+    if not missing:
+        return one.tables
+    wanted = pa.Table.from_pylist(missing, pa.schema({name: pa.string() for name in names}))
+    found, _ = read_journal(
+        spark, one.journal, lambda opened: hot_keys(spark, opened, wanted, one.selection), skip_corrupt=skip_corrupt
+    )
+    return one.tables | {"hot_keys": pa.concat_tables([one.tables["hot_keys"], found])}
+
+
+def _duration(report: Report) -> float:
+    """Return the length in seconds of the time that a report covers: that of its rows, within the selected time."""
+    first, last = report.first_at, report.last_at
+    if report.selection.until_ms is not None:
+        last = min(last, datetime.fromtimestamp(report.selection.until_ms / 1000, UTC))
+    return max(_SHORTEST_S, (last - first).total_seconds())
+
+
+def _about(report: Report) -> dict[str, Any]:
+    return {
+        "journal": report.journal,
+        "selection": str(report.selection),
+        "first_at": report.first_at.isoformat(),
+        "last_at": report.last_at.isoformat(),
+        "operations": report.operations,
+        "dropped": report.dropped,
+        "skipped": list(report.skipped),
+    }
