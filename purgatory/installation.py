@@ -30,7 +30,8 @@ def require_sole_package(package: str = _HERE) -> None:
             f" as purgatory, from {package}, so they need separate environments. To keep only aiopurgatory:"
             " pip uninstall -y purgatory aiopurgatory && pip install aiopurgatory"
         )
-    if not os.path.isfile(os.path.join(package, "__init__.py")):
+    # Spark sends the package to its workers as a ZIP file, which is no directory.
+    if os.path.isdir(package) and not os.path.isfile(os.path.join(package, "__init__.py")):
         raise ImportError(
             f"files of aiopurgatory are missing in {package}: uninstalling the distribution 'purgatory' (a circuit"
             " breaker) removes them. To restore them: pip install --force-reinstall --no-deps aiopurgatory"

@@ -212,8 +212,9 @@ def test_the_command_reports_it_where_the_import_cannot(copy: Path, uninstalled:
 
 
 def test_this_installation_is_accepted() -> None:
-    """A correct installation raises no error."""
+    """A correct installation raises no error, nor does a ZIP file, which is no directory."""
     require_sole_package()
+    require_sole_package("purgatory.zip/purgatory")
 
 
 def test_the_check_of_the_installation_names_its_folder(tmp_path: Path) -> None:

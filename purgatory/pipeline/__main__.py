@@ -47,6 +47,14 @@ def _run(arguments: Sequence[str] | None, prog: str) -> int:
     except (PurgatoryError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except Exception as error:
+        from .spark.shipping import missing_in_workers
+
+        reason = missing_in_workers(error)
+        if reason is None:
+            raise
+        print(f"error: {reason}", file=sys.stderr)
+        return 1
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

@@ -6,21 +6,24 @@ pyarrow, numpy, and pandas, which cannot be sent this way.
 
 import atexit
 import importlib.util
+import re
 import shutil
 import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import purgatory
 
 from .session import has_local_workers, is_connect
 
-__all__ = ["package_file", "ship_package"]
+__all__ = ["missing_in_workers", "package_file", "ship_package"]
 
 _SUFFIXES: Final = (".py", ".typed", ".html", ".properties")
+_NO_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _shipped: set[str] = set()
 
 
@@ -64,6 +67,16 @@ def package_file(folder: Path) -> Path | None:
         assert needed.origin is not None
         _add(archive, Path(needed.origin), "mypy_extensions.py")
     return file
+
+
+def missing_in_workers(error: Exception) -> str | None:
+    """Return which module the workers lack, in one line, or None if that is not the reason of an error of Spark."""
+    match = _NO_MODULE.search(str(error)) if isinstance(error, PySparkException) else None
+    if match is None:
+        return None
+    return (
+        f"the Python of Spark's workers has no module {match[1]!r}: install pyarrow, numpy, and pandas for all workers"
+    )
 
 
 def _add(archive: zipfile.ZipFile, source: Path, name: str) -> None:

@@ -126,6 +126,8 @@ def test_a_master_that_spark_does_not_take_is_refused(refused: Refused, journal:
             assert line == (
                 "error: master must be local, local[N], local[*], yarn or a URL as spark://host:port, got 'local[x]'"
             )
+    line = refused("report", journal, "--out", tmp_path / "out", "--master", "sc://h:1")
+    assert line == "error: master must not be a Spark Connect server, which is a remote, got 'sc://h:1'"
     for wrong in ("", "local[]", "local[0]", "local[-1]", "local[2", "local2", "Local", "spark:host", "local[2,x]"):
         with pytest.raises(ValueError, match="master must be"):
             check_master(wrong)

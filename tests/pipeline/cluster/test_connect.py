@@ -1,0 +1,52 @@
+"""A Spark Connect server in a process of its own, whose workers lack this package."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", "4.2", reason="the extra 'spark' is not installed")
+
+import pyarrow.parquet as pq
+
+from purgatory.pipeline.stream.traces import trace, write_trace
+from tests.pipeline.cluster.conftest import run_commands
+from tests.pipeline.stream.engines import ends_of_records, in_one_go
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_a_spark_connect_server_runs_report_replay_and_backfill(
+    connect_server: str, workers: dict[str, str], made: Any, tmp_path: pathlib.Path
+) -> None:
+    """The client has no context and no JVM.  The stream, and a URI for the page, are refused in one line."""
+    rows = trace(31, 12)
+    write_trace(rows, tmp_path / "rows", files=1)
+    remote = ["--remote", connect_server]
+    journal, out, source = str(made[0]), str(tmp_path / "out"), str(tmp_path / "rows")
+    commands = [
+        ["report", journal, "--out", str(tmp_path / "report"), "--quiet", *remote],
+        ["replay", journal, "--tick-ms", "5", "--wheel-size", "20", "--piece-rows", "30000", "--quiet", *remote],
+        ["backfill", "--source", source, "--out", out, *remote],
+    ]
+    refused = {
+        "out must be an empty directory": ["backfill", "--source", source, "--out", out, *remote],
+        "source must be a directory of the server": ["backfill", "--source", f"{source}/none", "--out", out, *remote],
+        "cannot be listed: [PATH_NOT_FOUND]": ["report", f"{journal}/none", "--out", out, *remote],
+        "the stream cannot run on Spark Connect": ["stream", "--source", source, "--out", out, "--checkpoint", "c"],
+        "out must be a path of this machine": ["report", journal, "--out", "s3a://lake/report", *remote],
+    }
+    refused["the stream cannot run on Spark Connect"] += remote
+    done = run_commands([*commands, *refused.values()], workers | {"PYSPARK_PYTHON": ""})
+    assert done.stdout.count("status 0") == len(commands), done.stdout + done.stderr
+    assert done.stdout.count("status 1") == len(refused), done.stdout + done.stderr
+    for said in refused:
+        assert "error: " in done.stderr
+        assert said in done.stderr
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "20 rows were dropped" in page
+    hot = pq.read_table(tmp_path / "report" / "hot_keys.parquet")["operations"].to_pylist()
+    assert hot[:10] == [each["operations"] for each in made[1]["hot_keys"]]
+    written = pq.read_table(out).drop_columns(["text"]).to_pylist()
+    names = ("group", "op_id", "outcome", "parked_ms", "finished_ms", "deadline_ms", "error")
+    assert ends_of_records(("outcome", *(row[name] for name in names)) for row in written) == in_one_go(rows)
