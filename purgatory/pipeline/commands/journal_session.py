@@ -56,9 +56,9 @@ def session_for_journal(
     ``python_works``: in local mode, the work is done in Python, so Java's second compiler would not pay.
     """
     master, settings = spark_settings(options)
-    if python_works and is_local_mode(master or settings.get("spark.master")):
-        settings = FIRST_COMPILER | settings
     remote = remote_url(options)
+    if python_works and remote is None and is_local_mode(master or settings.get("spark.master")):
+        settings = FIRST_COMPILER | settings
     if remote is not None and options.out is not None and is_uri(options.out):
         raise ValueError(
             f"out must be a path of this machine with Spark Connect, which has no file system, got {options.out}"
