@@ -2,12 +2,12 @@
 
     python -m benchmarks --json benchmarks/results/compiled.json         on a compiled core, and likewise interpreted
     python -m benchmarks.experiment --sweep --json benchmarks/results/experiment-compiled.json
-    python -m benchmarks.report                  writes the tables into docs/performance.md and into both READMEs
+    python -m benchmarks.report                  writes the tables into the pages: performance, index, both READMEs
 
 A page has pairs of comments, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``; the text between them is
 replaced.  NAME is a section of the table, ``budgets``, ``machine``, ``experiment``, or, for the first shape of the
-section ``server`` alone, ``headline`` (``headline_zh`` in Chinese).  With ``--check`` nothing is
-written, and the exit status is 1 if a page differs from the saved runs.
+section ``server`` alone, ``headline`` (``headline_zh`` in Chinese) and the shorter ``home``.  With ``--check`` nothing
+is written, and the exit status is 1 if a page differs from the saved runs.
 """
 
 import argparse
@@ -28,7 +28,7 @@ __all__ = ["RESULTS", "Results", "fill", "load"]
 
 RESULTS = Path(__file__).parent / "results"
 _ROOT = Path(__file__).parent.parent
-PAGES = (_ROOT / "docs" / "performance.md", _ROOT / "README.md", _ROOT / "README.zh-CN.md")
+PAGES = (_ROOT / "docs" / "performance.md", _ROOT / "docs" / "index.md", _ROOT / "README.md", _ROOT / "README.zh-CN.md")
 KINDS = ("compiled", "interpreted")
 
 _BLOCK = re.compile(r"(<!-- figures: (?P<name>\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
@@ -91,6 +91,7 @@ def fill(page: str, results: Results) -> str:
             "experiment": lambda: _experiment(results),
             "headline": lambda: _headline(results, _ENGLISH),
             "headline_zh": lambda: _headline(results, _CHINESE),
+            "home": lambda: _home(results),
             "server": lambda: _server(results),
         }
         text = known[name]() if name in known else _section(results, name)
@@ -207,6 +208,18 @@ def _headline(results: Results, language: _Language) -> str:
     return _markdown(language.head, lines)
 
 
+def _home(results: Results) -> str:
+    """The same in a narrow column: the forms that most servers use."""
+    shape = shapes(Scale())[0]
+    lines = []
+    for form in ("thresholds", "event", "condition"):
+        cpu, answer = (_of_form(results, "compiled", what, shape, form) for what in (CPU, ANSWER))
+        if cpu is None or answer is None:
+            return _ENGLISH.missing
+        lines.append([_ENGLISH.forms[form], cpu[0], cpu[1], answer[0]])
+    return _markdown(["", "CPU per request", "times the first", "publish to answer"], lines)
+
+
 def _server(results: Results) -> str:
     """A table for each shape of the server: a line for each form, and both kinds of core."""
     tables = []
@@ -267,7 +280,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__.partition("\n")[0])
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the saved runs are (%(default)s)")
-    parser.add_argument("--page", type=Path, action="append", help="a page (docs/performance.md and both READMEs)")
+    parser.add_argument("--page", type=Path, action="append", help="a page (those that have tables)")
     parser.add_argument("--check", action="store_true", help="write nothing; status 1 if a page would change")
     options = parser.parse_args(arguments)
     paths: Sequence[Path] = options.page or PAGES

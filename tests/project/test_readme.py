@@ -88,6 +88,16 @@ def test_the_commands_of_the_readme_are_marked() -> None:
         assert command.startswith("python3 -m venv .venv && .venv/bin/pip install ")
 
 
+def test_the_home_page_has_the_example_of_the_readme() -> None:
+    """The first example of the documentation is that of the README; only comments differ."""
+    (readme, *_), (home, *_) = (
+        [text for language, text in blocks(path) if language == "python"]
+        for path in (ENGLISH, ROOT / "docs" / "index.md")
+    )
+    assert "FastAPI" in readme
+    assert home == readme
+
+
 def anchors(path: Path) -> set[str]:
     """Return the anchors of the page, as MkDocs and GitHub create them from its headings."""
     return {re.sub(r"[ ]+", "-", re.sub(r"[^\w\- ]", "", title.lower()).strip()) for title in _titles(prose(path))}

@@ -5,6 +5,7 @@
 prints what is wrong with each wheel and source distribution, and exits with 1 if something is wrong.
 """
 
+import argparse
 import re
 import sys
 import tarfile
@@ -74,18 +75,19 @@ def faults_of(dist: Path) -> list[str]:
     return list(sdist_faults("/".join(member.parts[1:]) for member in members))
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Check each given file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.project.packaging.contents", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("dists", nargs="+", type=Path, metavar="DIST", help="a wheel or a source distribution")
     bad = 0
-    for dist in map(Path, arguments):
+    for dist in parser.parse_args(arguments).dists:
         for fault in faults_of(dist):
             print(f"{dist.name}: {fault}", file=sys.stderr)
             bad = 1
-    if not arguments:
-        print(__doc__, file=sys.stderr)
-        bad = 2
     return bad
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -140,7 +140,7 @@ def try_out(case: Case, python: str, folder: Path) -> str:
     return version
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Try every distribution with every Python."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.project.packaging.install", description=(__doc__ or "").partition("\n")[0]
@@ -169,4 +169,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
