@@ -15,6 +15,7 @@ import pytest
 
 import purgatory
 from purgatory.__main__ import _EXAMPLES, _PIPELINE, main
+from purgatory.broken_pipe import run_command
 from purgatory.installation import require_sole_package
 from tests.parts import missing
 
@@ -292,3 +293,33 @@ run_command(fail)
     result = run(code, copy)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == raised.replace("('", ": ").removesuffix("')")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pipes that break")
+def test_output_that_nobody_reads_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is that of SIGPIPE, and later output goes nowhere."""
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w", encoding="utf-8") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setattr(sys, "stderr", None)
+        assert run_command(lambda: print("unread") or 0) == 141
+        print("later", flush=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pipes that break")
+def test_another_broken_pipe_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken pipe is an error of the command if its own output has a reader.  There may be no standard error."""
+
+    def fail() -> int:
+        raise error
+
+    error = BrokenPipeError("a socket")
+    read, write = os.pipe()
+    with open(read, encoding="utf-8"), open(write, "w", encoding="utf-8") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setattr(sys, "stderr", None)
+        assert run_command(lambda: 3) == 3
+        with pytest.raises(BrokenPipeError) as raised:
+            run_command(fail)
+    assert raised.value is error
