@@ -19,6 +19,14 @@ async def test_entering_it_starts_the_timer(clock: VirtualClock) -> None:
     await timer.aclose()
 
 
+async def test_a_block_without_a_deadline_does_not_start_the_timer(clock: VirtualClock) -> None:
+    """There is nothing that the reaper would have to wait for."""
+    timer = SystemTimer(clock=clock)
+    async with timer.timeout(None):
+        assert not timer.running
+    await timer.aclose()
+
+
 async def test_a_block_cannot_be_entered_on_a_closed_timer(clock: VirtualClock) -> None:
     """Entering a block on a closed timer raises, and the timeout stays unused."""
     async with SystemTimer(clock=clock) as timer:

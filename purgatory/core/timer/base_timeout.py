@@ -45,6 +45,7 @@ _FINISHED: Final = 4
 _NAMES: Final = ("created", "active", "expiring", "expired", "finished")
 
 _LONGEST: Final = 1e15  # seconds, as for every duration
+_TOO_LONG: Final = 10**16
 _INFINITE: Final = math.inf
 
 
@@ -227,10 +228,11 @@ def validated_seconds(value: Any, name: str) -> float:
     """Return the number of seconds that the caller passed as ``name``; infinite and past times are valid."""
     if isinstance(value, float):
         seconds = float(value)
-        if -_LONGEST <= seconds <= _LONGEST or seconds == _INFINITE:
-            return seconds
-    elif isinstance(value, bool) or not isinstance(value, int):
+    elif isinstance(value, int) and not isinstance(value, bool):
+        # A huge int does not fit a float, and is rejected below.
+        seconds = float(max(-_TOO_LONG, min(value, _TOO_LONG)))
+    else:
         raise TypeError(f"{name} must be a number of seconds or None, got {safe_repr(value)}")
-    elif -_LONGEST <= value <= _LONGEST:
-        return float(value)
-    raise ValueError(f"{name} must be a number of seconds, got {safe_repr(value)}")
+    if not -_LONGEST <= seconds <= _LONGEST and seconds != _INFINITE:
+        raise ValueError(f"{name} must be a number of seconds, got {safe_repr(value)}")
+    return seconds
