@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from purgatory.pipeline.output.figures import Picture, drawing, label, picture, seconds
+from purgatory.pipeline.output.figures import Picture, drawing, label, picture, seconds, tooltips
 from purgatory.pipeline.report.plots import COLOURS
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def _outcomes(rows: list[dict[str, Any]]) -> Picture:
                 places = [at[kind] + offset for kind in kinds]
                 name = outcome if side == "journal" else None
                 starts = [left[kind] for kind in kinds]
-                axes.barh(places, widths, left=starts, color=colour, alpha=alpha, height=0.34, label=name)
+                bars = axes.barh(places, widths, left=starts, color=colour, alpha=alpha, height=0.34, label=name)
+                for bar, kind, width in zip(bars, kinds, widths, strict=True):
+                    tooltips([bar], kind, [f"{outcome} {width:.2%} in the {side}"])
             for kind, width in zip(kinds, widths, strict=True):
                 left[kind] += width
     axes.set_yticks(range(len(kinds)), [f"{label(purgatory)} · {label(kind)}" for purgatory, kind in kinds])
@@ -63,10 +65,15 @@ def _waits(rows: list[dict[str, Any]]) -> Picture:
     for number, row in enumerate(shown):
         ends = [max(_LEAST_S, row[side]) for side in ("baseline", "journal")]
         ink = _INK.get(row["verdict"], "#666666")
-        axes.plot(ends, [number, number], color=ink, linewidth=1.6)
-        axes.plot(ends[:1], [number], "o", markerfacecolor="white", color=ink, markersize=6)
-        axes.plot(ends[1:], [number], "o", color=ink, markersize=6)
         text = f"{seconds(row['baseline'])} to {seconds(row['journal'])}"
+        lines = [
+            *axes.plot(ends, [number, number], color=ink, linewidth=1.6),
+            *axes.plot(ends[:1], [number], "o", markerfacecolor="white", color=ink, markersize=6),
+            *axes.plot(ends[1:], [number], "o", color=ink, markersize=6),
+        ]
+        numbers = f"of {row['baseline_operations']:,} and {row['journal_operations']:,} operations: {row['verdict']}"
+        told = [f"{row['measure']} {text}, {numbers}"] * len(lines)
+        tooltips(lines, (row["purgatory"], row["kind"]), told)
         axes.annotate(
             text, (max(ends), number), xytext=(7, 0), textcoords="offset points", va="center", fontsize=8, color=ink
         )
@@ -87,7 +94,11 @@ def _hot_keys(rows: list[dict[str, Any]]) -> Picture:
     axes = figure.subplots()
     for side, offset, colour in (("baseline", 0.19, "#9CC9E3"), ("journal", -0.19, "#0072B2")):
         widths = [row[side] or 0.0 for row in keys]
-        axes.barh([n + offset for n in range(len(keys))], widths, color=colour, height=0.36, label=f"the {side}")
+        places = [number + offset for number in range(len(keys))]
+        bars = axes.barh(places, widths, color=colour, height=0.36, label=f"the {side}")
+        for bar, row, width in zip(bars, keys, widths, strict=True):
+            text = f"{width:,.4g} operations per second in the {side}, {row[f'{side}_operations']:,} in total"
+            tooltips([bar], (row["purgatory"], row["key"]), [text])
     axes.set_yticks(range(len(keys)), [f"{label(row['purgatory'])} · {label(row['key'])}" for row in keys])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axes.grid(visible=False, axis="y")

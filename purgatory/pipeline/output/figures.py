@@ -1,8 +1,9 @@
 """The style of all figures, and their form as SVG and PNG."""
 
 import io
+import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,13 @@ import matplotlib as mpl
 import matplotlib.font_manager
 from matplotlib.figure import Figure
 
-__all__ = ["Picture", "drawing", "fonts", "label", "picture", "seconds", "write_pictures"]
+__all__ = ["Picture", "drawing", "fonts", "label", "picture", "seconds", "tooltips", "write_pictures"]
 
 _LONGEST_LABEL: Final = 40
-# Fonts with Chinese, Japanese, or Korean characters, which matplotlib's own font lacks.
+_LONGEST_TOOLTIP: Final = 200
+_TOOLTIP: Final = "tooltip:"  # the id of an element with a tooltip begins with this, and continues with its text
+_TIPPED: Final = re.compile(f'<g id="{_TOOLTIP}([^"]*)">')
+# Fonts with characters that matplotlib's own font lacks.
 _MORE_FONTS: Final = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
@@ -36,7 +40,19 @@ _MORE_FONTS: Final = (
     "Malgun Gothic",
     "SimHei",
     "Arial Unicode MS",
+    "Noto Sans Arabic",
+    "Noto Sans Hebrew",
+    "Noto Sans Thai",
+    "Noto Sans Devanagari",
+    "Noto Sans Bengali",
+    "Noto Sans Tamil",
+    "Noto Sans Georgian",
+    "Noto Sans Armenian",
+    "Noto Emoji",
+    "Segoe UI Symbol",
+    "Segoe UI Emoji",
 )
+_JOINERS: Final = "\u200c\u200d"
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "purgatory",
@@ -83,11 +99,26 @@ def fonts(installed: Collection[str]) -> list[str]:
     return ["sans-serif", *(name for name in _MORE_FONTS if name in installed)]
 
 
-def label(text: str) -> str:
-    """Return a name or key as one short line.  Unprintable characters are escaped, and a long text is cut."""
-    start = text[: _LONGEST_LABEL + 1]
-    line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in start)
-    return line if len(line) <= _LONGEST_LABEL else line[: _LONGEST_LABEL - 3] + "..."
+def label(text: str, longest: int = _LONGEST_LABEL) -> str:
+    """Return a name or key as one short line.  Unprintable characters are escaped, and a long text is cut.
+
+    Joiners are left as they are, because emoji and Indic scripts consist of them.
+    """
+    start = text[: longest + 1]
+    line = "".join(
+        each if each.isprintable() or each in _JOINERS else each.encode("unicode_escape").decode() for each in start
+    )
+    return line if len(line) <= longest else line[: longest - 3] + "..."
+
+
+def tooltips(artists: Iterable[Any], names: Iterable[str | None], texts: Iterable[str]) -> None:
+    """Give each artist a tooltip in the SVG: its names, whole unless they are very long, and an exact figure.
+
+    A browser shows it while the pointer is over the artist; this needs no script.
+    """
+    head = " · ".join(label(name, _LONGEST_TOOLTIP) for name in names if name is not None)
+    for artist, text in zip(artists, texts, strict=True):
+        artist.set_gid(_TOOLTIP + (f"{head}: {text}" if head else text))
 
 
 def picture(figure: Figure, title: str, caption: str) -> Picture:
@@ -95,7 +126,8 @@ def picture(figure: Figure, title: str, caption: str) -> Picture:
     svg, png = io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", metadata={"Date": None}, bbox_inches="tight")
     figure.savefig(png, format="png", dpi=130, metadata={"Software": None}, bbox_inches="tight")
-    return Picture(title, caption, svg.getvalue(), png.getvalue())
+    with_titles = _TIPPED.sub(r'<g class="tip" pointer-events="all"><title>\1</title>', svg.getvalue().decode())
+    return Picture(title, caption, with_titles.encode(), png.getvalue())
 
 
 def write_pictures(pictures: dict[str, Picture], directory: Path) -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from purgatory.pipeline.output.figures import Picture, drawing, picture
+from purgatory.pipeline.output.figures import Picture, drawing, picture, tooltips
 
 if TYPE_CHECKING:
     from .what_if import WhatIf
@@ -41,6 +41,10 @@ def _settings(rows: list[dict[str, Any]], best: dict[str, int], budget_ms: float
             heights = [values.get(tick, 0.0) for tick in ticks]
             colour = _SHADES[number % len(_SHADES)]
             bars = axes.bar(places, heights, width * 0.92, color=colour, label=f"wheel of {size}")
+            texts = [
+                f"tick {tick} ms, wheel of {size}: {height:.4g}" for tick, height in zip(ticks, heights, strict=True)
+            ]
+            tooltips(bars, [title], texts)
             if size == best["wheel_size"]:
                 chosen.append(bars[ticks.index(best["tick_ms"])])
         axes.set_title(title)

@@ -41,7 +41,7 @@ def report_page(report: "Report", pictures: dict[str, Picture]) -> str:
     if report.skipped:
         notes.append(Note(f"{len(report.skipped)} files were skipped", report.skipped))
     sources = tables["dropped"].to_pylist()
-    files = "" if report.files is None else f" in {report.files:,} files"
+    files = "" if report.files is None else f" in {report.files:,} file{'s' if report.files != 1 else ''}"
     runs = f"{len(sources)} run{'s' if len(sources) != 1 else ''} of servers"
     selected = "" if report.selection.is_everything else f"; only {report.selection}"
     times = f"{report.first_at:%Y-%m-%d %H:%M:%S} to {report.last_at:%Y-%m-%d %H:%M:%S} UTC"

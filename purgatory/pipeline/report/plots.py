@@ -1,6 +1,7 @@
 """The pictures of a report.  Each outcome has the same colour in all of them; the colours suit colour-blind readers."""
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 import matplotlib.dates
@@ -9,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogFormatter, PercentFormatter
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
-from purgatory.pipeline.output.figures import Picture, drawing, label, picture, seconds
+from purgatory.pipeline.output.figures import Picture, drawing, label, picture, seconds, tooltips
 
 __all__ = ["COLOURS", "report_plots"]
 
@@ -25,6 +27,8 @@ COLOURS: Final = {
 }
 _DARK: Final = (COMPLETED, FAILED)  # white text is readable on these
 _MOST_PURGATORIES: Final = 8
+_MOST_COLUMNS: Final = 120  # with a tooltip, in the plot of a purgatory over time
+_STEP: Final = 10 ** (1 / 8)  # from the lower to the upper end of a step of the wait histogram
 _DATES: Final[Any] = matplotlib.dates  # it has no types
 
 
@@ -50,7 +54,11 @@ def _outcomes(table: pa.Table) -> Picture:
         if not shares:
             continue
         widths = [shares.get(kind, 0.0) for kind in kinds]
-        axes.barh(range(len(kinds)), widths, left=[left[k] for k in kinds], color=colour, label=outcome, height=0.62)
+        starts = [left[k] for k in kinds]
+        bars = axes.barh(range(len(kinds)), widths, left=starts, color=colour, label=outcome, height=0.62)
+        counts = {(row["purgatory"], row["kind"]): row["operations"] for row in rows if row["outcome"] == outcome}
+        for bar, kind, width in zip(bars, kinds, widths, strict=True):
+            tooltips([bar], kind, [f"{outcome} {width:.2%}, {counts.get(kind, 0):,} operations"])
         for number, (kind, width) in enumerate(zip(kinds, widths, strict=True)):
             if width >= 0.05:
                 middle = left[kind] + width / 2
@@ -81,6 +89,7 @@ def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
         axes.annotate(
             f"{peak[top]:,}", (times[top], peak[top]), xytext=(5, 4), textcoords="offset points", color="#D55E00"
         )
+        _occupancy_tooltips(axes, name, times, peak, mean)
         axes.set_title(label(name))
         axes.set_ylim(0, max(1, peak[top]) * 1.15)
         earliest, latest = min(table["bucket"].to_pylist()), max(table["bucket"].to_pylist())
@@ -99,12 +108,28 @@ def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
     )
 
 
+def _occupancy_tooltips(axes: Axes, name: str, times: list[Any], peak: Any, mean: Any) -> None:
+    """Cover the plot with invisible columns, each of one bucket or of several, that have tooltips."""
+    buckets = len(times) - 1
+    columns = min(buckets, _MOST_COLUMNS)
+    borders = [round(number * buckets / columns) for number in range(columns + 1)]
+    highest = max(1, peak.max()) * 1.15
+    for begin, end in pairwise(borders):
+        left, right = times[begin], times[end]
+        column = Rectangle(
+            (_DATES.date2num(left), 0), _DATES.date2num(right) - _DATES.date2num(left), highest, fill=False, linewidth=0
+        )
+        axes.add_patch(column)
+        text = f"{left:%Y-%m-%d %H:%M:%S} to {right:%H:%M:%S} UTC, peak {peak[begin:end].max():,}"
+        tooltips([column], [name], [f"{text}, mean {mean[begin:end].mean():,.2f}"])
+
+
 def _waits(table: pa.Table) -> Picture:
     purgatories = _by_purgatory(table)
     figure = Figure(figsize=(9, 2.2 * max(1, len(purgatories)) + 0.4))
     grid = figure.subplots(max(1, len(purgatories)), 1, sharex=True, squeeze=False)
     for axes, (name, rows) in zip(grid[:, 0], purgatories, strict=False):
-        _wait_bars(axes, rows)
+        _wait_bars(axes, name, rows)
         axes.set_title(label(name))
     handles, labels = grid[0, 0].get_legend_handles_labels()
     grid[0, 0].legend(handles, labels, ncols=4, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.0)
@@ -112,7 +137,7 @@ def _waits(table: pa.Table) -> Picture:
     return picture(figure, "Wait times", "Operations by wait time (logarithmic), stacked by outcome.")
 
 
-def _wait_bars(axes: Axes, rows: pa.Table) -> None:
+def _wait_bars(axes: Axes, name: str, rows: pa.Table) -> None:
     lower = sorted(set(rows["from"].to_pylist()))
     bottom = dict.fromkeys(lower, 0.0)
     for outcome, colour in COLOURS.items():
@@ -124,7 +149,14 @@ def _wait_bars(axes: Axes, rows: pa.Table) -> None:
         # Waits of less than a millisecond are one step below it.
         starts = [max(start, 0.00075) for start in lower]
         widths = [start * 0.3 for start in starts]
-        axes.bar(starts, heights, widths, bottom=[bottom[s] for s in lower], align="edge", color=colour, label=outcome)
+        under = [bottom[start] for start in lower]
+        bars = axes.bar(starts, heights, widths, bottom=under, align="edge", color=colour, label=outcome)
+        ends = [seconds(start * _STEP) if start else seconds(0.001) for start in lower]
+        texts = [
+            f"{outcome}, {seconds(start)} to {end}: {height:,} operations"
+            for start, end, height in zip(lower, ends, heights, strict=True)
+        ]
+        tooltips(bars, [name], texts)
         for start, height in zip(lower, heights, strict=True):
             bottom[start] += height
     axes.set_xscale("log")
@@ -148,7 +180,10 @@ def _hot_keys(table: pa.Table) -> Picture:
     for outcome, colour in COLOURS.items():
         widths = [row[outcome] for row in rows]
         if any(widths):
-            axes.barh(range(len(rows)), widths, left=left, color=colour, label=outcome, height=0.7)
+            bars = axes.barh(range(len(rows)), widths, left=left, color=colour, label=outcome, height=0.7)
+            for bar, row in zip(bars, rows, strict=True):
+                text = f"{outcome} {row[outcome]:,} of {row['operations']:,} operations"
+                tooltips([bar], (row["purgatory"], row["key"]), [text])
         left = [a + b for a, b in zip(left, widths, strict=True)]
     for number, row in enumerate(rows):
         text = "" if row["p99"] is None else f"p50 {seconds(row['p50'])}, p99 {seconds(row['p99'])}"

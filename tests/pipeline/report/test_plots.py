@@ -1,7 +1,8 @@
 """The pictures, of names and keys that come from outside."""
 
 import logging
-from datetime import UTC, datetime
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -29,6 +30,11 @@ NAMES = {
     "long": "k" * 100_000,
     "empty": "",
     "lone surrogate": "s\udc80",
+    "Arabic": "طلب رقم ١٢٣",
+    "Hebrew": "הזמנה-42",
+    "Hindi": "हिन्दी कुंजी",
+    "joined emoji": "family 👨‍👩‍👧",
+    "quotes": 'it\'s "quoted">',
 }
 OUTCOMES = ("completed", "expired", "cancelled", "failed", "pending")
 
@@ -38,7 +44,9 @@ def tables_of(name: str) -> dict[str, Any]:
     at = datetime(2024, 1, 1, tzinfo=UTC)
     hot: dict[str, Any] = {"purgatory": name, "key": name, "operations": 3, "p50": 0.1, "p99": 2.0}
     return {
-        "outcomes": pa.Table.from_pylist([{"purgatory": name, "kind": name, "outcome": "completed", "share": 1.0}]),
+        "outcomes": pa.Table.from_pylist(
+            [{"purgatory": name, "kind": name, "outcome": "completed", "share": 1.0, "operations": 3}]
+        ),
         "occupancy": pa.Table.from_pylist([{"purgatory": name, "bucket": at, "peak": 3, "mean": 1.5}]),
         "wait_histogram": pa.Table.from_pylist(
             [{"purgatory": name, "outcome": "completed", "from": wait, "operations": 3} for wait in (0.1, 0.2)]
@@ -67,3 +75,42 @@ def test_steps_of_a_scale_are_durations() -> None:
     svg = report_plots(tables_of("p"), 1_000)["waits"].svg.decode()
     assert "200 ms" in svg
     assert "mathdefault" not in svg
+
+
+def tooltips_of(svg: bytes) -> list[str]:
+    """The texts of all tooltips; the SVG must be XML."""
+    found = ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}g")
+    groups = [group for group in found if group.get("class") == "tip"]
+    assert all(group[0].tag.endswith("title") and group.get("id") is None for group in groups)
+    assert b"tooltip:" not in svg
+    return [group[0].text or "" for group in groups]
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
+def test_exact_figures_are_in_tooltips(name: str) -> None:
+    """Each bar and each span of time has one, with the name as it is and without a script."""
+    name = name.encode("utf-8", "backslashreplace").decode()
+    pictures = report_plots(tables_of(name), 1_000)
+    head = label(name, 200)
+    begin = f"{head}: " if head else ""
+    assert tooltips_of(pictures["outcomes"].svg) == [f"{head} · {head}: completed 100.00%, 3 operations"]
+    assert tooltips_of(pictures["waits"].svg) == [
+        f"{begin}completed, 100 ms to 133 ms: 3 operations",
+        f"{begin}completed, 200 ms to 267 ms: 3 operations",
+    ]
+    (span,) = tooltips_of(pictures["occupancy"].svg)
+    assert span == f"{begin}2024-01-01 00:00:00 to 00:00:01 UTC, peak 3, mean 1.50"
+    assert tooltips_of(pictures["hot_keys"].svg) == [f"{head} · {head}: completed 3 of 3 operations"]
+
+
+def test_a_long_time_has_few_tooltips() -> None:
+    """Several buckets share one, with their highest peak and their mean, so that the page stays small."""
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    rows = [
+        {"purgatory": "p", "bucket": at + timedelta(seconds=number), "peak": number, "mean": number / 2}
+        for number in range(1_200)
+    ]
+    tables = tables_of("p") | {"occupancy": pa.Table.from_pylist(rows)}
+    found = tooltips_of(report_plots(tables, 1_000)["occupancy"].svg)
+    assert len(found) == 120
+    assert found[1] == "p: 2024-01-01 00:00:10 to 00:00:20 UTC, peak 19, mean 7.25"
