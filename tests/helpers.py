@@ -190,7 +190,7 @@ async def during(clock: VirtualClock, seconds: float, work: Awaitable[Any]) -> A
     """Run the coroutine in a task while ``seconds`` pass."""
     task = asyncio.ensure_future(work)
     await clock.advance(seconds)
-    assert task.done(), f"{task!r} goes on after {seconds} s"
+    assert task.done(), f"{task!r} has not ended after {seconds} s"
     return await task
 
 

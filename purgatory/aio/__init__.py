@@ -1,1 +1,1 @@
-"""What awaits: the purgatory and the timer on an asyncio event loop."""
+"""The layer that awaits: the purgatory and the timer on an asyncio event loop."""

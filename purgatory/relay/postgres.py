@@ -1,11 +1,11 @@
 """Postgres: ``LISTEN`` and ``NOTIFY`` through psycopg 3; the extra ``postgres``.
 
 One connection listens and another one publishes.  ``LISTEN`` needs a session of its own: give the address of the
-server, not of a pooler in transaction mode.  A pooler that swallows ``LISTEN`` is found out by the relay's ping.
+server, not of a pooler in transaction mode.  The relay's ping detects a pooler that discards ``LISTEN``.
 
 Postgres delivers a notice when its transaction commits, in the order of the commits, and takes a lock for all
-databases of the server while it commits a notice.  Its queue of notices holds 8 GB by default; a listener that stands
-still keeps them in it.
+databases of the server while it commits a notice.  Its queue of notices holds 8 GB by default, and a listener
+that does not read keeps them in the queue.
 """
 
 import asyncio

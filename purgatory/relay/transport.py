@@ -60,9 +60,8 @@ class Transport(Protocol):
     async def publish(self, payload: str) -> None:
         """Send one message to every subscriber of the channel; raise if the engine has not accepted it.
 
-        It is never called twice at a time by one relay, and not while ``listen`` is not subscribed.  Relays that share
-        the transport may call it at the same time.  After it raised,
-        or was cancelled, the next call uses a fresh connection.
+        One relay makes one call at a time, and only while ``listen`` is subscribed.  Relays that share the transport
+        may call it at the same time.  After a call that raised or was cancelled, the next one uses a new connection.
         """
         ...
 

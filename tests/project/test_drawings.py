@@ -48,8 +48,8 @@ def test_the_picture_of_the_layers_shows_the_folders_of_the_package(drawings: Mo
 
 
 def test_the_architecture_page_names_files_that_exist() -> None:
-    """Each ``folder/file.py`` in the table of the page is a file of the package."""
+    """Each ``folder/file.py`` on the page is a file of the package, or of the tests."""
     page = (DOCS / "ARCHITECTURE.md").read_text(encoding="utf-8")
     files = set(re.findall(r"`([a-z_/]+\.py)`", page))
     assert len(files) > 10
-    assert [name for name in sorted(files) if not (PACKAGE / name).is_file()] == []
+    assert [name for name in sorted(files) if not ((PACKAGE / name).is_file() or (DOCS.parent / name).is_file())] == []

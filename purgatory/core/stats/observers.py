@@ -14,7 +14,8 @@ from .record_buffer import RecordBuffer, append_record
 
 __all__ = ["ObserverNotifier"]
 
-_METHODS = ("parked", "completed", "expired", "cancelled", "failed")  # by state, a pending one has been parked
+# The methods of an observer.  The index is the state of the operation in the event, and PENDING stands for "parked".
+_METHODS = ("parked", "completed", "expired", "cancelled", "failed")
 _Method = Callable[[Event], object]
 _INSTANCES: Iterator[int] = count(1)  # over all purgatories of the process
 
@@ -59,7 +60,7 @@ class ObserverNotifier:
         self.label: tuple[str, int] = (name, self.instance)  # the purgatory, in records
         self._contained = contained
         self.on_error: Callable[[BaseException, object], None] = on_error
-        self._methods: list[list[tuple[object, _Method]]] = [[], [], [], [], []]
+        self._methods: list[list[tuple[object, _Method]]] = [[] for _ in _METHODS]
         self._buffers: list[tuple[object, RecordBuffer]] = []  # with the observers they belong to
         self._events: deque[tuple[int, Event]] = deque()  # created, but not yet sent to every observer
         self._sending: bool = False

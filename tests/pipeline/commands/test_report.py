@@ -91,7 +91,7 @@ def test_what_cannot_be_done_is_said_in_one_line(
 
 
 def test_the_room_without_its_extra_says_what_to_install() -> None:
-    """Importing it raises ImportError with the command, and the house itself is not touched."""
+    """Importing it raises ImportError with the command, and importing the package alone still works."""
     code = "import sys; sys.modules['pyspark'] = None; import purgatory; import purgatory.pipeline"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 1

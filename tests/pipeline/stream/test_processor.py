@@ -165,7 +165,7 @@ def test_what_was_rejected_on_the_way_in_leaves_with_its_reason() -> None:
 
 
 def test_a_bad_row_is_a_dead_letter_when_its_time_comes() -> None:
-    """What only the core can see to be wrong goes the same way, and the stream goes on."""
+    """A row that only the core recognizes as invalid becomes a dead letter, too, and the stream continues."""
     spark = new_tester()
     bad = park(1000, condition="sorcery(3)")
     spark.test("g", rows_of(bad, park(1000, timeout_ms=5)))
