@@ -144,9 +144,8 @@ class Measured:
 def whole_job(operations: int, batches: int) -> Measured:
     """The job on a Spark of this machine, with two task slots."""
     from purgatory.pipeline.spark.session import spark_session
-    from purgatory.pipeline.spark.stderr_filter import without_chatter
 
-    with tempfile.TemporaryDirectory() as name, without_chatter(), spark_session("local[2]", _settings(name)) as spark:
+    with tempfile.TemporaryDirectory() as name, spark_session("local[2]", _settings(name)) as spark:
         place = Path(name)
         _run(spark, place / "warm-up", make_rows(1000, 20), 4)
         say("the job on Spark, two task slots")

@@ -42,7 +42,6 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     from purgatory.pipeline.spark import session
     from purgatory.pipeline.spark.directories import directory_at
     from purgatory.pipeline.spark.shipping import ship_package
-    from purgatory.pipeline.spark.stderr_filter import without_chatter
     from purgatory.pipeline.stream.batch import process_batch
     from purgatory.pipeline.stream.dataframes import parse_rows
     from purgatory.pipeline.stream.job import load_conditions, read_batch
@@ -52,7 +51,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         _check_empty(directory_at(options.out))
     load_conditions(options.conditions)
     own = {} if remote else local_settings(options.source, master or conf.get("spark.master"))
-    with without_chatter(), session.spark_session(master, own | conf, remote) as spark:
+    with session.spark_session(master, own | conf, remote) as spark:
         if session.is_connect(spark):
             _check_on_server(spark, options.source, options.out)
         else:

@@ -69,7 +69,6 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     if remote_url(options) is not None:
         raise ValueError("the stream cannot run on Spark Connect: submit it to the cluster with spark-submit instead")
     from purgatory.pipeline.spark import session
-    from purgatory.pipeline.spark.stderr_filter import without_chatter
     from purgatory.pipeline.stream.job import LateRows, Settings, make_sink, number_of_shards, run
 
     settings = Settings(
@@ -93,7 +92,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         make_sink(settings)
     own = local_settings(options.source, master or conf.get("spark.master"), endless=options.trigger is not None)
     try:
-        with without_chatter(), session.spark_session(master, own | conf) as spark:
+        with session.spark_session(master, own | conf) as spark:
             check_source_of(spark, options.source)
             for name in ("checkpoint", "out"):
                 check_store(spark, getattr(options, name), name)  # kafka is not a URI

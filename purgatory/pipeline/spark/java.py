@@ -12,12 +12,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from purgatory.errors import PurgatoryError
+
+from .scripts import cache_directory, write_script
 
 __all__ = ["MINIMUM_VERSION", "Java", "JavaMissing", "find_java", "java_version", "quiet_home"]
 
@@ -95,7 +96,7 @@ def _from_package() -> Path | None:
 
 def quiet_home(java: Java) -> Path:
     """Return a home that starts without a warning about a module that only Spark's machine learning uses."""
-    if os.name == "nt" or java.home.parent == _cache():
+    if os.name == "nt" or java.home.parent == cache_directory():
         return java.home
     return home_without_vectors(java.home)
 
@@ -105,7 +106,7 @@ def home_without_vectors(real: Path) -> Path:
     left_out = ["--add-modules=jdk.incubator.vector"]
     if (java_version(real / "bin" / "java") or 0) >= _WITHOUT_ACTIONS:
         left_out.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")
-    home = _cache() / f"java-{re.sub(r'[^A-Za-z0-9]+', '-', str(real)).strip('-')}"
+    home = cache_directory() / f"java-{re.sub(r'[^A-Za-z0-9]+', '-', str(real)).strip('-')}"
     script = home / "bin" / "java"
     text = (
         "#!/bin/sh\n"
@@ -119,15 +120,5 @@ def home_without_vectors(real: Path) -> Path:
         "done\n"
         f'exec {shlex.quote(str(real / "bin" / "java"))} "$@"\n'
     )
-    if not script.is_file() or script.read_text() != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
-        handle, unfinished = tempfile.mkstemp(dir=script.parent)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        Path(unfinished).chmod(0o755)
-        Path(unfinished).replace(script)
+    write_script(script, text)
     return home
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aiopurgatory"

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from purgatory.errors import PurgatoryError
 from purgatory.pipeline.locations import Location, location_for_spark
 from purgatory.pipeline.spark.directories import directory_at
+from purgatory.pipeline.spark.log_levels import silence_state_server
 from purgatory.pipeline.spark.session import is_connect
 from purgatory.pipeline.spark.shipping import ship_package
 
@@ -184,6 +185,7 @@ def run(spark: SparkSession, settings: Settings, report: Callable[[BatchProgress
     )
     directory_at(settings.checkpoint, spark).write_text(_SHARDS_FILE, f"{shards}\n")
     ship_package(spark)
+    silence_state_server(spark)
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):
         spark = spark.newSession()  # the caller's settings stay as they are
         spark.conf.set(_PROVIDER, _ROCKSDB)

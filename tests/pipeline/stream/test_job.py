@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -195,21 +196,28 @@ def test_the_messages_for_kafka_have_the_group_as_their_key(spark: Any) -> None:
     }  # fmt: skip
 
 
-def start_and_kill(command: list[str], seen: Callable[[str], bool]) -> None:
-    """Run the command in a process group of its own and kill all of it once a line of its output is as wanted."""
+def start_and_kill(command: list[str], seen: Callable[[str], bool]) -> str:
+    """Run the command in a process group of its own, kill all of it once a line of its output is as wanted, and return
+    what it has written to standard error."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment)
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if seen(line):
-                break
-        else:
-            pytest.fail("it ended before it could be killed")
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True, env=environment
+        )
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if seen(line):
+                    break
+            else:
+                errors.seek(0)
+                pytest.fail(f"it ended before it could be killed: {errors.read()}")
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+        errors.seek(0)
+        return errors.read()
 
 
 def test_a_killed_job_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
@@ -223,7 +231,8 @@ def test_a_killed_job_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
         command += ["--conf", setting]  # a second Java has to start for this: let it do little
     for name, where in (("--source", "rows"), ("--out", "out"), ("--checkpoint", "checkpoint")):
         command += [name, str(tmp_path / where)]
-    start_and_kill(command, lambda line: re.match(r"batch +1 ", line) is not None)
+    printed = start_and_kill(command, lambda line: re.match(r"batch +1 ", line) is not None)
+    assert printed == "", "Spark warns neither of a new shard nor of a timer, and prints no progress of its own"
     before = len(ends_in(spark, tmp_path / "out"))
     lines: list[BatchProgress] = []
     run(spark, settings(tmp_path), lines.append)

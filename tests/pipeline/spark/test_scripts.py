@@ -1,0 +1,49 @@
+"""Scripts that start a program with another output."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from purgatory.pipeline.spark.scripts import quiet_python
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="the scripts are for POSIX shells")
+SPARKS_MODULE = "pyspark.sql.streaming.transform_with_state_driver_worker"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache whose path and whose Python need quoting."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    return tmp_path / "a cache"
+
+
+def printed(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_only_the_inspection_of_a_processor_prints_nothing(tmp_path: Path) -> None:
+    """Arguments arrive unchanged, and the output of all other workers is kept."""
+    python = tmp_path / "a python"
+    python.symlink_to(sys.executable)
+    command = quiet_python(str(python))
+    program = "import sys; print(sys.argv[1:])"
+    assert printed(command, "-c", program, "a  b", "*") == "['a  b', '*']\n"
+    assert printed(command, "-c", program, SPARKS_MODULE) == ""
+
+
+def test_a_script_is_written_once(cache: Path) -> None:
+    """A second session uses the same file, which another process may be starting."""
+    first = quiet_python(sys.executable)
+    written = Path(first).stat()
+    assert quiet_python(sys.executable) == first
+    assert Path(first).stat().st_mtime_ns == written.st_mtime_ns
+    assert Path(first).is_relative_to(cache)
+
+
+def test_without_a_cache_the_python_is_used_as_it_is(cache: Path) -> None:
+    """A cache that cannot be written costs some lines of output, not the session."""
+    cache.write_text("a file where the directory would be")
+    assert quiet_python("python3") == "python3"
