@@ -176,7 +176,7 @@ def _settings(source: str) -> dict[str, str]:
     """Those of the commands, for two task slots."""
     from purgatory.pipeline.commands.row_options import local_settings
 
-    return {**local_settings(source, "local[2]"), "spark.sql.shuffle.partitions": "2"}
+    return {**local_settings(source, "local[2]", checkpoint=source), "spark.sql.shuffle.partitions": "2"}
 
 
 def _waiting_us(waiting: int) -> float:

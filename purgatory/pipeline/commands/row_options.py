@@ -14,6 +14,12 @@ __all__ = ["add_row_options", "check_source", "check_source_of", "local_settings
 
 # A batch then writes the changes of the state, not the whole state.
 _CHANGELOG: Final = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
+# Spark's default for a directory of this machine starts two programs for each file that it renames.
+_FILE_MANAGER: Final = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
 _SMALL: Final = 32 << 20  # bytes of row files, about 400 000 rows: from there on, the second compiler pays
 
 
@@ -53,15 +59,19 @@ def check_source_of(spark: "SparkSession", source: str) -> None:
         raise ValueError(f"source must be a directory, got {source}")
 
 
-def local_settings(source: str, master: str | None, *, endless: bool = False) -> dict[str, str]:
+def local_settings(
+    source: str, master: str | None, *, endless: bool = False, checkpoint: str | None = None
+) -> dict[str, str]:
     """Return settings for a job on this machine, and none for a cluster, which has its own.
 
-    ``endless``: the job does not stop when it has processed the rows that are in the source now.
+    ``endless``: the job does not stop when it has processed the rows that are in the source now.  ``checkpoint``: its
+    location; settings for a checkpoint on this machine are added.
     """
     if not is_local_mode(master):
         return {}
+    settings = _CHANGELOG if checkpoint is None or local_path(checkpoint) is None else _CHANGELOG | _FILE_MANAGER
     directory = local_path(source)
     if endless or directory is None or not directory.is_dir():
-        return _CHANGELOG
+        return settings
     size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
-    return _CHANGELOG | FIRST_COMPILER if size <= _SMALL else _CHANGELOG
+    return settings | FIRST_COMPILER if size <= _SMALL else settings

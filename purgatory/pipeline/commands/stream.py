@@ -90,7 +90,12 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         number_of_shards(settings)
     if options.out == "kafka" or not (is_uri(options.out) or is_uri(options.checkpoint)):
         make_sink(settings)
-    own = local_settings(options.source, master or conf.get("spark.master"), endless=options.trigger is not None)
+    own = local_settings(
+        options.source,
+        master or conf.get("spark.master"),
+        endless=options.trigger is not None,
+        checkpoint=options.checkpoint,
+    )
     try:
         with session.spark_session(master, own | conf) as spark:
             check_source_of(spark, options.source)

@@ -90,7 +90,13 @@ def test_java_compiles_quickly_where_the_rows_are_few(tmp_path: Path) -> None:
         assert local_settings(str(tmp_path), master) == quick | changes
         assert local_settings(str(tmp_path), master, endless=True) == changes
         assert local_settings("kafka", master) == changes
-    assert local_settings(str(tmp_path), "spark://host:7077") == {}
+    manager = "spark.sql.streaming.checkpointFileManagerClass"
+    assert local_settings("kafka", None, checkpoint=str(tmp_path))[manager].endswith(
+        "FileSystemBasedCheckpointFileManager"
+    )
+    assert local_settings("kafka", None, checkpoint="s3a://bucket/checkpoint") == changes
+    for checkpoint in (None, str(tmp_path)):
+        assert local_settings(str(tmp_path), "spark://host:7077", checkpoint=checkpoint) == {}
     with (tmp_path / "day=1" / "many.parquet").open("wb") as file:
         file.truncate((32 << 20) + 1)
     assert local_settings(str(tmp_path), None) == changes
