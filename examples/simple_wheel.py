@@ -139,7 +139,9 @@ def compare(tasks: int, longest_ms: int, seed: int) -> list[tuple[str, int, int,
 
 def main() -> None:
     """Print the comparison for several ranges of delays."""
-    parser = argparse.ArgumentParser(description="Compare a ring with rounds with the hierarchy of wheels.")
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.simple_wheel", description="Compare a ring with rounds with the hierarchy of wheels."
+    )
     parser.add_argument("--tasks", type=int, default=1_000, help="number of tasks (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random delays (default: %(default)s)")
     options = parser.parse_args()

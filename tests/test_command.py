@@ -173,6 +173,9 @@ def test_the_list_of_examples_is_complete(capsys: pytest.CaptureFixture[str]) ->
         assert not extra or extra in extras
         assert importlib.util.find_spec(module) is not None
         assert re.search(rf"^python -m {re.escape(module)} ", text, re.MULTILINE)
+    for readme in ("README.md", "README.zh-CN.md"):
+        page = (ROOT / readme).read_text(encoding="utf-8")
+        assert [module for module, _, _ in _EXAMPLES if f"python -m {module}" not in page] == [], readme
     assert "pip download --no-deps --no-binary aiopurgatory aiopurgatory" in text
 
 

@@ -7,11 +7,15 @@ import os
 import signal
 import sys
 
-import psycopg
-import uvicorn
+try:
+    import psycopg
+    import uvicorn
 
-from . import store
-from .database import embedded
+    from . import store
+    from .database import embedded
+except ImportError as missing:
+    command = "pip install 'aiopurgatory[postgres]' 'psycopg[binary,pool]' fastapi uvicorn pgserver"
+    sys.exit(f"this example needs {missing.name!r}: {command}")
 
 
 async def _create(dsn: str) -> None:
