@@ -120,18 +120,22 @@ class HadoopDirectory:
         A reader sees each file complete or not at all.
         """
         for file in sorted(directory.iterdir()):
-            source = self._jvm.org.apache.hadoop.fs.Path(f"file://{file.absolute()}")
             target = self._path(file.name)
             with self._errors("written"):
                 if self.uri.partition(":")[0].lower() in _COMPLETE_WHEN_VISIBLE:
-                    self._files.copyFromLocalFile(False, True, source, target)
+                    self._write(file, target)
                     continue
                 unfinished = self._path(f".{file.name}-{uuid.uuid4().hex}")
-                self._files.copyFromLocalFile(False, True, source, unfinished)
+                self._write(file, unfinished)
                 # Hadoop's FileSystem has no public rename that replaces a file.
                 self._files.delete(target, False)
                 if not self._files.rename(unfinished, target):
                     raise StoreError(f"{self.uri} cannot be written: {file.name} cannot be renamed")
+
+    def _write(self, file: Path, target: Any) -> None:
+        # copyFromLocalFile of S3A needs parts of the AWS SDK that nothing else needs, with their own Netty.
+        source = self._jvm.java.io.FileInputStream(str(file))
+        self._jvm.org.apache.hadoop.io.IOUtils.copyBytes(source, self._files.create(target, True), 65_536, True)
 
     def _exists(self, path: Any) -> bool:
         return bool(self._files.exists(path))

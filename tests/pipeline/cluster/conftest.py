@@ -42,6 +42,8 @@ class Bucket:
             "spark.hadoop.fs.s3a.endpoint": address,
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
             "spark.hadoop.fs.s3a.path.style.access": "true",
+            # The fast copy needs the asynchronous client of the SDK, whose Netty is not that of Spark.
+            "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
             "spark.hadoop.fs.s3a.access.key": "access",
             "spark.hadoop.fs.s3a.secret.key": "secret",
         }
