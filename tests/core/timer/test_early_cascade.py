@@ -108,6 +108,26 @@ def test_nothing_is_moved_early_while_there_are_few_tasks(early_from: int) -> No
     assert bench.core.next_early_ms() > 10**17
 
 
+def test_a_coarse_bucket_may_be_due_after_finer_ones() -> None:
+    """The early cascade begins half a tick, rounded down, before the coarse bucket falls due."""
+    bench = Bench(wheel_size=5, early_from=1)
+    bench.add(3)
+    bench.add(8)
+    assert bench.core.next_early_ms() == 5 - 2
+
+
+def test_the_limit_holds_for_all_levels_together() -> None:
+    """If the buckets of two levels are moved early in one call, the limit and the result count the tasks of both."""
+    bench = Bench(early_from=1)
+    for _ in range(3):
+        bench.add(450)
+    bench.now_ms = 300
+    bench.add(105)
+    assert bench.cascade_early(395, limit=2) == 2
+    assert _levels(bench) == [[(405, 1)], [(440, 1)], [(400, 2)]]
+    assert bench.cascade_early(395) == 2
+
+
 def test_nothing_is_moved_early_while_a_task_is_due() -> None:
     """Due tasks run before any early cascade."""
     bench = Bench(early_from=1)
