@@ -16,6 +16,7 @@ _PIPELINE = {
     "report": "wait times and outcomes of the operations in a journal",
     "compare": "two journals side by side: what got better, and what got worse",
     "replay": "the cost of other timer settings, for a journal",
+    "compact": "merge the small files of a journal",
     "synthesize": "generate a journal for measurements",
     "stream": "decide the outcomes of operations as a stream, on Spark",
     "backfill": "decide the same rows in one batch",
@@ -41,7 +42,7 @@ examples:
   purgatory replay journal --tick-ms 1,5 --out replay   the cost of other tick sizes
   purgatory synthesize journal --rows 1000000           a journal to try these with
 
-report, compare, replay, synthesize, stream and backfill need Spark: pip install 'aiopurgatory[spark]'.
+report, compare, replay, compact, synthesize, stream and backfill need Spark: pip install 'aiopurgatory[spark]'.
 The journal is written by purgatory.journal.Journal in your server: pip install 'aiopurgatory[journal]'.
 """
 

@@ -1,15 +1,16 @@
 """A journal of every operation's end, as Parquet files.  An optional part: ``aiopurgatory[journal]``.
 
 ``schema`` defines the columns.  ``journal`` is the observer that records the rows; ``batch``, ``writer`` and ``files``
-write them to disk.
+write them to disk.  ``compaction`` merges small files.
 """
 
 from purgatory.extras import need
 
 need(__name__, "journal", "pyarrow")
 
-from .errors import JournalError  # noqa: E402 - the line above reports the missing package
+from .compaction import Compacted, compact  # noqa: E402 - the line above reports the missing package
+from .errors import JournalError  # noqa: E402
 from .journal import Journal, JournalStatistics  # noqa: E402
 from .schema import SCHEMA_VERSION  # noqa: E402
 
-__all__ = ["SCHEMA_VERSION", "Journal", "JournalError", "JournalStatistics"]
+__all__ = ["SCHEMA_VERSION", "Compacted", "Journal", "JournalError", "JournalStatistics", "compact"]

@@ -5,6 +5,7 @@ therefore shows complete files only, whatever happens to the writer.
 """
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -20,7 +21,17 @@ import pyarrow.parquet as pq
 from .errors import JournalError
 from .schema import COLUMNS, SCHEMA_VERSION, VERSION_KEY
 
-__all__ = ["ARROW_SCHEMA", "Footer", "check_footer", "data_files", "new_source", "prepare", "read_footer", "write_file"]
+__all__ = [
+    "ARROW_SCHEMA",
+    "Footer",
+    "check_footer",
+    "data_files",
+    "merge_notes",
+    "new_source",
+    "prepare",
+    "read_footer",
+    "write_file",
+]
 
 _TYPES: Final = {
     "string": pa.string(),
@@ -83,7 +94,7 @@ def write_file(table: pa.Table, directory: Path, source: str, number: int) -> Pa
 def data_files(path: Path) -> list[Path]:
     """The files of a journal (a directory, or one file), in the order of their names.  JournalError if there is none.
 
-    As in Spark, names that begin with a dot or an underscore are skipped.
+    As in Spark, names that begin with a dot or an underscore are skipped.  So are files that a merged file replaces.
     """
     if path.is_file():
         return [path]
@@ -92,14 +103,38 @@ def data_files(path: Path) -> list[Path]:
     return sorted(_listed(path))
 
 
+def merge_notes(path: Path) -> list[Path]:
+    """Return the notes about merges that have not been finished, see :mod:`purgatory.journal.compaction`."""
+    return sorted(note for note in path.rglob("_merge-*.json") if not _is_hidden(note.relative_to(path).parent))
+
+
+def _is_hidden(folder: Path) -> bool:
+    return any(name.startswith((".", "_")) for name in folder.parts)
+
+
+def _replaced(folder: str, files: list[str]) -> set[str]:
+    """Return the files of a folder that a merged file replaces: they count no longer."""
+    replaced: set[str] = set()
+    for name in files:
+        if name.startswith("_merge-") and name.endswith(".json"):
+            try:
+                told = json.loads(Path(folder, name).read_text(encoding="utf-8"))
+            except FileNotFoundError:  # the merge has been finished since the folder was listed
+                continue
+            if told["merged"] in files:
+                replaced.update(told["replaced"])
+    return replaced
+
+
 def _listed(path: Path) -> Iterator[Path]:
     def refused(error: OSError) -> None:
         raise JournalError(f"the journal {path} cannot be listed: {error}") from error
 
     for directory, folders, files in os.walk(path, onerror=refused):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        replaced = _replaced(directory, files)
         for name in files:
-            if name.endswith(".parquet") and not name.startswith((".", "_")):
+            if name.endswith(".parquet") and not name.startswith((".", "_")) and name not in replaced:
                 yield Path(directory, name)
 
 

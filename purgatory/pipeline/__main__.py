@@ -1,4 +1,4 @@
-"""``python -m purgatory.pipeline``: report, compare, replay, synthesize, stream, backfill."""
+"""``python -m purgatory.pipeline``: report, compare, replay, compact, synthesize, stream, backfill."""
 
 import argparse
 import sys
@@ -9,6 +9,7 @@ from purgatory.errors import PurgatoryError
 from purgatory.extras import need
 
 from .commands.backfill import add_backfill
+from .commands.compact import add_compact
 from .commands.compare import add_compare
 from .commands.replay import add_replay
 from .commands.report import add_report
@@ -62,7 +63,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         prog=prog, description="Reports over journals, and streams of operations, on Spark."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (add_report, add_compare, add_replay, add_synthesize, add_stream, add_backfill):
+    for add in (add_report, add_compare, add_replay, add_compact, add_synthesize, add_stream, add_backfill):
         add(commands)
     return parser
 

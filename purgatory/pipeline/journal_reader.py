@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from purgatory.journal import JournalError
-from purgatory.journal.files import check_footer, data_files, read_footer
+from purgatory.journal.files import check_footer, data_files, merge_notes, read_footer
 from purgatory.journal.schema import COLUMNS
 from purgatory.pipeline.locations import is_uri, local_path
 from purgatory.pipeline.spark.session import is_connect
@@ -121,7 +121,9 @@ def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None
     rows = sum(result for result in results if isinstance(result, int))
     if not rows:
         raise JournalError(f"the journal {path} is empty: {_reason_for_no_rows(len(files), len(unreadable))}")
-    return CheckedFiles(str(directory) if directory.is_dir() else None, readable, rows, unreadable)
+    # Spark does not know which files a merged file replaces.
+    as_it_is = directory.is_dir() and not merge_notes(directory)
+    return CheckedFiles(str(directory) if as_it_is else None, readable, rows, unreadable)
 
 
 def read_journal(

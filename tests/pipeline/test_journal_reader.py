@@ -1,5 +1,6 @@
 """Journals that cannot be read, and what is said of them."""
 
+import json
 import pathlib
 import shutil
 from typing import Any
@@ -141,3 +142,28 @@ def test_other_widths_of_a_type_are_read(tmp_path: pathlib.Path) -> None:
         column = ARROW_SCHEMA.get_field_index(name)
         pq.write_table(table.set_column(column, name, pa.nulls(0, kind)), tmp_path / "part.parquet")
         assert check_footer(read_footer(str(tmp_path / "part.parquet"))) is None
+
+
+def test_folders_and_an_unfinished_merge(spark: Any, tmp_path: pathlib.Path) -> None:
+    """Files in folders of dates count; files that a merged file replaces do not, also if Spark reads them."""
+    rows = [
+        dict.fromkeys(ARROW_SCHEMA.names)
+        | {"source": "s", "op_id": number, "outcome": "completed", "keys": ["k"], "anchor_ms": 0}
+        | {"parked_at": number, "finished_at": number}
+        for number in range(6)
+    ]
+    for folder, name, part in (
+        ("date=1970-01-01", "part-s-000000", rows[:2]),
+        ("date=1970-01-01", "part-s-000001", rows[2:4]),
+        ("date=1970-01-01", "part-s-000000-to-000001", rows[:4]),
+        ("date=1970-01-02", "part-s-000002", rows[4:]),
+    ):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        table = pa.Table.from_pylist(part, schema=ARROW_SCHEMA)
+        pq.write_table(table, tmp_path / folder / f"{name}.parquet")
+    replaced = [f"part-s-{number:06d}.parquet" for number in range(2)]
+    note = {"unfinished": ".x", "merged": "part-s-000000-to-000001.parquet", "replaced": replaced}
+    (tmp_path / "date=1970-01-01" / "_merge-x.json").write_text(json.dumps(note))
+    opened = open_journal(spark, str(tmp_path))
+    assert opened.rows == 6
+    assert sorted(row["op_id"] for row in opened.dataframe.select("op_id").collect()) == list(range(6))

@@ -1,0 +1,223 @@
+"""Merge many small files of a journal into few large ones.
+
+A kill at any moment neither loses nor doubles a row.  The steps for each group of files:
+
+1.  The merged file is written under a name that begins with a dot, and flushed to disk.  No reader sees it.
+2.  A note, ``_merge-*.json``, with the names of the merged file and of the files that it replaces, appears complete.
+3.  The merged file is renamed to its visible name.  **From this moment on the merged file counts**: while the note is
+    there, :func:`~purgatory.journal.files.data_files` leaves out the files that the note replaces.
+4.  The replaced files are removed, and then the note.
+
+The next compaction finishes or undoes one that was killed: with the merged file visible, it does step 4; without, it
+removes the note and the unfinished file.  A reader that does not know the notes, such as another program, sees rows
+twice between steps 3 and 4; after a kill, until the next compaction.
+
+Only complete files are merged, so a server may write to the journal at the same time.  Files of different runs and
+different folders are not mixed: a folder ``date=2026-11-22`` keeps its rows, and the footers keep the bounds of times.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .errors import JournalError
+from .files import ARROW_SCHEMA, check_footer, data_files, merge_notes, read_footer
+from .schema import COLUMNS
+
+__all__ = ["Compacted", "compact"]
+
+_ROW_GROUP: Final = 128 * 1024
+_LATER: Final = frozenset(column.name for column in COLUMNS if column.added)
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The result of a compaction: the number of files before and after, and of the rows in merged files."""
+
+    before: int
+    after: int
+    rows: int
+
+
+def compact(journal: str | os.PathLike[str], rows_per_file: int = 1_000_000) -> Compacted:
+    """Merge the files of a journal that have less than half of ``rows_per_file`` rows.
+
+    JournalError if the journal cannot be read or a file is corrupt: nothing has changed then.  JournalError if another
+    process compacts a folder of it.  ValueError if ``rows_per_file`` is not positive.  OSError if the disk is full or
+    cannot be written; every row is still there once.
+    """
+    if rows_per_file < 1:
+        raise ValueError(f"rows_per_file must be at least 1, got {rows_per_file}")
+    directory = Path(journal)
+    if directory.is_file():
+        raise JournalError(f"the journal {directory} must be a directory, got a file")
+    files = data_files(directory)
+    for file in files:
+        if (wrong := check_footer(read_footer(str(file)))) is not None:
+            raise JournalError(wrong)
+    folders = {file.parent for file in files} | {note.parent for note in merge_notes(directory)}
+    rows = sum(_compact_folder(folder, rows_per_file) for folder in sorted(folders))
+    return Compacted(len(files), len(data_files(directory)), rows)
+
+
+def _compact_folder(folder: Path, rows_per_file: int) -> int:
+    with _exclusive(folder):
+        for note in folder.glob("_merge-*.json"):
+            _finish(note)
+        for unfinished in (*folder.glob(".part-*.merge"), *folder.glob("._merge-*.json.tmp")):
+            unfinished.unlink()
+        files = [file for file in data_files(folder) if file.parent == folder]
+        return sum(_merge(group) for group in _groups(files, rows_per_file))
+
+
+@contextlib.contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Hold a lock on the folder, which a kill releases."""
+    try:
+        import fcntl
+    except ImportError:
+        raise JournalError("a compaction needs Linux, macOS, or another POSIX system") from None
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise JournalError(f"the journal {folder} is being compacted by another process") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _groups(files: list[Path], rows_per_file: int) -> list[list[Path]]:
+    """Return groups of at least two small files of one run."""
+    groups: list[list[Path]] = []
+    held: dict[str, tuple[list[Path], int]] = {}
+    for file in files:
+        number, source = pq.read_metadata(file).num_rows, _source(file)
+        if source is None or number * 2 > rows_per_file:
+            continue
+        group, rows = held.get(source, ([], 0))
+        if rows + number > rows_per_file:
+            group, rows = [], 0
+        if not group:
+            groups.append(group)
+        group.append(file)
+        held[source] = group, rows + number
+    return [group for group in groups if len(group) > 1]
+
+
+def _source(file: Path) -> str | None:
+    """Return the run that wrote all rows of a file; None if it has several, or columns that would be lost."""
+    metadata = pq.read_metadata(file)
+    schema = metadata.schema.to_arrow_schema()
+    if not _is_ours(schema) or not metadata.num_rows:
+        return None
+    column = schema.names.index("source")
+    sources: set[str | None] = set()
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(column).statistics
+        if statistics is None or not statistics.has_min_max:
+            return None
+        sources |= {statistics.min, statistics.max}
+    return sources.pop() if len(sources) == 1 else None
+
+
+def _is_ours(schema: pa.Schema) -> bool:
+    wanted = [field for field in ARROW_SCHEMA if field.name in schema.names or field.name not in _LATER]
+    found = [(field.name, field.type) for field in schema]
+    return found == [(field.name, field.type) for field in wanted]
+
+
+def _merge(group: list[Path]) -> int:
+    folder = group[0].parent
+    name = f"{group[0].stem}-to-{group[-1].stem.rpartition('-')[2]}"
+    unfinished, merged = folder / f".{name}.merge", folder / f"{name}.parquet"
+    if merged.exists():
+        raise JournalError(f"the journal {folder} already contains {merged.name}, a file of the same rows")
+    note = folder / f"_merge-{name}.json"
+    rows = _write(group, unfinished)
+    _write_note(note, unfinished, merged, group)
+    os.replace(unfinished, merged)
+    _flush(folder)
+    _finish(note)
+    return rows
+
+
+def _write(group: list[Path], unfinished: Path) -> int:
+    expected: int = sum(pq.read_metadata(file).num_rows for file in group)
+    try:
+        with pq.ParquetWriter(unfinished, ARROW_SCHEMA, compression="zstd") as writer:
+            for table in _pieces(group):
+                writer.write_table(table, row_group_size=_ROW_GROUP)
+        written = pq.read_metadata(unfinished).num_rows
+        if written != expected:
+            raise JournalError(f"{unfinished} must have {expected} rows, got {written}: a file has changed")
+        _flush(unfinished)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    return expected
+
+
+def _pieces(group: list[Path]) -> Iterator[pa.Table]:
+    """Yield the rows of the files in order, in tables of about one row group."""
+    held: list[pa.Table] = []
+    for file in group:
+        try:
+            with pq.ParquetFile(file) as parquet:
+                for batch in parquet.iter_batches(_ROW_GROUP):
+                    held.append(_with_all_columns(pa.Table.from_batches([batch])))
+                    if sum(table.num_rows for table in held) >= _ROW_GROUP:
+                        yield pa.concat_tables(held)
+                        held = []
+        except pa.ArrowException as error:
+            raise JournalError(f"{file} is corrupt: {str(error).splitlines()[0]}") from error
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _with_all_columns(table: pa.Table) -> pa.Table:
+    columns = [
+        table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        for field in ARROW_SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def _write_note(note: Path, unfinished: Path, merged: Path, group: list[Path]) -> None:
+    text = json.dumps({"unfinished": unfinished.name, "merged": merged.name, "replaced": [file.name for file in group]})
+    beside = note.with_name(f".{note.name}.tmp")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, note)
+    _flush(note.parent)
+
+
+def _finish(note: Path) -> None:
+    """Remove the files that a merged file replaces, or undo the merge if the merged file is not visible."""
+    told = json.loads(note.read_text(encoding="utf-8"))
+    if (note.parent / told["merged"]).exists():
+        for name in told["replaced"]:
+            (note.parent / name).unlink(missing_ok=True)
+        _flush(note.parent)
+    else:
+        (note.parent / told["unfinished"]).unlink(missing_ok=True)
+    note.unlink()
+    _flush(note.parent)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

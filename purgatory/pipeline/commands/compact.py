@@ -1,0 +1,37 @@
+"""The command ``compact``."""
+
+import argparse
+from typing import Any
+
+from .options import positive
+
+__all__ = ["add_compact"]
+
+
+def add_compact(commands: Any) -> None:
+    """Add the command to the result of ``ArgumentParser.add_subparsers``."""
+    parser = commands.add_parser(
+        "compact",
+        help="merge the small files of a journal",
+        description="Merge small files of a journal into large ones, each in its folder and for one run of a server."
+        " Servers may write to the journal meanwhile; reports should not read it. If the command is killed, no row is"
+        " lost or doubled, and the next run finishes its work.",
+        epilog="example: purgatory compact journal --rows-per-file 1000000",
+    )
+    parser.add_argument("journal", help="a directory of this machine")
+    parser.add_argument(
+        "--rows-per-file", type=positive, default=1_000_000, metavar="N", help="at most (default: %(default)s)"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace, _console: object) -> int:
+    from purgatory.journal import compact
+    from purgatory.pipeline.locations import local_path
+
+    path = local_path(options.journal)
+    if path is None:
+        raise ValueError(f"journal must be a directory of this machine, got {options.journal}")
+    done = compact(path, options.rows_per_file)
+    print(f"{done.before:,} files became {done.after:,}; {done.rows:,} rows were merged: {options.journal}")
+    return 0

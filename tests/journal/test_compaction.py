@@ -1,0 +1,195 @@
+"""Merging small files: no row is lost or doubled, whatever stops it, wherever it stops."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from purgatory.journal import JournalError, compact
+from purgatory.journal import compaction as module
+from purgatory.journal.files import ARROW_SCHEMA, data_files, write_file
+
+
+def table(source: str, begin: int, number: int) -> pa.Table:
+    nothing = dict.fromkeys(ARROW_SCHEMA.names) | {"source": source, "outcome": "completed", "anchor_ms": 0}
+    rows = [nothing | {"op_id": n, "keys": [str(n)], "parked_at": n, "finished_at": n + 1} for n in range(number)]
+    return pa.Table.from_pylist([row | {"op_id": row["op_id"] + begin} for row in rows], schema=ARROW_SCHEMA)
+
+
+def journal(path: pathlib.Path) -> list[tuple[str, int]]:
+    """Two runs in two folders, in eighteen files of ten rows; returns the rows."""
+    for folder in (path, path / "date=2026-11-22"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in ("web-1-a", "web-2-b"):
+            for number in range(5 if source == "web-1-a" else 4):
+                begin = number * 10 + 1_000 * (folder != path)
+                write_file(table(source, begin, 10), folder, source, number)
+    return rows(path)
+
+
+def rows(path: pathlib.Path) -> list[tuple[str, int]]:
+    """Source and number of each row that readers see, sorted."""
+    found = [row for file in data_files(path) for row in pq.ParquetFile(file).read(["source", "op_id"]).to_pylist()]
+    return sorted((row["source"], row["op_id"]) for row in found)
+
+
+def names(path: pathlib.Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+
+
+MERGED = [
+    "date=2026-11-22/part-web-1-a-000000-to-000004.parquet",
+    "date=2026-11-22/part-web-2-b-000000-to-000003.parquet",
+    "part-web-1-a-000000-to-000004.parquet",
+    "part-web-2-b-000000-to-000003.parquet",
+]
+
+
+def test_small_files_become_large_ones(tmp_path: pathlib.Path) -> None:
+    """One for each run and folder, with all rows in order; a second compaction has nothing to do."""
+    before = journal(tmp_path)
+    done = compact(tmp_path)
+    assert (done.before, done.after, done.rows) == (18, 4, 180)
+    assert names(tmp_path) == MERGED
+    assert rows(tmp_path) == before
+    merged = pq.read_table(tmp_path / MERGED[2])
+    assert merged["op_id"].to_pylist() == list(range(50))
+    assert merged.schema.equals(ARROW_SCHEMA, check_metadata=True)
+    done = compact(tmp_path)
+    assert (done.before, done.after, done.rows) == (4, 4, 0)
+
+
+def test_files_have_at_most_the_rows_that_are_asked_for(tmp_path: pathlib.Path) -> None:
+    """A file with more than half of them stays as it is, and a merged file can be merged again."""
+    before = journal(tmp_path)
+    compact(tmp_path, rows_per_file=25)
+    counts = sorted(pq.read_metadata(file).num_rows for file in data_files(tmp_path))
+    assert counts == [10, 10, *[20] * 8]
+    compact(tmp_path, rows_per_file=19)
+    assert sorted(pq.read_metadata(file).num_rows for file in data_files(tmp_path)) == counts
+    compact(tmp_path, rows_per_file=10**6)
+    assert rows(tmp_path) == before
+    assert len(data_files(tmp_path)) == 4
+
+
+def test_files_of_other_programs_and_older_releases(tmp_path: pathlib.Path) -> None:
+    """A file without ``instance`` is merged; one with more columns, or rows of two runs, is left as it is."""
+    for number in range(2):
+        write_file(table("web-1-a", number * 10, 10).drop_columns(["instance"]), tmp_path, "web-1-a", number)
+        more = table("web-1-a", 100 + number, 1).append_column("extra", pa.array([1]))
+        write_file(more, tmp_path, "more-1-a", number)
+        both = pa.concat_tables([table("web-1-a", 200 + number, 1), table("web-2-b", 200 + number, 1)])
+        write_file(both, tmp_path, "both-1-a", number)
+    before = rows(tmp_path)
+    done = compact(tmp_path)
+    assert (done.before, done.after, done.rows) == (6, 5, 20)
+    assert rows(tmp_path) == before
+
+
+def test_what_cannot_be_compacted(tmp_path: pathlib.Path) -> None:
+    """No journal, a file, a corrupt file, a number that cannot be, a second process: nothing has changed."""
+    with pytest.raises(JournalError, match="there is no journal at"):
+        compact(tmp_path / "none")
+    before = journal(tmp_path / "journal")
+    with pytest.raises(ValueError, match="rows_per_file must be at least 1, got 0"):
+        compact(tmp_path / "journal", 0)
+    with (
+        module._exclusive(tmp_path / "journal" / "date=2026-11-22"),
+        pytest.raises(JournalError, match="being compacted by another"),
+    ):
+        compact(tmp_path / "journal")
+    assert rows(tmp_path / "journal") == before
+    corrupt = tmp_path / "journal" / "part-web-3-c-000000.parquet"
+    corrupt.write_bytes(b"PAR1 no")
+    here = names(tmp_path)
+    with pytest.raises(JournalError, match=r"part-web-3-c-000000\.parquet is corrupt"):
+        compact(tmp_path / "journal")
+    assert names(tmp_path) == here
+    with pytest.raises(JournalError, match="must be a directory, got a file"):
+        compact(corrupt)
+
+
+class Stopped(BaseException):
+    """Stops a compaction, as a kill would: nothing is cleaned up behind it."""
+
+
+def test_a_compaction_can_stop_at_every_step(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each call that changes the journal or flushes it: readers see each row once, and the next run finishes."""
+    step = 0
+    while True:
+        path = tmp_path / str(step)
+        before = journal(path)
+        calls = 0
+
+        def stop_at(function: Any, last: int = step) -> Any:
+            def called(*arguments: Any, **more: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls > last:
+                    raise Stopped
+                return function(*arguments, **more)
+
+            return called
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", stop_at(os.replace))
+            patch.setattr(os, "fsync", stop_at(os.fsync))
+            patch.setattr(pathlib.Path, "unlink", stop_at(pathlib.Path.unlink))
+            try:
+                compact(path)
+            except Stopped:
+                ended = False
+            else:
+                ended = True
+        assert rows(path) == before, step
+        compact(path)
+        assert rows(path) == before, step
+        assert names(path) == MERGED, step
+        if ended:
+            break
+        step += 1
+    assert step > 40
+
+
+KILLED = textwrap.dedent(
+    """
+    import os, signal, sys
+    from purgatory.journal import compact
+    number, name = int(sys.argv[2]), sys.argv[3]
+    function = getattr(os, name)
+
+    def called(*arguments, **more):
+        global number
+        number -= 1
+        if number < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **more)
+
+    setattr(os, name, called)
+    compact(sys.argv[1])
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("replace", 0), ("replace", 1), ("unlink", 0), ("unlink", 3), ("fsync", 4)]
+)
+def test_a_killed_compaction_loses_and_doubles_nothing(tmp_path: pathlib.Path, name: str, number: int) -> None:
+    """SIGKILL during a merge: every row is there once, for a reader at that moment and after the next run."""
+    before = journal(tmp_path)
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(number), name], cwd=os.getcwd())
+    assert ended.returncode == -signal.SIGKILL
+    assert rows(tmp_path) == before
+    compact(tmp_path)
+    assert rows(tmp_path) == before
+    assert len(data_files(tmp_path)) == 4
