@@ -94,7 +94,7 @@ def changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
 
 def run(command: list[str], environment: dict[str, str], cwd: Path | None = None) -> str:
     """Run a command that must succeed, and return its output."""
-    unset = {"CC", "PYTHONPATH", "PYTHONHOME", "PURGATORY_COMPILE", "PURGATORY_URL", "VIRTUAL_ENV"}
+    unset = {"CC", "PIP_QUIET", "PYTHONPATH", "PYTHONHOME", "PURGATORY_COMPILE", "PURGATORY_URL", "VIRTUAL_ENV"}
     inherited = {name: value for name, value in os.environ.items() if name not in unset}
     result = subprocess.run(
         command,
