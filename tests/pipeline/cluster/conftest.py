@@ -115,6 +115,7 @@ def connect_server(workers: dict[str, str], tmp_path_factory: pytest.TempPathFac
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.local.dir": str(tmp_path_factory.mktemp("local")),
+        "spark.sql.codegen.wholeStage": "false",  # small queries: compiling them takes longest
         "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
     }

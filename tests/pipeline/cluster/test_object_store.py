@@ -48,6 +48,7 @@ def test_a_cluster_reads_and_writes_an_object_store(
     settings = bucket.settings | {
         "spark.driver.defaultJavaOptions": quick,
         "spark.executor.defaultJavaOptions": quick,
+        "spark.sql.codegen.wholeStage": "false",  # small queries: compiling them takes longest
         "spark.sql.shuffle.partitions": "2",
     }
     done = run_commands(commands, workers, "local-cluster[2,1,1024]", settings)
