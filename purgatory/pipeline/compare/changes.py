@@ -19,8 +19,9 @@ of the operations that did *not* complete: from 99.9 % to 99 % these are ten tim
 More than chance means:
 
 *   a **share** differs by at least three standard errors (a two-proportion z-test),
-*   a **quantile** has at least ten operations above it in both journals, and differs by more than a millisecond, the
-    resolution of a journal,
+*   a **quantile** has at least ten operations above it in both journals, differs by more than a millisecond, the
+    resolution of a journal, and its logarithm differs by at least three standard errors; these are estimated from the
+    distance to the neighboring quantiles, ``sqrt(q (1 - q) / n)`` times the slope,
 *   a **count** differs by at least three standard deviations of a Poisson distribution.
 
 These rules assume independent operations.  They are a guard against reading too much into small numbers, not a proof.
@@ -28,7 +29,7 @@ These rules assume independent operations.  They are a guard against reading too
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf, log, sqrt
 from typing import Any, Final
 
 import pyarrow as pa
@@ -166,7 +167,8 @@ def _hot_keys(baseline: Figures, journal: Figures, threshold: float) -> Iterator
             waited = [side[names]["operations"] - side[names][PENDING] for side in (before, after)]
             found = [side[names]["p99"] for side in (before, after)]
             pair = _Pair("wait of a key p99", "seconds", found[0], found[1], (waited[0], waited[1]), where)
-            yield _row(pair, _quantile_verdict(pair, 0.99, threshold))
+            clear = _differs([side[names] for side in (before, after)], "p99", pair)
+            yield _row(pair, _quantile_verdict(pair, 0.99, threshold, clear=clear))
 
 
 def _dropped(baseline: Figures, journal: Figures, threshold: float) -> Iterator[dict[str, Any]]:
@@ -193,7 +195,8 @@ def _quantiles(
             continue
         head = "p99.9" if name == "p999" else name
         pair = _Pair(f"{measure} {head}", "seconds", found[0], found[1], n, where)
-        yield _row(pair, _quantile_verdict(pair, share, threshold))
+        clear = _differs([side.get(names, {}) for side in (before, after)], name, pair)
+        yield _row(pair, _quantile_verdict(pair, share, threshold, clear=clear))
 
 
 # The verdicts
@@ -207,14 +210,43 @@ def _share_verdict(pair: _Pair, outcome: str, threshold: float) -> str:
     return _verdict(judged, threshold, clear=_z(judged) >= _STANDARD_ERRORS, neutral=not good)
 
 
-def _quantile_verdict(pair: _Pair, share: float, threshold: float) -> str:
+def _quantile_verdict(pair: _Pair, share: float, threshold: float, *, clear: bool) -> str:
     if pair.baseline is not None and pair.journal is not None:
         if abs(pair.journal - pair.baseline) <= _RESOLUTION_S * (1 + 1e-9):
             return "same"
         enough = min(pair.operations) * (1 - share) >= _LEAST_ABOVE * (1 - 1e-9)
         if not enough:
             return "same" if _verdict(pair, threshold) == "same" else "unclear"
-    return _verdict(pair, threshold)
+    return _verdict(pair, threshold, clear=clear)
+
+
+def _differs(rows: list[Mapping[str, Any]], name: str, pair: _Pair) -> bool:
+    """Return whether the logarithms of a quantile differ by at least three standard errors."""
+    if pair.baseline is None or pair.journal is None or not all(pair.operations):
+        return True  # one of them is missing, or there is nothing to estimate from
+    errors = [_error_of_log(row, name, number) for row, number in zip(rows, pair.operations, strict=True)]
+    distance = abs(_log(pair.journal) - _log(pair.baseline))
+    return distance >= _STANDARD_ERRORS * sqrt(errors[0] ** 2 + errors[1] ** 2)
+
+
+def _error_of_log(row: Mapping[str, Any], name: str, number: int) -> float:
+    """Return the standard error of the logarithm of a quantile of ``number`` values.
+
+    The steepest of the slopes counts, to either neighbor, by share and by the logarithm of the rest above the quantile.
+    """
+    at = [known for known, _ in _QUANTILES].index(name)
+    share = _QUANTILES[at][1]
+    slope = 0.0
+    for other, other_share in _QUANTILES[max(0, at - 1) : at + 2]:
+        if other != name:
+            rise = abs(_log(row[other]) - _log(row[name]))
+            by_rest = abs(log((1 - other_share) / (1 - share))) * (1 - share)
+            slope = max(slope, rise / abs(other_share - share), rise / by_rest)
+    return sqrt(share * (1 - share) / number) * slope
+
+
+def _log(seconds: float) -> float:
+    return log(seconds + _RESOLUTION_S)
 
 
 def _count_verdict(n: tuple[int, int], baseline: Figures, journal: Figures, threshold: float) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
+import numpy as np
 import pyarrow as pa
 
 from purgatory.pipeline.compare.changes import VERDICTS, Figures, find_changes
@@ -141,6 +142,29 @@ def test_a_quantile_needs_ten_operations_above_it() -> None:
         **{(f"lateness {name}", "p"): "unclear" for name in ("p50", "p90", "p99", "p99.9")},
     }
     assert verdicts(after, before)["wait p99", "p", "K"] == "better"
+
+
+def samples(seed: int, number: int, median: float) -> Figures:
+    """The quantiles of log-normal waits."""
+    draw = np.random.default_rng(seed).lognormal(np.log(median), 1.5, number)
+    found = dict(zip(QUANTILES, np.quantile(draw, (0.5, 0.9, 0.99, 0.999)).tolist(), strict=True))
+    one = figures(waits={("p", "K"): (number, 0.0)})
+    row = one.tables["waits"].to_pylist()[0] | found
+    return Figures({**one.tables, "waits": pa.Table.from_pylist([row], one.tables["waits"].schema)}, one.duration)
+
+
+def test_waits_of_one_distribution_do_not_differ() -> None:
+    """Two hundred pairs of samples of 300 or 20 000 waits: fewer than one verdict in a hundred is wrong."""
+    for number in (300, 20_000):
+        found = [verdicts(samples(2 * n, number, 0.4), samples(2 * n + 1, number, 0.4)).values() for n in range(200)]
+        judged = [verdict for one in found for verdict in one if verdict in ("worse", "better")]
+        assert len(judged) < 8, number
+
+
+def test_waits_that_are_twice_as_long_differ() -> None:
+    """The median of 1 000 waits is enough, and p99 of 20 000."""
+    assert verdicts(samples(1, 1_000, 0.4), samples(2, 1_000, 0.8))["wait p50", "p", "K"] == "worse"
+    assert verdicts(samples(1, 20_000, 0.8), samples(2, 20_000, 0.4))["wait p99", "p", "K"] == "better"
 
 
 def test_a_millisecond_is_no_change() -> None:
