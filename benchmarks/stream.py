@@ -6,7 +6,7 @@
     python -m benchmarks.stream core       # the decisions alone, without Spark
     python -m benchmarks.stream spark      # the whole job on this machine, and the sizing from its figures
     python -m benchmarks.stream batch      # the same rows in one batch
-    python -m benchmarks.stream sizing --row-us 478 --shard-us 2870 --waiting-us 1.6 --disk-bytes 47  # from these
+    python -m benchmarks.stream sizing --row-us 330 --shard-us 3149 --waiting-us 1.4 --disk-bytes 47  # from these
 
 Other programs on the machine make wall-clock figures worse than they are, so the CPU time of the JVM and its Python
 workers is shown beside them, and the sizing is made from that.

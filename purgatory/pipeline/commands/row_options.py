@@ -14,7 +14,7 @@ __all__ = ["add_row_options", "check_source", "check_source_of", "local_settings
 
 # A batch then writes the changes of the state, not the whole state.
 _CHANGELOG: Final = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
-# Spark's default for a directory of this machine starts two programs for each file that it renames.
+# On this machine, Spark's default starts four programs to rename a file: one per path, and as many for the checksum.
 _FILE_MANAGER: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
