@@ -37,6 +37,11 @@ SHOWS = re.compile(
 DEFINED = {
     "README.md": {"1 ms by default": "the default of tick_ms"},
     "README.zh-CN.md": {"默认 1 毫秒": "the default of tick_ms"},
+    "docs/cluster.md": {
+        "with one core and 1 GB each": "the numbers in local-cluster[2,1,1024]",
+        "1 GB of heap for Java, and 1 GB for Python": "a recommended setting",
+        "1 GB of heap, and 0.5 GB of overhead": "a recommended setting",
+    },
     "docs/faq.md": {"1 ms by default": "the default of tick_ms"},
     "docs/how-to/fastapi.md": {"holds up to 1 MiB": "a constant of purgatory/asgi/connection.py"},
     "docs/how-to/several-workers.md": {
