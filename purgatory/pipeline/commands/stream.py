@@ -21,9 +21,9 @@ def add_stream(commands: Any) -> None:
     parser = commands.add_parser(
         "stream",
         help="decide the outcomes of operations as a stream",
-        description="Decide a stream of rows: operations that park, and the signals that complete them. Without"
-        " --trigger the job ends when it has processed the rows of the source. The next run continues from the"
-        " checkpoint.",
+        description="Decide a stream of rows: operations that park, the signals that complete them, and rows that move"
+        " their deadlines, cancel them, or fail them. Without --trigger the job ends when it has processed the rows of"
+        " the source. The next run continues from the checkpoint.",
         epilog="example: purgatory stream --source rows --out out --checkpoint checkpoint",
     )
     parser.add_argument("--source", required=True, metavar="DIR", help="a directory or URI of row files, or: kafka")

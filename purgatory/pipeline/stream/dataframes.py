@@ -23,7 +23,7 @@ __all__ = [
 
 ROW_COLUMNS: Final = (
     "kind STRING, ts_ms LONG, seq LONG, `group` STRING, op_id STRING, keys ARRAY<STRING>, condition STRING,"
-    " timeout_ms LONG, deadline_ms LONG, key STRING, value DOUBLE"
+    " timeout_ms LONG, deadline_ms LONG, key STRING, value DOUBLE, error STRING"
 )
 _HEAD: Final = "kind STRING, ts_ms LONG, `group` STRING"
 

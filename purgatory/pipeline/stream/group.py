@@ -4,11 +4,13 @@ The streaming job, its batch equivalent, and their tests all use this module.  I
 
 1.  The rows of a group take effect in the order of :mod:`purgatory.pipeline.stream.input_rows`.
 2.  **Before** a row takes effect, all deadlines at or before its time expire, the earliest first; equal deadlines
-    expire in the order of parking.  A deadline therefore comes before a signal in the same millisecond, as with a clock
-    that is moved to the time of the row before the row is processed.
+    expire in the order of parking, also if they were moved.  A deadline therefore comes before a signal in the same
+    millisecond, as with a clock that is moved to the time of the row before the row is processed.
 3.  An operation whose deadline is not after its own row is tried once when it parks, and then ends at that time,
-    before the next row.
-4.  A signal reaches the operations that wait on its key at that moment, in the order of parking.
+    before the next row.  A deadline that is moved to a time that has passed ends the operation at the time of that
+    row, before the next row.
+4.  A row with a key reaches the operations that wait on that key at that moment, in the order of parking.  A signal
+    tries them; ``cancel`` and ``fail`` end all of them, as ``cancel_for_key`` and ``fail_for_key`` do.
 5.  An operation ends at the time of the row or deadline that ends it, to the millisecond.
 
 The order in which rows *arrive* has no effect, and neither has the time at which they are added: any division of the
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple, cast
 from purgatory.conditions import ConditionalOperation, signal
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
+from purgatory.core.operation.lifecycle import fail_externally
 from purgatory.core.operation.operation import FOREVER_MS, Operation
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.events import Event
@@ -92,24 +95,60 @@ class _Operation(ConditionalOperation):
     def notice(self, key: Any, value: float | None) -> None:
         super().notice(key[1], value)
 
+    def move_deadline(self, deadline_ms: int | None) -> None:
+        """Move the deadline of the operation, which waits; None removes it.
+
+        As ``extend_to`` of the library does, but in whole milliseconds.
+        """
+        core = self._core
+        assert core is not None
+        if deadline_ms is None:
+            core.extend(self, FOREVER_MS)
+        else:
+            core.extend_to(self, deadline_ms)
+        self.deadline_ms = deadline_ms
+
+
+class _FailedByRow(Exception):
+    """The error of an operation that a row fails.  Its text is the ``error`` of the row."""
+
 
 class _EndObserver:
     """An observer that records every end."""
 
     def __init__(self) -> None:
         self.ended_operations: list[tuple[str, OperationRecord]] = []
+        self.numbers: list[int] = []  # for each of these ends, the number of the operation in the order of parking
 
     def ended(self, event: Event) -> None:
         operation = event.operation
         group = operation.group
         group.live.pop(operation.id, None)
         assert event.finished_ms is not None
-        error = None if event.error is None else f"{type(event.error).__name__}: {event.error}"
         times = (event.parked_ms, event.finished_ms, operation.deadline_ms)
-        record = OperationRecord(operation.id, event.outcome.value, *times, error)
+        record = OperationRecord(operation.id, event.outcome.value, *times, _error_text(event.error))
         self.ended_operations.append((group.name, record))
+        self.numbers.append(event.op_id)
 
     completed = expired = cancelled = failed = ended
+
+    def sort_from(self, first: int) -> None:
+        """Put the ends of one millisecond, those from index ``first`` on, into the order of parking.
+
+        The timer keeps that order, except for an operation whose deadline was moved: its place would depend on whether
+        the group was stored and restored since.
+        """
+        numbers = self.numbers
+        if len(numbers) - first > 1:
+            pairs = sorted(zip(numbers[first:], self.ended_operations[first:], strict=True))
+            numbers[first:] = [number for number, _ in pairs]
+            self.ended_operations[first:] = [ended for _, ended in pairs]
+
+
+def _error_text(error: BaseException | None) -> str | None:
+    if error is None:
+        return None
+    return str(error) if isinstance(error, _FailedByRow) else f"{type(error).__name__}: {error}"
 
 
 class _NoErrorReports(Hooks):
@@ -171,7 +210,7 @@ class Groups:
     def advance(self, until_ms: int) -> list[tuple[str, OperationRecord]]:
         """Process all events up to and including ``until_ms``; return the ends with their groups, in order of time."""
         observer = self._observer
-        observer.ended_operations = []
+        observer.ended_operations, observer.numbers = [], []
         rows = self._take_due_rows(until_ms)
         self.restore(rows[0][0].ts_ms if rows else until_ms)
         for row, text, group in rows:
@@ -244,7 +283,7 @@ class Groups:
 
     def _expire_until(self, time_ms: int) -> None:
         """Expire the deadlines up to ``time_ms``, each at its own time."""
-        clock, timer = self._clock, self._timer
+        clock, timer, observer = self._clock, self._timer, self._observer
         assert timer is not None
         while True:
             due_ms = timer.next_expiration_ms
@@ -252,7 +291,9 @@ class Groups:
                 break
             if due_ms > clock.time_ms:
                 clock.time_ms = due_ms
+            first = len(observer.numbers)
             timer.expire_due(clock.time_ms)
+            observer.sort_from(first)
         if time_ms > clock.time_ms:
             clock.time_ms = time_ms
 
@@ -261,9 +302,20 @@ class Groups:
         assert purgatory is not None
         if row.kind == "signal":
             signal(purgatory, (group.name, row.key), row.value)
-        elif row.kind == "cancel":
+        elif row.kind == "extend":
             if row.op_id in live:
+                live[row.op_id].move_deadline(row.deadline_ms)
+        elif row.kind == "cancel":
+            if row.key:
+                purgatory.cancel_for_key((group.name, row.key))
+            elif row.op_id in live:
                 live[row.op_id].cancel()
+        elif row.kind == "fail":
+            error = _FailedByRow(row.error)
+            if row.key:
+                purgatory.fail_for_key((group.name, row.key), error)
+            elif row.op_id in live:
+                fail_externally(live[row.op_id], error)
         elif row.kind == "park":
             if row.op_id in live:
                 self.dead_letters.append((group.name, DeadLetter(text, f"operation {row.op_id!r} waits already")))

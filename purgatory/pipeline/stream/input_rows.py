@@ -3,18 +3,22 @@
 =============  ==========================================================================================
 column         meaning
 =============  ==========================================================================================
-``kind``       ``park``, ``signal``, ``cancel`` or ``heartbeat``
+``kind``       ``park``, ``extend``, ``signal``, ``cancel``, ``fail`` or ``heartbeat``
 ``ts_ms``      the time of the event, in whole milliseconds since 1970 (1970 to 9999)
 ``seq``        the order of rows of one group within one millisecond; 0 if it is missing
 ``group``      the group of the row: an operation, its keys and their signals are in one group
-``op_id``      park, cancel: the operation, unique within its group while it waits
+``op_id``      park, extend, cancel, fail: the operation, unique within its group while it waits
 ``keys``       park: the keys that the operation waits on, at least one
 ``condition``  park: the condition that it waits for, see :mod:`purgatory.conditions`
-``timeout_ms`` park: the longest time that it waits; or
-``deadline_ms`` park: its deadline; without either, it never expires
-``key``        signal: the key that is signalled
+``timeout_ms`` park, extend: the longest time that it waits from this row on; or
+``deadline_ms`` park, extend: its deadline; without either, it never expires
+``key``        signal: the key that is signalled; cancel, fail: without ``op_id``, all operations that wait on this key
 ``value``      signal: a number, if the condition uses one
+``error``      fail: the reason, which becomes the ``error`` of the outcome
 =============  ==========================================================================================
+
+An ``extend``, ``cancel`` or ``fail`` row for an operation that does not wait has no effect, as the methods of the
+library have none then.  A ``cancel`` or ``fail`` row with both ``op_id`` and ``key`` is for that operation only.
 
 **Order.**  Rows take effect in the order of ``(ts_ms, seq)``.  If two rows of one group have the same ``ts_ms`` and
 ``seq``, their content determines the order, so every engine uses the same order.  If the order matters, set ``seq``.
@@ -28,7 +32,7 @@ from purgatory.conditions import parse
 
 __all__ = ["KINDS", "LAST_MS", "BadRow", "Row", "parse_json_row", "parse_row"]
 
-KINDS = ("park", "signal", "cancel", "heartbeat")
+KINDS = ("park", "extend", "signal", "cancel", "fail", "heartbeat")
 LAST_MS = 253_402_300_799_999  # the last millisecond of the year 9999, where the calendars of most engines end
 
 
@@ -39,7 +43,7 @@ class BadRow(ValueError):
 class Row:
     """A valid row."""
 
-    __slots__ = ("condition", "deadline_ms", "key", "keys", "kind", "op_id", "order", "ts_ms", "value")
+    __slots__ = ("condition", "deadline_ms", "error", "key", "keys", "kind", "op_id", "order", "ts_ms", "value")
 
     def __init__(self, kind: str, ts_ms: int, seq: int) -> None:
         self.kind: str = kind
@@ -50,6 +54,7 @@ class Row:
         self.deadline_ms: int | None = None
         self.key: str = ""
         self.value: float | None = None
+        self.error: str = ""
         self.order: tuple[Any, ...] = (ts_ms, seq, kind)
 
     def __repr__(self) -> str:
@@ -80,9 +85,17 @@ def parse_row(fields: Mapping[str, Any]) -> Row:
         row.key = _text(fields, "key")
         row.value = _value(fields.get("value"))
         row.order += (row.key, row.value is not None, row.value or 0)
-    elif kind == "cancel":
+    elif kind == "extend":
         row.op_id = _text(fields, "op_id")
-        row.order += (row.op_id,)
+        _read_deadline(row, fields)
+        row.order += (row.op_id, -1 if row.deadline_ms is None else row.deadline_ms)
+    elif kind == "cancel":
+        _read_target(row, fields)
+        row.order += (row.op_id, row.key)
+    elif kind == "fail":
+        _read_target(row, fields)
+        row.error = _text(fields, "error")
+        row.order += (row.op_id, row.key, row.error)
     return row
 
 
@@ -97,6 +110,11 @@ def _read_park(row: Row, fields: Mapping[str, Any]) -> None:
         parse(row.condition)
     except ValueError as error:
         raise BadRow(f"condition: {error}") from None
+    _read_deadline(row, fields)
+    row.order += (row.op_id, row.keys, row.condition, -1 if row.deadline_ms is None else row.deadline_ms)
+
+
+def _read_deadline(row: Row, fields: Mapping[str, Any]) -> None:
     timeout_ms, deadline_ms = fields.get("timeout_ms"), fields.get("deadline_ms")
     if timeout_ms is not None and deadline_ms is not None:
         raise BadRow("the row must have timeout_ms or deadline_ms, got both")
@@ -105,13 +123,22 @@ def _read_park(row: Row, fields: Mapping[str, Any]) -> None:
             raise BadRow(f"timeout_ms must be at least 0, got {timeout_ms}")
         deadline_ms = row.ts_ms + timeout_ms
     if deadline_ms is not None:
-        # A deadline that has passed when the operation parks is due at once, as everywhere in the library.
+        # A deadline that has passed at the time of the row is due at once, as everywhere in the library.
         row.deadline_ms = max(_whole(deadline_ms, "deadline_ms"), row.ts_ms)
         if row.deadline_ms > LAST_MS:
             raise BadRow(
                 f"the deadline must be before the year 10000, got {row.deadline_ms}: omit it to wait without one"
             )
-    row.order += (row.op_id, row.keys, row.condition, -1 if row.deadline_ms is None else row.deadline_ms)
+
+
+def _read_target(row: Row, fields: Mapping[str, Any]) -> None:
+    """Read the operation that the row ends or, if the row has none, the key of all operations that it ends."""
+    if fields.get("op_id") is None and fields.get("key") is None:
+        raise BadRow("the row must have op_id or key, got neither")
+    if fields.get("op_id") is None:
+        row.key = _text(fields, "key")
+    else:
+        row.op_id = _text(fields, "op_id")
 
 
 def _time(fields: Mapping[str, Any], name: str) -> int:

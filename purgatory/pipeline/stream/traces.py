@@ -17,18 +17,32 @@ _CONDITIONS = (
 
 
 def trace(
-    seed: int, groups: int, *, operations: int = 6, span_ms: int = 20_000, grid_ms: int = 50, heartbeat: bool = True
+    seed: int,
+    groups: int,
+    *,
+    operations: int = 6,
+    span_ms: int = 20_000,
+    grid_ms: int = 50,
+    heartbeat: bool = True,
+    every_kind: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the rows of ``groups`` groups with ``operations`` operations each, in the order of their times.
 
     All times, including deadlines, are multiples of ``grid_ms`` within ``span_ms``, so that ties are frequent: between
     a signal and a deadline, between two deadlines, and between rows.  With ``heartbeat``, the last row is a heartbeat
     one day after the end.
+
+    With ``every_kind``, the trace also contains rows that move deadlines (earlier, later, into the past, removed), rows
+    that fail operations, and cancellations by key.  The other rows are the same as without it.
     """
     draw = random.Random(seed)  # noqa: S311 - a simulation draws numbers, not secrets
     rows: list[dict[str, Any]] = []
+    more = random.Random(f"every kind {seed}")  # noqa: S311
     for number in range(groups):
-        rows += _group(draw, f"group-{seed}-{number}", operations, span_ms, grid_ms)
+        own = list(_group(draw, f"group-{seed}-{number}", operations, span_ms, grid_ms))
+        rows += own
+        if every_kind:
+            rows += _interventions(more, own, span_ms, grid_ms)
     rows.sort(key=_when)
     for seq, row in enumerate(rows):
         row["seq"] = seq
@@ -66,6 +80,39 @@ def _group(draw: random.Random, group: str, operations: int, span_ms: int, grid_
         yield _signal(BEGIN_MS + draw.randrange(steps) * grid_ms, group, draw.choice(keys), value)
 
 
+def _interventions(
+    draw: random.Random, rows: list[dict[str, Any]], span_ms: int, grid_ms: int
+) -> Iterator[dict[str, Any]]:
+    """Yield rows for about half of the operations of a group, and some for its keys."""
+    steps = span_ms // grid_ms
+    parks = [row for row in rows if row["kind"] == "park"]
+    for park in parks:
+        for _ in range(draw.choice((0, 0, 1, 2))):
+            ts_ms = park["ts_ms"] + draw.randrange(steps // 8) * grid_ms
+            row = {"kind": "extend", "ts_ms": ts_ms, "group": park["group"], "op_id": park["op_id"]}
+            moved = draw.random()
+            if moved < 0.45:
+                row["deadline_ms"] = ts_ms + draw.randrange(-2, steps // 4) * grid_ms
+            elif moved < 0.9:
+                row["timeout_ms"] = draw.randrange(steps // 4) * grid_ms
+            else:  # removed; it ends with the trace
+                yield _fail(BEGIN_MS + 2 * span_ms, park["group"], op_id=park["op_id"])
+            yield row
+        if draw.random() < 0.1:
+            yield _fail(park["ts_ms"] + draw.randrange(steps // 8) * grid_ms, park["group"], op_id=park["op_id"])
+    for _ in range(draw.choice((0, 1, 2))):
+        ts_ms, key = BEGIN_MS + draw.randrange(steps) * grid_ms, draw.choice(draw.choice(parks)["keys"])
+        group = parks[0]["group"]
+        if draw.random() < 0.5:
+            yield _fail(ts_ms, group, key=key)
+        else:
+            yield {"kind": "cancel", "ts_ms": ts_ms, "group": group, "key": key}
+
+
+def _fail(ts_ms: int, group: str, **target: str) -> dict[str, Any]:
+    return {"kind": "fail", "ts_ms": ts_ms, "group": group, "error": f"LeaderChanged: at {ts_ms}", **target}
+
+
 def _signal(ts_ms: int, group: str, key: str, value: float | None) -> dict[str, Any]:
     return {"kind": "signal", "ts_ms": ts_ms, "group": group, "key": key, "value": value}
 
@@ -92,6 +139,7 @@ def write_trace(rows: list[dict[str, Any]], directory: Path, files: int) -> None
         {
             "kind": text, "ts_ms": whole, "seq": whole, "group": text, "op_id": text, "keys": pa.list_(text),
             "condition": text, "timeout_ms": whole, "deadline_ms": whole, "key": text, "value": pa.float64(),
+            "error": text,
         }
     )  # fmt: skip
     directory.mkdir(parents=True, exist_ok=True)

@@ -4,9 +4,10 @@ import asyncio
 import json
 import random
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
-from purgatory import DelayedOperation, Event, Observer, Purgatory
+from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory
 from purgatory.conditions import ConditionalOperation, signal
 from purgatory.pipeline.stream.group import Group, encode_line
 from purgatory.pipeline.stream.input_rows import Row, parse_row
@@ -75,6 +76,10 @@ class _Named(ConditionalOperation):
     name: tuple[str, str]
 
 
+class _FromOutside(Exception):
+    """The error of a ``fail`` row."""
+
+
 class _Ends(Observer):
     """An observer that writes down every end."""
 
@@ -86,6 +91,8 @@ class _Ends(Observer):
         assert event.finished_ms is not None
         times = (event.parked_ms + BEGIN_MS, event.finished_ms + BEGIN_MS, deadline_ms)
         error = None if event.error is None else f"{type(event.error).__name__}: {event.error}"
+        if isinstance(event.error, _FromOutside):
+            error = str(event.error)
         self.ends.append((*event.operation.name, event.outcome.value, *times, error))
 
     completed = expired = cancelled = failed = ended
@@ -99,7 +106,7 @@ async def in_process(rows: Rows) -> list[End]:
         for fields in sorted(rows, key=lambda row: (row["ts_ms"], row["seq"])):
             row = parse_row(fields)
             await clock.advance_to((row.ts_ms - BEGIN_MS) / 1000)
-            _happen(purgatory, row, fields["group"], live)
+            _happen(purgatory, row, fields, live)
         await clock.advance(10**6)
         await asyncio.sleep(0)
         purgatory._check()
@@ -107,14 +114,33 @@ async def in_process(rows: Rows) -> list[End]:
     return sorted(noted.ends)
 
 
-def _happen(purgatory: Any, row: Row, group: str, live: dict[tuple[str, str], _Named]) -> None:
+def _happen(purgatory: Any, row: Row, fields: dict[str, Any], live: dict[tuple[str, str], _Named]) -> None:
+    """Do what the row says with the public methods of the library."""
+    group = fields["group"]
     if row.kind == "signal":
         signal(purgatory, (group, row.key), row.value)
+    elif row.kind == "extend" and (group, row.op_id) in live:
+        operation = live[group, row.op_id]
+        if "timeout_ms" in fields:
+            moved = operation.extend(fields["timeout_ms"] / 1000)
+        else:
+            deadline_ms = fields.get("deadline_ms")
+            moved = operation.extend_to(None if deadline_ms is None else (deadline_ms - BEGIN_MS) / 1000)
+        assert moved == (operation.outcome is Outcome.PENDING)
+    elif row.kind == "cancel" and "key" in fields:
+        purgatory.cancel_for_key((group, fields["key"]))
     elif row.kind == "cancel" and (group, row.op_id) in live:
         live[group, row.op_id].cancel()
+    elif row.kind == "fail":
+        # The library fails operations by key: each operation has a key of its own for this.
+        key = (group, fields["key"]) if "key" in fields else ("operation", group, row.op_id)
+        purgatory.fail_for_key(key, _FromOutside(row.error))
     elif row.kind == "park":
         timeout = None if row.deadline_ms is None else (row.deadline_ms - row.ts_ms) / 1000
         operation = _Named(row.condition, [(group, key) for key in row.keys], timeout)
         operation.name = (group, row.op_id)
         live[operation.name] = operation
-        purgatory.try_complete_else_watch(operation, operation.wanted)
+        own_key = ("operation", *operation.name)
+        wanted = operation.wanted
+        keys = {**wanted, own_key: 0.0} if isinstance(wanted, Mapping) else (*wanted, own_key)
+        purgatory.try_complete_else_watch(operation, keys)

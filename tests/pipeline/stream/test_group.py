@@ -69,6 +69,155 @@ def test_a_withdrawn_operation_ends_cancelled_and_a_second_time_nothing_happens(
     assert ends == [("a", "cancelled", 5)]
 
 
+def extend(ts_ms: int, op_id: str = "a", **more: Any) -> dict[str, Any]:
+    return {"kind": "extend", "ts_ms": ts_ms, "group": "g", "op_id": op_id, **more}
+
+
+def fail(ts_ms: int, **more: Any) -> dict[str, Any]:
+    return {"kind": "fail", "ts_ms": ts_ms, "group": "g", "error": "gone", **more}
+
+
+def records(*rows: dict[str, Any], until_ms: int = 10**6) -> list[OperationRecord]:
+    group = Group("g")
+    group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in rows)
+    ends = group.advance(until_ms)
+    assert not group.dead_letters
+    return ends
+
+
+@pytest.mark.parametrize(
+    ("moved", "deadline_ms"),
+    [
+        ({"deadline_ms": 900}, 900),
+        ({"deadline_ms": 140}, 140),
+        ({"timeout_ms": 500}, 620),
+        ({"timeout_ms": 0}, 120),
+        ({"deadline_ms": 120}, 120),
+        ({"deadline_ms": 7}, 120),
+        ({"deadline_ms": -7}, 120),
+    ],
+)
+def test_a_moved_deadline_is_kept_to_the_millisecond(moved: dict[str, Any], deadline_ms: int) -> None:
+    """Later, earlier, now, and in the past, which is now: the operation expires at the new deadline, never before."""
+    rows = [park(100, timeout_ms=50), extend(120, **moved)]
+    assert records(*rows) == [OperationRecord("a", "expired", 100, deadline_ms, deadline_ms)]
+    assert records(*rows, until_ms=deadline_ms - 1) == []
+    if deadline_ms > 120:
+        ends = records(*rows, sign(deadline_ms - 1))
+        assert ends == [OperationRecord("a", "completed", 100, deadline_ms - 1, deadline_ms)]
+        assert records(*rows, sign(deadline_ms)) == records(*rows)
+
+
+def test_a_deadline_can_be_removed_and_set_again() -> None:
+    """Without a time, ``extend`` removes the deadline, as ``park`` without one has none."""
+    assert records(park(100, timeout_ms=50), extend(120)) == []
+    ends = records(park(100, timeout_ms=50), extend(120), sign(9999))
+    assert ends == [OperationRecord("a", "completed", 100, 9999, None)]
+    ends = records(park(100), extend(120, timeout_ms=30), extend(130), extend(140, deadline_ms=170))
+    assert ends == [OperationRecord("a", "expired", 100, 170, 170)]
+
+
+def test_a_deadline_that_has_passed_is_not_moved_any_more() -> None:
+    """A row at the deadline comes too late, as a signal does; one before it, in the millisecond of the park, counts."""
+    assert happen(park(100, timeout_ms=50), extend(150, timeout_ms=50)) == [("a", "expired", 150)]
+    assert happen(park(100, timeout_ms=50), extend(149, timeout_ms=50)) == [("a", "expired", 199)]
+    assert happen(park(100, seq=1, timeout_ms=0), extend(100, seq=2, timeout_ms=50)) == [("a", "expired", 100)]
+    assert happen(park(100, seq=1, timeout_ms=9), extend(100, seq=2, timeout_ms=50)) == [("a", "expired", 150)]
+
+
+def test_an_operation_whose_deadline_is_moved_into_the_past_ends_before_the_next_row() -> None:
+    """Also before a row of the same millisecond."""
+    ends = happen(park(100, timeout_ms=50), extend(120, seq=1, deadline_ms=110), sign(120, seq=2))
+    assert ends == [("a", "expired", 120)]
+
+
+def test_rows_for_an_operation_that_does_not_wait_have_no_effect() -> None:
+    """Before it parks, after it has ended, and if it never was: nothing happens, and there is no dead letter."""
+    more = {"op_id": "nobody"}
+    others = [extend(1, timeout_ms=9), fail(2, op_id="a"), extend(51, deadline_ms=99), fail(52, op_id="a")]
+    others += [extend(20, **more), fail(21, **more), fail(22, key="nobody"), cancel(23, key="nobody")]
+    assert records(park(10), sign(50), *others) == [OperationRecord("a", "completed", 10, 50, None)]
+
+
+def cancel(ts_ms: int, **more: Any) -> dict[str, Any]:
+    return {"kind": "cancel", "ts_ms": ts_ms, "group": "g", **more}
+
+
+def test_a_failed_operation_has_the_text_of_the_row_as_its_error() -> None:
+    """Unchanged, whatever its characters."""
+    text = "NotLeader: \n\x1e 领导者"
+    ends = records(park(1, timeout_ms=99), park(2, "b"), fail(5, op_id="a", error=text), sign(9))
+    assert ends == [
+        OperationRecord("a", "failed", 1, 5, 100, text),
+        OperationRecord("b", "completed", 2, 9, None),
+    ]
+
+
+@pytest.mark.parametrize(("row", "outcome"), [(fail(5, key="k"), "failed"), (cancel(5, key="k"), "cancelled")])
+def test_a_row_with_a_key_ends_every_operation_on_it_in_the_order_of_parking(row: dict[str, Any], outcome: str) -> None:
+    """With one key, several keys or a threshold; operations on other keys, and those that park later, wait on."""
+    rows = [
+        park(1, "x", condition="at_least(7)"),
+        park(2, "y", keys=["m", "k"], condition="all_keys"),
+        park(3, "z"),
+        park(4, "other", keys=["m"]),
+        park(6, "later"),
+    ]
+    assert happen(*rows, row) == [("x", outcome, 5), ("y", outcome, 5), ("z", outcome, 5)]
+    assert happen(*rows, row, sign(7, key="m"))[3:] == [("other", "completed", 7)]
+
+
+@pytest.mark.parametrize(("row", "outcome"), [(fail(5), "failed"), (cancel(5), "cancelled")])
+def test_a_row_with_an_operation_and_a_key_is_for_that_operation_only(row: dict[str, Any], outcome: str) -> None:
+    """The key of a ``cancel`` row had no effect before there were rows with a key only, and has none beside op_id."""
+    assert happen(park(1), park(2, "b"), {**row, "op_id": "a", "key": "k"}) == [("a", outcome, 5)]
+
+
+def test_a_deadline_comes_before_a_failure_of_the_same_millisecond() -> None:
+    """The operation has expired when the row takes effect."""
+    assert happen(park(1, timeout_ms=4), fail(5, op_id="a")) == [("a", "expired", 5)]
+
+
+@pytest.mark.parametrize("stored_at_ms", [None, 3, 30, 60])
+def test_equal_deadlines_end_in_the_order_of_parking_also_if_they_were_moved(stored_at_ms: int | None) -> None:
+    """Moved to the same deadline from an earlier and a later one; the group may have been stored in between."""
+    rows = [park(1, "x", timeout_ms=50), park(2, "y", timeout_ms=99), park(2, "z", seq=1, deadline_ms=500)]
+    rows += [extend(10, "z", deadline_ms=80), extend(11, "y", deadline_ms=80), extend(12, "x", deadline_ms=80)]
+    group = Group("g")
+    group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in rows)
+    if stored_at_ms is not None:
+        assert group.advance(stored_at_ms) == []
+        group = Group("g", group.clock_ms, *group.state())
+    assert [(end.op_id, end.finished_ms) for end in group.advance(500)] == [("x", 80), ("y", 80), ("z", 80)]
+
+
+def test_a_moved_deadline_is_stored_and_is_the_next_event() -> None:
+    """What is stored has the new deadline; the operation that waits is shown with it."""
+    group = Group("g")
+    rows = [park(100, timeout_ms=50), extend(120, deadline_ms=10**6)]
+    group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in rows)
+    assert group.advance(130) == []
+    assert group.next_ms() == 10**6
+    again = Group("g", group.clock_ms, *group.state())
+    assert again.next_ms() == 10**6
+    assert again.pending() == [OperationRecord("a", "pending", 100, None, 10**6)]
+    assert again.advance(10**6) == [OperationRecord("a", "expired", 100, 10**6, 10**6)]
+
+
+def test_a_deadline_that_is_moved_years_ahead_is_exact() -> None:
+    """It does not go through seconds as a float, which would round the last millisecond of the year 9999."""
+    assert happen(park(77), extend(78, deadline_ms=LAST_MS), until_ms=LAST_MS) == [("a", "expired", LAST_MS)]
+
+
+def test_rows_with_the_same_time_and_number_have_one_order() -> None:
+    """Their content determines it: failures and moved deadlines handed in backwards give the same ends."""
+    rows = [park(1, "a"), park(1, "b"), fail(5, op_id="a", error="y"), fail(5, op_id="a", error="x"), fail(5, key="k")]
+    rows += [extend(5, deadline_ms=9), extend(5, deadline_ms=8), extend(5), cancel(5, key="m"), cancel(5, op_id="c")]
+    assert records(*rows) == records(*reversed(rows)) != []
+    rows = [park(1, "a"), park(2, "b"), cancel(5, op_id="b"), cancel(5, key="k")]
+    assert [end.op_id for end in records(*rows)] == [end.op_id for end in records(*reversed(rows))] == ["a", "b"]
+
+
 def test_the_order_of_arrival_does_not_matter() -> None:
     """Rows handed in backwards, and numbered alike, give the ends of rows handed in forwards."""
     rows = [
@@ -143,7 +292,7 @@ def test_long_waits_are_exact_to_the_millisecond() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"kind": "parc"}, "kind must be one of park, signal, cancel, heartbeat, got 'parc'"),
+        ({"kind": "parc"}, "kind must be one of park, extend, signal, cancel, fail, heartbeat, got 'parc'"),
         ({"ts_ms": 0}, "ts_ms must be a time in milliseconds since 1970"),
         ({"ts_ms": 1.5}, "ts_ms must be an int, got 1.5"),
         ({"ts_ms": True}, "ts_ms must be an int, got True"),
@@ -160,13 +309,43 @@ def test_long_waits_are_exact_to_the_millisecond() -> None:
         ({"kind": "signal"}, "key must be a string, got None"),
         ({"kind": "signal", "key": "k", "value": "NaN"}, "value must be a finite number, got 'NaN'"),
         ({"kind": "signal", "key": "k", "value": float("inf")}, "value must be a finite number"),
-        ({"kind": "cancel", "op_id": None}, "op_id must be a string"),
+        ({"kind": "cancel", "op_id": None}, "the row must have op_id or key, got neither"),
+        ({"kind": "cancel", "op_id": ""}, "op_id must be a string, got ''"),
+        ({"kind": "cancel", "op_id": None, "key": ""}, "key must be a string, got ''"),
+        ({"kind": "cancel", "op_id": None, "key": 7}, "key must be a string, got 7"),
+        ({"kind": "extend", "op_id": None}, "op_id must be a string, got None"),
+        ({"kind": "extend", "deadline_ms": 1.5}, "deadline_ms must be an int, got 1.5"),
+        ({"kind": "extend", "deadline_ms": "soon"}, "deadline_ms must be an int, got 'soon'"),
+        ({"kind": "extend", "deadline_ms": LAST_MS + 1}, "the deadline must be before the year 10000"),
+        ({"kind": "extend", "timeout_ms": -1}, "timeout_ms must be at least 0, got -1"),
+        ({"kind": "extend", "timeout_ms": 5, "deadline_ms": 5}, "must have timeout_ms or deadline_ms, got both"),
+        (
+            {"kind": "fail", "error": "x", "op_id": None},
+            "the row must have op_id or key, got neither",
+        ),
+        ({"kind": "fail", "error": "x", "op_id": 7}, "op_id must be a string, got 7"),
+        ({"kind": "fail", "error": "x", "op_id": None, "key": ""}, "key must be a string, got ''"),
+        ({"kind": "fail"}, "error must be a string, got None"),
+        ({"kind": "fail", "error": ""}, "error must be a string, got ''"),
+        ({"kind": "fail", "error": 503}, "error must be a string, got 503"),
     ],
 )
 def test_an_invalid_row_is_refused_with_the_reason(changed: dict[str, Any], said: str) -> None:
     """Each reason names the column, what it must be, and what it is."""
     with pytest.raises(BadRow, match=re.escape(said)):
         parse_row({**park(100), **changed})
+
+
+@pytest.mark.parametrize("kind", ["extend", "fail"])
+def test_a_bad_row_of_the_other_kinds_changes_nothing(kind: str) -> None:
+    """It is a dead letter; the operation that it is for keeps its deadline and its outcome."""
+    group = Group("g")
+    bad = {"kind": kind, "ts_ms": 5, "group": "g", "op_id": "a", "deadline_ms": "now"}
+    group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in (park(3, timeout_ms=9), bad))
+    assert group.advance(99) == [OperationRecord("a", "expired", 3, 12, 12)]
+    (dead,) = group.dead_letters
+    assert dead.text == json.dumps(bad)
+    assert " must be " in dead.reason
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", "[" * 100_000])

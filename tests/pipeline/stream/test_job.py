@@ -15,10 +15,12 @@ import pytest
 
 pytest.importorskip("pyspark", "4.2")
 
+import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812
 
+from purgatory.pipeline.stream import job
 from purgatory.pipeline.stream.batch import process_batch
-from purgatory.pipeline.stream.dataframes import dead_letters, outcomes, parse_rows
+from purgatory.pipeline.stream.dataframes import ROW_COLUMNS, dead_letters, outcomes, parse_rows
 from purgatory.pipeline.stream.job import BatchProgress, LateRows, Settings, StreamFailed, read_batch, run
 from purgatory.pipeline.stream.processor import STATE_NAME
 from purgatory.pipeline.stream.sinks import KafkaSink, read_records
@@ -51,14 +53,16 @@ def arriving(rows: Rows, seed: int) -> Rows:
 
 
 def test_a_stream_of_several_batches_the_batch_equivalent_and_the_core_agree(spark: Any, tmp_path: Path) -> None:
-    """Parquet files in disorder, a batch each, bad rows among them: the ends of the library, row for row; nothing is
-    kept at the end, and the lines of progress add up."""
-    rows = trace(7, 60)
+    """Parquet files in disorder, a batch each, rows of every kind and bad ones: the ends of the library, row for row;
+    nothing is kept at the end, and the lines of progress add up."""
+    rows = trace(7, 60, every_kind=True)
     bad: Rows = [
         {"kind": "park", "ts_ms": None, "group": "group-7-1", "op_id": "timeless"},
         {"kind": "sign", "ts_ms": BEGIN_MS + 5000, "group": "group-7-1", "key": "k0"},
         {"kind": "signal", "ts_ms": BEGIN_MS + 5000, "key": "k0"},
         {"kind": "heartbeat", "ts_ms": 10**15 // 5, "group": "-"},
+        {"kind": "extend", "ts_ms": BEGIN_MS + 5000, "group": "group-7-1", "op_id": "x", "timeout_ms": -1},
+        {"kind": "fail", "ts_ms": BEGIN_MS + 5000, "group": "group-7-1", "key": "k0"},
     ]
     arrived = arriving(rows, 7)
     write_trace(arrived[:100] + bad + arrived[100:], tmp_path / "rows", files=3)
@@ -70,15 +74,17 @@ def test_a_stream_of_several_batches_the_batch_equivalent_and_the_core_agree(spa
     assert kept_state(spark, tmp_path / "checkpoint") == 0
     assert [line.batch_id for line in lines] == list(range(len(lines)))
     assert sum(line.rows for line in lines) == len(rows) + len(bad)
-    assert (sum(line.outcomes for line in lines), sum(line.dead_letters for line in lines)) == (360, 4)
+    assert (sum(line.outcomes for line in lines), sum(line.dead_letters for line in lines)) == (360, 6)
     assert max(line.live for line in lines) > 20
     assert lines[-1].live == 0
     assert max(line.lag or 0.0 for line in lines[:3]) > DELAY
     told = dead_letters(read_records(spark, tmp_path / "out")).select("reason").collect()
     assert sorted(row.reason for row in told) == [
+        "error must be a string, got None",
         "group is missing",
-        "kind must be one of park, signal, cancel, heartbeat, got 'sign'",
+        "kind must be one of park, extend, signal, cancel, fail, heartbeat, got 'sign'",
         "the row must be a JSON object with an int ts_ms",
+        "timeout_ms must be at least 0, got -1",
         "ts_ms is more than 86400 s ahead of the clock",
     ]
     batch = parse_rows(read_batch(spark, str(tmp_path / "rows")), 86_400.0)
@@ -101,6 +107,31 @@ def test_a_batch_that_was_written_and_not_marked_as_done_is_done_again(spark: An
     assert [line.batch_id for line in lines] == [int(commits[-1].name)]
     assert lines[0].outcomes > 0
     assert ends_in(spark, tmp_path / "out") == in_one_go(rows)
+
+
+def test_a_checkpoint_and_a_source_of_an_earlier_version_are_continued(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files without the column ``error`` were read with a schema that lacks it; later files in the same directory have
+    it.  The outcomes are those of all rows."""
+    rows = trace(13, 30, every_kind=True)
+    second = next(number for number, row in enumerate(rows) if row["ts_ms"] > BEGIN_MS + 10_000)
+    begin = [row for row in rows[:second] if row["kind"] in ("park", "signal")]
+    write_trace(begin, tmp_path / "rows", files=1)
+    (file,) = (tmp_path / "rows").iterdir()
+    pq.write_table(pq.read_table(file).drop_columns("error"), file)
+    os.utime(file, (1e9, 1e9))  # older than the later file, or Spark would ignore that one
+    lines: list[BatchProgress] = []
+    with monkeypatch.context() as earlier:
+        earlier.setattr(job, "ROW_COLUMNS", ROW_COLUMNS.removesuffix(", error STRING"))
+        run(spark, settings(tmp_path), lines.append)
+    assert lines[-1].live > 10, "operations of the first run wait in its checkpoint"
+    write_trace(rows[second:], tmp_path / "later", files=1)
+    (tmp_path / "later" / file.name).rename(tmp_path / "rows" / "later.parquet")
+    run(spark, settings(tmp_path), print)
+    expected = in_one_go(begin + rows[second:])
+    assert ends_in(spark, tmp_path / "out") == expected
+    assert ends_of_records(process_batch(parse_rows(read_batch(spark, str(tmp_path / "rows")))).collect()) == expected
 
 
 def write_json(directory: Path, name: str, rows: Rows) -> None:
@@ -222,7 +253,7 @@ def start_and_kill(command: list[str], seen: Callable[[str], bool]) -> str:
 
 def test_a_killed_job_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
     """SIGKILL in the middle of a batch; started again on its checkpoint, it gives every outcome once."""
-    rows = trace(11, 40)
+    rows = trace(11, 40, every_kind=True)
     write_trace(arriving(rows, 11), tmp_path / "rows", files=5)
     command = [sys.executable, "-m", "purgatory.pipeline", "stream", "--delay", str(DELAY), "--files-per-batch", "1"]
     command += ["--master", "local[1]"]

@@ -69,8 +69,9 @@ def in_batch(rows: Rows) -> list[End]:
 
 @pytest.mark.parametrize(("seed", "batch_size"), [(1, 50), (2, 500), (3, 5000)])
 async def test_stream_batch_and_library_agree_row_for_row(seed: int, batch_size: int) -> None:
-    """Many groups in seven shards, several keys, ties, disorder within the delay: three engines, the same ends."""
-    rows = trace(seed, 150)
+    """Many groups in seven shards, several keys, ties, disorder within the delay, moved deadlines, failures from
+    outside: three engines, the same ends."""
+    rows = trace(seed, 150, every_kind=True)
     arriving = disordered(rows[:-1], DELAY_MS, seed) + rows[-1:]
     assert arriving[:-1] != rows[:-1]
     records, _ = through_the_processor(arriving, batch_size)
@@ -83,7 +84,7 @@ async def test_stream_batch_and_library_agree_row_for_row(seed: int, batch_size:
 
 async def test_thousands_of_groups_agree() -> None:
     """Two thousand groups, in a stream, in a batch and in the library on an event loop."""
-    rows = trace(9, 2000, operations=2)
+    rows = trace(9, 2000, operations=2, every_kind=True)
     arriving = disordered(rows[:-1], DELAY_MS, 9) + rows[-1:]
     records, _ = through_the_processor(arriving, 4000)
     expected = await in_process(rows)
@@ -94,7 +95,7 @@ async def test_thousands_of_groups_agree() -> None:
 
 def test_nothing_is_kept_when_everyone_has_ended() -> None:
     """After the last end there is neither a state nor a timer, of any group."""
-    rows = trace(5, 50)
+    rows = trace(5, 50, every_kind=True)
     records, spark = through_the_processor(disordered(rows[:-1], DELAY_MS, 5) + rows[-1:], 100)
     parked = sum(record.parked for record in records if record.record == "parked")
     assert parked == len(ends_of_records(records)) == 300
@@ -118,6 +119,34 @@ def test_a_shard_has_one_timer_at_what_comes_next() -> None:
     state = spark.peekValueState(STATE_NAME, "g")
     assert state is not None
     assert state[:2] == (14_000, 1)
+
+
+def test_a_moved_deadline_moves_the_timer() -> None:
+    """To the new deadline, earlier or later; without a deadline there is no timer."""
+    spark = new_tester()
+    extend = {"kind": "extend", "group": "g", "op_id": "a"}
+    spark.test("g", rows_of(park(1000, timeout_ms=9000), {**extend, "ts_ms": 2000, "deadline_ms": 7000}))
+    spark.setWatermark(2000)
+    assert list(spark.handle._timers.listTimers("g")) == [7000]
+    spark.test("g", rows_of({**extend, "ts_ms": 3000, "deadline_ms": 50_000}, {**extend, "ts_ms": 4000}))
+    spark.setWatermark(3000)
+    assert list(spark.handle._timers.listTimers("g")) == [4000]
+    spark.setWatermark(8000)
+    assert list(spark.handle._timers.listTimers("g")) == []
+    spark.test("g", rows_of({**extend, "ts_ms": 9000, "timeout_ms": 500}))
+    ends = [record for record in spark.setWatermark(20_000) if record.record == "outcome"]
+    assert [(end.op_id, end.outcome, end.finished_ms, end.deadline_ms) for end in ends] == [
+        ("a", "expired", 9500, 9500)
+    ]
+    assert spark.peekValueState(STATE_NAME, "g") is None
+
+
+def test_a_failure_from_outside_is_an_outcome_with_its_reason() -> None:
+    """The record has the outcome ``failed`` and, unchanged, the text of the row."""
+    spark = new_tester()
+    spark.test("g", rows_of(park(1000), {"kind": "fail", "ts_ms": 2000, "group": "g", "key": "k", "error": "moved"}))
+    (end,) = [record for record in spark.setWatermark(3000) if record.record == "outcome"]
+    assert (end.op_id, end.outcome, end.finished_ms, end.error) == ("a", "failed", 2000, "moved")
 
 
 def test_a_timer_that_has_fired_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def in_a_shard(rows: Rows, seed: int, most_ms: int) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("most_ms", [2, 300, 3000])
 def test_groups_in_one_shard_end_as_each_by_itself(most_ms: int) -> None:
     """Put away and taken up again at any time, sixty groups in one state come to the ends of sixty groups alone."""
-    rows = trace(200 + most_ms, 60)
+    rows = trace(200 + most_ms, 60, every_kind=True)
     assert in_a_shard(rows, most_ms, most_ms) == in_one_go(rows)
 
 
@@ -108,6 +108,35 @@ def test_what_cannot_be_handled_is_told_by_group() -> None:
         ("h", "condition"),
     ]
     assert again.live == 1
+
+
+def test_a_state_of_an_earlier_version_is_continued() -> None:
+    """A text that was stored before there were rows for moved deadlines and failures: such rows apply to it."""
+    stored = (
+        '"g"\x1f100\x1f500\x1f2\x1f[["a","count(1)",["k"],10,1010,0],["b","at_least(50)",["k","m"],20,null,false]]'
+        '\x1f500 {"kind": "signal", "ts_ms": 500, "group": "g", "key": "other"}'
+    )
+    shard = Shard(stored)
+    assert shard.live == 2
+    rows = rows_by_group(
+        {"kind": "extend", "ts_ms": 600, "group": "g", "op_id": "a", "deadline_ms": 700},
+        {"kind": "fail", "ts_ms": 800, "group": "g", "key": "m", "error": "LeaderChanged"},
+    )
+    assert shard.advance(rows, 1000) == [
+        ("g", OperationRecord("a", "expired", 10, 700, 700)),
+        ("g", OperationRecord("b", "failed", 20, 800, None, "LeaderChanged")),
+    ]
+    assert (shard.state(), shard.dead_letters) == ("", [])
+
+
+def test_rows_with_a_key_end_operations_of_their_own_group_only() -> None:
+    """Two groups with the same key: a failure and a cancellation in one do not reach the other."""
+    shard = Shard()
+    fail = {"kind": "fail", "ts_ms": 5, "group": "g", "key": "k", "error": "gone"}
+    cancel = {"kind": "cancel", "ts_ms": 6, "group": "h", "key": "k"}
+    ended = shard.advance(rows_by_group(park("g", 1), park("h", 1), park("i", 1), fail, cancel), 10)
+    assert [(name, end.outcome) for name, end in ended] == [("g", "failed"), ("h", "cancelled")]
+    assert shard.live == 1
 
 
 TEXT = st.text(min_size=1, max_size=6)
