@@ -104,6 +104,8 @@ def _read_park(row: Row, fields: Mapping[str, Any]) -> None:
     keys = fields.get("keys")
     if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, str) for key in keys):
         raise BadRow(f"keys must be a list of at least one string, got {keys!r}")
+    if not all(map(_is_valid_unicode, keys)):
+        raise BadRow(f"keys must be a list of at least one string of valid Unicode, got {keys!r}")
     row.keys = tuple(dict.fromkeys(keys))
     row.condition = _text(fields, "condition")
     try:
@@ -158,7 +160,20 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not value:
         raise BadRow(f"{name} must be a string, got {value!r}")
+    if not _is_valid_unicode(value):
+        raise BadRow(f"{name} must be a string of valid Unicode, got {value!r}")
     return value
+
+
+def _is_valid_unicode(text: str) -> bool:
+    """Return whether the text can be written.  JSON can contain one half of a surrogate pair, which UTF-8 cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _value(value: Any) -> float | None:

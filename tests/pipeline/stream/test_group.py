@@ -8,7 +8,10 @@ import pytest
 
 pytest.importorskip("pyspark", "4.2")
 
+import pyarrow as pa
+
 from purgatory import conditions
+from purgatory.pipeline.stream.batch import process_groups
 from purgatory.pipeline.stream.group import Group, OperationRecord, encode_line
 from purgatory.pipeline.stream.input_rows import LAST_MS, BadRow, parse_json_row, parse_row
 
@@ -334,6 +337,30 @@ def test_an_invalid_row_is_refused_with_the_reason(changed: dict[str, Any], said
     """Each reason names the column, what it must be, and what it is."""
     with pytest.raises(BadRow, match=re.escape(said)):
         parse_row({**park(100), **changed})
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (park(5, "\ud800"), "op_id must be a string of valid Unicode, got '\\ud800'"),
+        (park(5, keys=["\udc00"]), "keys must be a list of at least one string of valid Unicode, got ['\\udc00']"),
+        (sign(5, key="a\ud800"), "key must be a string of valid Unicode, got 'a\\ud800'"),
+        (fail(5, op_id="a", error="\ud800"), "error must be a string of valid Unicode, got '\\ud800'"),
+    ],
+)  # fmt: skip
+def test_half_of_a_character_makes_a_row_invalid(row: dict[str, Any], said: str) -> None:
+    """JSON can contain one half of a surrogate pair, which no file and no message can: the row is a dead letter, and
+    every record can be written."""
+    (dead,) = process_groups({"g": [encode_line(5, json.dumps(row))]}, 9)
+    assert dead[7] == said
+    assert dead[8] == json.dumps(row)
+    pa.array(dead[7:9])
+
+
+def test_a_character_beyond_the_first_plane_is_valid() -> None:
+    """JSON has it as a pair of surrogates."""
+    face = "\U0001f600"
+    assert happen(park(3, face, keys=[face]), sign(5, key=face)) == [(face, "completed", 5)]
 
 
 @pytest.mark.parametrize("kind", ["extend", "fail"])
