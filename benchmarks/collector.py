@@ -17,7 +17,7 @@ from purgatory import Purgatory
 
 from .measure import cpu
 from .operations import Request
-from .row import Row, Scale, grouped
+from .row import Budget, Row, Scale, grouped
 
 __all__ = ["rows"]
 
@@ -90,6 +90,10 @@ async def _rows(scale: Scale) -> list[Row]:
     found.append(Row(SECTION, f"full collections while they are parked, {at}", "count", collections))
     found.append(Row(SECTION, f"the longest pause of those, {at}", "ms", longest))
     before, after = statistics.median(full["before"]), statistics.median(full["after"])
+    whole = Row(SECTION, f"a full collection, {at}", "ms", before)
+    if number == 1_000_000:
+        whole.budget = Budget.at_most_value(220, compiled_only=True)
+    found.append(whole)
     found.append(_frozen(f"a full collection, {at}", before, after))
     before, after = (statistics.median(each.longest_ms for each in churning[when]) for when in ("before", "after"))
     found.append(

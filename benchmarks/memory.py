@@ -150,7 +150,7 @@ def rows(scale: Scale) -> Iterator[Row]:
     number = scale.pick(1_000_000, 100_000)
     at = f"of {grouped(number)}, one key each"
     plain = Row(SECTION, f"a parked operation that no task awaits, {at}", "bytes", _apart("operation", number))
-    plain.budget = Budget.at_most_value(400, compiled_only=True)
+    plain.budget = Budget.at_most_value(280, compiled_only=True)
     yield plain
     yield _beside("the same", plain.ours, "a subclass without __slots__", _apart("operation-with-dict", number))
     task = _apart("timer-task", number)
