@@ -286,6 +286,7 @@ def test_an_interpreter_that_ends_with_operations_parked(entered: bool) -> None:
             def try_complete(self): return False
         purgatory = Purgatory("left")
         async def main():
+            asyncio.get_running_loop().slow_callback_duration = 60.0  # seconds; on a busy machine, any turn may be slow
             if {entered}:
                 await purgatory.__aenter__()
             tasks = [asyncio.create_task(purgatory.park(Op(100), [number])) for number in range(10)]
