@@ -116,7 +116,7 @@ def test_a_type_that_only_spark_has_seen_is_not_corruption(
     spark: Any, copy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the heads of the files cannot be looked at before, the message has the file and the kind of trouble."""
-    monkeypatch.setattr(journal_reader, "_local_path", lambda _: None)
+    monkeypatch.setattr(journal_reader, "local_path", lambda _: None)
     file = min(copy.glob("*.parquet"))
     table = pq.ParquetFile(file).read()
     wrong = table.set_column(table.schema.get_field_index("op_id"), "op_id", table["op_id"].cast(pa.string()))
