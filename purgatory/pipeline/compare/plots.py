@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 from purgatory.pipeline.output.figures import Picture, drawing, label, picture, seconds, tooltips
-from purgatory.pipeline.report.plots import COLOURS
+from purgatory.pipeline.report.plots import COLOURS, label_shares
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -49,11 +49,7 @@ def _outcomes(rows: list[dict[str, Any]]) -> Picture:
                     tooltips([bar], kind, [f"{outcome} {width:.2%} in the {side}"])
             for kind, width in zip(kinds, widths, strict=True):
                 left[kind] += width
-    axes.set_yticks(range(len(kinds)), [f"{label(purgatory)} · {label(kind)}" for purgatory, kind in kinds])
-    axes.set_xlim(0, 1)
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.grid(visible=False, axis="y")
-    axes.legend(ncols=len(COLOURS), loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
+    label_shares(axes, kinds)
     return picture(figure, "Outcomes", "Share of each outcome. Upper, pale bar: the baseline. Lower bar: the journal.")
 
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogFormatter, PercentFormatter
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
 from purgatory.pipeline.output.figures import Picture, drawing, label, picture, seconds, tooltips
 
-__all__ = ["COLOURS", "report_plots"]
+__all__ = ["COLOURS", "label_shares", "report_plots"]
 
 COLOURS: Final = {
     COMPLETED: "#0072B2",
@@ -65,12 +65,17 @@ def _outcomes(table: pa.Table) -> Picture:
                 ink = "white" if outcome in _DARK else "black"
                 axes.text(middle, number, f"{width:.1%}", ha="center", va="center", color=ink, fontsize=8.5)
             left[kind] += width
+    label_shares(axes, kinds)
+    return picture(figure, "How operations ended", "Share of each outcome, by purgatory and kind.")
+
+
+def label_shares(axes: Axes, kinds: list[tuple[str, str]]) -> None:
+    """Label bars of shares: the purgatory and kind of each bar, a scale in percent, and the colours of the outcomes."""
     axes.set_yticks(range(len(kinds)), [f"{label(purgatory)} · {label(kind)}" for purgatory, kind in kinds])
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.grid(visible=False, axis="y")
     axes.legend(ncols=len(COLOURS), loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
-    return picture(figure, "How operations ended", "Share of each outcome, by purgatory and kind.")
 
 
 def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
