@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from purgatory.journal.files import ARROW_SCHEMA, prepare
+from purgatory.journal.files import ARROW_SCHEMA, data_files, prepare
 from purgatory.journal.schema import CANCELLED, COMPLETED, DROPPED, EXPIRED, FAILED, OUTCOMES, PENDING
 
 __all__ = ["Recipe", "generate"]
@@ -74,7 +74,7 @@ def generate(path: Path, recipe: Recipe) -> dict[str, Any]:
     The same recipe gives the same rows.  ValueError if the directory already contains a journal.
     """
     prepare(path)
-    if any(path.glob("*.parquet")):
+    if data_files(path):
         raise ValueError(f"journal must be a directory without a journal, got {path}, which already contains one")
     weights = np.arange(1, recipe.keys + 1, dtype=np.float64) ** -recipe.skew
     ladder = np.cumsum(weights / weights.sum())

@@ -77,3 +77,14 @@ def test_recipes_that_cannot_be_meant_are_refused(tmp_path: pathlib.Path) -> Non
         with pytest.raises(ValueError, match=next(iter(wrong))):
             replace(RECIPE, **wrong)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", [".", "date=2026-11-22"])
+def test_a_directory_with_a_journal_is_refused(tmp_path: pathlib.Path, folder: str) -> None:
+    """Also if its files are in folders of dates; nothing is written there."""
+    (tmp_path / folder).mkdir(exist_ok=True)
+    file = tmp_path / folder / "part-web-1-a-000000.parquet"
+    file.write_bytes(b"a journal")
+    with pytest.raises(ValueError, match=r"^journal must be a directory without a journal, got "):
+        generate(tmp_path, RECIPE)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
