@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .files import ARROW_SCHEMA
+from .files import ARROW_SCHEMA, date_folder
 from .schema import DROPPED, EXPIRED, OUTCOMES
 
-__all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "key_text", "to_table", "warm_up"]
+__all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "by_date", "key_text", "to_table", "warm_up"]
 
 # The order in which the event loop records the fields of a row.
 _STATE, PURGATORY, _KIND, OP_ID, _KEYS, _PARKED, _DEADLINE, _FINISHED = range(8)
@@ -46,11 +46,15 @@ class Gap:
 
 @dataclass(slots=True)
 class Batch:
-    """The rows of one file: ``values`` is flat, ``WIDTH`` values a row."""
+    """The rows of one file: ``values`` is flat, ``WIDTH`` values a row.
+
+    ``folder``: the folder of the file within the journal; None until :func:`by_date` has divided the batch.
+    """
 
     values: list[Any]
     anchor_ms: int
     gap: Gap | None = None
+    folder: str | None = None
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +64,31 @@ class Batch:
         """Return a gap that stands for these rows, of which there is at least one."""
         times: list[int] = [t for t in self.values[_FINISHED::WIDTH] if t is not None] or self.values[_PARKED::WIDTH]
         return Gap(self.rows, min(times), max(times))
+
+
+def by_date(batch: Batch) -> list[Batch]:
+    """Return a batch for each date, in UTC, on which operations of this one parked, in the order of the dates.
+
+    A gap counts as parked at its first row, as in the file.  The rows of a date keep their order.
+    """
+    gap, anchor_ms = batch.gap, batch.anchor_ms
+    parked: list[int] = batch.values[_PARKED::WIDTH]
+    times = parked if gap is None else [*parked, gap.first_ms]
+    first, last = date_folder(min(times) + anchor_ms), date_folder(max(times) + anchor_ms)
+    if first == last:
+        batch.folder = first
+        return [batch]
+    folders: dict[str, list[Any]] = {}
+    for number, parked_ms in enumerate(parked):
+        row = batch.values[number * WIDTH : (number + 1) * WIDTH]
+        folders.setdefault(date_folder(parked_ms + anchor_ms), []).extend(row)
+    of_gap = None if gap is None else date_folder(gap.first_ms + anchor_ms)
+    if of_gap is not None:
+        folders.setdefault(of_gap, [])
+    return [
+        Batch(values, anchor_ms, gap if folder == of_gap else None, folder)
+        for folder, values in sorted(folders.items())
+    ]
 
 
 def key_text(key: Hashable) -> str:

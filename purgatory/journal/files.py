@@ -2,6 +2,8 @@
 
 A file is written under a name that begins with a dot, flushed to disk, and then renamed.  A listing of the directory
 therefore shows complete files only, whatever happens to the writer.
+
+The files of a journal that is partitioned by date are in folders such as ``date=2026-11-22``, the names of Hive.
 """
 
 import contextlib
@@ -9,9 +11,11 @@ import json
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +29,9 @@ __all__ = [
     "ARROW_SCHEMA",
     "Footer",
     "check_footer",
+    "create_folder",
     "data_files",
+    "date_folder",
     "merge_notes",
     "new_source",
     "prepare",
@@ -46,6 +52,9 @@ ARROW_SCHEMA: Final = pa.schema(
 )
 _UNFINISHED: Final = re.compile(r"\.part-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]+-\d+\.tmp")
 _PROBE: Final = b"x" * 65_536
+_DATE: Final = "date="
+_DAY_MS: Final = 86_400_000
+_EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def new_source() -> str:
@@ -73,6 +82,27 @@ def prepare(directory: Path) -> None:
         with contextlib.suppress(OSError):
             probe.unlink(missing_ok=True)
     _remove_unfinished(directory)
+
+
+def date_folder(epoch_ms: int) -> str:
+    """Return the name of the folder for this time: ``date=`` and the date in UTC, of the years 1 to 9999."""
+    day = min(max(_EPOCH + epoch_ms // _DAY_MS, 1), date.max.toordinal())
+    return f"{_DATE}{date.fromordinal(day).isoformat()}"
+
+
+def create_folder(directory: Path, name: str) -> Path:
+    """Return the folder of a journal, and create it if it is missing.  OSError if it cannot be created.
+
+    A new folder has the permissions of the journal's directory, so every process that can write there can write here.
+    """
+    folder = directory / name
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return folder
+    with contextlib.suppress(OSError):  # not every file system has permissions
+        folder.chmod(stat.S_IMODE(directory.stat().st_mode))
+    return folder
 
 
 def write_file(table: pa.Table, directory: Path, source: str, number: int) -> Path:
@@ -231,10 +261,12 @@ def _write_through(path: Path, data: bytes | memoryview) -> None:
 
 def _remove_unfinished(directory: Path) -> None:
     """Remove the files that a killed process of this machine left behind, never those of a running one."""
-    for file in directory.glob(".part-*.tmp"):
-        match = _UNFINISHED.fullmatch(file.name)
-        if match is not None and match["host"] == _host() and not _alive(int(match["pid"])):
-            file.unlink(missing_ok=True)
+    for folder in (directory, *directory.glob(f"{_DATE}*")):
+        with contextlib.suppress(OSError):  # another program may remove the folder, or own it
+            for file in folder.glob(".part-*.tmp"):
+                match = _UNFINISHED.fullmatch(file.name)
+                if match is not None and match["host"] == _host() and not _alive(int(match["pid"])):
+                    file.unlink(missing_ok=True)
 
 
 def _alive(pid: int) -> bool:

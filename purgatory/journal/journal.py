@@ -27,7 +27,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from purgatory.core.stats.record_buffer import RecordBuffer, append_record
 from purgatory.core.timer.clock import Clock
@@ -97,7 +97,8 @@ class Journal(Observer):
     cannot be written.  ``rows_per_file``, ``interval`` (seconds): a file is written when either is reached.
     ``max_buffered``: rows that may wait for the disk.  ``key_text``: how a key becomes text, called in the journal's
     thread.  ``clock``: the clock of the purgatories, unless it is the default one; its anchor is measured once.
-    ``epoch_ms``: the anchor, instead of measuring it: epoch milliseconds at the clock's zero.
+    ``epoch_ms``: the anchor, instead of measuring it: epoch milliseconds at the clock's zero.  ``partition_by``: with
+    ``"date"``, each file is in a folder such as ``date=2026-11-22``, the date in UTC on which its operations parked.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Journal(Observer):
         key_text: Callable[[Any], str] = key_text,
         clock: Clock | None = None,
         epoch_ms: int | None = None,
+        partition_by: Literal["date"] | None = None,
     ) -> None:
         self.record_buffer: RecordBuffer = _Rows(self)
         self.path: Path = Path(os.fspath(path))
@@ -123,10 +125,13 @@ class Journal(Observer):
             raise TypeError(f"key_text must be a function that returns the text of a key, got {key_text!r}")
         if epoch_ms is not None:
             _validate_int("epoch_ms", epoch_ms, 0)
+        if partition_by not in (None, "date"):
+            raise ValueError(f"partition_by must be 'date' or None, got {partition_by!r}")
         self.rows_per_file = rows_per_file
         self.interval = interval
         self.max_buffered = max_buffered
-        self._writer = Writer(self.path, new_source(), key_text)
+        self.partition_by = partition_by
+        self._writer = Writer(self.path, new_source(), key_text, partitioned=partition_by is not None)
         self._clock = clock
         self._fixed_anchor_ms = epoch_ms
         self._anchor_ms = 0

@@ -1,7 +1,9 @@
 """The journal's thread: writes batches to files, and retries those that could not be written.
 
-One batch becomes one file.  A batch that could not be written stays at the head of the queue, so the files are in the
-order in which the operations ended; the event loop decides when to retry.  The caller of ``put`` bounds the queue.
+One batch becomes one file.  If the journal is partitioned by date, a batch is first divided into one batch for each
+date, and these are separate batches of the queue, so that a retry never writes a row twice.  A batch that could not be
+written stays at the head of the queue, so the files are in the order in which the operations ended; the event loop
+decides when to retry.  The caller of ``put`` bounds the queue.
 """
 
 import logging
@@ -12,8 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .batch import Batch, Gap, to_table
-from .files import write_file
+from .batch import Batch, Gap, by_date, to_table
+from .files import create_folder, write_file
 
 __all__ = ["Writer"]
 
@@ -23,11 +25,11 @@ _LOGGER = logging.getLogger("purgatory.journal")
 class Writer:
     """A queue of batches and the thread that writes them.  Its public methods are called in the event loop's thread.
 
-    ``waiting``: the rows that are not on disk yet.  The counters are changed by the writing thread or under the lock,
-    and may be read at any time.
+    ``partitioned``: whether the files are in folders by date.  ``waiting``: the rows that are not on disk yet.  The
+    counters are changed by the writing thread or under the lock, and may be read at any time.
     """
 
-    def __init__(self, directory: Path, source: str, text: Callable[[Any], str]) -> None:
+    def __init__(self, directory: Path, source: str, text: Callable[[Any], str], *, partitioned: bool = False) -> None:
         self.directory: Path = directory
         self.source: str = source
         self.waiting: int = 0
@@ -38,6 +40,7 @@ class Writer:
         self.last_error: str | None = None
         self.failing: bool = False
         self._text = text
+        self._partitioned = partitioned
         self._queue: deque[Batch] = deque()
         self._lock = threading.Lock()
         self._busy = False
@@ -81,6 +84,9 @@ class Writer:
                     self._busy = False
                     return
                 batch = self._queue[0]
+            if self._partitioned and batch.folder is None:
+                self._divide(batch)
+                continue
             if not self._write(batch):
                 with self._lock:
                     self._busy = False
@@ -88,6 +94,13 @@ class Writer:
             with self._lock:
                 self._queue.popleft()
                 self.waiting -= batch.rows
+
+    def _divide(self, batch: Batch) -> None:
+        """Replace the batch at the head of the queue by one for each date."""
+        parts = by_date(batch)
+        with self._lock:
+            self._queue.popleft()
+            self._queue.extendleft(reversed(parts))
 
     def _write(self, batch: Batch) -> bool:
         """Write one batch; return False if it must be retried."""
@@ -98,7 +111,8 @@ class Writer:
             self.unwritable += batch.rows
             return True
         try:
-            write_file(table, self.directory, self.source, self._number)
+            folder = self.directory if batch.folder is None else create_folder(self.directory, batch.folder)
+            write_file(table, folder, self.source, self._number)
         except OSError as error:
             self._failed(error)
             return False

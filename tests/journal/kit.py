@@ -32,6 +32,6 @@ class Produce(Fetch):
 
 
 def rows(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Return every row of a journal, in the order of the files."""
-    files = sorted(path.glob("*.parquet"))
+    """Return every row of a journal, in the order of the files, folder by folder."""
+    files = sorted(path.rglob("*.parquet"))
     return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]

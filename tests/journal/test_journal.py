@@ -247,6 +247,8 @@ async def test_bad_arguments_are_refused(tmp_path: pathlib.Path) -> None:
         ({"epoch_ms": 1.5}, TypeError),
         ({"epoch_ms": -1}, ValueError),
         ({"key_text": "x"}, TypeError),
+        ({"partition_by": "day"}, ValueError),
+        ({"partition_by": ["date"]}, ValueError),
     ):
         with pytest.raises(error, match=list(options)[-1]):
             Journal(path, **options)

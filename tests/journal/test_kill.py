@@ -19,11 +19,14 @@ SERVER = textwrap.dedent(
     import asyncio, sys
     from purgatory import Purgatory
     from purgatory.journal import Journal
+    from purgatory.testing import VirtualClock
     from tests.journal.kit import Fetch
 
     async def main():
-        async with Journal(sys.argv[1], rows_per_file=50, interval=0.05) as journal:
-            async with Purgatory("fetch", observers=[journal]) as purgatory:
+        clock = VirtualClock() if sys.argv[2:] else None
+        options = {"clock": clock, "epoch_ms": 0, "partition_by": sys.argv[2]} if sys.argv[2:] else {}
+        async with Journal(sys.argv[1], rows_per_file=50, interval=0.05, **options) as journal:
+            async with Purgatory("fetch", observers=[journal], clock=clock) as purgatory:
                 done = 0
                 while True:
                     for _ in range(25):
@@ -32,6 +35,8 @@ SERVER = textwrap.dedent(
                         operation.force_complete()
                         done += 1
                     await asyncio.sleep(0)
+                    if clock is not None:
+                        await clock.advance(25_200.0)  # seven hours
                     statistics = journal.statistics()
                     if statistics.files:
                         print(statistics.written, flush=True)
@@ -41,11 +46,14 @@ SERVER = textwrap.dedent(
 )
 
 
+@pytest.mark.parametrize("partition_by", [[], ["date"]])
 @pytest.mark.parametrize("acknowledged", [50, 1_000, 3_000])
-def test_every_visible_file_of_a_killed_process_reads(tmp_path: pathlib.Path, acknowledged: int) -> None:
+def test_every_visible_file_of_a_killed_process_reads(
+    tmp_path: pathlib.Path, acknowledged: int, partition_by: list[str]
+) -> None:
     """After ``kill -9``, all rows that were reported as written are in complete files without gaps."""
     server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=os.getcwd()
+        [sys.executable, "-c", SERVER, str(tmp_path), *partition_by], stdout=subprocess.PIPE, text=True, cwd=os.getcwd()
     )
     assert server.stdout is not None
     written = 0
@@ -64,18 +72,23 @@ def test_every_visible_file_of_a_killed_process_reads(tmp_path: pathlib.Path, ac
 
 
 def test_what_a_killed_process_left_unfinished_is_cleared_away(tmp_path: pathlib.Path) -> None:
-    """The next journal in the directory removes partial files of dead processes, and no others."""
+    """The next journal removes partial files of dead processes, also those in folders of dates, and no others."""
     prepare(tmp_path)
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     from purgatory.journal.files import new_source
 
     host = new_source().rsplit("-", 2)[0]
+    folder = tmp_path / "date=2026-11-22"
+    folder.mkdir()
+    (tmp_path / "date=2026-11-23").write_text("not a folder")
     gone = tmp_path / f".part-{host}-{ended.pid}-18c-000001.tmp"
     alive = tmp_path / f".part-{host}-{os.getpid()}-18c-000001.tmp"
     elsewhere = tmp_path / f".part-other.host-{ended.pid}-18c-000001.tmp"
     for file in (gone, alive, elsewhere):
         file.write_bytes(b"half")
+        (folder / file.name).write_bytes(b"half")
     assert data_files(tmp_path) == []
     prepare(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted([alive, elsewhere])
+    kept = sorted(file.relative_to(tmp_path) for file in tmp_path.rglob(".part-*"))
+    assert kept == sorted(pathlib.Path(where, file.name) for where in ("", folder.name) for file in (alive, elsewhere))

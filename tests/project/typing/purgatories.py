@@ -33,6 +33,8 @@ async def journals(path: Path) -> None:
         await journal.flush()
         await journal.aclose()
     Journal("journal", key_text=repr)
+    Journal("journal", partition_by="date")
+    Journal("journal", partition_by="hour")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Journal(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Journal(path, key_text=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     Journal(path, 10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
