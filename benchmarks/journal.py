@@ -1,4 +1,4 @@
-"""The cost of a journal for the event loop: ``python -m benchmarks.journal [--rows 300000]``.
+"""The cost of a journal for the event loop: ``python -m benchmarks.journal [--rows 300000] [--partition-by date]``.
 
 Operations are parked and completed, 50 in each turn of the loop, alternately with and without a journal in one process.
 The runs without a journal are the control.  The cost is the CPU time of the loop's thread, which does not include the
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from purgatory import DelayedOperation, Purgatory
 from purgatory.journal import Journal
@@ -58,15 +58,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.journal", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, default=300_000, help="operations of each kind (default: %(default)s)")
     parser.add_argument("--freeze", action="store_true", help="call gc.freeze() after the warm-up")
+    parser.add_argument("--partition-by", choices=["date"], help="write the journal in folders (default: without)")
     arguments = parser.parse_args()
-    asyncio.run(_measure(arguments.rows // _ROUNDS, arguments.freeze))
+    asyncio.run(_measure(arguments.rows // _ROUNDS, arguments.freeze, arguments.partition_by))
     return 0
 
 
-async def _measure(rows: int, freeze: bool) -> None:
+async def _measure(rows: int, freeze: bool, partition_by: Literal["date"] | None) -> None:
     without, written = _Turns(), _Turns()
     with tempfile.TemporaryDirectory() as folder, _waited_for_a_core() as waited:
-        async with Journal(folder) as journal:
+        async with Journal(folder, partition_by=partition_by) as journal:
             await _serve([journal], _PER_TURN * 100, _Turns(), waited)  # a warm-up
             if freeze:
                 gc.collect()

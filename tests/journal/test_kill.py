@@ -92,3 +92,47 @@ def test_what_a_killed_process_left_unfinished_is_cleared_away(tmp_path: pathlib
     prepare(tmp_path)
     kept = sorted(file.relative_to(tmp_path) for file in tmp_path.rglob(".part-*"))
     assert kept == sorted(pathlib.Path(where, file.name) for where in ("", folder.name) for file in (alive, elsewhere))
+
+
+BETWEEN_DATES = textwrap.dedent(
+    """
+    import asyncio, os, signal, sys
+    from purgatory import Purgatory
+    from purgatory.journal import Journal
+    from purgatory.testing import VirtualClock
+    from tests.journal.kit import Fetch
+
+    rename, renamed = os.replace, 0
+
+    def replace(*arguments):
+        global renamed
+        renamed += 1
+        if renamed > int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        rename(*arguments)
+
+    async def main():
+        clock = VirtualClock()
+        async with Journal(sys.argv[1], clock=clock, epoch_ms=0, partition_by="date") as journal:
+            purgatory = Purgatory("fetch", observers=[journal], clock=clock)
+            for _ in range(3):
+                purgatory.try_complete_else_watch(Fetch(), ["a"])
+                await clock.advance(86_400.0)
+            os.replace = replace
+
+    asyncio.run(main())
+    """
+)
+
+
+@pytest.mark.parametrize("renamed", [0, 1, 2])
+def test_a_kill_between_the_files_of_two_dates_leaves_complete_files(tmp_path: pathlib.Path, renamed: int) -> None:
+    """The later dates of the batch are missing, as the whole batch without folders; the next journal cleans up."""
+    ended = subprocess.run([sys.executable, "-c", BETWEEN_DATES, str(tmp_path), str(renamed)], cwd=os.getcwd())
+    assert ended.returncode == -signal.SIGKILL
+    assert [row["op_id"] for row in rows(tmp_path)] == list(range(1, renamed + 1))
+    assert len(data_files(tmp_path)) == renamed
+    assert [file.parent.name for file in tmp_path.rglob(".part-*")] == [f"date=1970-01-0{renamed + 1}"]
+    prepare(tmp_path)
+    assert list(tmp_path.rglob(".part-*")) == []
+    assert len(data_files(tmp_path)) == renamed
