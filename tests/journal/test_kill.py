@@ -94,6 +94,29 @@ def test_what_a_killed_process_left_unfinished_is_cleared_away(tmp_path: pathlib
     assert kept == sorted(pathlib.Path(where, file.name) for where in ("", folder.name) for file in (alive, elsewhere))
 
 
+def test_a_leftover_that_cannot_be_removed_is_no_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of a date belongs to another user, or another program removes it: the others are cleaned up."""
+    from purgatory.journal.files import new_source
+
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    name = f".part-{new_source().rsplit('-', 2)[0]}-{ended.pid}-18c-000001.tmp"
+    files = [tmp_path / f"date=2026-11-{day}" / name for day in (21, 22, 23)]
+    for file in files:
+        file.parent.mkdir()
+        file.write_bytes(b"half")
+    unlink = pathlib.Path.unlink
+
+    def refuse_one(path: pathlib.Path, missing_ok: bool = False) -> None:
+        if path == files[1]:
+            raise PermissionError("the folder belongs to another user")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(pathlib.Path, "unlink", refuse_one)
+    prepare(tmp_path)
+    assert [file for file in files if file.exists()] == [files[1]]
+
+
 BETWEEN_DATES = textwrap.dedent(
     """
     import asyncio, os, signal, sys
