@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ ARROW_SCHEMA: Final = pa.schema(
     metadata={VERSION_KEY: str(SCHEMA_VERSION)},
 )
 _UNFINISHED: Final = re.compile(r"\.part-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]+-\d+\.tmp")
+_LATEST_START_MS: Final = [0]  # of the sources of this process
+_START_LOCK: Final = threading.Lock()
 _PROBE: Final = b"x" * 65_536
 _DATE: Final = "date="
 _DAY_MS: Final = 86_400_000
@@ -58,8 +61,13 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def new_source() -> str:
-    """Return a name for this run of this process: host, process id, start time in milliseconds."""
-    return f"{_host()}-{os.getpid()}-{time.time_ns() // 1_000_000:x}"
+    """Return a name for this run of this process: host, process id, start time in milliseconds.
+
+    No two names of a process are equal: the second one of a millisecond has the next millisecond.
+    """
+    with _START_LOCK:
+        start_ms = _LATEST_START_MS[0] = max(time.time_ns() // 1_000_000, _LATEST_START_MS[0] + 1)
+    return f"{_host()}-{os.getpid()}-{start_ms:x}"
 
 
 def prepare(directory: Path) -> None:

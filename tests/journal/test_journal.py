@@ -5,6 +5,7 @@ import logging
 import pathlib
 import shutil
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
 import pyarrow.parquet as pq
 
 from purgatory import Observer, Purgatory
-from purgatory.journal import SCHEMA_VERSION, Journal, JournalError
+from purgatory.journal import SCHEMA_VERSION, Journal, JournalError, files
 from purgatory.journal.files import ARROW_SCHEMA, data_files
 from purgatory.journal.schema import VERSION_KEY
 from purgatory.testing import VirtualClock
@@ -416,3 +417,15 @@ async def test_a_wait_for_a_predicate_has_a_kind_that_users_know(tmp_path: pathl
         await clock.advance(1.0)
         assert await waiting is False
     assert [row["kind"] for row in rows(tmp_path)] == ["wait_until"]
+
+
+async def test_two_journals_of_one_moment_do_not_overwrite_each_other(
+    tmp_path: pathlib.Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two journals of one process have different sources, also if they are created in the same millisecond."""
+    monkeypatch.setattr(files, "time", SimpleNamespace(time_ns=lambda: EPOCH_MS * 1_000_000))
+    one, two, three = (virtual_journal(tmp_path, clock) for _ in range(3))
+    for journal in (one, two, three):
+        async with journal, Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory:
+            purgatory.try_complete_else_watch(Fetch(), ["a"])
+    assert len({row["source"] for row in rows(tmp_path)}) == len(rows(tmp_path)) == 3
