@@ -6,16 +6,21 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 import matplotlib as mpl
 import matplotlib.font_manager
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.text import Text
 
-__all__ = ["Picture", "drawing", "fonts", "label", "picture", "seconds", "tooltips", "write_pictures"]
+__all__ = ["Picture", "drawing", "fonts", "in_glyphs", "label", "picture", "seconds", "tooltips", "write_pictures"]
 
 _LONGEST_LABEL: Final = 40
+_LONGEST_CODES: Final = 100  # of a text in which codes replace characters
 _LONGEST_TOOLTIP: Final = 200
 _TOOLTIP: Final = "tooltip:"  # the id of an element with a tooltip begins with this, and continues with its text
 _TIPPED: Final = re.compile(f'<g id="{_TOOLTIP}([^"]*)">')
@@ -84,8 +89,8 @@ class Picture:
 def drawing() -> Iterator[None]:
     """Apply the style of all figures.
 
-    A character that no installed font contains is drawn as a box, without a warning.  An SVG contains text as text, so
-    the browser chooses a font.
+    An SVG contains text as text, so the browser chooses a font.  A PNG shows the code of a character that no installed
+    font contains.
     """
     installed = matplotlib.font_manager.get_font_names()
     with mpl.rc_context(_STYLE | {"font.family": fonts(installed)}), warnings.catch_warnings():
@@ -111,6 +116,39 @@ def label(text: str, longest: int = _LONGEST_LABEL) -> str:
     return line if len(line) <= longest else line[: longest - 3] + "..."
 
 
+def in_glyphs(text: str, glyphs: Collection[int]) -> str:
+    """Return the text with the code of each character that is not in ``glyphs``: ``<U+1F680>-basket``.
+
+    Characters in a row share one pair of brackets: ``<U+8BA2 5355>``.  A long result is cut in the middle, because
+    names that begin alike often end differently.
+    """
+    runs = ((known, "".join(run)) for known, run in groupby(text, lambda each: ord(each) in glyphs))
+    line = "".join(run if known else f"<U+{' '.join(f'{ord(each):04X}' for each in run)}>" for known, run in runs)
+    if line == text or len(line) <= _LONGEST_CODES:
+        return line
+    half = (_LONGEST_CODES - 3) // 2
+    return f"{line[:half]}...{line[-half:]}"
+
+
+@cache
+def _glyphs(families: tuple[str, ...]) -> frozenset[int]:
+    paths = [matplotlib.font_manager.findfont(FontProperties(family=[family])) for family in families]
+    return frozenset().union(*(matplotlib.font_manager.get_font(path).get_charmap() for path in paths), b"\n")
+
+
+def _replace_missing_glyphs(figure: Figure) -> None:
+    """Show codes instead of the boxes that are drawn for characters without a glyph, and that all look alike."""
+    glyphs = _glyphs(tuple(mpl.rcParams["font.family"]))
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            labels = [tick.get_text() for tick in axis.get_ticklabels()]
+            coded = [in_glyphs(each, glyphs) for each in labels]
+            if coded != labels:
+                axis.set_ticklabels(coded)
+    for text in figure.findobj(Text):
+        text.set_text(in_glyphs(text.get_text(), glyphs))
+
+
 def tooltips(artists: Iterable[Any], names: Iterable[str | None], texts: Iterable[str]) -> None:
     """Give each artist a tooltip in the SVG: its names, whole unless they are very long, and an exact figure.
 
@@ -125,6 +163,7 @@ def picture(figure: Figure, title: str, caption: str) -> Picture:
     """Render a figure.  The same figure gives the same bytes."""
     svg, png = io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", metadata={"Date": None}, bbox_inches="tight")
+    _replace_missing_glyphs(figure)
     figure.savefig(png, format="png", dpi=130, metadata={"Software": None}, bbox_inches="tight")
     with_titles = _TIPPED.sub(r'<g class="tip" pointer-events="all"><title>\1</title>', svg.getvalue().decode())
     return Picture(title, caption, with_titles.encode(), png.getvalue())

@@ -4,7 +4,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
-from purgatory.pipeline.output.figures import fonts, label
+from matplotlib.figure import Figure
+
+from purgatory.pipeline.output.figures import drawing, fonts, in_glyphs, label, picture
 
 
 def test_a_label_is_one_short_line() -> None:
@@ -25,3 +27,42 @@ def test_fonts_for_other_scripts_are_used_where_they_are() -> None:
         "Noto Sans CJK JP",
         "WenQuanYi Zen Hei",
     ]
+
+
+def test_a_character_without_a_glyph_is_shown_as_its_code() -> None:
+    """Neighbors share brackets, and what remains too long keeps its begin and its end."""
+    glyphs = {ord(each) for each in "basket- 0123456789"}
+    assert in_glyphs("basket-7", glyphs) == "basket-7"
+    assert in_glyphs("🛒-basket", glyphs) == "<U+1F6D2>-basket"
+    assert in_glyphs("订单-7", glyphs) == "<U+8BA2 5355>-7"
+    assert in_glyphs("", glyphs) == ""
+    long = in_glyphs("订" * 40 + "-7", glyphs)
+    assert len(long) == 99
+    assert long.startswith("<U+8BA2 8BA2 ")
+    assert long.endswith("8BA2>-7")
+    assert in_glyphs("basket" * 100, glyphs) == "basket" * 100
+
+
+def _picture_of(name: str) -> tuple[str, bytes]:
+    """The SVG and the PNG of a figure in which ``name`` is the name of a tick, a title, and a note."""
+    with drawing():
+        figure = Figure(figsize=(3, 2))
+        axes = figure.subplots()
+        axes.barh(range(2), [1, 2])
+        axes.set_yticks(range(2), [name, "plain"])
+        axes.set_title(name)
+        axes.annotate(name, (1, 1))
+        drawn = picture(figure, "title", "caption")
+    return drawn.svg.decode(), drawn.png
+
+
+def test_names_that_no_font_can_draw_differ_in_the_png() -> None:
+    """A box for every missing character would make the names look alike.  The SVG keeps the characters."""
+    # No font contains a character of a plane for private use; the emoji may be in an installed font.
+    for one, other in (("\U000f0001", "\U000f0002"), ("\U0001f6d2", "\U0001f69a")):
+        (svg, first), (_, second) = _picture_of(one), _picture_of(other)
+        assert svg.count(f">{one}<") == 3
+        assert first != second
+    code = in_glyphs("\U000f0001", range(128))
+    assert code == "<U+F0001>"
+    assert _picture_of("\U000f0001")[1] == _picture_of(code)[1]
