@@ -46,5 +46,6 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     recipe = Recipe(**{name: value for name, value in given.items() if value is not None})
     with console.status(f"generating {recipe.rows:,} rows"):
         answers = generate(options.journal, recipe)
-    print(f"{answers['rows']:,} rows in {answers['files']} files: {options.journal}")
+    rows, files = answers["rows"], answers["files"]
+    print(f"{rows:,} row{'s' if rows != 1 else ''} in {files} file{'s' if files != 1 else ''}: {options.journal}")
     return 0

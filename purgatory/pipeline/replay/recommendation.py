@@ -28,11 +28,14 @@ def recommend(rows: list[dict[str, Any]], budget_ms: float) -> tuple[dict[str, i
             reasons.append(f"{out} of {len(rows)} settings exceed it.")
         if len(near) > 1:
             reasons.append(
-                f"{len(near)} of the rest need the same CPU time within 5 %, at least {least:.2f} us per operation."
+                f"{len(near)} of the settings within this limit need the same CPU time within 5 %,"
+                f" at least {least:.2f} us per operation."
                 " Of these, this one has the finest tick, and then the fewest heap operations."
             )
         else:
-            reasons.append(f"Of the rest, it needs the least CPU time, {least:.2f} us per operation.")
+            reasons.append(
+                f"Of the settings within this limit, it needs the least CPU time, {least:.2f} us per operation."
+            )
     reasons.append(
         f"It costs {best['cascades']:.2f} cascades and {best['heap_operations']:.3f} heap operations per operation;"
         f" lateness p99 is {best['late_p99_ms']:g} ms, at most {best['late_max_ms']:g} ms."

@@ -109,7 +109,7 @@ def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
     return picture(
         figure,
         "Parked operations over time",
-        f"Number of parked operations, mean and peak of each {each}. Times are UTC.",
+        f"Number of parked operations, mean and peak in steps of {each}. Times are UTC.",
     )
 
 

@@ -90,6 +90,14 @@ def test_what_cannot_be_done_is_said_in_one_line(
         assert ended.value.code == 2
 
 
+def test_synthesize_counts_rows_and_files(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One file is singular."""
+    assert main(["synthesize", str(tmp_path / "one"), "--rows", "5"]) == 0
+    assert main(["synthesize", str(tmp_path / "three"), "--rows", "5", "--rows-per-file", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rpartition(": ")[0] for line in lines] == ["5 rows in 1 file", "5 rows in 3 files"]
+
+
 def test_the_room_without_its_extra_says_what_to_install() -> None:
     """Importing it raises ImportError with the command, and importing the package alone still works."""
     code = "import sys; sys.modules['pyspark'] = None; import purgatory; import purgatory.pipeline"
