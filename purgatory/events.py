@@ -13,7 +13,7 @@ __all__ = ["Event", "Observer", "Outcome", "Quantiles", "Statistics"]
 
 
 class Outcome(enum.Enum):
-    """The state of an operation.  It leaves PENDING exactly once."""
+    """The state of an operation.  It leaves PENDING exactly once, for COMPLETED, EXPIRED, CANCELLED, or FAILED."""
 
     PENDING = "pending"
     COMPLETED = "completed"
@@ -28,18 +28,21 @@ class Event:
     All times are those of the purgatory's clock (monotonic by default).  The ``*_ms`` fields are whole milliseconds, as
     the timer counts them; the properties give the same in seconds.
 
-    ``operation``    the operation itself; its ``result()`` is available once it is COMPLETED or EXPIRED
+    ===============  ====================================================================================
+    field            meaning
+    ===============  ====================================================================================
+    ``operation``    the operation; its ``result()`` is available once it is COMPLETED or EXPIRED
     ``purgatory``    the name of the purgatory
     ``op_id``        a number that increases in the order of parking, unique within one purgatory
-    ``keys``         the keys it was parked on, in the order given, without duplicates; empty if it completed at once
+    ``keys``         its keys, in the order given, without duplicates; empty if it completed at once
     ``parked_ms``    when it was submitted
-    ``deadline_ms``  its deadline, or None: it has no deadline
-    ``finished_ms``  when it ended, or None: it is still parked
+    ``deadline_ms``  its deadline; None: it has no deadline
+    ``finished_ms``  when it ended; None: it is still parked
     ``outcome``      PENDING in a ``parked`` event, the outcome in all others
     ``error``        the exception of a FAILED operation, else None
-    ``instance``     the number of the purgatory in this process, which distinguishes two with the same name; None in an
-                     event that was made without one
+    ``instance``     the number of the purgatory in this process, also for two with one name; or None
     ``reason``       the reason given to ``cancel()`` or ``cancel_for_key()``, else None
+    ===============  ====================================================================================
     """
 
     __slots__ = (

@@ -104,7 +104,7 @@ class BaseTimer:
 
         This reads no clock.  A task that is already due when a callback adds it waits for the next call.  The tasks run
         in the caller's context.  Once the timer is closed, nothing runs.  TypeError unless ``now_ms`` is an int,
-        ValueError beyond 10**18 either way of zero.
+        ValueError beyond ``10**18`` either way of zero.
         """
         if not isinstance(now_ms, int):
             raise TypeError(f"now_ms must be an int, got {safe_repr(now_ms)}")

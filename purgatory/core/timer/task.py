@@ -30,7 +30,7 @@ class TimerTask:
     cancelled; adding it while it is scheduled moves it.
 
     ``delay_ms``: whole milliseconds; zero or less means already due: the task then runs on the reaper's next turn.
-    TypeError unless it is an int, ValueError beyond 10**18 either way of zero.
+    TypeError unless it is an int, ValueError beyond ``10**18`` either way of zero.
 
     A task cannot be copied or pickled, TypeError: its links belong to the one bucket that holds it.  A subclass that
     needs either defines ``__reduce__``.

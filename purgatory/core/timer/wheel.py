@@ -74,11 +74,11 @@ _FURTHEST_MS: Final = 4 * 10**18  # later than every deadline, and small enough 
 class TimingWheel:
     """One level, and through ``overflow_wheel`` all levels above it.
 
-    ``tick_ms``: from 1 to 10**15.  ``wheel_size``: from 2, because a single bucket cannot distinguish now from later,
-    to 65 536.  Raises ValueError outside these ranges, and TypeError unless both are ints.  ``interval_ms`` is their
-    product, at most 4 * 10**18: the coarsest level covers every deadline, and may have buckets that are never used.
-    ``start_ms``: the initial time, rounded down to a tick.  ``current_time_ms`` is a multiple of the tick, and never
-    later than a queued expiration.
+    ``tick_ms``: from 1 to ``10**15``.  ``wheel_size``: from 2, because a single bucket cannot distinguish now from
+    later, to 65 536.  Raises ValueError outside these ranges, and TypeError unless both are ints.  ``interval_ms`` is
+    their product, at most ``4 * 10**18``: the coarsest level covers every deadline, and may have buckets that are never
+    used.  ``start_ms``: the initial time, rounded down to a tick.  ``current_time_ms`` is a multiple of the tick, and
+    never later than a queued expiration.
     """
 
     __slots__ = (
