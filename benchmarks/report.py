@@ -102,7 +102,8 @@ def fill(page: str, results: Results) -> str:
 
 def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
     rule = ["---" if index < left else "--:" for index in range(len(head))]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
+    table = "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
+    return re.sub(r"\b__\w+__\b", r"`\g<0>`", table)  # two underscores outside of code begin bold text
 
 
 def _machine(results: Results) -> str:

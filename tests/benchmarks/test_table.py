@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.__main__ import SECTIONS, _Saved, main
 from benchmarks.measure import compare, rounds
-from benchmarks.report import fill, load
+from benchmarks.report import Results, fill, load
 from benchmarks.report import main as report
 from benchmarks.row import Budget, Row, Scale, number, number_of, quantile
 from benchmarks.server.section import NAMES, Samples, rows_of, shapes
@@ -213,3 +213,10 @@ def test_a_name_without_figures_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'nonsense'"):
         fill(PAGE.format(name="nonsense"), load(tmp_path))
     assert "Not measured yet" in fill(PAGE.format(name="memory"), load(tmp_path))
+
+
+def test_a_name_with_underscores_is_code_in_the_documentation() -> None:
+    """``__slots__`` outside of code would be bold text without its underscores."""
+    row = Row("stall", "what", "ms", 2.0, "a class without __slots__", 10.0, 5.0)
+    page = fill(PAGE.format(name="stall"), Results({}, {"compiled": [row]}, {}))
+    assert "| what | a class without `__slots__` | 10.0 ms |" in page
