@@ -16,16 +16,19 @@ from tests.parts import missing
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 _COMMAND = re.compile(r"(?P<quote>`?)(?:\.venv/bin/)?python3? (?P<words>(?:-m [\w.]+|\w+/\w+\.py)[^`\n]*)(?P=quote)")
+_INSTALLED = re.compile(r"^(?:\$ )?purgatory (?P<words>[a-z]+ .*)", re.MULTILINE)  # in a block of code
 _OURS = re.compile(r"-m (?:examples|benchmarks|purgatory|tests)\b|\w+/\w+\.py")
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Yield the Python commands of this project in the documentation, with their arguments."""
+    """Yield the commands of this project in the documentation, with their arguments, in the form of ``python -m``."""
     seen: set[str] = set()
     for path in PAGES:
         page = re.sub(r"\\\n\s*", " ", path.read_text(encoding="utf-8"))
-        for found in _COMMAND.finditer(page):
-            words = shlex.split(re.split(r" #| &| \||\)", found["words"])[0])
+        lines = [found["words"] for found in _COMMAND.finditer(page)]
+        lines += [f"-m purgatory {found['words']}" for found in _INSTALLED.finditer(page)]
+        for line in lines:
+            words = [word for word in shlex.split(re.split(r" #| &| \||\)", line)[0]) if not word.startswith("$")]
             command = " ".join(words)
             if _OURS.match(command) and command not in seen:
                 seen.add(command)
@@ -87,4 +90,5 @@ def source_of(module: str) -> str:
 def test_the_commands_are_found() -> None:
     """The documentation contains dozens of commands."""
     assert len(COMMANDS) >= 30
-    assert any("--checkpoint" in words for _, words in COMMANDS)
+    assert any(words[:2] == ["-m", "tests.proof.leaks"] for _, words in COMMANDS)
+    assert any(words[:3] == ["-m", "purgatory", "stream"] and "--checkpoint" in words for _, words in COMMANDS)

@@ -29,6 +29,7 @@ LINKED = ("performance.md", "guarantees.md")
 SHOWS = re.compile(
     r"python -m (?P<module>benchmarks(?:\.\w+)?|examples\.\w+\.(?:load|soak)|examples\.(?:join_group|simple_wheel)"
     r"|tests\.proof\.\w+|purgatory\.pipeline)\b"
+    r"|\n(?:\$ )?purgatory (?P<command>report|compare|replay|stream|backfill) "
     r"|python (?P<script>(?:benchmarks|docs)/\w+\.py)"
     r"|(?P<test>tests/[\w/]+\.py)"
     r"|(?P<pytest>pytest tests/\w+)|(?P<page>`GET /\w+)"
