@@ -33,9 +33,9 @@ class _Check:
 
     __slots__ = ("again", "again_value", "cursor", "key", "queued", "value")
 
-    def __init__(self, key: Hashable, value: Any) -> None:
+    def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.value = value
+        self.value: Any = None
         self.cursor: WatchCursor | None = None  # None: not begun
         self.queued = False
         self.again = False
@@ -65,7 +65,7 @@ class CoalescedChecks:
         """Request a check of the key."""
         check = self._checks.get(key)
         if check is None:
-            check = self._checks[key] = _Check(key, value)
+            check = self._checks[key] = _Check(key)
         if not check.queued:
             check.queued = True
             check.value = value

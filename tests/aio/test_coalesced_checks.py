@@ -1,5 +1,6 @@
 """The queue of coalesced checks: the keys take turns, each with a portion of tries."""
 
+import weakref
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from purgatory.aio.coalesced_checks import CoalescedChecks
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.testing import ManualClock
-from tests.helpers import Op, park
+from tests.helpers import Boom, Op, park
 from tests.sansio import QuietPurgatory, make_purgatory
 
 
@@ -107,6 +108,116 @@ def test_a_key_without_watchers_counts_as_one_try() -> None:
         queue.work(3)
         portions += 1
     assert portions == 3
+
+
+def test_requests_of_many_keys_take_turns(room: QuietPurgatory) -> None:
+    """If many keys are requested at once, several times, a key of each request enters the queue in turn."""
+    order: list[str] = []
+    for key in ("a0", "a1", "b0", "b1"):
+        park(room, key, name=key, on_try=lambda operation: order.append(operation.name))
+    order.clear()
+    queue = queue_of(room)
+    queue.add_many({"a0": None, "a1": None})
+    queue.add_many({"b0": None, "b1": None})
+    while queue:
+        queue.work(1)
+    assert order == ["a0", "b0", "a1", "b1"]
+
+
+def test_a_checked_key_is_released_while_others_wait(room: QuietPurgatory) -> None:
+    """The queue does not hold a key that has been checked until all others have been."""
+
+    class Key:
+        pass
+
+    for _ in range(5):
+        park(room, "long")
+    key = Key()
+    released = weakref.ref(key)
+    queue = queue_of(room)
+    queue.add(key)
+    queue.add("long")
+    queue.work(2)
+    del key
+    assert queue
+    assert released() is None
+
+
+def test_a_key_that_waits_is_checked_once_although_another_has_been_checked(room: QuietPurgatory) -> None:
+    """The end of one key's check does not make the queue forget that another key is in it."""
+    watcher = park(room, "b")
+    queue = queue_of(room)
+    queue.add("a")
+    queue.add("b")
+    queue.work(1)
+    queue.add("b")
+    while queue:
+        queue.work(1)
+    assert watcher.calls == ["try"]
+
+
+def test_a_key_whose_hash_raises_at_the_end_of_its_check_can_be_requested_again(room: QuietPurgatory) -> None:
+    """Its check cannot be removed, but serves the next request, even while the queue holds other keys."""
+
+    class Key:
+        broken = False
+
+        def __hash__(self) -> int:
+            if self.broken:
+                raise Boom
+            return 1
+
+    key = Key()
+
+    def spoil(operation: Op) -> None:
+        key.broken = True
+
+    watcher = park(room, key)
+    watcher._on_try = spoil
+    others = [park(room, "other") for _ in range(5)]
+    queue = queue_of(room)
+    queue.add(key)
+    queue.add("other")
+    queue.work(2)
+    assert key.broken
+    key.broken = False
+    watcher._on_try = lambda _: None
+    queue.add(key)
+    while queue:
+        queue.work(1)
+    assert watcher.calls == ["try", "try"]
+    assert [other.calls for other in others] == [["try"]] * 5
+
+
+def test_a_key_that_changes_during_its_check_does_not_duplicate_the_check_of_another(room: QuietPurgatory) -> None:
+    """A key that has become another one removes the check of that key, which is put back and stays the only one."""
+
+    class Key:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __hash__(self) -> int:
+            return hash(self.name)
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Key) and self.name == other.name
+
+    first, second = Key("a"), Key("b")
+
+    def rename(operation: Op) -> None:
+        first.name = "b"
+
+    park(room, first)._on_try = rename
+    watcher = park(room, second)
+    queue = queue_of(room)
+    queue.add(first)
+    queue.add(second)
+    queue.work(1)
+    assert first.name == "b"
+    queue.add(second)
+    while queue:
+        queue.work(1)
+    assert watcher.calls == ["try"]
 
 
 def test_a_key_that_becomes_equal_to_another_takes_no_check_of_it(room: QuietPurgatory) -> None:

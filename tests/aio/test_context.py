@@ -51,6 +51,9 @@ class Watching(Observer):
     def expired(self, event: Event) -> None:
         self.seen.append(("expired", REQUEST.get("none")))
 
+    def cancelled(self, event: Event) -> None:
+        self.seen.append(("cancelled", REQUEST.get("none")))
+
 
 async def as_request(name: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run the coroutine in a separate task whose context contains the request."""
@@ -347,3 +350,13 @@ async def test_a_block_that_has_just_expired_keeps_no_context_alive() -> None:
                 await asyncio.sleep(60)
         loop.call_soon = call_soon  # type: ignore[method-assign]
     assert [len(context) for context in seen] == [0]
+
+
+async def test_a_dropped_subscription_is_withdrawn_in_an_empty_context(clock: VirtualClock) -> None:
+    """The code that drops the last reference may be anywhere, so its request is not that of the withdrawal."""
+    watching = Watching()
+    async with Purgatory[Any]("test", clock=clock, observers=[watching]) as purgatory:
+        kept = [purgatory.changes(["a"])]
+        await as_request("A", calling(kept.clear))
+        await clock.settle()
+        assert watching.seen == [("parked", "none"), ("cancelled", "none")]

@@ -72,6 +72,24 @@ async def test_without_a_deadline_or_awaiters(purgatory: Purgatory[Any], clock: 
     assert (entry["until"], entry["left"], entry["awaited"]) == (None, None, False)
 
 
+async def test_an_operation_of_this_moment(purgatory: Purgatory[Any]) -> None:
+    """A timeout of zero is a deadline, too; an operation has waited for no time when it is parked."""
+    purgatory.try_complete_else_watch(Fetch(0), ["key"])
+    (entry,) = purgatory.dump()["operations"]
+    assert (entry["since"], entry["waited"], entry["until"]) == (1000.0, 0.0, 1000.0)
+
+
+async def test_an_operation_that_a_task_awaits_itself(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """A task that awaits the operation, which another has parked, counts as an awaiter."""
+    operation = Fetch(30)
+    purgatory.try_complete_else_watch(operation, ["key"])
+    awaiting = asyncio.ensure_future(operation)
+    await asyncio.sleep(0)
+    (entry,) = purgatory.dump()["operations"]
+    assert entry["awaited"] is True
+    awaiting.cancel()
+
+
 async def test_an_extended_deadline_is_shown(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
     """The dump shows the current deadline, not the first one."""
     operation = Fetch(5)

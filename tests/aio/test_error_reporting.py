@@ -28,7 +28,8 @@ async def test_the_default_handler_prints_an_object_whose_repr_raises(caplog: py
 def test_without_a_loop_the_log_has_the_report(caplog: pytest.LogCaptureFixture) -> None:
     """Without a running event loop, the log gets the same report."""
     with caplog.at_level(logging.ERROR, logger="purgatory"):
-        report("it raised", Boom("why"), operation=Mute())
-    assert "it raised" in caplog.text
+        report("it raised", Boom("why"), operation=Mute(), attempt=3)
+    assert "it raised: {'operation': " in caplog.text
+    assert ", 'attempt': 3}" in caplog.text
     assert "Mute whose repr raised Boom" in caplog.text
     caplog.clear()

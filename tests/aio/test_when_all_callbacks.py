@@ -88,6 +88,16 @@ async def test_the_others_on_a_future_are_still_answered(purgatory: Purgatory[An
     assert not purgatory._done_callbacks._counts
 
 
+async def test_a_future_that_others_wait_for_does_not_keep_the_callbacks_of_the_next(purgatory: Purgatory[Any]) -> None:
+    """The callback of the first future stays for another operation, and that of the second future is removed."""
+    shared, own = futures(2)
+    stays = purgatory.when_all([shared], None)
+    purgatory.when_all([shared, own], None).cancel()
+    assert not own._callbacks  # type: ignore[attr-defined]
+    assert list(purgatory._done_callbacks._counts.items()) == [(shared, 1)]
+    stays.cancel()
+
+
 async def test_one_that_ends_while_it_is_handed_over_leaves_none(clock: VirtualClock) -> None:
     """If an observer cancels the operation while it is parked, no callback is added."""
 
