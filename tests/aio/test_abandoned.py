@@ -237,6 +237,7 @@ async def test_what_it_raises_is_reported(
         await task
     assert op.result() == "job"
     assert [(type(context["exception"]), context["operation"]) for context in reported] == [(error, op)]
+    assert "of purgatory 'test'" in reported[0]["message"]
 
 
 async def test_an_interrupt_passes_through_it(purgatory: Purgatory[Op]) -> None:

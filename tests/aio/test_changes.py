@@ -160,6 +160,21 @@ async def test_closing_ends_the_wait_of_every_consumer(clock: VirtualClock) -> N
     check(purgatory, parked=0, watched=0, cancelled=2000)
 
 
+async def test_closing_ends_many_subscriptions_in_slices(clock: VirtualClock) -> None:
+    """A few thousand subscriptions do not end in one turn of the loop."""
+    purgatory = Purgatory[Any]("test", clock=clock)
+    kept = [purgatory.changes(["a"]) for _ in range(4000)]
+    closing = asyncio.create_task(purgatory.aclose())
+    ended = []
+    while purgatory.watched:
+        before = purgatory.watched
+        await asyncio.sleep(0)
+        ended.append(before - purgatory.watched)
+    await closing
+    assert sum(ended) == len(kept)
+    assert max(ended) <= 1500
+
+
 async def test_a_closing_that_is_cancelled_ends_every_subscription(clock: VirtualClock) -> None:
     """No subscription is left waiting, and none raises an error."""
     purgatory = Purgatory[Any]("test", clock=clock)
@@ -340,10 +355,10 @@ async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
     with pytest.raises(ValueError, match="keys"):
         purgatory.changes([])
     for bad in (0, -1, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="^heartbeat "):
+        with pytest.raises(ValueError, match=r"^heartbeat "):
             purgatory.changes(["a"], heartbeat=bad)
     bad = "1"
-    with pytest.raises(TypeError, match="^heartbeat "):
+    with pytest.raises(TypeError, match=r"^heartbeat "):
         purgatory.changes(["a"], heartbeat=bad)
     check(purgatory, parked=0, submitted=0)
 

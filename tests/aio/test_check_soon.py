@@ -25,6 +25,26 @@ async def test_it_checks_at_the_end_of_the_turn_and_once(purgatory: Purgatory[Op
     assert operation.calls == ["try", "try"]
 
 
+async def test_the_requests_of_a_turn_share_one_callback(
+    purgatory: Purgatory[Op], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many keys are requested in a turn, one callback is scheduled in the event loop."""
+    scheduled: list[int] = []
+    schedule = Purgatory._check_in_next_turn
+
+    def counting(self: Purgatory[Any], loop: asyncio.AbstractEventLoop) -> None:
+        scheduled.append(1)
+        schedule(self, loop)
+
+    monkeypatch.setattr(Purgatory, "_check_in_next_turn", counting)
+    watchers = [park(purgatory, number) for number in range(10)]
+    for number in range(10):
+        purgatory.check_soon(number)
+    await asyncio.sleep(0)
+    assert [watcher.calls for watcher in watchers] == [["try"]] * 10
+    assert scheduled == [1]
+
+
 async def test_it_completes_operations_whose_condition_holds(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
     """The condition is read when the check runs, not when ``check_soon`` is called."""
     operation = park(purgatory, "key", name="answer")

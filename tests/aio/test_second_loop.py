@@ -68,7 +68,8 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Any:
     """Check that nothing is logged: no destroyed pending task, and no exception of a callback."""
     yield
     gc.collect()
-    assert [record.getMessage() for record in caplog.records] == []
+    records = [*caplog.get_records("call"), *caplog.records]  # the latter are those of the teardown
+    assert [record.getMessage() for record in records] == []
 
 
 @all_ways
@@ -118,6 +119,8 @@ def test_deadlines_of_the_first_loop_are_kept_in_the_second(new_loop: NewLoop, w
         await purgatory.park(Op(0.1), ["b"])
 
     WAYS[way](new_loop, [first, second])
+    if kept[1].done():
+        assert isinstance(kept[1].exception(), TimeoutError)
     assert order == ["operation", "callback"]
     assert kept[0].outcome is Outcome.EXPIRED
 
@@ -388,6 +391,87 @@ def test_futures_of_a_closed_loop_keep_no_other_from_an_answer(new_loop: NewLoop
     in_closed_loops(new_loop, [first, second])
     assert waiting[0].outcome is Outcome.EXPIRED
     waiting[2]._log_destroy_pending = False
+
+
+@both_loops
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the coroutine of aclose() is dropped
+def test_the_last_operation_ends_after_the_loop_of_the_closing(new_loop: NewLoop) -> None:
+    """If a loop is closed during the grace of ``aclose``, the last operation still ends as usual in the next loop."""
+    purgatory = Purgatory[Op]("test")
+    op = Op()
+    closing: list[Any] = []
+
+    async def first() -> None:
+        purgatory.try_complete_else_watch(op, ["a"])
+        closing.append(asyncio.create_task(purgatory.aclose(grace=3600.0)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def second() -> None:
+        op.ready = True
+        assert purgatory.check_and_complete("a") == 1
+        await purgatory.aclose()
+
+    loop = new_loop()
+    loop.run_until_complete(first())
+    loop.close()
+    in_closed_loops(new_loop, [second])
+    assert op.outcome is Outcome.COMPLETED
+    for task in closing:
+        task._log_destroy_pending = False
+
+
+@both_loops
+def test_a_later_deadline_alone_rebinds_to_the_second_loop_without_a_reaper(new_loop: NewLoop) -> None:
+    """The reaper was cancelled, and the first loop, which is not closed, still has the wake-up of an earlier task."""
+    timer = SystemTimer()
+    fired: list[str] = []
+
+    async def first() -> None:
+        timer.start()
+        timer.call_later(0.02, fired.append, "earlier")
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not timer.running
+
+    async def second() -> None:
+        done = asyncio.get_running_loop().create_future()
+        timer.call_later(0.04, done.set_result, None)
+        await in_time(done)
+        await timer.aclose()
+
+    in_stopped_loops(new_loop, [first, second])
+    assert fired == ["earlier"]
+
+
+@both_loops
+def test_a_coroutine_closed_by_its_completion_in_the_second_loop(new_loop: NewLoop) -> None:
+    """The result of an operation that is parked again in another loop is given back as in the first one."""
+    purgatory = Purgatory[Op]("test")
+    returned: list[Any] = []
+
+    class Returned(Op):
+        def on_abandoned(self, result: Any) -> None:
+            returned.append(result)
+
+    async def first() -> None:
+        await purgatory.__aenter__()
+
+    async def second() -> None:
+        op = Returned(name="data", on_complete=lambda _: coroutine.close())
+        coroutine = purgatory.park(op, ["key"])
+        coroutine.send(None)
+        coroutine.throw(RuntimeError("the future belongs to another loop"))  # as a task of this loop does
+        op.ready = True
+        assert purgatory.check_and_complete("key") == 1
+        await asyncio.sleep(0)
+        assert returned == ["data"]
+        await purgatory.aclose()
+
+    in_stopped_loops(new_loop, [first, second])
 
 
 @both_loops

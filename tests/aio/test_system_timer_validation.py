@@ -14,6 +14,7 @@ def test_a_budget_is_above_zero(budget: float) -> None:
     """A budget of zero or less is refused."""
     with pytest.raises(ValueError, match="turn_budget_ms"):
         SystemTimer(turn_budget_ms=budget)
+    assert SystemTimer(turn_budget_ms=1e9).turn_budget_ms == 1e9
 
 
 @pytest.mark.parametrize("budget", ["1", None, True])

@@ -111,3 +111,18 @@ def test_after_a_pause_the_budget_begins_anew(slices: TurnBudget, work_clock: Wo
     assert not slices.over()
     work_clock.at += 0.1
     assert slices.over()
+
+
+def test_a_portion_is_a_whole_number_however_the_turns_change(slices: TurnBudget, work_clock: WorkClock) -> None:
+    """The smallest turn grows by a quarter, like all others, and a portion of it can count a list."""
+    for _ in range(5):
+        slices.over()
+    work_clock.at += 1.75
+    slices.resume()
+    turns = []
+    for _ in range(4):
+        portions = until_over(slices)
+        assert {type(portion) for portion in portions} == {int}
+        turns.append(max(portions))
+        slices.resume()
+    assert turns == [16, 20, 25, 31]

@@ -26,6 +26,19 @@ async def test_it_completes_when_the_last_future_is_done(purgatory: Purgatory[An
     check(purgatory, parked=0, watched=0, num_delayed=0, completed=1, immediate=0)
 
 
+async def test_without_a_deadline_it_starts_no_reaper(clock: VirtualClock) -> None:
+    """Only an operation with a deadline needs the task of the timer."""
+    purgatory = Purgatory[Any]("test", clock=clock)
+    (future,) = futures(1)
+    waiting = purgatory.when_all([future], None)
+    assert not purgatory.timer.running
+    purgatory.when_all([future], 10)
+    assert purgatory.timer.running
+    future.set_result(1)
+    assert await waiting == [1]
+    await purgatory.aclose()
+
+
 async def test_the_callback_gets_the_outcomes_once(purgatory: Purgatory[Any]) -> None:
     """The callback receives the same list as the awaiting task."""
     called: list[Any] = []
