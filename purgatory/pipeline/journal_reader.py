@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlparse
 
@@ -59,17 +60,24 @@ _FILE: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+:)?/[^\s'\"]*?\.parquet)"
 _THREADS: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenJournal:
     """A journal that can be read.  ``files`` and ``rows`` are None if only Spark can list it (``hdfs:``, ``s3a:``).
 
-    ``skipped``: for each skipped file, the reason.
+    ``paths``: what Spark reads.  ``skipped``: for each skipped file, the reason.
     """
 
-    dataframe: DataFrame
+    spark: SparkSession
+    paths: tuple[str, ...]
     files: tuple[str, ...] | None
     rows: int | None
     skipped: tuple[str, ...]
+
+    @cached_property
+    def dataframe(self) -> DataFrame:
+        """The rows.  Spark lists the files at the first access, so tasks that read the files do not wait for it."""
+        reader = self.spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
+        return reader.option("pathGlobFilter", "*.parquet").parquet(*self.paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ class CheckedFiles:
 
 
 def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) -> OpenJournal:
-    """Check every file, and return a DataFrame of them.
+    """Check every file, and return the journal.
 
     JournalError, with the name of the file, if a file is corrupt, has another schema version, or lacks columns.  With
     ``skip_corrupt``, such a file is skipped.  JournalError if there are no rows.
@@ -91,15 +99,15 @@ def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) 
     # A path of a Spark Connect session is a path of the server.
     checked = None if is_connect(spark) else check_files(path, skip_corrupt=skip_corrupt)
     if checked is None:
+        opened = OpenJournal(spark, (path,), None, None, ())
         try:
-            dataframe = _read(spark, [path])
-            _ = dataframe.columns  # with Spark Connect, this is the first request to the server
-            return OpenJournal(dataframe, None, None, ())
+            _ = opened.dataframe.columns  # with Spark Connect, this is the first request to the server
         except (PySparkException, Py4JJavaError) as error:
             raise JournalError(f"the journal {path} cannot be listed: {_reason(error)}") from error
+        return opened
     # Spark lists a directory once, but handles thousands of file names one by one.
-    names = [checked.directory] if checked.directory is not None and not checked.unreadable else list(checked.readable)
-    return OpenJournal(_read(spark, names), checked.readable, checked.rows, checked.unreadable)
+    paths = (checked.directory,) if checked.directory is not None and not checked.unreadable else checked.readable
+    return OpenJournal(spark, paths, checked.readable, checked.rows, checked.unreadable)
 
 
 def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None:
@@ -148,7 +156,7 @@ def read_journal(
         if not unreadable or not readable:
             raise JournalError(f"{file} is corrupt: its rows cannot be read, and nothing is left without it") from error
         rows = sum(read_footer(name).rows for name in readable)
-        again = OpenJournal(_read(spark, readable), tuple(readable), rows, (*opened.skipped, *unreadable))
+        again = OpenJournal(spark, tuple(readable), tuple(readable), rows, (*opened.skipped, *unreadable))
         return work(again), again
 
 
@@ -168,11 +176,6 @@ def readable_files(files: Iterable[str]) -> tuple[list[str], list[str]]:
         results = list(pool.map(_check_rows, names))
     readable = [name for name, result in zip(names, results, strict=True) if result is None]
     return readable, [result for result in results if result is not None]
-
-
-def _read(spark: SparkSession, paths: list[str]) -> DataFrame:
-    reader = spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
-    return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
 
 
 def _check_file(file: str) -> int | str:

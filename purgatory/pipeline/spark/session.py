@@ -84,7 +84,8 @@ def is_connect(spark: SparkSession) -> bool:
 
 def has_local_workers(spark: SparkSession) -> bool:
     """Return whether the workers run on this machine, and therefore have its packages and its files."""
-    return not is_connect(spark) and is_local_mode(str(spark.conf.get("spark.master", "")))
+    # The session's own settings have the master too, but reading one of them makes Java load Spark SQL.
+    return not is_connect(spark) and is_local_mode(spark.sparkContext.master)
 
 
 @contextmanager

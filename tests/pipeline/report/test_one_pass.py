@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.journal.files import ARROW_SCHEMA
-from purgatory.pipeline.journal_reader import open_journal
+from purgatory.pipeline.journal_reader import OpenJournal, open_journal
 from purgatory.pipeline.report import one_pass, tables
 from purgatory.pipeline.report.report import Report, compute
 from purgatory.pipeline.selected_rows import overlapping, parked_within
@@ -169,3 +169,14 @@ def test_tables_of_a_selection_are_those_of_sql(
         report = compute(spark, journal, top=12, bucket_ms=MINUTE_MS, selection=selection)
         assert 0 < report.operations < 900
         assert_same(report, expected)
+
+
+def test_spark_does_not_list_files_that_the_tasks_read(spark: Any, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of local files makes no DataFrame, so Java does not load Spark SQL."""
+
+    def fail(opened: OpenJournal) -> Any:
+        raise AssertionError(f"a DataFrame of {opened.paths} was made")
+
+    monkeypatch.setattr(OpenJournal, "dataframe", property(fail))
+    journal, answers = made
+    assert compute(spark, str(journal)).operations == answers["rows"]
