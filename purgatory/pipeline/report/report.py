@@ -13,7 +13,6 @@ from purgatory.journal import JournalError
 from purgatory.pipeline.journal_reader import OpenJournal, read_journal
 from purgatory.pipeline.locations import Location, file_at
 from purgatory.pipeline.output.directory import write_files
-from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import Steps, progress
@@ -22,8 +21,6 @@ from purgatory.pipeline.spark.shipping import ship_package
 from . import tables
 from .aggregates import Span
 from .one_pass import first_pass, hot_keys, reads_files, tables_of, top_keys
-from .page import report_page
-from .plots import report_plots
 from .time_span import TimeSpan, span_of_files, span_of_sources
 
 __all__ = ["Report", "compute", "write_report"]
@@ -135,6 +132,12 @@ def write_report(report: Report, out: Location, spark: SparkSession | None = Non
     The files replace those of an earlier report only when all of them are complete.  BadOutput if ``out`` is a file.
     ``spark``: the session that writes to a URI; by default, the active one.
     """
+    # The tasks import this package too, and need none of the libraries that draw.
+    from purgatory.pipeline.output.figures import write_pictures
+
+    from .page import report_page
+    from .plots import report_plots
+
     with write_files(out, spark) as directory:
         for name, table in report.tables.items():
             write_table(table, directory, name)
