@@ -16,12 +16,14 @@ import matplotlib.font_manager
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 __all__ = ["Picture", "drawing", "fonts", "in_glyphs", "label", "picture", "seconds", "tooltips", "write_pictures"]
 
 _LONGEST_LABEL: Final = 40
 _LONGEST_CODES: Final = 100  # of a text in which codes replace characters
 _LONGEST_TOOLTIP: Final = 200
+_MARGIN_INCHES: Final = 0.1
 _TOOLTIP: Final = "tooltip:"  # the id of an element with a tooltip begins with this, and continues with its text
 _TIPPED: Final = re.compile(f'<g id="{_TOOLTIP}([^"]*)">')
 # Fonts with characters that matplotlib's own font lacks.
@@ -136,17 +138,32 @@ def _glyphs(families: tuple[str, ...]) -> frozenset[int]:
     return frozenset().union(*(matplotlib.font_manager.get_font(path).get_charmap() for path in paths), b"\n")
 
 
-def _replace_missing_glyphs(figure: Figure) -> None:
-    """Show codes instead of the boxes that are drawn for characters without a glyph, and that all look alike."""
+def _replace_missing_glyphs(figure: Figure) -> bool:
+    """Show codes instead of the boxes that are drawn for characters without a glyph, and that all look alike.
+
+    Return whether a text changed.
+    """
     glyphs = _glyphs(tuple(mpl.rcParams["font.family"]))
+    changed = False
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             labels = [tick.get_text() for tick in axis.get_ticklabels()]
             coded = [in_glyphs(each, glyphs) for each in labels]
             if coded != labels:
                 axis.set_ticklabels(coded)
+                changed = True
     for text in figure.findobj(Text):
-        text.set_text(in_glyphs(text.get_text(), glyphs))
+        before = text.get_text()
+        after = in_glyphs(before, glyphs)
+        if after != before:
+            text.set_text(after)
+            changed = True
+    return changed
+
+
+def _box(figure: Figure) -> Bbox:
+    """Return what the figure covers with all its labels, in inches, and a margin."""
+    return figure.get_tightbbox().padded(_MARGIN_INCHES)
 
 
 def tooltips(artists: Iterable[Any], names: Iterable[str | None], texts: Iterable[str]) -> None:
@@ -162,9 +179,14 @@ def tooltips(artists: Iterable[Any], names: Iterable[str | None], texts: Iterabl
 def picture(figure: Figure, title: str, caption: str) -> Picture:
     """Render a figure.  The same figure gives the same bytes."""
     svg, png = io.BytesIO(), io.BytesIO()
-    figure.savefig(svg, format="svg", metadata={"Date": None}, bbox_inches="tight")
-    _replace_missing_glyphs(figure)
-    figure.savefig(png, format="png", dpi=130, metadata={"Software": None}, bbox_inches="tight")
+    # With a layout engine, which tight_layout() leaves behind, or with "tight" instead of a box, each of the two files
+    # would draw the figure twice.
+    figure.set_layout_engine(None)
+    box = _box(figure)
+    figure.savefig(svg, format="svg", metadata={"Date": None}, bbox_inches=box)
+    if _replace_missing_glyphs(figure):
+        box = _box(figure)
+    figure.savefig(png, format="png", dpi=130, metadata={"Software": None}, bbox_inches=box)
     with_titles = _TIPPED.sub(r'<g class="tip" pointer-events="all"><title>\1</title>', svg.getvalue().decode())
     return Picture(title, caption, with_titles.encode(), png.getvalue())
 

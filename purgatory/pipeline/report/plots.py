@@ -124,7 +124,7 @@ def _occupancy_tooltips(axes: Axes, name: str, times: list[Any], peak: Any, mean
         column = Rectangle(
             (_DATES.date2num(left), 0), _DATES.date2num(right) - _DATES.date2num(left), highest, fill=False, linewidth=0
         )
-        axes.add_patch(column)
+        axes.add_artist(column)  # add_patch would also extend the limits of the axes, which are set
         text = f"{left:%Y-%m-%d %H:%M:%S} to {right:%H:%M:%S} UTC, peak {peak[begin:end].max():,}"
         tooltips([column], [name], [f"{text}, mean {mean[begin:end].mean():,.2f}"])
 
@@ -143,27 +143,27 @@ def _waits(table: pa.Table) -> Picture:
 
 
 def _wait_bars(axes: Axes, name: str, rows: pa.Table) -> None:
-    lower = sorted(set(rows["from"].to_pylist()))
-    bottom = dict.fromkeys(lower, 0.0)
+    bottom = dict.fromkeys(rows["from"].to_pylist(), 0.0)
     for outcome, colour in COLOURS.items():
         part = rows.filter(pc.equal(rows["outcome"], outcome))
         if not part.num_rows:
             continue
         counts = dict(zip(part["from"].to_pylist(), part["operations"].to_pylist(), strict=True))
-        heights = [counts.get(start, 0) for start in lower]
+        steps = sorted(counts)
+        heights = [counts[step] for step in steps]
         # Waits of less than a millisecond are one step below it.
-        starts = [max(start, 0.00075) for start in lower]
+        starts = [max(step, 0.00075) for step in steps]
         widths = [start * 0.3 for start in starts]
-        under = [bottom[start] for start in lower]
+        under = [bottom[step] for step in steps]
         bars = axes.bar(starts, heights, widths, bottom=under, align="edge", color=colour, label=outcome)
-        ends = [seconds(start * _STEP) if start else seconds(0.001) for start in lower]
+        ends = [seconds(step * _STEP) if step else seconds(0.001) for step in steps]
         texts = [
-            f"{outcome}, {seconds(start)} to {end}: {height:,} operations"
-            for start, end, height in zip(lower, ends, heights, strict=True)
+            f"{outcome}, {seconds(step)} to {end}: {height:,} operations"
+            for step, end, height in zip(steps, ends, heights, strict=True)
         ]
         tooltips(bars, [name], texts)
-        for start, height in zip(lower, heights, strict=True):
-            bottom[start] += height
+        for step, height in zip(steps, heights, strict=True):
+            bottom[step] += height
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
     axes.xaxis.set_minor_formatter(_Durations())

@@ -1,10 +1,14 @@
 """Labels and fonts of figures."""
 
+import io
+
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
+import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
 
 from purgatory.pipeline.output.figures import drawing, fonts, in_glyphs, label, picture
 
@@ -66,3 +70,23 @@ def test_names_that_no_font_can_draw_differ_in_the_png() -> None:
     code = in_glyphs("\U000f0001", range(128))
     assert code == "<U+F0001>"
     assert _picture_of("\U000f0001")[1] == _picture_of(code)[1]
+
+
+@pytest.mark.parametrize("laid_out", [False, True])
+def test_a_picture_contains_all_labels(laid_out: bool) -> None:
+    """The picture extends to labels outside of the figure, so its border is white."""
+    with drawing():
+        figure = Figure(figsize=(9, 4))
+        axes = figure.subplots()
+        axes.barh(range(2), [1, 2], label="a bar")
+        axes.set_yticks(range(2), ["m" * 40, "w" * 40])
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.3))
+        axes.annotate("right of all", (2, 1), xytext=(80, 0), textcoords="offset points")
+        axes.set_xlabel("below all", labelpad=60)
+        if laid_out:
+            figure.tight_layout()
+        drawn = picture(figure, "title", "caption")
+    pixels = np.asarray(Image.open(io.BytesIO(drawn.png)).convert("L"))
+    border = np.concatenate([pixels[:4].ravel(), pixels[-4:].ravel(), pixels[:, :4].ravel(), pixels[:, -4:].ravel()])
+    assert border.min() == 255
+    assert pixels.min() < 100

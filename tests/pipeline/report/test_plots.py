@@ -114,3 +114,17 @@ def test_a_long_time_has_few_tooltips() -> None:
     found = tooltips_of(report_plots(tables, 1_000)["occupancy"].svg)
     assert len(found) == 120
     assert found[1] == "p: 2024-01-01 00:00:10 to 00:00:20 UTC, peak 19, mean 7.25"
+
+
+def test_an_outcome_has_no_bar_where_it_has_no_operations() -> None:
+    """A bar without a height cannot be pointed at, so the SVG does not contain it."""
+    rows = [
+        {"purgatory": "p", "outcome": outcome, "from": start, "operations": 2}
+        for outcome, start in (("completed", 0.1), ("expired", 0.1), ("expired", 1.0))
+    ]
+    tables = tables_of("p") | {"wait_histogram": pa.Table.from_pylist(rows)}
+    assert tooltips_of(report_plots(tables, 1_000)["waits"].svg) == [
+        "p: completed, 100 ms to 133 ms: 2 operations",
+        "p: expired, 100 ms to 133 ms: 2 operations",
+        "p: expired, 1 s to 1.33 s: 2 operations",
+    ]
