@@ -1,9 +1,9 @@
 """The jars of Kafka and of Spark's Kafka connector, or a skip with the reason, and the tools of Kafka's distribution.
 
-The connector's version is `CONNECTOR_VERSION`.  ``.ci/connector`` runs its tests with the Spark release of the same
-version.  The other tests use a newer Spark, for which Maven Central did not serve the connector when this was written.
-``spark-token-provider-kafka-0-10``, which the connector needs, was served in no release after 4.0.0.  The versions of
-the other two jars are those that the connector names.
+The connector's version is `CONNECTOR_VERSION`.  ``.ci/previous-spark`` runs its tests with the Spark release of the
+same version.  The other tests use a newer Spark, for which Maven Central did not serve the connector when this was
+written.  ``spark-token-provider-kafka-0-10``, which the connector needs, was served in no release after 4.0.0.  The
+versions of the other two jars are those that the connector names.
 """
 
 import subprocess
