@@ -75,25 +75,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests, too")
 
 
-_KAFKA = {"test_judge": "judge", "test_spark": "pipeline"}  # the judge waits most of the time; Spark has one session
-_ALONE = ("core", "aio", "testing", "proof")  # these tests are independent, so any process may run each of them
-
-
-def _group(item: pytest.Item) -> str | None:
-    """The tests that one process of pytest-xdist runs, with ``--dist loadgroup``: they share servers and sessions."""
-    folders = item.path.relative_to(Path(__file__).parent).parts[:-1]
-    if not folders or folders[0] in _ALONE:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadgroup``, one process runs the tests that share servers and sessions."""
+    if config.getoption("dist") != "loadgroup":
         return None
-    if folders[0] == "kafka":
-        return _KAFKA.get(item.path.stem, "kafka")
-    return "/".join(folders[:2]) if folders[0] == "examples" else folders[0]
+    from tests.groups import FileGroups
+
+    return FileGroups(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        group = _group(item)
-        if group is not None and config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group(group))
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+        from tests.groups import turn
+
+        items.sort(key=lambda item: turn(item.nodeid.partition("::")[0]))
     if config.getoption("--slow"):
         return
     for item in items:

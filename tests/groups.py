@@ -1,0 +1,64 @@
+"""Which tests share a process of pytest-xdist, with ``--dist loadgroup``, and in which order they begin."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+__all__ = ["FileGroups", "group", "turn"]
+
+_ROOT = Path(__file__).parents[1]
+_ALONE = ("core", "aio", "testing", "proof")  # these tests are independent, so any process may run each of them
+_KAFKA = {"test_judge": "judge", "test_spark": "pipeline"}  # the judge waits most of the time; Spark has one session
+_LONGEST = ("pipeline", "judge", "project", "cluster", "kafka", "examples/broker", "relay")
+
+
+@cache
+def group(file: str) -> str | None:
+    """Return the group of a file of tests; None if any process may run each of its tests.
+
+    The tests of one group share servers and sessions.  Those of the pipeline that have no session of Spark are a group,
+    and so are those that start a Spark of their own.
+    """
+    path = Path(file)
+    folders = path.parts[1:-1]
+    if not folders or folders[0] in _ALONE:
+        return None
+    match folders[0]:
+        case "kafka":
+            return _KAFKA.get(path.stem, "kafka")
+        case "pipeline" if "cluster" in folders:
+            return "cluster"
+        case "pipeline" if "spark: Any" not in (_ROOT / path).read_text(encoding="utf-8"):
+            return "pipeline without Spark"
+        case "examples":
+            return "/".join(folders[:2])
+    return folders[0]
+
+
+def turn(file: str) -> int:
+    """Return a number by which the tests are sorted: the longest groups begin first.
+
+    The tests without a group are last, so that every process has tests until the end.
+    """
+    name = group(file)
+    if name is None:
+        return len(_LONGEST) + 1
+    return _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
+
+
+class FileGroups(LoadScopeScheduling):  # type: ignore[misc]
+    """Sends all tests of a group to one process.
+
+    pytest-xdist has marks for this.  Its version 3.8 adds their names to the identifiers of the tests, which has no
+    effect with pytest 9.2.
+    """
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        config.option.loadscopereorder = False  # the order by the number of tests would replace that of ``turn``
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid.partition("::")[0]) or nodeid

@@ -1,0 +1,47 @@
+"""With ``--dist loadgroup``, tests that share servers and sessions run in one process."""
+
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xdist")
+
+from tests.groups import group, turn
+
+_ROOT = Path(__file__).parents[2]
+
+
+def test_one_process_runs_the_tests_of_a_group() -> None:
+    """Tests without a group run in each."""
+    files = ("tests/pipeline/test_locations.py", "tests/pipeline/output", "tests/project/test_licence.py")
+    options = ("-v", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup")
+    command = [sys.executable, "-m", "pytest", *options, *files, "tests/testing/test_manual_clock.py"]
+    run = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=60)
+    processes = defaultdict(set)
+    for process, file in re.findall(r"^\[(gw\d)\].* PASSED (tests/\S+?\.py)::", run.stdout, re.MULTILINE):
+        processes[group(file)].add(process)
+    assert processes.keys() == {"pipeline without Spark", "project", None}, run.stdout + run.stderr
+    assert len(processes["pipeline without Spark"]) == len(processes["project"]) == 1
+
+
+def test_what_shares_a_session_is_a_group() -> None:
+    """The tests of one Spark session, of one cluster, of one broker; the longest group begins first."""
+    files = {
+        "tests/pipeline/stream/test_job.py": "pipeline",
+        "tests/kafka/test_spark.py": "pipeline",
+        "tests/kafka/test_judge.py": "judge",
+        "tests/pipeline/cluster/test_connect.py": "cluster",
+        "tests/kafka/test_real.py": "kafka",
+        "tests/examples/orders/test_orders.py": "examples/orders",
+        "tests/pipeline/stream/test_group.py": "pipeline without Spark",
+        "tests/journal/test_journal.py": "journal",
+        "tests/core/test_hooks.py": None,
+        "tests/test_otel.py": None,
+    }
+    assert {file: group(file) for file in files} == files
+    assert sorted(files, key=turn)[:2] == ["tests/pipeline/stream/test_job.py", "tests/kafka/test_spark.py"]
+    assert max(map(turn, files)) == turn("tests/core/test_hooks.py") == turn("tests/test_otel.py")
