@@ -18,13 +18,13 @@ from tests.parts import missing
 __all__ = ["DELTA", "SPARK", "delta_class_path", "delta_jars", "main"]
 
 SPARK: Final = "4.2"
-DELTA: Final = f"io.delta:delta-spark_{SPARK}_2.13:4.4.0"
-_ALONE: Final = (DELTA, "io.delta:delta-storage:4.4.0")  # the other jars that Delta names are in Spark, or not used
+# The other jars that Delta names are in Spark, or not used.
+DELTA: Final = (f"io.delta:delta-spark_{SPARK}_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 
 
 def delta_class_path() -> str:
     """Return the paths of the jars, separated by commas, as ``spark.jars`` expects them; Unavailable without Maven."""
-    return classpath(*_ALONE, transitive=False).replace(os.pathsep, ",")
+    return classpath(*DELTA, transitive=False).replace(os.pathsep, ",")
 
 
 def delta_jars() -> str:

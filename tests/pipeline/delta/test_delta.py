@@ -29,10 +29,11 @@ SECTION = PAGE.read_text(encoding="utf-8").partition("## Delta Lake\n")[2].parti
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """A session with the settings of the page's command, and with the jars in place of the package that it names."""
+    """A session with the settings of the page's command, and the jars that the page names."""
     (command,) = re.findall(r"^\$ spark-submit (.*)$", SECTION.replace("\\\n", " "), re.MULTILINE)
     words = shlex.split(command)
-    assert words[words.index("--packages") + 1] == DELTA
+    assert words[words.index("--jars") + 1] == "$jars"
+    assert all(f"`{jar}`" in SECTION for jar in DELTA)
     settings = dict(words[number + 1].split("=", 1) for number, word in enumerate(words) if word == "--conf")
     settings |= {
         "spark.jars": delta_jars(),
