@@ -221,14 +221,14 @@ def test_the_commands_of_the_page_go_on_after_a_kill(
     exec(sending, {})
     assert fetch(["--connector"]) == 0
     jars = capsys.readouterr().out.strip()
-    (command,) = re.findall(r"^\$ python (-m purgatory\.pipeline stream .*)$", section, re.MULTILINE)
+    (command,) = re.findall(r"^\$ purgatory (stream .*)$", section, re.MULTILINE)
     words = shlex.split(command.replace("$jars", jars).replace(" checkpoint ", f" {tmp_path / 'checkpoint'} "))
     words += ["--source-option", "maxOffsetsPerTrigger=150", "--master", "local[1]"]
     quick = "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1"
     for setting in ("spark.sql.shuffle.partitions=1", "spark.sql.codegen.wholeStage=false", quick):
         words += ["--conf", setting]  # a second Java has to start for this: let it do little
-    start_and_kill([sys.executable, *words], lambda line: re.match(r"batch +1 ", line) is not None)
-    assert main(words[2:]) == 0
+    start_and_kill([sys.executable, "-m", "purgatory", *words], lambda line: re.match(r"batch +1 ", line) is not None)
+    assert main(words) == 0
     assert re.match(r"batch +2 ", capsys.readouterr().out)
     names: dict[str, Any] = {"spark": spark}
     exec(reading, names)
