@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.real_kafka import RealKafka
 from tests.kafka.jars import connector, jars
+from tests.pipeline.settings import SETTINGS
 
 
 @pytest.fixture(scope="session")
@@ -39,13 +40,9 @@ def spark() -> Iterator[Any]:
     found = connector()
     from purgatory.pipeline.spark.session import spark_session
 
-    # As in tests/pipeline, because the first of the two makes the session for both.
-    settings = {"spark.sql.shuffle.partitions": "1", "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
-    with spark_session("local[2]", settings) as shared:
+    with spark_session("local[2]", SETTINGS) as shared:
         session = shared.newSession()
         for jar in found.split(os.pathsep):
             session.sql(f"ADD JAR '{jar}'")
-        session.conf.set("spark.sql.shuffle.partitions", "1")
-        session.conf.set("spark.sql.codegen.wholeStage", "false")  # small queries: compiling them takes longest
         session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
         yield session

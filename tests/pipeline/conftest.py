@@ -7,18 +7,16 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline.settings import SETTINGS
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A session for this machine, as the commands make it, with one partition after a shuffle.
-
-    The JVM compiles quickly instead of well: a test run is over before the better code pays.
-    """
+    """A session for this machine, as the commands make it, with one partition after a shuffle."""
     pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
     from purgatory.pipeline.spark.session import spark_session
 
-    settings = {"spark.sql.shuffle.partitions": "1", "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
-    with spark_session("local[2]", settings) as session:
+    with spark_session("local[2]", SETTINGS) as session:
         yield session
 
 

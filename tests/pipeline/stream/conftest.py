@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline.settings import SETTINGS
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
@@ -12,10 +14,8 @@ def spark() -> Iterator[Any]:
     pytest.importorskip("pyspark", "4.2")
     from purgatory.pipeline.spark.session import spark_session
 
-    # The JVM compiles quickly instead of well: a test run is over before the better code pays.
-    with spark_session("local[2]", {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}) as shared:
+    with spark_session("local[2]", SETTINGS) as shared:
         session = shared.newSession()
         session.conf.set("spark.sql.shuffle.partitions", "2")
-        session.conf.set("spark.sql.codegen.wholeStage", "false")  # small queries: compiling them takes longest
         session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
         yield session
