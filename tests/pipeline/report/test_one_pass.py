@@ -64,7 +64,7 @@ def sql_tables(
 ) -> dict[str, pa.Table]:
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-    everything = open_journal(spark, journal).dataframe
+    everything = open_journal(spark, journal).dataframe.coalesce(1).localCheckpoint()  # read once, not for each table
     last_ms = F.unix_millis(F.max(F.coalesce("finished_at", "parked_at"))).alias("last_ms")
     last = everything.groupBy("source").agg(last_ms)
     frame = parked_within(everything, selection)
