@@ -2,7 +2,9 @@
 
 import logging
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from logging.handlers import BufferingHandler
 from typing import Any
 
 import pytest
@@ -55,13 +57,25 @@ def tables_of(name: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
-def test_any_text_can_be_drawn(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """No name or key ends the report, none is taken for a formula, and no missing glyph or font is warned of."""
-    name = name.encode("utf-8", "backslashreplace").decode()  # as the journal writes it
-    with caplog.at_level(logging.WARNING):
+@pytest.fixture(scope="module", params=NAMES.values(), ids=list(NAMES))
+def drawn(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, Any], list[logging.LogRecord]]]:
+    """A name, as the journal writes it, the pictures with it, and what was logged while they were drawn."""
+    name = request.param.encode("utf-8", "backslashreplace").decode()
+    assert logging.getLogger().isEnabledFor(logging.WARNING)
+    logged = BufferingHandler(1_000)
+    logging.getLogger().addHandler(logged)
+    try:
         pictures = report_plots(tables_of(name), 1_000)
-    assert not caplog.records
+    finally:
+        logging.getLogger().removeHandler(logged)
+    yield name, pictures, [record for record in logged.buffer if record.levelno >= logging.WARNING]
+    logged.close()
+
+
+def test_any_text_can_be_drawn(drawn: Any) -> None:
+    """No name or key ends the report, none is taken for a formula, and no missing glyph or font is warned of."""
+    name, pictures, logged = drawn
+    assert not logged
     shown = label(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for kind in ("outcomes", "hot_keys"):
         assert f"{shown} · {shown}".strip() in pictures[kind].svg.decode()
@@ -86,11 +100,9 @@ def tooltips_of(svg: bytes) -> list[str]:
     return [group[0].text or "" for group in groups]
 
 
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
-def test_exact_figures_are_in_tooltips(name: str) -> None:
+def test_exact_figures_are_in_tooltips(drawn: Any) -> None:
     """Each bar and each span of time has one, with the name as it is and without a script."""
-    name = name.encode("utf-8", "backslashreplace").decode()
-    pictures = report_plots(tables_of(name), 1_000)
+    name, pictures, _ = drawn
     head = label(name, 200)
     begin = f"{head}: " if head else ""
     assert tooltips_of(pictures["outcomes"].svg) == [f"{head} · {head}: completed 100.00%, 3 operations"]
