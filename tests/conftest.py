@@ -29,6 +29,7 @@ settings.register_profile("deep", max_examples=1_500, stateful_step_count=40, **
 settings.register_profile(
     "mutation", max_examples=20, stateful_step_count=25, derandomize=True, database=None, **_QUIET
 )  # type: ignore[arg-type]
+settings.register_profile("quick", max_examples=15, stateful_step_count=30, **_QUIET)  # type: ignore[arg-type]
 settings.load_profile("default")
 
 
@@ -38,7 +39,9 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes seconds; run with --slow")
+    config.addinivalue_line("markers", "slow: takes much longer than most tests; run with --slow")
+    if not config.getoption("--slow") and config.getoption("--hypothesis-profile") is None:
+        settings.load_profile("quick")
     if REQUIRE_PARTS:
         lacking = [f"{part.name}: {', '.join(part.lacks())}" for part in PARTS if part.lacks()]
         if lacking:
@@ -46,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 _NOT_COLLECTED: dict[Part, None] = {}
+_NUM_SLOW = pytest.StashKey[int]()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -58,21 +62,24 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A process of pytest-xdist passes the names of these parts to the process that writes the summary."""
+    """A process of pytest-xdist passes on what it did not run to the process that writes the summary."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["not_collected"] = [part.name for part in _NOT_COLLECTED]
+        output["num_slow"] = session.config.stash.get(_NUM_SLOW, 0)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Receive them.  A process that has crashed has none."""
-    names = getattr(node, "workeroutput", {}).get("not_collected", [])
-    _NOT_COLLECTED.update({part: None for part in PARTS if part.name in names})
+    """Receive it.  A process that has crashed has nothing."""
+    output = getattr(node, "workeroutput", {})
+    _NOT_COLLECTED.update({part: None for part in PARTS if part.name in output.get("not_collected", [])})
+    node.config.stash[_NUM_SLOW] = max(node.config.stash.get(_NUM_SLOW, 0), output.get("num_slow", 0))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="run the slow tests, too")
+    help_text = "run the slow tests, too, and the property tests with all of their examples"
+    parser.addoption("--slow", action="store_true", help=help_text)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -90,16 +97,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from tests.groups import turn
 
         items.sort(key=lambda item: turn(item.nodeid.partition("::")[0]))
-    if config.getoption("--slow"):
-        return
-    for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+    slow = [] if config.getoption("--slow") else [item for item in items if "slow" in item.keywords]
+    if slow:
+        items[:] = [item for item in items if "slow" not in item.keywords]
+        config.hook.pytest_deselected(items=slow)
+        config.stash[_NUM_SLOW] = len(slow)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_collection_finish() -> None:
+    """Spare each collection of garbage in a test the hundreds of thousands of objects that exist before the tests."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for part in _NOT_COLLECTED:
         terminalreporter.write_line(f"not tested: {part.name}; not installed: {', '.join(part.lacks())}")
+    number = config.stash.get(_NUM_SLOW, 0)
+    if number:
+        terminalreporter.write_line(f"not tested: {number} slow tests, and most examples of the property tests: --slow")
     if STEPS:
         counts = ", ".join(f"{model} {steps}" for model, steps in sorted(STEPS.items()))
         terminalreporter.write_line(f"steps of the models: {counts}; together {STEPS.total()}")

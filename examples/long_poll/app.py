@@ -61,7 +61,7 @@ class LongPoll:
         # No await between these steps: no reader sees a topic before its operation is checked.
         self.purgatory.check_and_complete(name, topic.end_position)
         if topic.prepare_trim():
-            self.purgatory.check_and_complete(name)  # completes the readers of messages that will be deleted
+            self.purgatory.check_and_complete(name)  # the readers of messages that will be deleted
             self.topics.trim(topic)
         return offset
 

@@ -87,6 +87,7 @@ async def test_a_block_without_an_await_is_not_cut_off(timer: SystemTimer) -> No
     assert not timeout.expired()
 
 
+@pytest.mark.slow
 async def test_many_blocks_end_in_the_order_of_their_deadlines(clock: VirtualClock, timer: SystemTimer) -> None:
     """A thousand tasks with different deadlines each time out at their millisecond, in order."""
     start = clock.time()

@@ -54,6 +54,7 @@ async def test_closing_and_a_callback_that_raises_remove_them_too(clock: Virtual
     await asyncio.gather(failing, answered, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_a_long_lived_future_accumulates_no_callbacks(purgatory: Purgatory[Any]) -> None:
     """Ten thousand operations on a future, in sequence and at the same time, leave its callbacks unchanged."""
     shutdown, ready = futures(2)

@@ -37,6 +37,7 @@ async def test_sigterm_answers_every_client_and_the_server_exits(name: str) -> N
     assert run.statuses == {204: 6}
 
 
+@pytest.mark.slow
 async def test_a_thousand_connections_are_answered_or_withdrawn() -> None:
     """Half of the clients disconnect; each of the others is answered at the signal."""
     skip_without("uvicorn")
@@ -102,6 +103,7 @@ async def test_a_full_key_is_refused_with_429(name: str) -> None:
         assert (await probe.response())[0] == 200
 
 
+@pytest.mark.slow
 async def test_what_is_in_progress_at_the_signal_is_finished_within_the_grace() -> None:
     """A request that completes a waiting request is still served; a request that would have to wait gets 503."""
     skip_without("uvicorn")
@@ -124,6 +126,7 @@ async def test_what_is_in_progress_at_the_signal_is_finished_within_the_grace() 
         assert await server.exited() in (0, -signal.SIGTERM)
 
 
+@pytest.mark.slow
 async def test_sigint_is_chained_too() -> None:
     """SIGINT, as from Ctrl-C, is also handled."""
     skip_without("uvicorn")
@@ -153,6 +156,7 @@ async def test_a_websocket_that_hangs_up_is_withdrawn(name: str) -> None:
         assert not any("Traceback" in line for line in server.output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _ONE_EACH)
 async def test_a_hang_up_passes_base_http_middleware(name: str) -> None:
     """A disconnect is detected with Starlette's BaseHTTPMiddleware between the server and the endpoint."""

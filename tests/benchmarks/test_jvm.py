@@ -39,6 +39,7 @@ def test_without_java_the_section_says_so_and_keeps_what_was_saved(
     assert not file.exists()
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.timeout(900)  # the first run on a machine downloads the jars
 def test_every_step_on_the_jvm_completes_an_operation() -> None:

@@ -25,6 +25,7 @@ APART = Shape("apart", clients=12, keys=1, publishes=5, apart=True)
 TOGETHER = Shape("together", clients=12, keys=3, publishes=3, apart=False)
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("form", NAMES)
 def test_each_publish_completes_what_it_must(form: str) -> None:
@@ -48,6 +49,7 @@ def test_each_publish_completes_what_it_must(form: str) -> None:
         os.kill(server.pid, 0)
 
 
+@pytest.mark.slow
 @linux
 def test_a_server_does_not_outlive_its_parent() -> None:
     """The server ends when the other end of its standard input is closed, even if the parent was killed."""
@@ -119,6 +121,7 @@ def test_a_client_refuses_what_is_no_answer() -> None:
         client.socket.close()
 
 
+@pytest.mark.slow
 @linux
 def test_an_answer_that_is_not_due_is_an_error() -> None:
     """A server that answers a request before its entry exists raises an error."""
@@ -132,6 +135,7 @@ def test_an_answer_that_is_not_due_is_an_error() -> None:
         other.socket.close()
 
 
+@pytest.mark.slow
 @linux
 def test_a_publish_that_would_complete_another_number_is_an_error() -> None:
     """A publish must complete the number of requests that the shape defines."""

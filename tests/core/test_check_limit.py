@@ -144,6 +144,7 @@ def test_a_queued_check_keeps_its_limit(room: QuietPurgatory) -> None:
     assert completed(operations) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_chain_of_limited_checks_uses_constant_stack(room: QuietPurgatory) -> None:
     """Each completed operation checks the next one with its own limit, in constant stack space."""
     left = 50_000

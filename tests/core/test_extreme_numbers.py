@@ -168,6 +168,7 @@ def test_a_wheel_of_any_size_takes_every_timeout(size: int, tick_ms: int, delays
     assert ran == expected
 
 
+@pytest.mark.slow
 def test_the_coarsest_wheel_has_a_bounded_interval() -> None:
     """Two wheels of 65 536 buckets cover 2**32 ticks, and no interval exceeds a machine word."""
     core = TimerCore(10**15, 65_536, 0, _never_fails, (Exception,))

@@ -55,6 +55,7 @@ async def test_a_check_within_an_ending_is_queued(clock: VirtualClock, ending: s
         purgatory._check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["check", "park", "force", "expire", "soon"])
 async def test_a_chain_of_a_hundred_thousand_uses_constant_stack(clock: VirtualClock, start: str) -> None:
     """Each operation completes the next one, whichever call starts the chain."""

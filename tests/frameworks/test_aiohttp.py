@@ -149,6 +149,7 @@ print("stopped", room.statistics().expired, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM on Windows")
 async def test_run_app_answers_every_waiter_at_sigterm() -> None:
     """``run_app()`` handles the signal, and ``on_shutdown`` answers the waiters."""

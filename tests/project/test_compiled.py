@@ -73,6 +73,7 @@ def declared(node: ast.ClassDef) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_class_declares_what_its_base_has_declared() -> None:
     """A compiled class would store it twice, so writes through the base would not be visible in the subclass."""
     files = [path for path in HOUSE.rglob("*.py") if not {"pipeline", "journal"} & set(path.parts)]

@@ -15,17 +15,18 @@ from tests.groups import group, turn
 _ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_one_process_runs_the_tests_of_a_group() -> None:
     """Tests without a group run in each."""
-    files = ("tests/pipeline/test_locations.py", "tests/pipeline/output", "tests/project/test_licence.py")
+    files = ("tests/examples/join_group/test_scenario.py", "tests/frameworks", "tests/project/test_licence.py")
     options = ("-v", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup")
     command = [sys.executable, "-m", "pytest", *options, *files, "tests/testing/test_manual_clock.py"]
     run = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=60)
     processes = defaultdict(set)
     for process, file in re.findall(r"^\[(gw\d)\].* PASSED (tests/\S+?\.py)::", run.stdout, re.MULTILINE):
         processes[group(file)].add(process)
-    assert processes.keys() == {"pipeline without Spark", "project", None}, run.stdout + run.stderr
-    assert len(processes["pipeline without Spark"]) == len(processes["project"]) == 1
+    assert processes.keys() == {"examples/join_group", "frameworks", "project", None}, run.stdout + run.stderr
+    assert [len(processes[name]) for name in ("examples/join_group", "frameworks", "project")] == [1, 1, 1]
 
 
 def test_what_shares_a_session_is_a_group() -> None:

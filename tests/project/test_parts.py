@@ -26,6 +26,7 @@ def test_a_required_part_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> None
         missing("there is no mvn")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [(), ("-n", "1", "--dist", "loadgroup")])
 def test_the_summary_names_a_part_that_is_not_collected(tmp_path: Path, processes: tuple[str, ...]) -> None:
     """The line is also there where other processes collect the tests."""

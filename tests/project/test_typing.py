@@ -66,6 +66,7 @@ def described(diagnostics: list[dict[str, Any]]) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_mypy_understands_the_public_surface() -> None:
     """``mypy --strict`` agrees with every ``assert_type``, and finds exactly the marked mistakes."""
@@ -74,6 +75,7 @@ def test_mypy_understands_the_public_surface() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.slow
 @pyright_is_there
 @pytest.mark.timeout(180)
 def test_pyright_understands_the_public_surface() -> None:

@@ -396,7 +396,7 @@ def main() -> int:
     )
     mutation.functions = arguments.functions
     options = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-s"]
-    options += ["--timeout=0", "--hypothesis-profile=mutation"]
+    options += ["--slow", "--timeout=0", "--hypothesis-profile=mutation"]
     ignored = {os.path.normpath(path) for path in settings["ignore"]}
     options += [f"--ignore={path}" for path in ignored]
     with contextlib.chdir(ROOT):

@@ -138,6 +138,7 @@ async def test_closed_purgatories_are_collected(clock: VirtualClock) -> None:
     assert [reference() for reference in gone if reference() is not None] == []
 
 
+@pytest.mark.slow
 async def test_nothing_grows_with_the_number_of_operations() -> None:
     """Ten times as many operations, with every kind of ending, leave the same number of live objects."""
     clock = VirtualClock()

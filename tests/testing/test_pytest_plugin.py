@@ -40,6 +40,7 @@ def _installed() -> bool:
     return any(point.value == "purgatory.pytest_plugin" for point in entry_points(group="pytest11"))
 
 
+@pytest.mark.slow
 def test_a_timeout_is_tested_without_sleeping(pytester: pytest.Pytester) -> None:
     """``virtual_clock`` lets an hour pass at once."""
     result = _run(
@@ -59,6 +60,7 @@ def test_a_timeout_is_tested_without_sleeping(pytester: pytest.Pytester) -> None
     result.assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_what_is_left_parked_fails_the_test(pytester: pytest.Pytester) -> None:
     """The message contains the purgatory and the keys, and only the test that leaves an operation fails."""
     result = _run(
@@ -91,6 +93,7 @@ def test_what_is_left_parked_fails_the_test(pytester: pytest.Pytester) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_check_sees_what_this_process_holds(pytester: pytest.Pytester) -> None:
     """In the process of the outer run, a purgatory that existed before is ignored."""
     before = purgatory.Purgatory[DelayedOperation[None]]("before")

@@ -279,6 +279,7 @@ async def test_a_task_that_settles_again_and_again_is_told(
     task.cancel()
 
 
+@pytest.mark.slow
 async def test_many_tasks(clock: VirtualClock) -> None:
     """One advance serves a thousand tasks."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:

@@ -242,6 +242,7 @@ def test_the_queue_counts_what_a_wheel_is_there_to_save() -> None:
     assert (queue.operations, len(queue)) == (6, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tick_ms", "wheel_size"), [(10**15, 2), (1, 65_536)])
 def test_the_largest_wheel_is_accepted(tick_ms: int, wheel_size: int) -> None:
     """The limits themselves are valid."""

@@ -35,6 +35,7 @@ async def _run(scenario: Scenario, steps: int = 1) -> Simulation:
     return simulation
 
 
+@pytest.mark.slow
 async def test_the_same_settings_give_the_same_run() -> None:
     """All events are the same for any steps of the clock; another seed gives another run."""
     first, second = await _run(LIVELY), await _run(LIVELY, steps=37)
@@ -44,6 +45,7 @@ async def test_the_same_settings_give_the_same_run() -> None:
     assert other.record.fingerprint != first.record.fingerprint
 
 
+@pytest.mark.slow
 def test_all_loops_give_the_same_run() -> None:
     """The order of events is the same on asyncio and on uvloop."""
     uvloop = pytest.importorskip("uvloop")

@@ -4,11 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import examples
 
 ROOT = Path(examples.__file__).resolve().parents[1]
 
 
+@pytest.mark.slow
 def test_the_demonstration_shows_an_answer_a_hang_up_and_a_shutdown() -> None:
     """Both remaining readers get the message, and SIGTERM answers the last reader long before its 30 seconds."""
     command = [sys.executable, "-m", "examples.long_poll.demo"]

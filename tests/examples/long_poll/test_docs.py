@@ -32,6 +32,7 @@ def console() -> list[tuple[str, list[str]]]:
     return commands
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 async def test_the_commands_of_the_page_print_what_it_shows() -> None:
     """Every command of the page, in order, against a fresh server."""

@@ -60,6 +60,7 @@ async def connected(server: ServerProcess, number: int = 1) -> AsyncIterator[lis
                 await client.writer.wait_closed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET /stats HTTP/1.1\r\nhost: x\r\nx-a: ", b"GET /stats HTTP/1.1\r\n\r"])
 async def test_half_open_requests_are_closed_and_another_client_is_served(sent: bytes) -> None:
     """Two hundred connections send a partial head or nothing, and are closed; another client is served."""
@@ -73,6 +74,7 @@ async def test_half_open_requests_are_closed_and_another_client_is_served(sent: 
             assert await other.ask() == 200
 
 
+@pytest.mark.slow
 async def test_a_half_open_request_behind_an_answered_one_is_closed() -> None:
     """The limit applies to each request of a connection, not only to the first one."""
     async with serving("--head-timeout", "0.3") as server, connected(server) as (client,):
@@ -81,6 +83,7 @@ async def test_a_half_open_request_behind_an_answered_one_is_closed() -> None:
         assert await client.rest() == b""
 
 
+@pytest.mark.slow
 async def test_a_reader_that_waits_longer_than_the_limits_of_a_connection_has_its_answer() -> None:
     """The limits apply to sending and reading, not to the time that a reader waits."""
     words = ("--head-timeout", "0.1", "--body-timeout", "0.1", "--write-timeout", "0.1")

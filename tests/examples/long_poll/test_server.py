@@ -70,6 +70,7 @@ async def connection(
             await writer.wait_closed()
 
 
+@pytest.mark.slow
 async def test_it_says_where_it_listens_and_on_which_loop(server: ServerProcess) -> None:
     """The server prints one line when it is ready, and nothing else."""
     assert server.output == [f"ready {server.url} on {'asyncio' if same_loop() else 'uvloop'}\n"]
@@ -92,6 +93,7 @@ async def test_sigterm_answers_everyone_and_exits_with_0(server: ServerProcess, 
     assert len(server.output) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rudely", [False, True])
 async def test_a_client_who_hangs_up_is_withdrawn_at_once(
     server: ServerProcess, session: aiohttp.ClientSession, rudely: bool
@@ -105,6 +107,7 @@ async def test_a_client_who_hangs_up_is_withdrawn_at_once(
     assert (stats["cancelled"], stats["watched"], stats["num_delayed"]) == (1, 0, 0)
 
 
+@pytest.mark.slow
 async def test_a_connection_is_closed_after_its_last_answer(
     server: ServerProcess, session: aiohttp.ClientSession
 ) -> None:
@@ -118,6 +121,7 @@ async def test_a_connection_is_closed_after_its_last_answer(
         assert (await stopping).exit_code == 0
 
 
+@pytest.mark.slow
 async def test_a_client_who_dawdles_is_cut_off(server: ServerProcess) -> None:
     """A body that does not arrive delays the shutdown for at most ``--drain`` seconds."""
     unfinished = b"POST /topics/a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n"
@@ -128,6 +132,7 @@ async def test_a_client_who_dawdles_is_cut_off(server: ServerProcess) -> None:
     assert exit_report.seconds < 5
 
 
+@pytest.mark.slow
 async def test_a_second_server_takes_the_port_over(server: ServerProcess, session: aiohttp.ClientSession) -> None:
     """When the first server has ended, the next one can listen on the same port."""
     await get(session, f"{server.url}/stats")
@@ -145,6 +150,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_an_address_in_use_is_an_error_in_one_line() -> None:
     """The error contains the address, and the exit code is 1."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -154,6 +160,7 @@ def test_an_address_in_use_is_an_error_in_one_line() -> None:
     assert ran.stderr == f"cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -170,6 +177,7 @@ def test_a_bad_option_is_told(words: list[str], reason: str) -> None:
     assert reason in ran.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--hang-up", "0.5"], ["--no-uvloop"], ["--stop"]])
 def test_the_load_command_ends_well(words: list[str]) -> None:
     """In a small load, all readers are answered, nothing is left, and the exit code is 0."""
@@ -181,6 +189,7 @@ def test_the_load_command_ends_well(words: list[str]) -> None:
     assert ran.stderr == ""
 
 
+@pytest.mark.slow
 async def test_the_load_command_finds_what_is_lost(session: aiohttp.ClientSession) -> None:
     """If the server rejects readers, the command reports this and exits with 1."""
     async with ServerProcess("--port", "0", "--max-parked", "50", *same_loop()) as server:
@@ -198,6 +207,7 @@ async def test_the_load_command_finds_what_is_lost(session: aiohttp.ClientSessio
         assert stats["parked"] == 0
 
 
+@pytest.mark.slow
 def test_the_soak_command_ends_well() -> None:
     """In a short soak with a restart, every request is answered once, the counters match, and the exit code is 0."""
     words = ["--seconds", "2", "--restart-every", "1", "--rests", "1", "--readers", "30", "--seed", "5"]

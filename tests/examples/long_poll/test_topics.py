@@ -70,6 +70,7 @@ def test_what_is_kept_is_counted_in_memory(sizes: list[int], retain_bytes: int) 
         assert read.rendered == tuple(str(kept) for kept in range(topic.start, topic.end))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [b"x", "\u20ac".encode() * 300, b"\xff" * 300])
 def test_a_topic_takes_no_more_memory_than_it_keeps(body: bytes) -> None:
     """This holds for one-byte messages, for text that grows sixfold when it is escaped, and for binary data."""

@@ -142,6 +142,7 @@ async def test_a_frame_shows_what_waits(clock: VirtualClock) -> None:
         json.dumps(after)
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_with_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     """The page does not change the simulation."""
     order = ["--plain", "--groups", "3", "--members", "4", "--duration", "60s", "--speed", "max"]
