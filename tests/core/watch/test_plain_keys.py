@@ -11,7 +11,7 @@ from purgatory import Outcome, Purgatory
 from purgatory.core.watch.validation import is_plain
 from purgatory.core.watch.watch import LONE, WatchList
 from purgatory.testing import ManualClock, VirtualClock
-from tests.helpers import Op
+from tests.helpers import Boom, Op
 from tests.sansio import QuietPurgatory, make_purgatory
 
 
@@ -175,3 +175,32 @@ async def test_a_purgatory_that_is_dropped_without_aclose_is_freed(clock: Virtua
     del purgatory, operation, operations
     gc.collect()
     assert [ref() for ref in dropped] == [None] * (number + 1)
+
+
+class Twin:
+    """A key that equals "b", and that cannot be hashed while it is broken."""
+
+    broken = False
+
+    def __hash__(self) -> int:
+        if self.broken:
+            raise Boom
+        return hash("b")
+
+    def __eq__(self, other: object) -> bool:
+        return other == "b" or other is self
+
+
+def test_plain_keys_in_a_shard_with_other_keys(room: QuietPurgatory) -> None:
+    """An operation on several plain keys takes the place of one whose key could not be removed."""
+    twin = Twin()
+    left = park(room, twin)
+    twin.broken = True
+    left.cancel()
+    twin.broken = False
+    waiting = park(room, "a", "b")
+    waiting.ready = True
+    assert room.check_and_complete("b") == 1
+    assert waiting.outcome is Outcome.COMPLETED
+    room._check()
+    assert room.watched == 0
