@@ -1,11 +1,11 @@
-"""The hook of the documentation that keeps a number on one line."""
+"""The hook of the documentation that decides where a line may break."""
 
 import importlib.util
 from pathlib import Path
 
 import pytest
 
-NUMBERS = Path(__file__).parent.parent.parent / "docs" / "numbers.py"
+HOOK = Path(__file__).parent.parent.parent / "docs" / "line_breaks.py"
 
 
 @pytest.mark.parametrize(
@@ -16,11 +16,15 @@ NUMBERS = Path(__file__).parent.parent.parent / "docs" / "numbers.py"
         ("<p>at 8 seconds 12 of 20 shards</p>", "<p>at 8 seconds 12 of 20 shards</p>"),
         ('<img alt="5 000 rows" width="1 000">', '<img alt="5 000 rows" width="1 000">'),
         ("<pre><code>sleep(5 000)\n1 000</code></pre> 1 000", "<pre><code>sleep(5 000)\n1 000</code></pre> 1~000"),
+        (
+            '<h2><span class="doc doc-object-name doc-class-name">purgatory.asgi.Wait</span> v1.2</h2>',
+            '<h2><span class="doc doc-object-name doc-class-name">purgatory.<wbr>asgi.<wbr>Wait</span> v1.2</h2>',
+        ),
     ],
 )
-def test_no_line_breaks_within_a_number(html: str, shown: str) -> None:
-    """Groups of digits and units follow a no-break space, except in tags and in blocks of code."""
-    spec = importlib.util.spec_from_file_location("numbers_hook", NUMBERS)
+def test_where_a_line_may_break(html: str, shown: str) -> None:
+    """Groups of digits and units follow a no-break space in text; a long name breaks at a dot."""
+    spec = importlib.util.spec_from_file_location("line_breaks", HOOK)
     assert spec is not None
     assert spec.loader is not None
     hook = importlib.util.module_from_spec(spec)
