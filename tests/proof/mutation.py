@@ -235,10 +235,9 @@ class Mutation:
         budget = self.settings["budget_s"]
         kept: list[int] = []
         for number in ordered:
-            budget -= work[number]
-            if budget < 0:
-                break
-            kept.append(number)
+            if work[number] <= budget:  # a long test does not keep the short ones behind it from running
+                budget -= work[number]
+                kept.append(number)
         return kept
 
     def _say(self, text: str) -> None:
