@@ -15,7 +15,7 @@ import pyspark
 
 from benchmarks.maven import classpath
 from benchmarks.row import Unavailable
-from tests.parts import missing
+from tests.pipeline.jars import or_skip, print_paths
 
 __all__ = ["hadoop_version", "main", "s3a_class_path", "s3a_jars"]
 
@@ -43,20 +43,12 @@ def s3a_class_path() -> str:
 
 def s3a_jars() -> str:
     """Return the paths of the jars, or skip the test where they cannot be had."""
-    try:
-        return s3a_class_path()
-    except Unavailable as error:
-        missing(str(error))
+    return or_skip(s3a_class_path)
 
 
 def main() -> int:
     """Run the command; the status is 1 where a jar is missing."""
-    try:
-        print(s3a_class_path())
-    except Unavailable as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return print_paths(s3a_class_path)
 
 
 if __name__ == "__main__":

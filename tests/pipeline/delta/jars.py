@@ -12,8 +12,7 @@ import sys
 from typing import Final
 
 from benchmarks.maven import classpath
-from benchmarks.row import Unavailable
-from tests.parts import missing
+from tests.pipeline.jars import or_skip, print_paths
 
 __all__ = ["DELTA", "SPARK", "delta_class_path", "delta_jars", "main"]
 
@@ -29,20 +28,12 @@ def delta_class_path() -> str:
 
 def delta_jars() -> str:
     """Return the paths of the jars, or skip the test where they cannot be had."""
-    try:
-        return delta_class_path()
-    except Unavailable as error:
-        missing(str(error))
+    return or_skip(delta_class_path)
 
 
 def main() -> int:
     """Run the command; the status is 1 where a jar is missing."""
-    try:
-        print(delta_class_path())
-    except Unavailable as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return print_paths(delta_class_path)
 
 
 if __name__ == "__main__":
