@@ -77,7 +77,8 @@ async def test_the_deadline_of_the_call_is_the_timeout() -> None:
     room = Purgatory[Any]("test")
     async with room, serve(room) as (service, _, poll):
         assert await _result(poll(b"", timeout=_MARGIN + 0.1)) == b"empty"
-        assert 0.0 <= service.timeouts[0] <= 0.1
+        # The header of the request has the remaining time rounded up, so it can exceed the client's own by a little.
+        assert 0.0 <= service.timeouts[0] < _MARGIN + 0.1
         call = asyncio.ensure_future(_result(poll(b"")))
         await parked(room, 1)
         assert service.timeouts[1] == 3600.0
