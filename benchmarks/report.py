@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .__main__ import SECTIONS
-from .row import Row, Scale, grouped, number, number_of
+from .row import Row, Scale, Unit, grouped, number, number_of
 from .server.load import Shape
 from .server.section import ANSWER, CPU, MEMORY, NAMES, OWN_CPU, ours_of, shapes
 
@@ -100,9 +100,11 @@ def fill(page: str, results: Results) -> str:
     return _BLOCK.sub(replaced, page)
 
 
-def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
-    rule = ["---" if index < left else "--:" for index in range(len(head))]
-    table = "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
+def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, words: Sequence[str] = ()) -> str:
+    """Return a table without its empty columns.  The first columns, and those whose head is in ``words``, hold text."""
+    rule = ["---" if index < left else ":--" if text in words else "--:" for index, text in enumerate(head)]
+    used = [index for index in range(len(head)) if index == 0 or any(cells[index] for cells in lines)]
+    table = "\n".join("| " + " | ".join(cells[index] for index in used) + " |" for cells in (head, rule, *lines))
     return re.sub(r"\b__\w+__\b", r"`\g<0>`", table)  # two underscores outside of code begin bold text
 
 
@@ -134,8 +136,8 @@ def _budgets(results: Results) -> str:
             verdict = row.verdict(compiled=compiled)
             cells += [row.budget_text(compiled=compiled), shown, verdict.replace("NOT met", "**not met**")]
         lines.append(cells)
-    head = ["", "budget, compiled", "measured", "", "budget, interpreted", "measured", ""]
-    return _markdown(head, lines)
+    head = ["", "budget, compiled", "measured", "verdict", "budget, interpreted", "measured", "verdict"]
+    return _markdown(head, lines, words=["verdict"])
 
 
 def _section(results: Results, section: str) -> str:
@@ -205,7 +207,7 @@ def _headline(results: Results, language: _Language) -> str:
         if cpu is None:
             return language.missing
         cells = [_of_form(results, "compiled", what, shape, form) for what in (OWN_CPU, ANSWER, MEMORY)]
-        lines.append([text, cpu[0], cpu[1], *("" if cell is None else cell[0] for cell in cells)])
+        lines.append([text, cpu.text, cpu.times, *("" if cell is None else cell.text for cell in cells)])
     return _markdown(language.head, lines)
 
 
@@ -217,39 +219,60 @@ def _home(results: Results) -> str:
         cpu, answer = (_of_form(results, "compiled", what, shape, form) for what in (CPU, ANSWER))
         if cpu is None or answer is None:
             return _ENGLISH.missing
-        lines.append([_ENGLISH.forms[form], cpu[0], cpu[1], answer[0]])
+        lines.append([_ENGLISH.forms[form], cpu.text, cpu.times, answer.text])
     return _markdown(["", "CPU per request", "times the first", "publish to answer"], lines)
 
 
+_SERVER = {CPU: CPU, OWN_CPU: "without the garbage collector", ANSWER: ANSWER, MEMORY: MEMORY}
+
+
 def _server(results: Results) -> str:
-    """A table for each shape of the server: a line for each form, and both kinds of core."""
+    """A table for each shape of the server: a line for each core and form, with the units in the head."""
     tables = []
     for shape in shapes(Scale()):
         lines = []
-        for form, name in NAMES.items():
-            cells = [_of_form(results, kind, CPU, shape, form) or ("", "") for kind in KINDS]
-            line = [name, *(text for cell in cells for text in cell)]
-            for what in (OWN_CPU, ANSWER, MEMORY):
-                line += [(_of_form(results, kind, what, shape, form) or ("",))[0] for kind in KINDS]
-            lines.append(line)
-        if not any("".join(line[1:]) for line in lines):
-            continue
-        head = ["", f"{CPU}, compiled", "ratio", "interpreted", "ratio"]
-        for what in ("without the garbage collector", ANSWER, MEMORY):
-            head += [f"{what}, compiled", "interpreted"]
-        tables.append(f"**{shape.name[0].upper()}{shape.name[1:]}**\n\n{_markdown(head, lines)}")
+        units = dict.fromkeys(_SERVER, "")
+        for kind in KINDS:
+            for form, name in NAMES.items():
+                figures = {what: _of_form(results, kind, what, shape, form) for what in _SERVER}
+                units |= {what: f" ({figure.unit})" for what, figure in figures.items() if figure is not None}
+                cells = ["" if figure is None else number(figure.value) for figure in figures.values()]
+                cpu = figures[CPU]
+                if any(cells):
+                    lines.append([name, kind, cells[0], "" if cpu is None else cpu.times, *cells[1:]])
+        if lines:
+            cpu_head, *heads = (text + units[what] for what, text in _SERVER.items())
+            table = _markdown(["", "core", cpu_head, "ratio", *heads], lines, left=2)
+            tables.append(f"**{shape.name[0].upper()}{shape.name[1:]}**\n\n{table}")
     return "\n\n".join(tables) or _ENGLISH.missing
 
 
-def _of_form(results: Results, kind: str, what: str, shape: Shape, form: str) -> tuple[str, str] | None:
-    """Return what was measured of one form, and how many times that of ours it is.  None: it was not measured."""
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """What was measured of one form, and how many times that of ours it is."""
+
+    value: float
+    unit: Unit
+    ratio: float | None = None
+
+    @property
+    def text(self) -> str:
+        return number_of(self.value, self.unit)
+
+    @property
+    def times(self) -> str:
+        return "" if self.ratio is None else f"{number(self.ratio)}x"
+
+
+def _of_form(results: Results, kind: str, what: str, shape: Shape, form: str) -> _Figure | None:
+    """Return the figure of one form, or None if it was not measured."""
     ours, name = ours_of(shape), NAMES[form]
     for row in results.rows.get(kind, []):
         if (row.section, row.what) == ("server", f"{what}, {shape.name}"):
             if name == ours:
-                return number_of(row.ours, row.unit), ""
+                return _Figure(row.ours, row.unit)
             if row.peer == name and row.theirs is not None and row.ratio is not None:
-                return number_of(row.theirs, row.unit), f"{number(row.ratio)}x"
+                return _Figure(row.theirs, row.unit, row.ratio)
     return None
 
 
