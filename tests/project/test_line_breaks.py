@@ -20,10 +20,26 @@ HOOK = Path(__file__).parent.parent.parent / "docs" / "line_breaks.py"
             '<h2><span class="doc doc-object-name doc-class-name">purgatory.asgi.Wait</span> v1.2</h2>',
             '<h2><span class="doc doc-object-name doc-class-name">purgatory.<wbr>asgi.<wbr>Wait</span> v1.2</h2>',
         ),
+        (
+            "<p><code>python -m tool --rows docs/a.py?b x</code>, <code>a.b(c)</code></p>",
+            (
+                '<p><code>python <span class="word">-m</span> tool <span class="word">--rows</span>'
+                ' <span class="word">docs/a.py?b</span> x</code>, <code>a.b(c)</code></p>'
+            ),
+        ),
+        (
+            "<pre><code>tool --rows</code></pre> <code>--a &lt;b-c&gt;</code>",
+            (
+                '<pre><code>tool --rows</code></pre> <code><span class="word">--a</span>'
+                ' <span class="word">&lt;b-c&gt;</span></code>'
+            ),
+        ),
+        ("<code>tests/a/name/longer/than/a/line.py</code>",) * 2,
+        ("<code>x-y<br>--z</code>, <code><a href='b-c'>d-e</a></code>",) * 2,
     ],
 )
 def test_where_a_line_may_break(html: str, shown: str) -> None:
-    """Groups of digits and units follow a no-break space in text; a long name breaks at a dot."""
+    """Groups of digits and units follow a no-break space in text; a long name breaks at a dot, a command at a space."""
     spec = importlib.util.spec_from_file_location("line_breaks", HOOK)
     assert spec is not None
     assert spec.loader is not None
