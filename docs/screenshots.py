@@ -4,10 +4,12 @@ The script needs playwright and Chromium, like the browser tests, and Pillow to 
 """
 
 import io
+import itertools
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
@@ -15,12 +17,13 @@ from playwright.sync_api import sync_playwright
 IMAGES = Path(__file__).parent / "images"
 COMMAND = [sys.executable, "-m", "examples.join_group", "--web", "--port", "0", "--plain", "--crash-rate", "3"]
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
-PICTURES = {"light": ("light", 1200, 900), "dark": ("dark", 1200, 900), "phone": ("light", 390, 844)}
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+SIZES = {"": (1200, 900), "phone-": (390, 844)}
 LATER = "() => frame !== null && frame.now > 180 && lines.get('join').length > 60"
 
 
 def main() -> None:
-    """Start a simulation, and take screenshots of its page on a desktop and on a phone."""
+    """Start a simulation, and take screenshots of its page on a desktop and on a phone, light and dark."""
     with (
         subprocess.Popen(COMMAND, cwd=IMAGES.parent.parent, stdout=subprocess.PIPE, text=True) as simulation,
         sync_playwright() as playwright,
@@ -29,14 +32,12 @@ def main() -> None:
         url = simulation.stdout.readline().removeprefix("live page: ").strip()
         chromium = shutil.which("chromium") or "chromium"
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        for name, (scheme, width, height) in PICTURES.items():
-            page = browser.new_page(
-                color_scheme="dark" if scheme == "dark" else "light", viewport={"width": width, "height": height}
-            )
+        for (size, (width, height)), scheme in itertools.product(SIZES.items(), SCHEMES):
+            page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": height})
             page.goto(url)
             page.wait_for_function(LATER, timeout=90_000)
-            taken = Image.open(io.BytesIO(page.screenshot(full_page=name != "phone")))
-            path = IMAGES / f"live-page-{name}.png"
+            taken = Image.open(io.BytesIO(page.screenshot(full_page=not size)))
+            path = IMAGES / f"live-page-{size}{scheme}.png"
             taken.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
             print(f"{path.name}: {path.stat().st_size // 1024} KiB")
             page.close()

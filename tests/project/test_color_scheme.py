@@ -25,3 +25,10 @@ def test_a_picture_becomes_an_image_for_each_scheme() -> None:
         assert re.fullmatch(
             r'<p><img alt="[^"]+" src="[^"]+#only-light"><img alt="[^"]+" src="[^"]+#only-dark"></p>', shown
         )
+
+
+def test_every_screenshot_and_diagram_in_pixels_has_both_schemes() -> None:
+    """A picture with a background of its own exists in a light and in a dark form."""
+    names = {path.stem for path in (ROOT / "docs" / "images").glob("*.png")}
+    bare = {name.removesuffix("-light").removesuffix("-dark") for name in names}
+    assert names == {f"{name}-{scheme}" for name in bare for scheme in ("light", "dark")}
