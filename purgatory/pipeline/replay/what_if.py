@@ -6,6 +6,7 @@ Each piece of the journal with each setting is one task.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -108,7 +109,7 @@ def what_if(
                 timeout_ms = _median_timeout_ms(rows)
             with steps.step(f"replaying {len(ticks_ms) * len(wheel_sizes)} settings"):
                 trace = rows.transform(cut(spark, pieces))
-                settings = _settings(spark, ticks_ms, wheel_sizes)
+                settings = [(tick, size) for tick in sorted(set(ticks_ms)) for size in sorted(set(wheel_sizes))]
                 found = _replayed(spark, trace, settings, len(pieces))
         return found, share, timeout_ms
 
@@ -174,18 +175,16 @@ def _median_timeout_ms(rows: DataFrame) -> float:
     return 0.0 if found is None or found["median"] is None else float(found["median"])
 
 
-def _settings(spark: SparkSession, ticks_ms: Sequence[int], wheel_sizes: Sequence[int]) -> DataFrame:
-    pairs = [(tick, size) for tick in sorted(set(ticks_ms)) for size in sorted(set(wheel_sizes))]
-    return spark.createDataFrame(pairs, "tick_ms long, wheel_size long")
-
-
-def _replayed(spark: SparkSession, trace: DataFrame, settings: DataFrame, pieces: int) -> list[dict[str, Any]]:
-    tasks = settings.count() * pieces
+def _replayed(
+    spark: SparkSession, trace: DataFrame, settings: Sequence[tuple[int, int]], pieces: int
+) -> list[dict[str, Any]]:
+    tasks = len(settings) * pieces
     with changed_settings(spark, {"spark.sql.adaptive.coalescePartitions.enabled": "false"}):
-        crossed = trace.crossJoin(F.broadcast(settings))
+        crossed = trace.crossJoin(F.broadcast(spark.createDataFrame(settings, "tick_ms long, wheel_size long")))
         spread = crossed.repartition(min(tasks, 2_000), "tick_ms", "wheel_size", "piece")
         found = spread.groupBy("tick_ms", "wheel_size", "piece").applyInArrow(_replay_piece, _RESULT)
-        return [row.asDict() for row in found.orderBy("tick_ms", "wheel_size", "piece").collect()]
+        # Spark would replay everything a second time to sort it: first to find the borders of its partitions.
+        return sorted((row.asDict() for row in found.collect()), key=itemgetter("tick_ms", "wheel_size", "piece"))
 
 
 def _replay_piece(table):  # type: ignore[no-untyped-def]  # partial type hints on such a function break Spark 4.3.0

@@ -1,15 +1,18 @@
 """The replay on Spark, and the recommendation."""
 
 import pathlib
+import uuid
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
+import purgatory.pipeline.replay.what_if as module
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.replay.simulation import replay
 from purgatory.pipeline.replay.what_if import what_if
+from purgatory.pipeline.spark.session import changed_settings
 
 from .test_simulation import recorded
 
@@ -35,9 +38,23 @@ def test_settings_on_spark_count_what_one_replay_counts(spark: Any, made: Any) -
         assert r["cpu_us"] > 0
 
 
-def test_pieces_hold_every_operation_once(spark: Any, made: Any) -> None:
-    """Cut into pieces of about 2 000, nothing is lost or doubled; a sample takes whole pieces."""
-    whole = what_if(spark, str(made[0]), [1], [20], piece_rows=2_000)
+def test_pieces_hold_every_operation_once(
+    spark: Any, made: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut into pieces of about 2 000, nothing is lost or doubled; a sample takes whole pieces.
+
+    Each piece is replayed once, also where Spark has several partitions to sort.
+    """
+    replay_piece = module._replay_piece
+
+    def counted(table):  # type: ignore[no-untyped-def]  # Spark evaluates type hints
+        (tmp_path / uuid.uuid4().hex).touch()
+        return replay_piece(table)
+
+    with monkeypatch.context() as patch, changed_settings(spark, {"spark.sql.shuffle.partitions": "2"}):
+        patch.setattr(module, "_replay_piece", counted)
+        whole = what_if(spark, str(made[0]), [1], [20], piece_rows=2_000)
+    assert len(list(tmp_path.iterdir())) == 11
     assert (whole.operations, whole.changed) == (20_000, 0)
     half = what_if(spark, str(made[0]), [1], [20], piece_rows=2_000, sample=0.5)
     assert half.share == pytest.approx(0.5, abs=0.1)
