@@ -19,8 +19,8 @@ _LONGEST = ("pipeline", "judge", "project", "cluster", "kafka", "examples/broker
 def group(file: str) -> str | None:
     """Return the group of a file of tests; None if any process may run each of its tests.
 
-    The tests of one group share servers and sessions.  Those of the pipeline that have no session of Spark are a group,
-    and so are those that start a Spark of their own.
+    The tests of one group share servers and sessions.  Those of the pipeline that start a Spark of their own are a
+    group; those without Spark are independent.
     """
     path = Path(file)
     folders = path.parts[1:-1]
@@ -32,7 +32,7 @@ def group(file: str) -> str | None:
         case "pipeline" if "cluster" in folders:
             return "cluster"
         case "pipeline" if "spark: Any" not in (_ROOT / path).read_text(encoding="utf-8"):
-            return "pipeline without Spark"
+            return None
         case "examples":
             return "/".join(folders[:2])
     return folders[0]

@@ -38,7 +38,7 @@ def test_what_shares_a_session_is_a_group() -> None:
         "tests/pipeline/cluster/test_connect.py": "cluster",
         "tests/kafka/test_real.py": "kafka",
         "tests/examples/orders/test_orders.py": "examples/orders",
-        "tests/pipeline/stream/test_group.py": "pipeline without Spark",
+        "tests/pipeline/stream/test_group.py": None,
         "tests/journal/test_journal.py": "journal",
         "tests/core/test_hooks.py": None,
         "tests/test_otel.py": None,
