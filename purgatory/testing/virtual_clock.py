@@ -173,8 +173,7 @@ class VirtualClock(Clock):
                 for ring in self._alarms[when_ms]:
                     self._let_ring(ring)
                 await self._settle(moves=True)
-            self._now_ns = target_ns
-            await self._settle(moves=True)
+            self._now_ns = target_ns  # every task waits for later than that, so there is nothing to settle again
         finally:
             self._advancing = False
 
@@ -258,25 +257,35 @@ class _Idleness:
 
     def reached(self, settling: "_Settling") -> bool:
         """Return whether all other tasks wait."""
-        # A settling task that was cancelled is not waiting: it has to receive its CancelledError first.
-        waiting = {task for task in settling if not getattr(task, "_must_cancel", False)}
-        if self._ready is not None:
-            # The calling task runs now, and each other waiting task has one callback there.
-            return len(self._ready) < len(waiting)
-        return self._quiet_for_long(settling, waiting)
+        if self._ready is None:
+            return self._quiet_for_long(settling)
+        # The calling task runs now, and each other waiting task has one callback there.
+        return len(self._ready) < len(_waiting(settling))
 
-    def _quiet_for_long(self, settling: "_Settling", waiting: set[asyncio.Task[Any]]) -> bool:
+    def _quiet_for_long(self, settling: "_Settling") -> bool:
         """Infer idleness where the ready callbacks are hidden.
 
         Every park, completion and expiry reads a clock, so a loop in which no clock is used is probably idle.  Then the
         tasks are examined in several turns, because the future of a task may be done before the task is woken.
         """
-        activity = sum(clock._activity for clock, _ in settling.values())
-        self._quiet_turns = self._quiet_turns + 1 if activity == self._activity else 0
-        self._activity = activity
-        if self._quiet_turns >= _QUIET_TURNS and _any_runs(waiting):
+        activity = 0
+        for clock, _ in settling.values():
+            activity += clock._activity
+        if activity != self._activity:
+            self._activity = activity
+            self._quiet_turns = 0
+            return False
+        self._quiet_turns += 1
+        if self._quiet_turns < _QUIET_TURNS:
+            return False
+        if _any_runs(_waiting(settling)):
             self._quiet_turns = 0
         return self._quiet_turns >= _QUIET_TURNS + _TASK_TURNS
+
+
+def _waiting(settling: "_Settling") -> set[asyncio.Task[Any]]:
+    """Return the settling tasks that wait.  One that was cancelled has to receive its CancelledError first."""
+    return {task for task in settling if not getattr(task, "_must_cancel", False)}
 
 
 def _any_runs(waiting: set[asyncio.Task[Any]]) -> bool:
