@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 PARTS: Final = (
     Part("the pipeline on Spark", ("pipeline",), ("pyspark", "pandas", "pyarrow", "matplotlib", "jinja2")),
-    Part("the pipeline on Spark Connect", ("pipeline/cluster/test_connect.py",), ("grpc_status", "zstandard")),
+    Part("the pipeline on Spark Connect", ("pipeline/cluster/test_spark_connect.py",), ("grpc_status", "zstandard")),
     Part("the pipeline on an object store", ("pipeline/cluster/test_object_store.py",), ("moto", "flask_cors")),
     Part("the streaming job between Kafka topics", ("kafka/test_spark.py",), ("pyspark", "pandas", "pyarrow")),
     Part("the journal", ("journal",), ("pyarrow",)),

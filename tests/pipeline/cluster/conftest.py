@@ -1,4 +1,4 @@
-"""An S3 server, a Spark Connect server, and a Python for workers that lacks this package."""
+"""An S3 server, a Spark cluster that also serves Spark Connect, and a Python for workers that lacks this package."""
 
 import json
 import os
@@ -7,12 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, NamedTuple
 from xml.etree import ElementTree
 
 import pyspark
@@ -21,8 +22,10 @@ import pytest
 import purgatory
 from purgatory.pipeline.spark.java import find_java, quiet_home
 from tests.pipeline.cluster.jars import s3a_jars
+from tests.pipeline.cluster.run_commands import DONE
 
 _PATIENCE_S = 120.0
+_LONGEST_S = 500.0
 HOME = pathlib.Path(purgatory.__file__).parents[1]
 PYSPARK = pathlib.Path(pyspark.__file__).parent
 # Removes the folder of this package from the path of the workers.  A package that Spark has sent is in a ZIP file.
@@ -71,16 +74,17 @@ class Bucket:
             return bytes(answer.read())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bucket() -> Iterator[Bucket]:
     """An empty bucket."""
+    pytest.importorskip("moto")
     jars = s3a_jars()
     command = [sys.executable, "-u", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     with started(command, dict(os.environ), "Running on http") as line:
         yield Bucket(line.split()[-1].strip("."), jars)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a Spark whose workers lack this package, and which writes nothing into PySpark."""
     folder = tmp_path_factory.mktemp("workers")
@@ -106,33 +110,78 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in left_out} | own
 
 
-@pytest.fixture(scope="module")
-def connect_server(workers: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a Spark Connect server on this machine."""
-    settings = {
+class Commands:
+    """Runs commands of the pipeline in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], errors: IO[str]) -> None:
+        self._process = process
+        self._errors = errors
+
+    def __call__(self, commands: list[list[str]]) -> tuple[str, str]:
+        """Run the commands one after the other; return what they wrote to standard output and to standard error."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        begin = os.fstat(self._errors.fileno()).st_size
+        print(json.dumps(commands), file=self._process.stdin, flush=True)
+        said = []
+        for line in self._process.stdout:
+            if line == f"{DONE}\n":
+                break
+            said.append(line)
+        self._errors.seek(begin)
+        return "".join(said), self._errors.read()
+
+
+@contextmanager
+def command_runner(environment: dict[str, str], *session: str) -> Iterator[Commands]:
+    """Start a process for commands, with the arguments of ``run_commands``.  It ends with the context."""
+    command = [sys.executable, "-m", "tests.pipeline.cluster.run_commands", *session]
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, env=environment, cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        watchdog = threading.Timer(_LONGEST_S, process.kill)
+        watchdog.start()
+        try:
+            yield Commands(process, errors)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+            watchdog.cancel()
+
+
+class Cluster(NamedTuple):
+    """A cluster of two executors, in processes of their own, whose driver also serves Spark Connect."""
+
+    run: Commands
+    remote: str
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    request: pytest.FixtureRequest, workers: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """A cluster that knows the bucket, where the S3 server can be had."""
+    try:
+        store = request.getfixturevalue("bucket").settings
+    except pytest.skip.Exception:
+        store = {}
+    port = free_port()
+    quick = "-XX:TieredStopAtLevel=1"
+    settings = store | {
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(free_port()),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
-        "spark.local.dir": str(tmp_path_factory.mktemp("local")),
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.defaultJavaOptions": quick,
+        "spark.executor.defaultJavaOptions": quick,
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.sql.codegen.wholeStage": "false",  # small queries: compiling them takes longest
-        "spark.sql.shuffle.partitions": "1",
-        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
     }
-    script = ["bash", str(PYSPARK / "sbin" / "start-connect-server.sh"), "--wait", "--master", "local[2]"]
-    options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    environment = {name: value for name, value in workers.items() if name != "PYTHONPATH"}
-    with started([*script, *options], environment, "Spark Connect server started at") as line:
-        yield f"sc://{line.split()[-1]}"
-
-
-def run_commands(
-    commands: list[list[str]], environment: dict[str, str], *session: Any
-) -> subprocess.CompletedProcess[str]:
-    """Run commands in a process of their own, with Python's warnings off: they come from Spark's own modules."""
-    given = [each if isinstance(each, str) else json.dumps(each) for each in (commands, *session)]
-    command = [sys.executable, "-m", "tests.pipeline.cluster.run_commands", *given]
-    return subprocess.run(command, env=environment, cwd=HOME, capture_output=True, text=True, check=False, timeout=280)
+    with command_runner(workers, "local-cluster[2,1,1024]", json.dumps(settings)) as run:
+        yield Cluster(run, f"sc://127.0.0.1:{port}")
 
 
 def free_port() -> int:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.stream.traces import trace, write_trace
-from tests.pipeline.cluster.conftest import Bucket, run_commands
+from tests.pipeline.cluster.conftest import Bucket, Cluster
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
 
 pytestmark = pytest.mark.timeout(300)
@@ -29,7 +29,7 @@ def ends(bucket: Bucket, out: str) -> Any:
 
 
 def test_a_cluster_reads_and_writes_an_object_store(
-    bucket: Bucket, workers: dict[str, str], made: Any, tmp_path: pathlib.Path
+    bucket: Bucket, cluster: Cluster, made: Any, tmp_path: pathlib.Path
 ) -> None:
     """Report and stream, which continues from its checkpoint: nothing is on a disk that driver and executors share."""
     rows = trace(29, 12)
@@ -44,16 +44,9 @@ def test_a_cluster_reads_and_writes_an_object_store(
         streaming,
         streaming,
     ]
-    quick = "-XX:TieredStopAtLevel=1"
-    settings = bucket.settings | {
-        "spark.driver.defaultJavaOptions": quick,
-        "spark.executor.defaultJavaOptions": quick,
-        "spark.sql.codegen.wholeStage": "false",  # small queries: compiling them takes longest
-        "spark.sql.shuffle.partitions": "2",
-    }
-    done = run_commands(commands, workers, "local-cluster[2,1,1024]", settings)
-    assert done.stdout.count("status 0") == len(commands), done.stdout + done.stderr
-    assert f"20,000 operations: {at}/report/index.html" in done.stdout
+    printed, errors = cluster.run(commands)
+    assert printed.count("status 0") == len(commands), printed + errors
+    assert f"20,000 operations: {at}/report/index.html" in printed
     assert b"20 rows were dropped" in bucket.get("report/index.html")
     hot = pq.read_table(pa.BufferReader(bucket.get("report/hot_keys.parquet")))
     expected = [each["operations"] for each in made[1]["hot_keys"]]

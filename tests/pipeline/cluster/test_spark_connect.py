@@ -1,4 +1,4 @@
-"""A Spark Connect server in a process of its own, whose workers lack this package."""
+"""A Spark Connect server in the driver of a cluster whose executors lack this package."""
 
 import pathlib
 from typing import Any
@@ -10,19 +10,23 @@ pytest.importorskip("pyspark", "4.2", reason="the extra 'spark' is not installed
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.stream.traces import trace, write_trace
-from tests.pipeline.cluster.conftest import run_commands
+from tests.pipeline.cluster.conftest import Cluster, command_runner
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
 
 pytestmark = pytest.mark.timeout(300)
 
 
 def test_a_spark_connect_server_runs_report_replay_and_backfill(
-    connect_server: str, workers: dict[str, str], made: Any, tmp_path: pathlib.Path
+    cluster: Cluster, workers: dict[str, str], made: Any, tmp_path: pathlib.Path
 ) -> None:
-    """The client has no context and no JVM.  The stream, and a URI for the page, are refused in one line."""
+    """The client has no context and no JVM.  The stream, and a URI for the page, are refused in one line.
+
+    This test is the last one of the cluster: later jobs of the driver's own session would look for the package of the
+    client's session, which Spark has removed.
+    """
     rows = trace(31, 12)
     write_trace(rows, tmp_path / "rows", files=1)
-    remote = ["--remote", connect_server]
+    remote = ["--remote", cluster.remote]
     journal, out, source = str(made[0]), str(tmp_path / "out"), str(tmp_path / "rows")
     commands = [
         ["report", journal, "--out", str(tmp_path / "report"), "--quiet", *remote],
@@ -37,12 +41,13 @@ def test_a_spark_connect_server_runs_report_replay_and_backfill(
         "out must be a path of this machine": ["report", journal, "--out", "s3a://lake/report", *remote],
     }
     refused["the stream cannot run on Spark Connect"] += remote
-    done = run_commands([*commands, *refused.values()], workers | {"PYSPARK_PYTHON": ""})
-    assert done.stdout.count("status 0") == len(commands), done.stdout + done.stderr
-    assert done.stdout.count("status 1") == len(refused), done.stdout + done.stderr
+    with command_runner(workers | {"PYSPARK_PYTHON": ""}) as run:
+        printed, errors = run([*commands, *refused.values()])
+    assert printed.count("status 0") == len(commands), printed + errors
+    assert printed.count("status 1") == len(refused), printed + errors
     for said in refused:
-        assert "error: " in done.stderr
-        assert said in done.stderr
+        assert "error: " in errors
+        assert said in errors
     page = (tmp_path / "report" / "index.html").read_text()
     assert "20 rows were dropped" in page
     hot = pq.read_table(tmp_path / "report" / "hot_keys.parquet")["operations"].to_pylist()
