@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -251,24 +252,45 @@ def start_and_kill(command: list[str], seen: Callable[[str], bool]) -> str:
         return errors.read()
 
 
-def test_a_killed_job_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
-    """SIGKILL in the middle of a batch; started again on its checkpoint, it gives every outcome once."""
+class KilledJob(NamedTuple):
+    """A job that was killed: its rows and its directories, and what it wrote to standard error."""
+
+    rows: Rows
+    where: Path
+    printed: str
+
+
+def kill_a_job(where: Path) -> KilledJob:
+    """Run a job in a process of its own, and kill it in the middle of a batch."""
     rows = trace(11, 40, every_kind=True)
-    write_trace(arriving(rows, 11), tmp_path / "rows", files=5)
+    write_trace(arriving(rows, 11), where / "rows", files=5)
     command = [sys.executable, "-m", "purgatory.pipeline", "stream", "--delay", str(DELAY), "--files-per-batch", "1"]
     command += ["--master", "local[1]"]
     quick = "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1"
     for setting in ("spark.sql.shuffle.partitions=1", "spark.sql.codegen.wholeStage=false", quick):
         command += ["--conf", setting]  # a second Java has to start for this: let it do little
-    for name, where in (("--source", "rows"), ("--out", "out"), ("--checkpoint", "checkpoint")):
-        command += [name, str(tmp_path / where)]
-    printed = start_and_kill(command, lambda line: re.match(r"batch +1 ", line) is not None)
+    for name, folder in (("--source", "rows"), ("--out", "out"), ("--checkpoint", "checkpoint")):
+        command += [name, str(where / folder)]
+    return KilledJob(rows, where, start_and_kill(command, lambda line: re.match(r"batch +1 ", line) is not None))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def killing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[KilledJob]]:
+    """The job that is killed runs beside the other tests of this file, if its own test is to run at all."""
+    wanted = any(item.name == test_a_killed_job_goes_on_where_it_was.__name__ for item in request.session.items)
+    with ThreadPoolExecutor(1) as thread:
+        yield thread.submit(kill_a_job, tmp_path_factory.mktemp("killed")) if wanted else Future()
+
+
+def test_a_killed_job_goes_on_where_it_was(spark: Any, killing: Future[KilledJob]) -> None:
+    """SIGKILL in the middle of a batch; started again on its checkpoint, it gives every outcome once."""
+    rows, where, printed = killing.result()
     assert printed == "", "Spark warns neither of a new shard nor of a timer, and prints no progress of its own"
-    before = len(ends_in(spark, tmp_path / "out"))
+    before = len(ends_in(spark, where / "out"))
     lines: list[BatchProgress] = []
-    run(spark, settings(tmp_path), lines.append)
+    run(spark, settings(where), lines.append)
     assert 0 < before < 240
     assert lines[0].batch_id >= 2
-    assert ends_in(spark, tmp_path / "out") == in_one_go(rows)
+    assert ends_in(spark, where / "out") == in_one_go(rows)
     assert lines[-1].live == 0, "it has counted on from what waited in the checkpoint"
-    assert kept_state(spark, tmp_path / "checkpoint") == 0
+    assert kept_state(spark, where / "checkpoint") == 0
