@@ -13,35 +13,45 @@ from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.replay.simulation import replay
 from purgatory.pipeline.replay.what_if import what_if
 from purgatory.pipeline.spark.session import changed_settings
+from purgatory.pipeline.synthetic_journal import Recipe, generate
 
 from .test_simulation import recorded
 
 pytestmark = pytest.mark.timeout(170)
+OPERATIONS = 5_000
 
 
-def test_settings_on_spark_count_what_one_replay_counts(spark: Any, made: Any) -> None:
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A synthetic journal in four files."""
+    path = tmp_path_factory.mktemp("replayed") / "journal"
+    generate(path, Recipe(OPERATIONS, seed=7, rate=150.0, keys=300, rows_per_file=1_250))
+    return path
+
+
+def test_settings_on_spark_count_what_one_replay_counts(spark: Any, journal: pathlib.Path) -> None:
     """In one piece per purgatory the sums are those of plain replays; Spark's settings stay as they were."""
     name = "spark.sql.adaptive.coalescePartitions.enabled"
     before = spark.conf.get(name)
-    found = what_if(spark, str(made[0]), [5, 1], [20, 64], piece_rows=50_000)
+    found = what_if(spark, str(journal), [5, 1], [20, 64], piece_rows=50_000)
     assert spark.conf.get(name) == before
-    assert (found.operations, found.changed, found.share) == (20_000, 0, 1.0)
+    assert (found.operations, found.changed, found.share) == (OPERATIONS, 0, 1.0)
     rows = found.table.to_pylist()
     assert [(r["tick_ms"], r["wheel_size"]) for r in rows] == [(1, 20), (1, 64), (5, 20), (5, 64)]
-    traces = [recorded(made[0], purgatory) for purgatory in ("fetch", "produce")]
+    traces = [recorded(journal, purgatory) for purgatory in ("fetch", "produce")]
     for r in rows:
         plain = [replay(trace, r["tick_ms"], r["wheel_size"]) for trace in traces]
         for counted in ("cascades", "buckets", "heap_operations", "wakeups"):
-            assert r[counted] == sum(getattr(p, counted) for p in plain) / 20_000
+            assert r[counted] == sum(getattr(p, counted) for p in plain) / OPERATIONS
         assert r["expired"] == sum(p.expired for p in plain)
         assert r["late_max_ms"] == max(max(p.late_ms) for p in plain)
         assert r["cpu_us"] > 0
 
 
 def test_pieces_hold_every_operation_once(
-    spark: Any, made: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cut into pieces of about 2 000, nothing is lost or doubled; a sample takes whole pieces.
+    """Cut into pieces of about 500, nothing is lost or doubled; a sample takes whole pieces.
 
     Each piece is replayed once, also where Spark has several partitions to sort.
     """
@@ -53,22 +63,22 @@ def test_pieces_hold_every_operation_once(
 
     with monkeypatch.context() as patch, changed_settings(spark, {"spark.sql.shuffle.partitions": "2"}):
         patch.setattr(module, "_replay_piece", counted)
-        whole = what_if(spark, str(made[0]), [1], [20], piece_rows=2_000)
+        whole = what_if(spark, str(journal), [1], [20], piece_rows=500)
     assert len(list(tmp_path.iterdir())) == 11
-    assert (whole.operations, whole.changed) == (20_000, 0)
-    half = what_if(spark, str(made[0]), [1], [20], piece_rows=2_000, sample=0.5)
+    assert (whole.operations, whole.changed) == (OPERATIONS, 0)
+    half = what_if(spark, str(journal), [1], [20], piece_rows=500, sample=0.5)
     assert half.share == pytest.approx(0.5, abs=0.1)
-    assert half.operations == pytest.approx(10_000, rel=0.3)
+    assert half.operations == pytest.approx(OPERATIONS / 2, rel=0.3)
     one, other = whole.table.to_pylist()[0], half.table.to_pylist()[0]
     assert one["cascades"] == pytest.approx(other["cascades"], rel=0.2)
 
 
 def test_replay_writes_a_table_a_picture_and_a_page(
-    spark: Any, made: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command tells the recommendation and its reason, and writes the same down."""
     out = tmp_path / "out"
-    arguments = ["replay", str(made[0]), "--tick-ms", "1,20", "--wheel-size", "20", "--out", str(out)]
+    arguments = ["replay", str(journal), "--tick-ms", "1,20", "--wheel-size", "20", "--out", str(out)]
     assert main([*arguments, "--lateness-ms", "2"]) == 0
     said = capsys.readouterr().out
     assert "Take tick_ms=1, wheel_size=20" in said

@@ -59,12 +59,14 @@ def write(path: pathlib.Path, *files: list[dict[str, Any]], **options: Any) -> s
     return str(path)
 
 
-def sql_tables(
-    spark: Any, journal: str, bucket_ms: int, top: int, selection: Selection = EVERYTHING
-) -> dict[str, pa.Table]:
+def rows_in(spark: Any, journal: str) -> Any:
+    """Return all rows as a DataFrame that is read once, not for each table."""
+    return open_journal(spark, journal).dataframe.coalesce(1).localCheckpoint()
+
+
+def sql_tables(everything: Any, bucket_ms: int, top: int, selection: Selection = EVERYTHING) -> dict[str, pa.Table]:
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-    everything = open_journal(spark, journal).dataframe.coalesce(1).localCheckpoint()  # read once, not for each table
     last_ms = F.unix_millis(F.max(F.coalesce("finished_at", "parked_at"))).alias("last_ms")
     last = everything.groupBy("source").agg(last_ms)
     frame = parked_within(everything, selection)
@@ -101,18 +103,31 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def expected(spark: Any, journal: str) -> dict[str, pa.Table]:
-    return sql_tables(spark, journal, MINUTE_MS, 12)
+def rows(spark: Any, journal: str) -> Any:
+    return rows_in(spark, journal)
 
 
-@pytest.mark.parametrize("parts", [False, True], ids=["added up on the driver", "added up in tasks"])
-@pytest.mark.parametrize("files", [False, True], ids=["rows from Spark", "files"])
+@pytest.fixture(scope="module")
+def expected(rows: Any) -> dict[str, pa.Table]:
+    return sql_tables(rows, MINUTE_MS, 12)
+
+
+@pytest.mark.parametrize(
+    ("files", "on_driver"),
+    [(False, 0), (True, 10**6), (True, 0)],
+    ids=["rows from Spark", "files, added up on the driver", "files, added up in tasks"],
+)
 def test_tables_are_those_of_sql(
-    spark: Any, journal: str, expected: dict[str, pa.Table], files: bool, parts: bool, monkeypatch: pytest.MonkeyPatch
+    spark: Any,
+    journal: str,
+    expected: dict[str, pa.Table],
+    files: bool,
+    on_driver: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rows from Spark's reader or from the files, added up by the driver or by tasks: the same tables."""
+    """Rows from Spark's reader, which tasks add up, or from the files: the same tables."""
     monkeypatch.setattr(one_pass, "reads_files", lambda *_: files)
-    monkeypatch.setattr(one_pass, "_MERGED_ON_DRIVER", 0 if parts else 10**6)
+    monkeypatch.setattr(one_pass, "_MERGED_ON_DRIVER", on_driver)
     monkeypatch.setattr(one_pass, "_ROWS_PER_TASK", 250)
     assert_same(compute(spark, journal, top=12, bucket_ms=MINUTE_MS), expected)
 
@@ -120,7 +135,7 @@ def test_tables_are_those_of_sql(
 def test_the_synthetic_journal_gives_the_same_tables(spark: Any, made: Any) -> None:
     """Four files of one run, with the bucket that the report chooses."""
     report = compute(spark, str(made[0]), top=30)
-    assert_same(report, sql_tables(spark, str(made[0]), report.bucket_ms, 30))
+    assert_same(report, sql_tables(rows_in(spark, str(made[0])), report.bucket_ms, 30))
 
 
 def test_files_that_another_program_has_rewritten_give_the_same_tables(
@@ -147,7 +162,7 @@ def test_a_journal_of_immediate_operations_has_tables(spark: Any, tmp_path: path
     assert report.operations == len(rows)
     for name in ("waits", "lateness", "wait_histogram", "occupancy", "hot_keys", "peaks"):
         assert report.tables[name].num_rows == 0
-    assert_same(report, sql_tables(spark, journal, MINUTE_MS, 50))
+    assert_same(report, sql_tables(rows_in(spark, journal), MINUTE_MS, 50))
 
 
 SELECTIONS = {
@@ -162,10 +177,10 @@ SELECTIONS = {
 
 @pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS.keys())
 def test_tables_of_a_selection_are_those_of_sql(
-    spark: Any, journal: str, selection: Selection, monkeypatch: pytest.MonkeyPatch
+    spark: Any, journal: str, rows: Any, selection: Selection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files, with row groups that are skipped, rows from Spark, and the SQL functions: the same tables."""
-    expected = sql_tables(spark, journal, MINUTE_MS, 12, selection)
+    expected = sql_tables(rows, MINUTE_MS, 12, selection)
     for files in (True, False):
         monkeypatch.setattr(one_pass, "reads_files", lambda *_, files=files: files)
         report = compute(spark, journal, top=12, bucket_ms=MINUTE_MS, selection=selection)
