@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.locations import is_local_mode
 
 from .java import find_java, quiet_home
-from .scripts import quiet_python
+from .scripts import worker_python
 
 __all__ = ["changed_settings", "has_local_workers", "is_connect", "local_settings", "spark_session"]
 
@@ -68,7 +68,7 @@ def spark_session(
         session = builder.appName(wanted.get("spark.app.name", "purgatory")).getOrCreate()
         if where.startswith("local"):
             context = session.sparkContext
-            context.pythonExec = quiet_python(context.pythonExec)
+            context.pythonExec = worker_python(context.pythonExec)
         try:
             yield session
         finally:

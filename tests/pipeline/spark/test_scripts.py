@@ -5,9 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
-from purgatory.pipeline.spark.scripts import quiet_python
+from purgatory.pipeline.spark.scripts import worker_python
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the scripts are for POSIX shells")
 SPARKS_MODULE = "pyspark.sql.streaming.transform_with_state_driver_worker"
@@ -28,7 +29,7 @@ def test_only_the_inspection_of_a_processor_prints_nothing(tmp_path: Path) -> No
     """Arguments arrive unchanged, and the output of all other workers is kept."""
     python = tmp_path / "a python"
     python.symlink_to(sys.executable)
-    command = quiet_python(str(python))
+    command = worker_python(str(python))
     program = "import sys; print(sys.argv[1:])"
     assert printed(command, "-c", program, "a  b", "*") == "['a  b', '*']\n"
     assert printed(command, "-c", program, SPARKS_MODULE) == ""
@@ -36,9 +37,9 @@ def test_only_the_inspection_of_a_processor_prints_nothing(tmp_path: Path) -> No
 
 def test_a_script_is_written_once(cache: Path) -> None:
     """A second session uses the same file, which another process may be starting."""
-    first = quiet_python(sys.executable)
+    first = worker_python(sys.executable)
     written = Path(first).stat()
-    assert quiet_python(sys.executable) == first
+    assert worker_python(sys.executable) == first
     assert Path(first).stat().st_mtime_ns == written.st_mtime_ns
     assert Path(first).is_relative_to(cache)
 
@@ -46,4 +47,17 @@ def test_a_script_is_written_once(cache: Path) -> None:
 def test_without_a_cache_the_python_is_used_as_it_is(cache: Path) -> None:
     """A cache that cannot be written costs some lines of output, not the session."""
     cache.write_text("a file where the directory would be")
-    assert quiet_python("python3") == "python3"
+    assert worker_python("python3") == "python3"
+
+
+def test_the_archives_of_spark_are_left_out_for_the_own_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark puts them first.  Another Python may have no PySpark, so it imports the one in the archive."""
+    archives = [str(each) for each in (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")]
+    archives.sort(key=lambda each: "py4j" in each)
+    assert len(archives) == 2
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*archives, "/own"]))
+    program = "import os; print(os.environ['PYTHONPATH'])"
+    assert printed(worker_python(sys.executable), "-c", program) == "/own\n"
+    other = tmp_path / "python"
+    other.symlink_to(sys.executable)
+    assert printed(worker_python(str(other)), "-c", program) == os.pathsep.join([*archives, "/own"]) + "\n"
