@@ -20,6 +20,7 @@ from purgatory.pipeline.journal_reader import OpenJournal
 from purgatory.pipeline.selected_rows import needed_columns, overlapping, row_groups
 from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.session import changed_settings, has_local_workers
+from purgatory.pipeline.spark.workers import freeze_modules
 
 from .aggregates import (
     COLUMNS,
@@ -155,6 +156,7 @@ def _over_rows(spark: SparkSession, rows: DataFrame, scan: Any, finish: Any) -> 
 
 
 def _scan_files(columns: Sequence[str], add: Add, selection: Selection, parts: int, slices: Iterable[list[str]]) -> Any:
+    freeze_modules()
     aggregates = Aggregates()
     for name in (name for part in slices for name in part):
         try:
@@ -173,6 +175,7 @@ def _scan_files(columns: Sequence[str], add: Add, selection: Selection, parts: i
 
 
 def _scan_rows(add: Add, parts: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    freeze_modules()
     aggregates = Aggregates()
     for batch in batches:
         if batch.num_rows:

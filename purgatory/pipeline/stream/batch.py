@@ -12,6 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from purgatory.pipeline.spark.workers import freeze_modules
+
 from .dataframes import without_heartbeats
 from .group import Groups, pending_of
 from .output_records import OUTPUT, OUTPUT_NAMES, dead_letter_record, outcome_record, parse_dead_letter
@@ -49,6 +51,7 @@ def _function(until_ms: int, pending: bool, modules: tuple[str, ...]) -> Callabl
     def in_arrow(batches):  # type: ignore[no-untyped-def]
         for module in modules:
             importlib.import_module(module)
+        freeze_modules()
         for lines_by_group in whole_groups(batches, _ROWS_AT_ONCE):
             records = process_groups(lines_by_group, until_ms, pending)
             yield pa.RecordBatch.from_arrays(

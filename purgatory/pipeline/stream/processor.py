@@ -25,6 +25,8 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
+from purgatory.pipeline.spark.workers import freeze_modules
+
 from .output_records import OUTPUT_NAMES, dead_letter_record, outcome_record, parked_record, parse_dead_letter
 from .shard import Shard
 
@@ -50,6 +52,7 @@ class ShardProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         for module in self._modules:
             importlib.import_module(module)
+        freeze_modules()
         self._handle = handle
         self._state = handle.getValueState(STATE_NAME, STATE)
 
