@@ -1,4 +1,4 @@
-"""Cut a journal into pieces of time, each small enough for one task.
+"""Cut a journal into pieces of time, each small enough for one task, and replay a piece.
 
 A piece is a span of time of one purgatory in one run of a server, so it has the density of the whole.  A sample of
 single operations would put fewer operations into each bucket.  Two purgatories with the same name are kept apart by
@@ -8,15 +8,25 @@ their ``instance``.
 from collections.abc import Callable
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from purgatory.journal.schema import OUTCOMES
+from purgatory.pipeline.spark.workers import freeze_modules
 
-__all__ = ["Piece", "cut", "find_pieces", "sample_pieces"]
+from .simulation import Measured, Trace, replay
+
+__all__ = ["RESULT", "Piece", "cut", "find_pieces", "replay_piece", "sample_pieces"]
 
 Piece = tuple[str, str, int, int, int]  # source, purgatory, instance, first millisecond, first of the next piece
 _OWNER: Final = ("source", "purgatory", "instance")
+# The columns of what :func:`replay_piece` returns.
+RESULT: Final = (
+    "tick_ms long, wheel_size long, piece long, operations long, changed long, examples string, expired long,"
+    " cascades long, buckets long, heap_operations long, wakeups long, late_ms array<long>, late_number array<long>,"
+    " cpu_s double"
+)
 _END_OF_TIME_MS: Final = 1 << 62
 _TIMES: Final = {"parked_ms": "parked_at", "deadline_ms": "deadline", "finished_ms": "finished_at"}
 
@@ -77,3 +87,50 @@ def cut(spark: SparkSession, pieces: list[Piece]) -> Callable[[DataFrame], DataF
         )
 
     return of
+
+
+def replay_piece(table: pa.Table) -> pa.Table:
+    """Replay a piece with one setting.  The table has the columns of :func:`cut`, ``tick_ms``, and ``wheel_size``."""
+    freeze_modules()
+    tick_ms, wheel_size, piece = (table[name][0].as_py() for name in ("tick_ms", "wheel_size", "piece"))
+    table = table.sort_by([("parked_ms", "ascending"), ("op_id", "ascending")])
+    trace = _trace_of(table)
+    measured = replay(trace, tick_ms, wheel_size)
+    return _as_row(tick_ms, wheel_size, piece, measured, table, trace)
+
+
+def _trace_of(table: pa.Table) -> Trace:
+    """Return the columns of a piece as a trace."""
+    parked, deadline, finished, outcome = (
+        table[name].to_numpy() for name in ("parked_ms", "deadline_ms", "finished_ms", "outcome")
+    )
+    return Trace(parked, deadline, finished, outcome, table["keys"].to_pylist())
+
+
+def _as_row(tick_ms: int, wheel_size: int, piece: int, measured: Measured, table: pa.Table, trace: Trace) -> pa.Table:
+    example = ""
+    if measured.examples:
+        number = measured.examples[0]
+        op_id = table["op_id"][number].as_py()
+        recorded = OUTCOMES[int(trace.outcomes[number])]
+        example = f"operation {op_id}, recorded as {recorded}, with tick_ms={tick_ms} wheel_size={wheel_size}"
+    row = {
+        "tick_ms": tick_ms,
+        "wheel_size": wheel_size,
+        "piece": piece,
+        "operations": measured.operations,
+        "changed": measured.changed,
+        "examples": example,
+        "expired": measured.expired,
+        "cascades": measured.cascades,
+        "buckets": measured.buckets,
+        "heap_operations": measured.heap_operations,
+        "wakeups": measured.wakeups,
+        "late_ms": list(measured.late_ms),
+        "late_number": list(measured.late_number),
+        "cpu_s": measured.cpu_s,
+    }
+    lists = {"late_ms": pa.list_(pa.int64()), "late_number": pa.list_(pa.int64())}
+    types = {"examples": pa.string(), "cpu_s": pa.float64()} | lists
+    schema = pa.schema([pa.field(name, types.get(name, pa.int64())) for name in row])
+    return pa.Table.from_pylist([row], schema=schema)

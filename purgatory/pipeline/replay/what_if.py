@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from rich.console import Console
 
 from purgatory.journal import JournalError
-from purgatory.journal.schema import DROPPED, OUTCOMES
+from purgatory.journal.schema import DROPPED
 from purgatory.pipeline.journal_reader import OpenJournal, read_journal
 from purgatory.pipeline.locations import Location, file_at
 from purgatory.pipeline.output.directory import write_files
@@ -29,18 +29,12 @@ from purgatory.pipeline.spark.session import changed_settings
 from purgatory.pipeline.spark.shipping import ship_package
 
 from .page import replay_page
-from .pieces import cut, find_pieces, sample_pieces
+from .pieces import RESULT, cut, find_pieces, replay_piece, sample_pieces
 from .plots import replay_plots
 from .recommendation import recommend
-from .simulation import Measured, Trace, replay
 
 __all__ = ["WhatIf", "check_settings", "what_if", "write_what_if"]
 
-_RESULT: Final = (
-    "tick_ms long, wheel_size long, piece long, operations long, changed long, examples string, expired long,"
-    " cascades long, buckets long, heap_operations long, wakeups long, late_ms array<long>, late_number array<long>,"
-    " cpu_s double"
-)
 _LEAST_BUDGET_MS: Final = 1.0
 
 
@@ -182,54 +176,9 @@ def _replayed(
     with changed_settings(spark, {"spark.sql.adaptive.coalescePartitions.enabled": "false"}):
         crossed = trace.crossJoin(F.broadcast(spark.createDataFrame(settings, "tick_ms long, wheel_size long")))
         spread = crossed.repartition(min(tasks, 2_000), "tick_ms", "wheel_size", "piece")
-        found = spread.groupBy("tick_ms", "wheel_size", "piece").applyInArrow(_replay_piece, _RESULT)
+        found = spread.groupBy("tick_ms", "wheel_size", "piece").applyInArrow(replay_piece, RESULT)
         # Spark would replay everything a second time to sort it: first to find the borders of its partitions.
         return sorted((row.asDict() for row in found.collect()), key=itemgetter("tick_ms", "wheel_size", "piece"))
-
-
-def _replay_piece(table):  # type: ignore[no-untyped-def]  # partial type hints on such a function break Spark 4.3.0
-    tick_ms, wheel_size, piece = (table[name][0].as_py() for name in ("tick_ms", "wheel_size", "piece"))
-    table = table.sort_by([("parked_ms", "ascending"), ("op_id", "ascending")])
-    trace = trace_of(table)
-    measured = replay(trace, tick_ms, wheel_size)
-    return _as_row(tick_ms, wheel_size, piece, measured, table, trace)
-
-
-def trace_of(table: pa.Table) -> Trace:
-    """Return the columns of a piece as a trace."""
-    parked, deadline, finished, outcome = (
-        table[name].to_numpy() for name in ("parked_ms", "deadline_ms", "finished_ms", "outcome")
-    )
-    return Trace(parked, deadline, finished, outcome, table["keys"].to_pylist())
-
-
-def _as_row(tick_ms: int, wheel_size: int, piece: int, measured: Measured, table: pa.Table, trace: Trace) -> pa.Table:
-    example = ""
-    if measured.examples:
-        number = measured.examples[0]
-        op_id = table["op_id"][number].as_py()
-        recorded = OUTCOMES[int(trace.outcomes[number])]
-        example = f"operation {op_id}, recorded as {recorded}, with tick_ms={tick_ms} wheel_size={wheel_size}"
-    row = {
-        "tick_ms": tick_ms,
-        "wheel_size": wheel_size,
-        "piece": piece,
-        "operations": measured.operations,
-        "changed": measured.changed,
-        "examples": example,
-        "expired": measured.expired,
-        "cascades": measured.cascades,
-        "buckets": measured.buckets,
-        "heap_operations": measured.heap_operations,
-        "wakeups": measured.wakeups,
-        "late_ms": list(measured.late_ms),
-        "late_number": list(measured.late_number),
-        "cpu_s": measured.cpu_s,
-    }
-    lists = {"late_ms": pa.list_(pa.int64()), "late_number": pa.list_(pa.int64())}
-    types = {"examples": pa.string(), "cpu_s": pa.float64()} | lists
-    schema = pa.schema([pa.field(name, types.get(name, pa.int64())) for name in row])
-    return pa.Table.from_pylist([row], schema=schema)
 
 
 def _setting(row: dict[str, Any]) -> tuple[int, int]:

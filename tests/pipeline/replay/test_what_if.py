@@ -55,14 +55,14 @@ def test_pieces_hold_every_operation_once(
 
     Each piece is replayed once, also where Spark has several partitions to sort.
     """
-    replay_piece = module._replay_piece
+    replay_piece = module.replay_piece
 
     def counted(table):  # type: ignore[no-untyped-def]  # Spark evaluates type hints
         (tmp_path / uuid.uuid4().hex).touch()
         return replay_piece(table)
 
     with monkeypatch.context() as patch, changed_settings(spark, {"spark.sql.shuffle.partitions": "2"}):
-        patch.setattr(module, "_replay_piece", counted)
+        patch.setattr(module, "replay_piece", counted)
         whole = what_if(spark, str(journal), [1], [20], piece_rows=500)
     assert len(list(tmp_path.iterdir())) == 11
     assert (whole.operations, whole.changed) == (OPERATIONS, 0)
