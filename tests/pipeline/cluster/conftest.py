@@ -91,7 +91,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "hide").mkdir()
     (folder / "hide" / "sitecustomize.py").write_text(_HIDE)
     python = folder / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{folder}/hide:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{folder}/hide" exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     home = folder / "spark"
     home.mkdir()
