@@ -33,8 +33,11 @@ class Part(NamedTuple):
 
 PARTS: Final = (
     Part("the pipeline on Spark", ("pipeline",), ("pyspark", "pandas", "pyarrow", "matplotlib", "jinja2")),
-    Part("the pipeline on Spark Connect", ("pipeline/cluster/test_spark_connect.py",), ("grpc_status", "zstandard")),
-    Part("the pipeline on an object store", ("pipeline/cluster/test_object_store.py",), ("moto", "flask_cors")),
+    Part(
+        "the pipeline on a cluster",
+        ("pipeline/cluster/test_cluster.py",),
+        ("grpc_status", "zstandard", "moto", "flask_cors"),
+    ),
     Part("the streaming job between Kafka topics", ("kafka/test_spark.py",), ("pyspark", "pandas", "pyarrow")),
     Part("the journal", ("journal",), ("pyarrow",)),
     Part(

@@ -35,7 +35,7 @@ def test_what_shares_a_session_is_a_group() -> None:
         "tests/pipeline/stream/test_job.py": "pipeline",
         "tests/kafka/test_spark.py": "pipeline",
         "tests/kafka/test_judge.py": "judge",
-        "tests/pipeline/cluster/test_spark_connect.py": "cluster",
+        "tests/pipeline/cluster/test_cluster.py": "cluster",
         "tests/kafka/test_real.py": "kafka",
         "tests/examples/orders/test_orders.py": "examples/orders",
         "tests/pipeline/stream/test_group.py": None,

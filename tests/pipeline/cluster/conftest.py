@@ -74,17 +74,16 @@ class Bucket:
             return bytes(answer.read())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bucket() -> Iterator[Bucket]:
     """An empty bucket."""
-    pytest.importorskip("moto")
     jars = s3a_jars()
     command = [sys.executable, "-u", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     with started(command, dict(os.environ), "Running on http") as line:
         yield Bucket(line.split()[-1].strip("."), jars)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a Spark whose workers lack this package, and which writes nothing into PySpark."""
     folder = tmp_path_factory.mktemp("workers")
@@ -137,7 +136,7 @@ def command_runner(environment: dict[str, str], *session: str) -> Iterator[Comma
     """Start a process for commands, with the arguments of ``run_commands``.  It ends with the context."""
     command = [sys.executable, "-m", "tests.pipeline.cluster.run_commands", *session]
     with (
-        tempfile.TemporaryFile("w+") as errors,
+        tempfile.TemporaryFile("a+") as errors,  # the process appends, wherever this one reads
         subprocess.Popen(
             command, env=environment, cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
         ) as process,
@@ -160,18 +159,12 @@ class Cluster(NamedTuple):
     remote: str
 
 
-@pytest.fixture(scope="session")
-def cluster(
-    request: pytest.FixtureRequest, workers: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    """A cluster that knows the bucket, where the S3 server can be had."""
-    try:
-        store = request.getfixturevalue("bucket").settings
-    except pytest.skip.Exception:
-        store = {}
+@pytest.fixture(scope="module")
+def cluster(bucket: Bucket, workers: dict[str, str]) -> Iterator[Cluster]:
+    """A cluster that knows the bucket."""
     port = free_port()
     quick = "-XX:TieredStopAtLevel=1"
-    settings = store | {
+    settings = bucket.settings | {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.defaultJavaOptions": quick,

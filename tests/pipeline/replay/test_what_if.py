@@ -1,8 +1,6 @@
 """The replay on Spark, and the recommendation."""
 
 import pathlib
-import subprocess
-import sys
 import uuid
 from typing import Any
 
@@ -95,13 +93,3 @@ def test_replay_writes_a_table_a_picture_and_a_page(
     page = (out / "replay.html").read_text()
     assert "Take tick_ms=1, wheel_size=20" in page
     assert page.count("<svg") == 1
-
-
-def test_a_task_loads_no_library_that_draws() -> None:
-    """The module of its function is imported in each worker."""
-    code = (
-        "import sys, purgatory.pipeline.replay.pieces;"
-        "print([name for name in ('matplotlib', 'PIL', 'jinja2', 'pandas') if name in sys.modules])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert ran.stdout == "[]\n"

@@ -2,8 +2,6 @@
 
 import pathlib
 import random
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -197,13 +195,3 @@ def test_spark_does_not_list_files_that_the_tasks_read(spark: Any, made: Any, mo
     monkeypatch.setattr(OpenJournal, "dataframe", property(fail))
     journal, answers = made
     assert compute(spark, str(journal)).operations == answers["rows"]
-
-
-def test_a_task_loads_no_library_that_draws() -> None:
-    """The code of the tasks is imported in each worker, and needs neither plots nor the page nor pandas."""
-    code = (
-        "import sys, purgatory.pipeline.report.one_pass;"
-        "print([name for name in ('matplotlib', 'PIL', 'jinja2', 'pandas') if name in sys.modules])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert ran.stdout == "[]\n"

@@ -1,6 +1,8 @@
 """Spark's Python workers."""
 
 import gc
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from purgatory.pipeline.spark.workers import freeze_modules
 
 
 def test_what_a_worker_has_loaded_is_frozen_once(spark: Any) -> None:
-    """Objects of later tasks are collected as ever, and this process is left alone."""
+    """Objects of later tasks are collected as ever."""
 
     def frozen(_: int) -> tuple[int, int]:
         freeze_modules()
@@ -22,12 +24,16 @@ def test_what_a_worker_has_loaded_is_frozen_once(spark: Any) -> None:
         freeze_modules()
         return first, gc.get_freeze_count() if later else -1
 
-    here = gc.get_freeze_count()
     ((first, later),) = spark.sparkContext.parallelize([0], 1).map(frozen).collect()
     assert first > 10_000
     assert 0 <= later <= first
+
+
+def test_outside_of_a_task_nothing_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of the user is left alone."""
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("this process is frozen"))
     freeze_modules()
-    assert gc.get_freeze_count() == here
 
 
 def test_workers_of_this_machine_import_the_installed_pyspark(spark: Any) -> None:
@@ -38,6 +44,15 @@ def test_workers_of_this_machine_import_the_installed_pyspark(spark: Any) -> Non
 
 
 def _pyspark_and_path(_: int) -> tuple[str, list[str]]:
-    import sys
-
     return pyspark.__file__, sys.path
+
+
+@pytest.mark.parametrize("module", ["purgatory.pipeline.report.one_pass", "purgatory.pipeline.replay.pieces"])
+def test_the_functions_of_tasks_load_no_library_that_draws(module: str) -> None:
+    """Each worker imports their module, which needs neither plots nor the page nor pandas."""
+    code = (
+        f"import sys, {module};"
+        "print([name for name in ('matplotlib', 'PIL', 'jinja2', 'pandas') if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert ran.stdout == "[]\n"
