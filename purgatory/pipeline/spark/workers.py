@@ -1,5 +1,6 @@
 """What the functions of tasks do in Spark's Python workers, whatever their subject."""
 
+import functools
 import gc
 
 from pyspark import TaskContext
@@ -13,5 +14,10 @@ def freeze_modules() -> None:
     Spark's workers collect all garbage after each task.  With pandas and PyArrow loaded, this takes 50 ms, which is
     longer than a short task.  Workers are used for many tasks, so only the first one freezes anything.
     """
-    if TaskContext.get() is not None and not gc.get_freeze_count():
-        gc.freeze()
+    if TaskContext.get() is not None:
+        _freeze()
+
+
+@functools.cache  # to ask the collector whether it was done takes 10 ms or more: it counts what is frozen
+def _freeze() -> None:
+    gc.freeze()

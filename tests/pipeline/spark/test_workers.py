@@ -31,7 +31,6 @@ def test_what_a_worker_has_loaded_is_frozen_once(spark: Any) -> None:
 
 def test_outside_of_a_task_nothing_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process of the user is left alone."""
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
     monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("this process is frozen"))
     freeze_modules()
 
