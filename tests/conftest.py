@@ -105,7 +105,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spare each collection of garbage in a test the hundreds of thousands of objects that exist before the tests."""
+    _freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Freeze also what a module of tests has imported."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        _freeze()
+
+
+def _freeze() -> None:
+    """Spare each collection of garbage in a test the hundreds of thousands of objects that outlive it."""
     gc.collect()
     gc.freeze()
 
