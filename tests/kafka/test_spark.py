@@ -29,6 +29,7 @@ from purgatory.pipeline.stream.sinks import KafkaSink
 from purgatory.pipeline.stream.traces import BEGIN_MS, disordered, trace
 from tests.examples.broker.clients.all_clients import client_named
 from tests.kafka.fetch import main as fetch
+from tests.pipeline.settings import QUICK_JAVA
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
 from tests.pipeline.stream.test_job import start_and_kill
 
@@ -224,7 +225,7 @@ def test_the_commands_of_the_page_go_on_after_a_kill(
     (command,) = re.findall(r"^\$ purgatory (stream .*)$", section, re.MULTILINE)
     words = shlex.split(command.replace("$jars", jars).replace(" checkpoint ", f" {tmp_path / 'checkpoint'} "))
     words += ["--source-option", "maxOffsetsPerTrigger=150", "--master", "local[1]"]
-    quick = "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1"
+    quick = f"spark.driver.defaultJavaOptions={QUICK_JAVA}"
     for setting in ("spark.sql.shuffle.partitions=1", "spark.sql.codegen.wholeStage=false", quick):
         words += ["--conf", setting]  # a second Java has to start for this: let it do little
     start_and_kill([sys.executable, "-m", "purgatory", *words], lambda line: re.match(r"batch +1 ", line) is not None)

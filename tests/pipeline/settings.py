@@ -2,13 +2,20 @@
 
 from typing import Final
 
-__all__ = ["SETTINGS"]
+__all__ = ["QUICK_JAVA", "SETTINGS"]
 
-# The JVM compiles quickly instead of well, and Spark compiles no queries: a test run is over before that pays.  The
-# code of all tests does not fit into the 48 MB that Java's first compiler has by default: Java would drop some of it
-# and compile it again, which costs 20 s of CPU.
+# Java compiles quickly instead of well: a test run is over before that pays.  It does not verify the bytecode of the
+# jars, which takes 4 s of CPU for the classes of Spark; their compiler has made it valid.  The code of all tests does
+# not fit into the 48 MB that Java's first compiler has by default: Java would drop some of it and compile it again,
+# which costs 20 s of CPU.
+QUICK_JAVA: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+
+# For the same reason, Spark compiles no queries.
 SETTINGS: Final = {
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m",
+    "spark.driver.defaultJavaOptions": QUICK_JAVA,
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",

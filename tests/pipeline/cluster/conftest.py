@@ -23,6 +23,7 @@ import purgatory
 from purgatory.pipeline.spark.java import find_java, quiet_home
 from tests.pipeline.cluster.jars import s3a_jars
 from tests.pipeline.cluster.run_commands import DONE
+from tests.pipeline.settings import QUICK_JAVA
 
 _PATIENCE_S = 120.0
 _LONGEST_S = 500.0
@@ -163,12 +164,11 @@ class Cluster(NamedTuple):
 def cluster(bucket: Bucket, workers: dict[str, str]) -> Iterator[Cluster]:
     """A cluster that knows the bucket."""
     port = free_port()
-    quick = "-XX:TieredStopAtLevel=1"
     settings = bucket.settings | {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
-        "spark.driver.defaultJavaOptions": quick,
-        "spark.executor.defaultJavaOptions": quick,
+        "spark.driver.defaultJavaOptions": QUICK_JAVA,
+        "spark.executor.defaultJavaOptions": QUICK_JAVA,
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.sql.codegen.wholeStage": "false",  # small queries: compiling them takes longest
         "spark.sql.shuffle.partitions": "2",

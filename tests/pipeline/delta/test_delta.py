@@ -16,6 +16,7 @@ from purgatory.pipeline.spark.session import spark_session
 from purgatory.pipeline.stream.traces import BEGIN_MS, trace, write_trace
 from tests.parts import missing
 from tests.pipeline.delta.jars import DELTA, SPARK, delta_jars
+from tests.pipeline.settings import QUICK_JAVA
 from tests.pipeline.stream.engines import in_one_go
 
 if not pyspark.__version__.startswith(f"{SPARK}."):
@@ -37,7 +38,7 @@ def spark() -> Iterator[Any]:
     settings = dict(words[number + 1].split("=", 1) for number, word in enumerate(words) if word == "--conf")
     settings |= {
         "spark.jars": delta_jars(),
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.defaultJavaOptions": QUICK_JAVA,
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.codegen.wholeStage": "false",  # small queries: compiling them takes longest

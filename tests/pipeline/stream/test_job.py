@@ -26,6 +26,7 @@ from purgatory.pipeline.stream.job import BatchProgress, LateRows, Settings, Str
 from purgatory.pipeline.stream.processor import STATE_NAME
 from purgatory.pipeline.stream.sinks import KafkaSink, read_records
 from purgatory.pipeline.stream.traces import BEGIN_MS, disordered, trace, write_trace
+from tests.pipeline.settings import QUICK_JAVA
 
 from .engines import End, Rows, ends_of_records, in_one_go
 
@@ -266,7 +267,7 @@ def kill_a_job(where: Path) -> KilledJob:
     write_trace(arriving(rows, 11), where / "rows", files=5)
     command = [sys.executable, "-m", "purgatory.pipeline", "stream", "--delay", str(DELAY), "--files-per-batch", "1"]
     command += ["--master", "local[1]"]
-    quick = "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1"
+    quick = f"spark.driver.defaultJavaOptions={QUICK_JAVA}"
     for setting in ("spark.sql.shuffle.partitions=1", "spark.sql.codegen.wholeStage=false", quick):
         command += ["--conf", setting]  # a second Java has to start for this: let it do little
     for name, folder in (("--source", "rows"), ("--out", "out"), ("--checkpoint", "checkpoint")):
