@@ -10,17 +10,17 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 __all__ = ["FileGroups", "group", "turn"]
 
 _ROOT = Path(__file__).parents[1]
-_ALONE = ("core", "aio", "testing", "proof")  # these tests are independent, so any process may run each of them
+_ALONE = ("core", "aio", "testing", "proof")  # these files are independent, so any process may run each of them
 _KAFKA = {"test_judge": "judge", "test_spark": "pipeline"}  # the judge waits most of the time; Spark has one session
 _LONGEST = ("pipeline", "judge", "project", "cluster", "kafka", "examples/broker", "relay")
 
 
 @cache
 def group(file: str) -> str | None:
-    """Return the group of a file of tests; None if any process may run each of its tests.
+    """Return the group of a file of tests; None if it is a group of its own, which any process may run.
 
     The tests of one group share servers and sessions.  Those of the pipeline that start a Spark of their own are a
-    group; those without Spark are independent.
+    group; those without Spark are independent.  A file is never divided: each process would set up its fixtures again.
     """
     path = Path(file)
     folders = path.parts[1:-1]
@@ -61,4 +61,5 @@ class FileGroups(LoadScopeScheduling):  # type: ignore[misc]
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid.partition("::")[0]) or nodeid
+        file = nodeid.partition("::")[0]
+        return group(file) or file
