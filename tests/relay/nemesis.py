@@ -40,7 +40,8 @@ from tests.relay.engines import ENGINES, Engine
 from tests.relay.proxy import Proxy
 
 CHANNEL = "nemesis"
-KEYS = 1000
+WRITES = 0.8  # by each process, per second and key of the table
+AT_ONCE = 8  # writes
 VERSIONS = 64  # number of versions of each key whose times are kept
 HEARTBEAT = 1.0
 RESYNC = 8.0
@@ -55,11 +56,12 @@ class Table:
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
+        self.num_keys = len(self._memory) // ROW
 
     @staticmethod
-    def create(path: Path) -> None:
+    def create(path: Path, num_keys: int) -> None:
         """Create an empty table."""
-        path.write_bytes(b"\0" * ROW * KEYS)
+        path.write_bytes(b"\0" * ROW * num_keys)
 
     def version(self, key: int) -> int:
         """Return the current version of a key."""
@@ -103,7 +105,7 @@ class Worker:
         self.of = of
         self.table = table
         self.waiters = waiters
-        self.versions = [0] * KEYS
+        self.versions = [0] * table.num_keys
         self.purgatory = Purgatory[Any](f"worker {number}")
         transport = engine.transport(CHANNEL, url)
         self.relay = Relay(
@@ -127,7 +129,7 @@ class Worker:
     async def wait(self, rng: random.Random) -> None:
         """Wait for one version after another."""
         while not self.stopping:
-            key = rng.randrange(KEYS)
+            key = rng.randrange(self.table.num_keys)
             operation = NextVersion(self, key, self.table.version(key) + 1)
             answered = await self.relay.park(operation, {key: operation.version})
             now = time.monotonic()
@@ -143,12 +145,13 @@ class Worker:
 
     async def write(self, rng: random.Random) -> None:
         """Change keys of this process, a few at a time."""
-        own = range(self.number, KEYS, self.of)
+        own = range(self.number, self.table.num_keys, self.of)
+        pause = AT_ONCE / WRITES / self.table.num_keys
         while not self.done:
-            for _ in range(8):
+            for _ in range(AT_ONCE):
                 key = rng.choice(own)
                 self.relay.check(key, self.table.write(key))
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pause)
 
     async def watch_memory(self) -> None:
         """Record the resident memory at intervals."""
@@ -290,7 +293,7 @@ class Nemesis:
         self.overflows = self.engine.overflows()
 
 
-async def trial(kind: type[Engine], seconds: float, number: int, waiters: int, seed: int) -> bool:
+async def trial(kind: type[Engine], seconds: float, number: int, keys: int, waiters: int, seed: int) -> bool:
     """Test one engine.  Return True if no wake-up was lost."""
     engine = kind(small_buffers=True)
     await asyncio.to_thread(engine.start)
@@ -298,7 +301,7 @@ async def trial(kind: type[Engine], seconds: float, number: int, waiters: int, s
     await proxy.start()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table"
-        Table.create(path)
+        Table.create(path, keys)
         arguments = [engine.name, str(number), str(path), proxy.url, str(waiters)]
         workers = [
             await asyncio.create_subprocess_exec(
@@ -381,6 +384,7 @@ def main() -> int:
     parser.add_argument("--engine", action="append", choices=ENGINES, help="may be given more than once; default: all")
     parser.add_argument("--seconds", type=float, default=60.0, help="of faults, per engine")
     parser.add_argument("--workers", type=int, default=3, help="processes")
+    parser.add_argument("--keys", type=int, default=1000, help="rows of the table; each is written as often")
     parser.add_argument("--waiters", type=int, default=200, help="tasks that wait in each process")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the faults")
     options = parser.parse_args()
@@ -389,7 +393,8 @@ def main() -> int:
         reason = ENGINES[name].missing()
         if reason:
             parser.error(reason)
-        good &= asyncio.run(trial(ENGINES[name], options.seconds, options.workers, options.waiters, options.seed))
+        load = (options.workers, options.keys, options.waiters)
+        good &= asyncio.run(trial(ENGINES[name], options.seconds, *load, options.seed))
     return 0 if good else 1
 
 
