@@ -133,6 +133,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"steps of the models: {counts}; together {STEPS.total()}")
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # DuckDB would report what is still frozen at the end as a leak
+
+
 @pytest.fixture
 def clock() -> VirtualClock:
     """Return a virtual clock that starts at second 1000, so that no test relies on a start at zero."""
