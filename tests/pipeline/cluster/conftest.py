@@ -168,7 +168,7 @@ def cluster(bucket: Bucket, workers: dict[str, str]) -> Iterator[Cluster]:
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.defaultJavaOptions": QUICK_JAVA,
-        "spark.executor.defaultJavaOptions": QUICK_JAVA,
+        "spark.executor.defaultJavaOptions": f"{QUICK_JAVA} -XX:+UseSerialGC",  # as in the driver
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.sql.codegen.wholeStage": "false",  # small queries: compiling them takes longest
         "spark.sql.shuffle.partitions": "2",
