@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyspark
 
+from purgatory.pipeline.spark import workers
 from purgatory.pipeline.spark.workers import freeze_modules
 
 
@@ -31,7 +32,7 @@ def test_what_a_worker_has_loaded_is_frozen_once(spark: Any) -> None:
 
 def test_outside_of_a_task_nothing_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process of the user is left alone."""
-    monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("this process is frozen"))
+    monkeypatch.setattr(workers, "_freeze", lambda: pytest.fail("this process is frozen"))
     freeze_modules()
 
 
