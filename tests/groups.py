@@ -41,7 +41,7 @@ def group(file: str) -> str | None:
 def turn(file: str) -> int:
     """Return a number by which the tests are sorted: the longest groups begin first.
 
-    The tests without a group are last, so that every process has tests until the end.
+    The files without a group are last, so that every process has tests until the end.
     """
     name = group(file)
     if name is None:

@@ -2,18 +2,17 @@
 
 from typing import Final
 
+from benchmarks.real_kafka import UNVERIFIED
+
 __all__ = ["QUICK_JAVA", "SETTINGS"]
 
 # Java compiles quickly instead of well: a test run is over before that pays.  It does not verify the bytecode of the
 # jars, which takes 4 s of CPU for the classes of Spark; their compiler has made it valid.  The code of all tests does
 # not fit into the 48 MB that Java's first compiler has by default: Java would drop some of it and compile it again,
 # which costs 20 s of CPU.
-QUICK_JAVA: Final = (
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m"
-    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
+QUICK_JAVA: Final = " ".join(("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=192m", *UNVERIFIED))
 
-# For the same reason, Spark compiles no queries.
+# Nor does Spark compile queries: their code would not run for long either.
 SETTINGS: Final = {
     "spark.driver.defaultJavaOptions": QUICK_JAVA,
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

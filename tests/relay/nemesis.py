@@ -384,7 +384,7 @@ def main() -> int:
     parser.add_argument("--engine", action="append", choices=ENGINES, help="may be given more than once; default: all")
     parser.add_argument("--seconds", type=float, default=60.0, help="of faults, per engine")
     parser.add_argument("--workers", type=int, default=3, help="processes")
-    parser.add_argument("--keys", type=int, default=1000, help="rows of the table; each is written as often")
+    parser.add_argument("--keys", type=int, default=1000, help="rows of the table; the more, the more writes")
     parser.add_argument("--waiters", type=int, default=200, help="tasks that wait in each process")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the faults")
     options = parser.parse_args()
