@@ -1,7 +1,9 @@
 """Virtual time for an event loop, for tests and simulations."""
 
 import asyncio
+import gc
 import heapq
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any, TypeAlias
@@ -51,10 +53,10 @@ class VirtualClock(Clock):
     second 10 and parks for 5 seconds is answered within the same ``advance(30.0)``.
 
     The clock behaves the same on asyncio and on uvloop.  It does not wait for sockets, threads, or ``asyncio.sleep``
-    with a delay in real time; use :meth:`sleep` for a delay in virtual time.  One limit: uvloop does not show which
-    callbacks are ready.  On uvloop the tasks count as settled after 20 turns of the loop in which nothing used the
-    clock and none of up to 200 tasks was running.  Longer chains of plain callbacks, or of ``sleep(0)`` among more
-    tasks, are not waited for.
+    with a delay in real time; use :meth:`sleep` for a delay in virtual time.  On another event loop, whose ready
+    callbacks cannot be seen, the tasks count as settled after 20 turns of the loop in which nothing used the clock and
+    none of up to 200 tasks was running.  Longer chains of plain callbacks, or of ``sleep(0)`` among more tasks, are not
+    waited for there.
 
     ``start``: the time to begin at, in seconds.  ``rings`` counts the wake-ups so far.
     """
@@ -239,15 +241,34 @@ def _release(settling: "_Settling") -> bool:
     return bool(released)
 
 
+def _ready_callbacks(loop: asyncio.AbstractEventLoop) -> Any:
+    """Return the collection of the callbacks that the loop runs in its next turn; None if it cannot be seen.
+
+    asyncio has it in an attribute.  uvloop has it in a field that only C code can read, but the garbage collector
+    knows what the loop refers to: it is the deque that has just received a callback.
+    """
+    ready = getattr(loop, "_ready", None)
+    if ready is not None:
+        return ready
+    handle = loop.call_soon(_do_nothing)
+    handle.cancel()  # it stays there until the next turn
+    for found in gc.get_referents(loop):
+        if type(found) is deque and found and found[-1] is handle:
+            return found
+    return None
+
+
+def _do_nothing() -> None:
+    pass
+
+
 class _Idleness:
     """Decides, once in each turn of the loop, whether every task waits that does not settle."""
 
     __slots__ = ("_activity", "_quiet_turns", "_ready")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._ready: Any = getattr(
-            loop, "_ready", None
-        )  # asyncio's callbacks that are ready; uvloop does not show its own
+        self._ready = _ready_callbacks(loop)
         self._activity = -1
         self._quiet_turns = 0
 

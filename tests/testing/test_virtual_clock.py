@@ -299,6 +299,59 @@ async def test_plain_callbacks_are_settled_too(clock: VirtualClock) -> None:
         assert {op.calls.count("try") for op in ops} == {2}
 
 
+async def test_chains_of_any_length_are_settled(clock: VirtualClock) -> None:
+    """A chain of callbacks, and one of ``sleep(0)`` among many tasks, are over before the time moves, on every loop."""
+    loop, log = asyncio.get_running_loop(), []
+
+    def call(left: int) -> None:
+        if left:
+            loop.call_soon(call, left - 1)
+        else:
+            log.append(("called", clock.time()))
+
+    async def spin() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        log.append(("spun", clock.time()))
+
+    waiting = [asyncio.create_task(clock.sleep(1)) for _ in range(300)]
+    loop.call_soon(call, 200)
+    spinning = asyncio.create_task(spin())
+    await clock.advance(1)
+    assert log == [("spun", 1000), ("called", 1000)]
+    assert spinning.done()
+    assert all(task.done() for task in waiting)
+
+
+async def test_a_loop_that_hides_its_callbacks(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On such a loop the tasks are examined, so shorter chains are settled before the time moves, too."""
+    monkeypatch.setattr(testing, "_ready_callbacks", lambda loop: None)
+    log: list[tuple[str, float]] = []
+
+    async def spin() -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        log.append(("spun", clock.time()))
+
+    async def settle() -> None:
+        await clock.settle()
+        log.append(("settled", clock.time()))
+
+    async def sleep(seconds: float) -> None:
+        await clock.sleep(seconds)
+        log.append(("slept", clock.time()))
+
+    async with Purgatory[Op]("test", clock=clock) as purgatory, asyncio.TaskGroup() as group:
+        for job in (spin(), settle(), sleep(1), sleep(2)):
+            group.create_task(job)
+        parked = group.create_task(purgatory.park(Op(1.5), ["a"]))
+        await clock.advance(1.75)
+        assert log == [("spun", 1000), ("settled", 1000), ("slept", 1001)]
+        assert parked.done()
+        await clock.advance(1)
+    assert log[3:] == [("slept", 1002)]
+
+
 def test_a_loop_that_is_closed_while_somebody_settles_is_let_go_of() -> None:
     """The loop does not block a later ``settle`` on another loop, and it can be freed."""
     loop = asyncio.new_event_loop()
