@@ -47,25 +47,25 @@ async def test_a_thousand_connections_are_answered_or_withdrawn() -> None:
 
 
 @pytest.mark.parametrize("name", _ONE_EACH)
-@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
-async def test_a_hang_up_withdraws_the_operation(name: str, reset: bool) -> None:
-    """With a limit of one, the next client can wait as soon as the first one has disconnected."""
+async def test_a_hang_up_withdraws_the_operation(name: str) -> None:
+    """With a limit of one, the next client can wait as soon as the last one has closed or reset its connection."""
     skip_without(name)
     async with ServerProcess(name, MAX_PARKED="1") as server:
-        first = await server.connect()
-        first.send("GET", "/poll/a?timeout=3600")
-        await server.until(lambda: server.count("parked") == 1)
-        refused = await server.connect()
-        refused.send("GET", "/poll/a?timeout=3600")
-        status, headers, _ = await refused.response()
-        assert (status, headers["retry-after"]) == (503, "2")
-        first.hang_up(reset=reset)
-        await server.until(lambda: server.count("withdrawn") == 1)
-        second = await server.connect()
-        second.send("GET", "/poll/a?timeout=3600")
-        await server.until(lambda: server.count("parked") == 2)
+        waiting = await server.connect()
+        waiting.send("GET", "/poll/a?timeout=3600")
+        for number, reset in ((1, False), (2, True)):
+            await server.until(lambda parked=number: server.count("parked") == parked)
+            refused = await server.connect()
+            refused.send("GET", "/poll/a?timeout=3600")
+            status, headers, _ = await refused.response()
+            assert (status, headers["retry-after"]) == (503, "2")
+            waiting.hang_up(reset=reset)
+            await server.until(lambda withdrawn=number: server.count("withdrawn") == withdrawn)
+            waiting = await server.connect()
+            waiting.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 3)
         server.signal()
-        assert (await second.response())[0] == 204
+        assert (await waiting.response())[0] == 204
         await server.exited()
         assert not any("Traceback" in line for line in server.output)
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,9 +127,10 @@ class Stopped(BaseException):
 def test_a_compaction_can_stop_at_every_step(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each call that changes the journal or flushes it: readers see each row once, and the next run finishes."""
     step = 0
+    before = journal(tmp_path / "journal")
     while True:
         path = tmp_path / str(step)
-        before = journal(path)
+        shutil.copytree(tmp_path / "journal", path)
         calls = 0
 
         def stop_at(function: Any, last: int = step) -> Any:
