@@ -22,13 +22,17 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture
 def store(spark: Any, tmp_path: pathlib.Path) -> Iterator[str]:
-    """The URI of ``tmp_path / "store"``, in Hadoop's ViewFs.  Hadoop caches a file system by the host of its URI."""
+    """The URI of ``tmp_path / "store"``, in Hadoop's ViewFs.  Hadoop caches a file system by the host of its URI.
+
+    The setting is Hadoop's, not that of one session: the active session, which commands use, may be another one.
+    """
     (tmp_path / "store").mkdir()
     host = f"view-{next(_NUMBERS)}"
     setting = f"fs.viewfs.mounttable.{host}.link./store"
-    spark.conf.set(setting, (tmp_path / "store").as_uri())
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set(setting, (tmp_path / "store").as_uri())
     yield f"viewfs://{host}/store"
-    spark.conf.unset(setting)
+    hadoop.unset(setting)
 
 
 def test_both_kinds_of_directory_do_the_same(spark: Any, store: str, tmp_path: pathlib.Path) -> None:
