@@ -1,5 +1,6 @@
 """Settings of the one Spark session of a test run: whichever fixture is used first makes it."""
 
+from pathlib import Path
 from typing import Final
 
 from benchmarks.real_kafka import UNVERIFIED
@@ -12,9 +13,12 @@ __all__ = ["QUICK_JAVA", "SETTINGS"]
 # which costs 20 s of CPU.
 QUICK_JAVA: Final = " ".join(("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=192m", *UNVERIFIED))
 
-# Nor does Spark compile queries: their code would not run for long either.
+# Nor does Spark compile queries: their code would not run for long either.  Python workers are forked with pandas and
+# PyArrow loaded: dozens of them start.
 SETTINGS: Final = {
     "spark.driver.defaultJavaOptions": QUICK_JAVA,
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
+    "spark.python.daemon.module": "tests.pipeline.worker_daemon",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
