@@ -180,10 +180,7 @@ def load(broker: BrokerProcess, delivery: DeliveryCheck, seconds: float, seed: i
     delivery.verify()
     if not broker.has_ended:
         purge(address)
-        deadline = time.monotonic() + PATIENCE
-        while not (empty := broker.is_empty()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        if not empty:
+        if not broker.wait_until_at_rest():
             delivery.fail(f"the broker is not idle: {''.join(broker.table)}")
         memory.sample()
         memory.verify()

@@ -78,9 +78,15 @@ class BrokerProcess:
         found = re.findall(r"log (\d+) bytes", "".join(self.table))
         return int(found[-1]) / (1 << 20) if found else 0.0
 
-    def is_empty(self) -> bool:
-        """Return whether the latest statistics show an idle broker."""
-        return len(self.table) == _TABLE_LINES and is_at_rest(self.table)
+    def wait_until_at_rest(self) -> bool:
+        """Wait until statistics from after this call show an idle broker.  Return False if that takes too long."""
+        enough = len(self.output) + 2 * _TABLE_LINES  # the next statistics may be from before this call
+        deadline = time.monotonic() + _PATIENCE
+        while not (len(self.output) >= enough and is_at_rest(self.table)):
+            if time.monotonic() > deadline or self.has_ended:
+                return False
+            time.sleep(0.1)
+        return True
 
     def stop(self) -> int | None:
         """Send SIGTERM.  Return the exit code, or None if the process did not end."""

@@ -12,8 +12,9 @@ pytest.importorskip("confluent_kafka", reason="the extra 'test' is not installed
 from examples.broker import Server, Settings
 from examples.broker.__main__ import main, parser, settings_from, table
 from examples.broker.apis.api_01_fetch import DelayedFetch
+from examples.broker.soak import broker_process
 from examples.broker.soak.__main__ import main as soak
-from examples.broker.soak.broker_process import is_at_rest
+from examples.broker.soak.broker_process import BrokerProcess, is_at_rest
 from examples.broker.soak.delivery_check import CLIENTS, DeliveryCheck, NumberSet
 
 
@@ -136,6 +137,26 @@ def test_the_soak_takes_some_time(seconds: str, capsys: pytest.CaptureFixture[st
         soak(["--seconds", seconds])
     assert left.value.code == 2
     assert "--seconds must be above 0 and finite, got " in capsys.readouterr().err
+
+
+def test_the_soak_does_not_judge_statistics_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that were already printed, and the table after them, may show what the broker held earlier."""
+
+    def table(log: int) -> list[str]:
+        rows = [
+            f"{name} 0 0 0 9 0 0 1 5 0\n" for name in ("produce", "fetch", "delete_records", "join", "sync", "beat")
+        ]
+        idle = "connections 0, closed for a reason 3, buffered 0 bytes, timer 0, log"
+        return ["purgatory parked\n", *rows, f"{idle} {log} bytes\n"]
+
+    broker = BrokerProcess.__new__(BrokerProcess)  # without a process
+    broker.output = table(1 << 20)
+    sizes = iter([1 << 20, 0])
+    monkeypatch.setattr(BrokerProcess, "has_ended", False)
+    monkeypatch.setattr(broker_process.time, "sleep", lambda _: broker.output.extend(table(next(sizes))))
+    assert broker.log_mib() == 1
+    assert broker.wait_until_at_rest()
+    assert broker.log_mib() == 0
 
 
 def test_marks_know_which_numbers_they_have() -> None:
