@@ -250,16 +250,12 @@ def _ready_callbacks(loop: asyncio.AbstractEventLoop) -> Any:
     ready = getattr(loop, "_ready", None)
     if ready is not None:
         return ready
-    handle = loop.call_soon(_do_nothing)
-    handle.cancel()  # it stays there until the next turn
+    handle = loop.call_soon(bool)
+    handle.cancel()  # never called, it stays there until the next turn
     for found in gc.get_referents(loop):
         if type(found) is deque and found and found[-1] is handle:
             return found
     return None
-
-
-def _do_nothing() -> None:
-    pass
 
 
 class _Idleness:
