@@ -13,8 +13,8 @@ __all__ = ["QUICK_JAVA", "SETTINGS"]
 # which costs 20 s of CPU.
 QUICK_JAVA: Final = " ".join(("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=192m", *UNVERIFIED))
 
-# Nor does Spark compile queries: their code would not run for long either.  Python workers are forked with pandas and
-# PyArrow loaded: dozens of them start.
+# Nor does Spark compile queries: their code would not run for long either.  Dozens of Python
+# workers start, so they are forked with pandas and PyArrow loaded, by a module of this folder on the PYTHONPATH.
 SETTINGS: Final = {
     "spark.driver.defaultJavaOptions": QUICK_JAVA,
     "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
