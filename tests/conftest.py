@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[Any]:
-    """Do not search for garbage among the modules and the tests while there are more and more of them."""
+    """Do not search for garbage while tests are collected: the modules and the tests stay until the end."""
     gc.disable()
     try:
         return (yield)

@@ -251,7 +251,7 @@ def _ready_callbacks(loop: asyncio.AbstractEventLoop) -> Any:
     if ready is not None:
         return ready
     handle = loop.call_soon(bool)
-    handle.cancel()  # never called, it stays there until the next turn
+    handle.cancel()  # it is not called, but stays there until the next turn
     for found in gc.get_referents(loop):
         if type(found) is deque and found and found[-1] is handle:
             return found
