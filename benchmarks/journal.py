@@ -1,7 +1,8 @@
-"""The cost of a journal for the event loop: ``python -m benchmarks.journal [--rows 300000] [--partition-by date]``.
+"""The cost of a journal for the event loop: ``python -m benchmarks.journal [--rows 300000] [--rate 20000]``.
 
 Operations are parked and completed, 50 in each turn of the loop, alternately with and without a journal in one process.
-The runs without a journal are the control.  The cost is the CPU time of the loop's thread, which does not include the
+The runs without a journal are the control.  Without ``--rate``, they are as many as the loop can do, which is more than
+the journal's thread can write, so that rows wait and some are dropped.  The cost is the CPU time of the loop's thread, which does not include the
 journal's own thread.  The length of a turn is wall-clock time, so it includes the time that the journal's thread makes
 the loop wait.  On a busy machine it also includes the wait for a core, which Linux counts for each thread; the second
 line of turns is without it.
@@ -58,23 +59,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.journal", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, default=300_000, help="operations of each kind (default: %(default)s)")
     parser.add_argument("--freeze", action="store_true", help="call gc.freeze() after the warm-up")
+    parser.add_argument("--rate", type=int, help="operations per second (default: as many as possible)")
     parser.add_argument("--partition-by", choices=["date"], help="write the journal in folders (default: without)")
     arguments = parser.parse_args()
-    asyncio.run(_measure(arguments.rows // _ROUNDS, arguments.freeze, arguments.partition_by))
+    if arguments.rate is not None and arguments.rate < 1:
+        parser.error(f"--rate must be at least 1, got {arguments.rate}")
+    asyncio.run(_measure(arguments.rows // _ROUNDS, arguments.rate, arguments.freeze, arguments.partition_by))
     return 0
 
 
-async def _measure(rows: int, freeze: bool, partition_by: Literal["date"] | None) -> None:
+async def _measure(rows: int, rate: int | None, freeze: bool, partition_by: Literal["date"] | None) -> None:
     without, written = _Turns(), _Turns()
     with tempfile.TemporaryDirectory() as folder, _waited_for_a_core() as waited:
         async with Journal(folder, partition_by=partition_by) as journal:
-            await _serve([journal], _PER_TURN * 100, _Turns(), waited)  # a warm-up
+            await _serve([journal], _PER_TURN * 100, rate, _Turns(), waited)  # a warm-up
             if freeze:
                 gc.collect()
                 gc.freeze()
             for _ in range(_ROUNDS):
-                await _serve([], rows, without, waited)
-                await _serve([journal], rows, written, waited)
+                await _serve([], rows, rate, without, waited)
+                await _serve([journal], rows, rate, written, waited)
         statistics = journal.statistics()
     for name, turns in (("without", without), ("with", written)):
         print(f"{name:8} {min(turns.costs) * 1e6:6.2f} us per operation")
@@ -108,11 +112,16 @@ def _waited_for_a_core() -> "Iterator[Callable[[], int] | None]":
         os.close(file)
 
 
-async def _serve(observers: list[Any], rows: int, turns: _Turns, waited: Callable[[], int] | None) -> None:
+async def _serve(
+    observers: list[Any], rows: int, rate: int | None, turns: _Turns, waited: Callable[[], int] | None
+) -> None:
     keys = [f"key-{number}" for number in range(_PER_TURN)]
     spent = 0.0
     async with Purgatory[_Fetch]("fetch", observers=observers) as purgatory:
-        for _ in range(rows // _PER_TURN):
+        started = time.perf_counter()
+        for number in range(rows // _PER_TURN):
+            if rate is not None:
+                await asyncio.sleep(started + number * _PER_TURN / rate - time.perf_counter())
             waited_ns = 0 if waited is None else waited()
             turn, began = time.perf_counter(), time.thread_time()
             operations = [_Fetch() for _ in keys]
