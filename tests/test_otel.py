@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Purgatory, SystemTimer
+from purgatory.events import Outcome
 from purgatory.testing import VirtualClock
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra 'otel' is not installed")
@@ -93,6 +94,15 @@ async def test_the_gauges_and_totals_are_those_of_the_statistics(reader: InMemor
             ("0.5", "0.99", "0.999", "1"), 1.0
         )
         assert found["purgatory.key.watchers"][tuple(sorted([name, ("purgatory.key", "b")]))].value == 3
+
+
+async def test_every_outcome_has_a_counter(reader: InMemoryMetricReader) -> None:
+    """The counter of ended operations has each outcome but PENDING as an attribute."""
+    async with Purgatory[Wait]("fetch", clock=VirtualClock()) as purgatory:
+        otel.observe(purgatory, meter=meter(reader))
+        ended = collected(reader)["purgatory.operation.ended"]
+    reported = [dict(attributes)["purgatory.outcome"] for attributes in ended]
+    assert sorted(reported) == sorted(outcome.value for outcome in Outcome if outcome is not Outcome.PENDING)
 
 
 async def test_a_shared_timer_is_reported_once(reader: InMemoryMetricReader) -> None:

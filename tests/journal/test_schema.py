@@ -11,9 +11,10 @@ pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from purgatory.core.operation.lifecycle import OUTCOMES as STATES
 from purgatory.journal import JournalError
 from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, read_footer
-from purgatory.journal.schema import COLUMNS, SCHEMA_VERSION, VERSION_KEY, markdown
+from purgatory.journal.schema import COLUMNS, DROPPED, OUTCOMES, SCHEMA_VERSION, VERSION_KEY, markdown
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
@@ -21,6 +22,11 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 def test_the_documentation_shows_the_columns_as_they_are() -> None:
     """The table in the documentation is generated from the schema."""
     assert markdown() in (DOCS / "journal.md").read_text()
+
+
+def test_the_outcomes_are_the_states_of_an_operation() -> None:
+    """The core records the number of a state, and the journal writes the outcome with this number."""
+    assert OUTCOMES == (*(outcome.value for outcome in STATES), DROPPED)
 
 
 def test_a_file_of_this_version_can_be_read(tmp_path: pathlib.Path) -> None:
