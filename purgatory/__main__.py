@@ -3,7 +3,7 @@
 import argparse
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .broken_pipe import run_command
 from .extras import deferred
@@ -22,14 +22,19 @@ _PIPELINE = {
     "backfill": "decide the same rows in one batch",
 }
 
+# The module, the packages that it needs besides this one without extras, and what it shows.
 _EXAMPLES = (
-    ("examples", "examples", "the long poll and the consumer groups, in half a minute"),
+    ("examples", "aiopurgatory[examples]", "the long poll and the consumer groups, in half a minute"),
     ("examples.quickstart", "", "forty lines: park, complete, expire"),
-    ("examples.long_poll", "examples", "a long poll over HTTP: Starlette, uvicorn and uvloop"),
-    ("examples.long_poll.demo", "examples", "its readers, writer, disconnect and SIGTERM, step by step"),
-    ("examples.join_group", "examples", "a simulator of Kafka's consumer groups, with --web a live page"),
-    ("examples.broker", "broker", "a small Kafka broker for real Kafka clients"),
-    ("examples.orders", "postgres", "FastAPI and Postgres with several workers, and a live page"),
+    ("examples.long_poll", "aiopurgatory[examples]", "a long poll over HTTP: Starlette, uvicorn and uvloop"),
+    ("examples.long_poll.demo", "aiopurgatory[examples]", "its readers, writer, disconnect and SIGTERM, step by step"),
+    ("examples.join_group", "aiopurgatory[examples]", "a simulator of Kafka's consumer groups, with --web a live page"),
+    ("examples.broker", "aiopurgatory[broker]", "a small Kafka broker for real Kafka clients"),
+    (
+        "examples.orders",
+        "aiopurgatory[postgres] psycopg[binary,pool] fastapi uvicorn pgserver",
+        "FastAPI and Postgres with several workers, and a live page",
+    ),
     ("examples.job_queue", "", "a job queue that loses no jobs"),
     ("examples.simple_wheel", "", "a timing wheel with one ring, beside the real one"),
 )
@@ -66,17 +71,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         with deferred():
             from .pipeline.__main__ import main as pipeline
         return pipeline(arguments, prog="purgatory")
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if options.command == "demo":
-        from .demo import main as demo
-
-        return demo()
-    if options.command == "examples":
-        _print_examples()
-        return 0
-    parser.print_help()
-    return 2
+    run: Callable[[], int] = _parser().parse_args(arguments).run
+    return run()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,19 +83,22 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-V", "--version", action="version", version=_version())
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    commands.add_parser(
+    parser.set_defaults(run=lambda: _print_help(parser))
+    commands = parser.add_subparsers(metavar="COMMAND")
+    demo = commands.add_parser(
         "demo",
         help="a long poll and a consumer group, in a second",
         description="Run a long poll over sockets in real time, and a Kafka consumer group in virtual time.",
         epilog="example: purgatory demo",
     )
-    commands.add_parser(
+    demo.set_defaults(run=_run_demo)
+    examples = commands.add_parser(
         "examples",
         help="the example programs, one line each",
         description="List the example programs of the repository.",
         epilog="example: purgatory examples",
     )
+    examples.set_defaults(run=_print_examples)
     for name, text in _PIPELINE.items():
         commands.add_parser(name, help=text, add_help=False)
     return parser
@@ -112,16 +111,28 @@ def _version() -> str:
     return f"aiopurgatory {__version__}, core {core}, Python {platform.python_version()}"
 
 
-def _print_examples() -> None:
+def _print_help(parser: argparse.ArgumentParser) -> int:
+    parser.print_help()
+    return 2
+
+
+def _run_demo() -> int:
+    from .demo import main
+
+    return main()
+
+
+def _print_examples() -> int:
     width = max(len(module) for module, _, _ in _EXAMPLES)
-    for module, extra, text in _EXAMPLES:
-        needs = f"; needs aiopurgatory[{extra}]" if extra else ""
+    for module, packages, text in _EXAMPLES:
+        needs = f"; needs {packages}" if packages else ""
         print(f"python -m {module:{width}}  {text}{needs}")
     print(
         "\nThe examples are in the repository and in the source distribution, not in the installed package.\n"
         "Run them in a checkout, or unpack the source distribution:\n"
         "pip download --no-deps --no-binary aiopurgatory aiopurgatory && tar xf aiopurgatory-*.tar.gz"
     )
+    return 0
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ def test_the_demo_needs_only_the_package(copy: Path) -> None:
 
 
 def test_the_list_of_examples_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
-    """The list contains every program of the directory, with an extra that exists."""
+    """The list contains every program of the directory, with the packages that it needs."""
     assert main(["examples"]) == 0
     text = capsys.readouterr().out
     folder = ROOT / "examples"
@@ -169,10 +169,12 @@ def test_the_list_of_examples_is_complete(capsys: pytest.CaptureFixture[str]) ->
     programs |= {f"examples.{path.stem}" for path in folder.glob("*.py") if not path.stem.startswith("_")}
     assert programs | {"examples", "examples.long_poll.demo"} == {module for module, _, _ in _EXAMPLES}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    for module, extra, _ in _EXAMPLES:
-        assert not extra or extra in extras
+    for module, packages, _ in _EXAMPLES:
+        assert all(extra in extras for extra in re.findall(r"aiopurgatory\[(\w+)\]", packages))
         assert importlib.util.find_spec(module) is not None
         assert re.search(rf"^python -m {re.escape(module)} ", text, re.MULTILINE)
+    orders = {module: packages for module, packages, _ in _EXAMPLES}["examples.orders"]
+    assert f"pip install {orders}" in (folder / "orders" / "__main__.py").read_text(encoding="utf-8").replace("'", "")
     for readme in ("README.md", "README.zh-CN.md"):
         page = (ROOT / readme).read_text(encoding="utf-8")
         assert [module for module, _, _ in _EXAMPLES if f"python -m {module}" not in page] == [], readme
