@@ -251,7 +251,7 @@ class Nemesis:
             async with Redis.from_url(self.engine.url) as client:
                 await client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")  # type: ignore[no-untyped-call]
         else:
-            self.proxy.cut()  # NATS has no command for it
+            self.proxy.cut()  # NATS, for one, has no command to end a connection
 
     async def worker_stopped(self) -> None:
         """Stop a worker with SIGSTOP for some seconds."""

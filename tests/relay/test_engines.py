@@ -45,9 +45,14 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 @pytest.fixture
-async def pair(engine: Engine) -> AsyncIterator[tuple[Worker, Worker]]:
+def channel() -> str:
+    """The name of a channel that no other test uses."""
+    return f"channel_{uuid4().hex}"
+
+
+@pytest.fixture
+async def pair(engine: Engine, channel: str) -> AsyncIterator[tuple[Worker, Worker]]:
     """Yield the purgatories and relays of two processes on one channel."""
-    channel = f"channel_{uuid4().hex}"
     table: dict[Hashable, float] = {}
     async with (
         Worker(None, engine.transport(channel), table, heartbeat=2.0) as first,
@@ -178,11 +183,9 @@ async def test_an_engine_that_stands_still_is_given_up(engine: Engine, pair: tup
     assert "within 2 s" in str(first.relay.statistics().last_loss)
 
 
-async def test_two_loops_of_one_process(engine: Engine, pair: tuple[Worker, Worker]) -> None:
+async def test_two_loops_of_one_process(engine: Engine, channel: str, pair: tuple[Worker, Worker]) -> None:
     """A relay in the event loop of another thread is like one in another process."""
     first, _ = pair
-    transport: Any = first.relay._transport
-    channel = getattr(transport, "_channel", None) or transport._subject
     parked: Future[None] = Future()
 
     async def other() -> bool:
@@ -423,7 +426,7 @@ async def test_redis_kills_the_subscriber(engine: Engine, pair: tuple[Worker, Wo
     assert second.relay.statistics().losses == 3
 
 
-# Arguments
+# NATS
 
 
 @ON_NATS
