@@ -1,7 +1,7 @@
 """Outcomes, lifecycle events and statistics: plain data.
 
-The journal, the metrics, the traces and a user's own observers depend on this module only, and the core depends on none
-of them.  This module imports no other module of the package.
+An observer of your own needs this module only.  The core depends on no observer, and this module imports no other module
+of the package.
 """
 
 import enum

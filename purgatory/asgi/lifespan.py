@@ -34,8 +34,9 @@ def purgatory_lifespan(
     :class:`PurgatoryClosed`.  The original handlers are restored at shutdown.
 
     ``grace``: seconds in which parked operations may still complete by themselves, as in :meth:`Purgatory.aclose`; the
-    rest expires after it, or at a second signal.  It adds to the time that the server takes to exit.  ``lifespan``: the
-    application's own, entered when the purgatories are open and left when every operation has been answered.
+    rest expires after it.  It adds to the time that the server takes to exit.  A second signal does not shorten it, but
+    some servers then exit at once and cancel their requests.  ``lifespan``: the application's own, entered when the
+    purgatories are open and left when every operation has been answered.
 
     Signals are chained only in the main thread.  Elsewhere, and where no handler is installed before the application
     starts, the purgatories close when the lifespan ends.  A purgatory is opened once: make a new application, with new

@@ -80,8 +80,9 @@ class BasePurgatory:
         it.  With a ``limit`` the check stops after that many completions: the first ``limit`` operations that can
         complete do, and no others are tried.
 
-        Called inside a callback, the check is queued and 0 is returned; the outermost call runs the check before it
-        returns, and counts what it completes.  An operation that raises has failed; the others are still tried.
+        Called while this purgatory checks, tries, completes or expires an operation, which is where callbacks run, the
+        check is queued and 0 is returned; the outermost call runs the check before it returns, and counts what it
+        completes.  An operation that raises has failed; the others are still tried.
         TypeError for an unhashable key, a value that is not a number and a limit that is not an int; ValueError for NaN
         and for a limit below 1.
         """

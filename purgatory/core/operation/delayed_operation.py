@@ -18,7 +18,8 @@ class DelayedOperation(Operation, Generic[T]):
     :meth:`Purgatory.try_complete_else_watch` and await it or not.  Code that changes the state behind a condition calls
     :meth:`Purgatory.check_and_complete` with the key.
 
-    **Implementation.**  The operation is its own timer task.  It holds one :class:`Watch` per key.
+    **Implementation.**  The operation is its own timer task.  It holds one :class:`Watch` per key, and none if it is
+    alone on its only key.
 
     **Cancellation safety.**  Any number of tasks may await an operation; cancelling one of them does not affect it.  A
     task in :meth:`Purgatory.park` owns its operation: cancelling the task withdraws it.
