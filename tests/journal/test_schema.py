@@ -26,7 +26,7 @@ def test_the_documentation_shows_the_columns_as_they_are() -> None:
 
 def test_the_outcomes_are_the_states_of_an_operation() -> None:
     """The core records the number of a state, and the journal writes the outcome with this number."""
-    assert OUTCOMES == (*(outcome.value for outcome in STATES), DROPPED)
+    assert (*(outcome.value for outcome in STATES), DROPPED) == OUTCOMES
 
 
 def test_a_file_of_this_version_can_be_read(tmp_path: pathlib.Path) -> None:
