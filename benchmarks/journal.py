@@ -2,10 +2,11 @@
 
 Operations are parked and completed, 50 in each turn of the loop, alternately with and without a journal in one process.
 The runs without a journal are the control.  Without ``--rate``, they are as many as the loop can do, which is more than
-the journal's thread can write, so that rows wait and some are dropped.  The cost is the CPU time of the loop's thread, which does not include the
-journal's own thread.  The length of a turn is wall-clock time, so it includes the time that the journal's thread makes
-the loop wait.  On a busy machine it also includes the wait for a core, which Linux counts for each thread; the second
-line of turns is without it.
+the journal's thread can write, so that rows wait and some are dropped.
+
+The cost is the CPU time of the loop's thread, which does not include the journal's own thread.  The length of a turn is
+wall-clock time, so it includes the time that the journal's thread makes the loop wait.  On a busy machine it also
+includes the wait for a core, which Linux counts for each thread; the second line of turns is without it.
 """
 
 import argparse

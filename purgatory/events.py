@@ -1,7 +1,7 @@
 """Outcomes, lifecycle events and statistics: plain data.
 
-An observer of your own needs this module only.  The core depends on no observer, and this module imports no other module
-of the package.
+An observer of your own needs this module only.  The core depends on no observer, and this module imports no other
+module of the package.
 """
 
 import enum

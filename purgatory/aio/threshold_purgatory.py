@@ -55,7 +55,8 @@ class ThresholdPurgatory:
 
     **Cancellation safety.**  Cancelling a task in :meth:`wait` withdraws it at once.
 
-    The parameters are those of :class:`Purgatory`, without ``jitter_source``; the attribute :attr:`purgatory` is the underlying one.
+    The parameters are those of :class:`Purgatory`, without ``jitter_source``; the attribute :attr:`purgatory` is the
+    underlying one.
     """
 
     def __init__(

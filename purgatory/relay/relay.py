@@ -64,8 +64,9 @@ class Relay:
             answer = await relay.park(operation, ["o-1"])   # in the request's handler
             relay.check("o-1", 1502)                        # wherever the state has changed
 
-    **Implementation.**  One task maintains the connection, one listens, one sends and, with ``refresh``, one refreshes.  The keys that are
-    checked in one turn of the loop are sent at its end, each key once with its largest value.
+    **Implementation.**  One task maintains the connection, one listens, one sends and, with ``refresh``, one
+    refreshes.  The keys that are checked in one turn of the loop are sent at its end, each key once with its largest
+    value.
 
     **Cancellation safety.**  The same as for :meth:`Purgatory.park`.
 

@@ -20,8 +20,8 @@ all been such *plain* keys is plain, and needs none of the precautions below aga
 The first key of another class makes its shard general, once and for all.  Only a plain shard has operations as entries:
 an entry that cannot be removed, because its key raises, would keep the operation alive.
 
-**Costs.**  A watch is one object with seven fields; a list is one more.  Adding and removing cost one dict operation for
-a lone watcher, and pointer assignments for the others.
+**Costs.**  A watch is one object with seven fields; a list is one more.  Adding and removing cost one dict operation
+for a lone watcher, and pointer assignments for the others.
 
 **Alternatives.**  A dict of dicts is simpler and takes 230 bytes for the first watcher of a key.  A Python list per key
 makes removal O(n).  Weak references leave the end of an operation to the garbage collector.
