@@ -88,7 +88,8 @@ class Journal(Observer):
             async with Purgatory("fetch", observers=[journal]) as purgatory:
                 ...
 
-    One journal serves any number of purgatories of one event loop.  When it closes, operations that are still
+    One journal serves any number of purgatories of one event loop.  A server may create it before it forks its
+    workers, each of which then enters it and is a run of its own.  When it closes, operations that are still
     waiting are written as ``pending``.  The schema is in :mod:`purgatory.journal.schema`.
 
     **Cancellation safety.**  When :meth:`aclose` is cancelled, the thread already has every row and finishes its work.
@@ -131,7 +132,7 @@ class Journal(Observer):
         self.interval = interval
         self.max_buffered = max_buffered
         self.partition_by = partition_by
-        self._writer = Writer(self.path, new_source(), key_text, partitioned=partition_by is not None)
+        self._writer = Writer(self.path, key_text, partitioned=partition_by is not None)
         self._clock = clock
         self._fixed_anchor_ms = epoch_ms
         self._anchor_ms = 0
@@ -154,6 +155,7 @@ class Journal(Observer):
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, prepare, self.path)
         await loop.run_in_executor(None, warm_up)
+        self._writer.source = new_source()  # not earlier: the process may have been forked since ``__init__``
         self._anchor_ms = self._measure()
         self._loop = loop
         return self

@@ -25,13 +25,14 @@ _LOGGER = logging.getLogger("purgatory.journal")
 class Writer:
     """A queue of batches and the thread that writes them.  Its public methods are called in the event loop's thread.
 
-    ``partitioned``: whether the files are in folders by date.  ``waiting``: the rows that are not on disk yet.  The
+    ``partitioned``: whether the files are in folders by date.  ``source``: the name of this run, set before the
+    first ``put``.  ``waiting``: the rows that are not on disk yet.  The
     counters are changed by the writing thread or under the lock, and may be read at any time.
     """
 
-    def __init__(self, directory: Path, source: str, text: Callable[[Any], str], *, partitioned: bool = False) -> None:
+    def __init__(self, directory: Path, text: Callable[[Any], str], *, partitioned: bool = False) -> None:
         self.directory: Path = directory
-        self.source: str = source
+        self.source: str = ""
         self.waiting: int = 0
         self.written: int = 0
         self.files: int = 0

@@ -2,8 +2,12 @@
 
 import asyncio
 import logging
+import os
 import pathlib
 import shutil
+import subprocess
+import sys
+import textwrap
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -429,3 +433,37 @@ async def test_two_journals_of_one_moment_do_not_overwrite_each_other(
         async with journal, Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory:
             purgatory.try_complete_else_watch(Fetch(), ["a"])
     assert len({row["source"] for row in rows(tmp_path)}) == len(rows(tmp_path)) == 3
+
+
+FORKING = textwrap.dedent(
+    """
+    import asyncio, os, sys
+    from purgatory import Purgatory
+    from purgatory.journal import Journal
+    from tests.journal.kit import Fetch
+
+    journal = Journal(sys.argv[1], rows_per_file=10)
+
+    async def worker(name):
+        async with journal, Purgatory(name, observers=[journal]) as purgatory:
+            for _ in range(20):
+                purgatory.try_complete_else_watch(Fetch(), ["a"])
+                purgatory.cancel_for_key("a")
+
+    for name in ("one", "two"):
+        pid = os.fork()
+        if pid == 0:
+            asyncio.run(worker(name))
+            os._exit(0)
+        os.waitpid(pid, 0)
+    """
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_workers_that_are_forked_after_the_journal_was_created_keep_all_rows(tmp_path: pathlib.Path) -> None:
+    """A server with a preloaded application: each worker enters the journal and is a run of its own."""
+    subprocess.run([sys.executable, "-c", FORKING, str(tmp_path)], cwd=os.getcwd(), check=True)
+    found = sorted((row["purgatory"], row["op_id"]) for row in rows(tmp_path))
+    assert found == [(name, number) for name in ("one", "two") for number in range(1, 21)]
+    assert len({row["source"] for row in rows(tmp_path)}) == 2
