@@ -29,6 +29,7 @@ so an earlier signal is not counted: if the condition already holds, do not park
 """
 
 import ast
+import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
@@ -49,7 +50,8 @@ class Condition:
     """A declared condition.  It has no state of its own: its methods receive and return the state of an operation.
 
     A state consists of JSON values (None, bool, int, float, str, and lists and dicts of them), so that it can be
-    stored. The methods must depend on their arguments only; otherwise a replay would decide differently.
+    stored, and is not None itself.  A condition with another state converts it in :meth:`to_json` and
+    :meth:`from_json`.  The methods must depend on their arguments only; otherwise a replay would decide differently.
     """
 
     __slots__ = ()
@@ -69,6 +71,14 @@ class Condition:
     def threshold(self) -> float | None:
         """Return the value below which a signal has no effect, or None.  It only saves work."""
         return None
+
+    def to_json(self, state: Any, keys: tuple[Any, ...]) -> Any:
+        """Return the state of an operation on these keys as JSON values."""
+        return state
+
+    def from_json(self, stored: Any, keys: tuple[Any, ...]) -> Any:
+        """Return the state that :meth:`to_json` has converted.  The keys are the same, in the same order."""
+        return stored
 
 
 class Count(Condition):
@@ -106,7 +116,7 @@ class AtLeast(Condition):
         return False
 
     def signal(self, state: Any, key: Any, value: float | None) -> Any:
-        return state or (value is not None and value >= self.value)
+        return bool(state or (value is not None and value >= self.value))
 
     def holds(self, state: Any) -> bool:
         return bool(state)
@@ -121,7 +131,8 @@ class AtLeast(Condition):
 class AllKeys(Condition):
     """``all_keys(inner)``: the inner condition holds for each key separately; ``all_keys``: one signal for each.
 
-    The state has the inner state of each key for which the inner condition does not hold yet.
+    The state has the inner state of each key for which the inner condition does not hold yet.  It is stored as a dict
+    if all keys are texts, otherwise as a list of pairs: the position of the key, and the inner state.
     """
 
     __slots__ = ("inner",)
@@ -153,6 +164,23 @@ class AllKeys(Condition):
 
     def threshold(self) -> float | None:
         return self.inner.threshold()
+
+    def to_json(self, state: Any, keys: tuple[Any, ...]) -> Any:
+        stored = {key: self.inner.to_json(seen, (key,)) for key, seen in state.items()}
+        if all([type(key) is str for key in keys]):
+            return stored
+        return [[place, stored[key]] for place, key in enumerate(keys) if key in stored]
+
+    def from_json(self, stored: Any, keys: tuple[Any, ...]) -> Any:
+        if isinstance(stored, dict):
+            # Earlier releases stored a dict for keys of every type, and JSON made texts of numbers.
+            texts = {
+                json.dumps(key): key for key in keys if isinstance(key, (int, float)) and json.dumps(key) not in keys
+            }
+            pairs = [(texts.get(key, key), seen) for key, seen in stored.items()]
+        else:
+            pairs = [(keys[place], seen) for place, seen in stored]
+        return {key: self.inner.from_json(seen, (key,)) for key, seen in pairs}
 
     def __str__(self) -> str:
         return "all_keys" if isinstance(self.inner, Count) and self.inner.n == 1 else f"all_keys({self.inner})"
@@ -252,11 +280,11 @@ class ConditionalOperation(DelayedOperation[bool]):
     """An operation that waits for a declared condition.  Its result is True if the condition held, False on expiry.
 
     ``condition``: a text or a :class:`Condition`.  ``keys``: the keys of the condition.  ``timeout``: seconds or None.
-    ``seen``: the state to continue with, for an operation that was parked elsewhere.  Pass :attr:`wanted` to the
-    purgatory as keys.
+    ``seen``: the state to continue with, for an operation that was parked elsewhere with the same keys in the same
+    order.  Pass :attr:`wanted` to the purgatory as keys.
     """
 
-    __slots__ = ("condition", "error", "seen", "wanted")
+    __slots__ = ("_distinct", "_seen", "condition", "error", "wanted")
 
     def __init__(
         self, condition: str | Condition, keys: Iterable[Hashable], timeout: float | None, *, seen: Any = None
@@ -268,24 +296,30 @@ class ConditionalOperation(DelayedOperation[bool]):
         if not distinct:
             raise ValueError("keys must contain at least one key, got none")
         self.condition: Condition = condition if isinstance(condition, Condition) else parse(condition)
-        self.seen: Any = self.condition.begin(distinct) if seen is None else seen
+        self._distinct = distinct
+        self._seen: Any = self.condition.begin(distinct) if seen is None else self.condition.from_json(seen, distinct)
         self.error: Exception | None = None
         threshold = self.condition.threshold()
         self.wanted: tuple[Hashable, ...] | Mapping[Any, float] = (
             distinct if threshold is None else dict.fromkeys(distinct, threshold)
         )
 
+    @property
+    def seen(self) -> Any:
+        """The state of the condition, as JSON values that can be stored."""
+        return self.condition.to_json(self._seen, self._distinct)
+
     def notice(self, key: Hashable, value: float | None) -> None:
         """Take a signal into account; the next try decides."""
         try:
-            self.seen = self.condition.signal(self.seen, key, value)
+            self._seen = self.condition.signal(self._seen, key, value)
         except Exception as error:
             self.error = error
 
     def try_complete(self) -> bool:
         if self.error is not None:
             raise self.error
-        return self.condition.holds(self.seen)
+        return self.condition.holds(self._seen)
 
     def on_complete(self) -> bool:
         return not self.expired

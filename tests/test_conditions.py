@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import uuid
 from typing import Any
 
 import pytest
@@ -157,6 +158,113 @@ async def test_what_was_seen_goes_through_json_and_on(text: str) -> None:
         async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
             assert not purgatory.try_complete_else_watch(later, later.wanted)
             assert [signal(purgatory, *one) for one in signals[cut:]].index(1) == expected - cut
+
+
+@pytest.mark.parametrize("text", ["count(3)", "all_keys", "all_keys(count(2))", "all_keys(at_least(9))", "at_least(9)"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["1", "2"],
+        [1, 2],
+        [1, "1"],
+        [("orders", 1), ("orders", 2)],
+        [None, 2.5],
+        [True, "true"],
+        [frozenset([1]), uuid.UUID(int=1)],
+        [b"a", "\0b"],
+    ],
+    ids=repr,
+)
+async def test_the_state_of_any_keys_can_be_stored_as_json(keys: list[Any], text: str) -> None:
+    """Stored after each signal and restored with the same keys, an operation ends with the same signal."""
+    first, second = keys
+    signals: list[tuple[Any, float]] = [(first, 9), (second, 4), (first, 2), (second, 9), (first, 9), (second, 9)]
+    async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+        whole = ConditionalOperation(text, keys, None)
+        purgatory.try_complete_else_watch(whole, whole.wanted)
+        expected = [signal(purgatory, *one) for one in signals].index(1)
+    for cut in range(expected + 1):
+        async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+            earlier = ConditionalOperation(text, keys, None)
+            purgatory.try_complete_else_watch(earlier, earlier.wanted)
+            assert [signal(purgatory, *one) for one in signals[:cut]] == [0] * cut
+            stored = json.dumps(earlier.seen)
+        async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+            later = ConditionalOperation(text, keys, None, seen=json.loads(stored))
+            assert later.seen == json.loads(stored)
+            assert not purgatory.try_complete_else_watch(later, later.wanted)
+            assert [signal(purgatory, *one) for one in signals[cut:]].index(1) == expected - cut
+
+
+@pytest.mark.parametrize(
+    ("keys", "stored", "missing"),
+    [
+        (["a", "b"], {"b": 0}, ["b"]),
+        ([1, 2], {"2": 0}, [2]),
+        ([1, 2.5, True], {"1": 0, "2.5": 0}, [1, 2.5]),
+        (["1", 2], {"1": 0, "2": 0}, ["1", 2]),
+    ],
+)
+async def test_a_state_of_an_earlier_release_is_read(keys: list[Any], stored: Any, missing: list[Any]) -> None:
+    """It has a dict in which JSON has made texts of numbers."""
+    async with Purgatory[ConditionalOperation]("test", clock=VirtualClock()) as purgatory:
+        operation = ConditionalOperation("all_keys", keys, None, seen=stored)
+        assert not purgatory.try_complete_else_watch(operation, operation.wanted)
+        assert [signal(purgatory, key) for key in missing] == [0] * (len(missing) - 1) + [1]
+
+
+def test_the_state_of_keys_that_are_texts_is_a_dict() -> None:
+    """It is that of earlier releases, which read it too.  Other keys have their places in a list."""
+    assert ConditionalOperation("all_keys(count(2))", ["a", "b"], None).seen == {"a": 0, "b": 0}
+    operation = ConditionalOperation("all_keys(count(2))", ["a", 7, None], None)
+    operation.notice("a", None)
+    operation.notice("a", None)
+    operation.notice(7, None)
+    assert operation.seen == [[1, 1], [2, 0]]
+
+
+def test_an_inner_condition_converts_its_own_state() -> None:
+    """A registered condition whose state is not JSON says how it is stored, also within ``all_keys``."""
+
+    class Distinct(Count):
+        """n different values."""
+
+        def begin(self, keys: tuple[Any, ...]) -> Any:
+            return set()
+
+        def signal(self, state: Any, key: Any, value: float | None) -> Any:
+            return {*state, value}
+
+        def holds(self, state: Any) -> bool:
+            return len(state) >= self.n
+
+        def to_json(self, state: Any, keys: tuple[Any, ...]) -> Any:
+            return sorted(state)
+
+        def from_json(self, stored: Any, keys: tuple[Any, ...]) -> Any:
+            return set(stored)
+
+    for keys in (["a", "b"], [1, 2]):
+        operation = ConditionalOperation(AllKeys(Distinct(2)), keys, None)
+        operation.notice(keys[0], 5)
+        stored = json.dumps(operation.seen)
+        operation = ConditionalOperation(AllKeys(Distinct(2)), keys, None, seen=json.loads(stored))
+        for key, value in ((keys[0], 5), (keys[1], 1), (keys[1], 2)):
+            operation.notice(key, value)
+            assert not operation.try_complete()
+        operation.notice(keys[0], 6)
+        assert operation.try_complete()
+
+
+def test_a_number_of_another_type_leaves_a_bool() -> None:
+    """A float whose comparisons return another type, as numpy's do, does not get into the state."""
+
+    class Strange(float):
+        def __ge__(self, other: float) -> Any:
+            return [other] if float(self) >= other else []
+
+    assert AtLeast(5).signal(False, "a", Strange(4)) is False
+    assert AtLeast(5).signal(False, "a", Strange(5)) is True
 
 
 def test_a_registered_condition_is_called_by_its_name() -> None:
