@@ -210,6 +210,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._soon_number = 0  # of the callback that is scheduled
         self._inbox: dict[Hashable, float | None] = {}
         self._inbox_lock = threading.RLock()  # reentrant: a signal handler may interrupt the loop's thread
+        self._inbox_busy = False
+        self._interrupting: list[tuple[Hashable, float | None]] = []  # requested while the inbox was busy
         self._empty: asyncio.Future[None] | None = None
         self._all_answered: asyncio.Future[None] | None = None
         timer._purgatories.add(self)
@@ -580,17 +582,30 @@ class Purgatory(BasePurgatory, Generic[Op]):
             loop = self._loop
             if loop is None:
                 raise RuntimeError("the purgatory belongs to no event loop yet: enter it with 'async with' first")
-            if not self._inbox or loop.is_closed():
-                loop.call_soon_threadsafe(self._empty_inbox, context=Context())  # RuntimeError if the loop is closed
-            self._inbox[key] = wider(self._inbox.get(key, value), value)
+            if self._inbox_busy:
+                # A signal handler, or the hash of a key, has interrupted this method in this thread: what it wrote into
+                # the inbox could be overwritten with a value that was read before.
+                loop.call_soon_threadsafe(self._empty_inbox, context=Context())
+                self._interrupting.append((key, value))
+                return
+            self._inbox_busy = True
+            try:
+                if not self._inbox or loop.is_closed():
+                    loop.call_soon_threadsafe(self._empty_inbox, context=Context())  # RuntimeError if it is closed
+                self._inbox[key] = wider(self._inbox.get(key, value), value)
+            finally:
+                self._inbox_busy = False
 
     def _empty_inbox(self) -> None:
         with self._inbox_lock:
             named, self._inbox = self._inbox, {}
-        if not named:
+            interrupting, self._interrupting = self._interrupting, []
+        if not named and not interrupting:
             return  # another event loop has taken the keys
         self._schedule_checks()
         self._soon.add_many(named)
+        for key, value in interrupting:
+            self._soon.add(key, value)
 
     def _loop_changed(self, loop: asyncio.AbstractEventLoop) -> None:
         """Schedule the checks that the previous loop did not run, because the timer has moved to this event loop."""
@@ -600,7 +615,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         with self._inbox_lock:
             if self._loop is not None:
                 self._loop = loop
-            if self._inbox:
+            if self._inbox or self._interrupting:
                 loop.call_soon(self._empty_inbox, context=Context())
 
     # Introspection

@@ -1,6 +1,7 @@
 """``check_threadsafe`` can be called from any thread, wakes the loop once for many calls, and raises without a loop."""
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -134,6 +135,39 @@ async def test_a_nested_call_from_a_key_comparison_does_not_deadlock(clock: Virt
         purgatory.check_threadsafe(Key())
         await clock.settle()
         assert set(operation.calls) == {"try"}
+
+
+@pytest.mark.parametrize("value", [100, None])
+@pytest.mark.parametrize("interrupted_at", [1, 2, 3])
+async def test_a_signal_handler_that_interrupts_a_call_is_heard(
+    clock: VirtualClock, interrupted_at: int, value: int | None
+) -> None:
+    """A handler names the same key with a larger value, or without one, while the interrupted call stores its own."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+
+        class Key:
+            hashes = 0
+
+            def __hash__(self) -> int:
+                self.hashes += 1
+                if self.hashes == interrupted_at:
+                    signal.raise_signal(signal.SIGUSR1)
+                return 7
+
+        key = Key()
+        key.hashes = 10
+        operation = Op()
+        purgatory.try_complete_else_watch(operation, {key: 100})
+        operation.ready = True
+        previous = signal.signal(signal.SIGUSR1, lambda *_: purgatory.check_threadsafe(key, value))
+        try:
+            key.hashes = 0
+            purgatory.check_threadsafe(key, 3)
+        finally:
+            signal.signal(signal.SIGUSR1, previous)
+        assert key.hashes > 3
+        await clock.settle()
+        assert operation.outcome is Outcome.COMPLETED
 
 
 async def test_an_unhashable_key_raises_in_the_calling_thread(clock: VirtualClock) -> None:
