@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import os
 import random
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -41,7 +42,10 @@ Op = TypeVar("Op", bound=DelayedOperation[Any])
 
 _MISSING: Any = object()
 # A generator of its own, so that it does not advance a generator that the user has seeded.
-_random = random.Random().random  # noqa: S311 - jitter, no secret
+_generator = random.Random()  # noqa: S311 - jitter, no secret
+_random = _generator.random
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_generator.seed)  # otherwise the workers of a server would all jitter alike
 
 
 class _Condition(DelayedOperation[bool]):

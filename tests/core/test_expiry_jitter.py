@@ -1,5 +1,8 @@
 """``expiry_jitter`` spreads equal deadlines over the time before them."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -112,3 +115,25 @@ def test_without_jitter_the_source_is_not_called() -> None:
     """A source may be expensive, or a generator whose state matters."""
     room = make_purgatory(ManualClock(0), jitter_source=_source())
     assert park(room, "a", timeout=5).expiration_ms == 5_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
+def test_forked_processes_jitter_differently() -> None:
+    """The workers of a server would otherwise expire, and retry, at the same moments."""
+    script = """
+import os
+from purgatory import Purgatory
+from purgatory.testing import VirtualClock
+from tests.helpers import Op
+
+for _ in range(3):
+    process = os.fork()
+    if not process:
+        room = Purgatory("p", clock=VirtualClock(), expiry_jitter=1.0)
+        room.try_complete_else_watch(Op(1_000_000), ["key"])
+        print(room.dump()["operations"][0]["left"], flush=True)
+        os._exit(0)
+    os.waitpid(process, 0)
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert len(set(result.stdout.split())) == 3, result.stdout
