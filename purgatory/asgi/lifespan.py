@@ -157,7 +157,8 @@ class _Closing:
         A second signal changes nothing: a supervisor and its parent may each send one.
         """
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._close(), context=Context())
+            # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
+            self._task = Context().run(asyncio.get_running_loop().create_task, self._close())
 
     async def end(self) -> None:
         """Close them, and return when every operation has been answered."""

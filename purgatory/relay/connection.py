@@ -112,7 +112,8 @@ class Connection:
     # Inside
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine, context=contextvars.Context())
+        # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
+        task = contextvars.Context().run(asyncio.get_running_loop().create_task, coroutine)
         self.tasks.add(task)
         task.add_done_callback(self._task_ended)
 

@@ -162,7 +162,7 @@ class Refresher:
 
         A call that swallows its cancellations is left behind after as long again.
         """
-        reading = asyncio.get_running_loop().create_task(self._call(keys), context=contextvars.Context())
+        reading = contextvars.Context().run(asyncio.get_running_loop().create_task, self._call(keys))
         try:
             if await wait_until({reading}, self._clock, self._clock.ceil_ms() + self._limit_ms):
                 if await end_tasks([reading], self._clock, self._limit_ms):

@@ -24,6 +24,7 @@ import contextvars
 import logging
 import secrets
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
@@ -223,7 +224,7 @@ class Relay:
             except Exception as error:
                 _LOGGER.warning("the transport of purgatory %r was not closed: %s", self._purgatory.name, error)
 
-        releasing = loop.create_task(release(), context=contextvars.Context())
+        releasing = contextvars.Context().run(loop.create_task, release())
         try:
             if await wait_until({releasing}, self._clock, self._clock.ceil_ms() + self._heartbeat_ms):
                 limit = f"{self._heartbeat_ms / 1000:g} s"
@@ -424,7 +425,8 @@ class Relay:
 
     def _spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, restart: bool = True) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(run(), name=name, context=contextvars.Context())
+        # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
+        task = contextvars.Context().run(partial(self._loop.create_task, run(), name=name))
         self._tasks.add(task)
 
         def ended(task: "asyncio.Task[None]") -> None:

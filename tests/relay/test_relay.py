@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections import OrderedDict
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -442,6 +443,35 @@ async def test_a_transport_without_transactions_refuses_check_in(clock: VirtualC
     async with room, Relay(room, Plain()) as relay:
         with pytest.raises(TypeError, match="check_in needs a transport with transactions, got "):
             await relay.check_in(None, ["a"])
+
+
+async def test_a_task_factory_that_takes_no_context(clock: VirtualClock) -> None:
+    """The tasks of the relay have an empty context all the same."""
+    marked: ContextVar[bool] = ContextVar("marked", default=False)
+    marked.set(True)
+    contexts: list[bool] = []
+
+    def factory(loop: asyncio.AbstractEventLoop, coroutine: Any, context: None = None) -> "asyncio.Task[Any]":
+        assert context is None  # uvloop passes None to every factory
+        contexts.append(marked.get())  # a task copies the current context
+        return asyncio.Task(coroutine, loop=loop)
+
+    loop = asyncio.get_running_loop()
+    (first, second), _ = workers(clock)
+    loop.set_task_factory(factory)
+    try:
+        async with first, second:
+            waiting = second.waits("o-1", 3)
+            contexts.clear()
+            await clock.settle()
+            first.write("o-1", 3)
+            first.relay.check("o-1")
+            await clock.settle()
+            assert await waiting is True
+            assert contexts
+            assert not any(contexts)
+    finally:
+        loop.set_task_factory(None)
 
 
 async def test_operations_that_cannot_be_relayed_wait_beside_the_others(clock: VirtualClock) -> None:
