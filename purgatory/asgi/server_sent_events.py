@@ -102,8 +102,9 @@ class EventSourceResponse:
             for task in (streaming, listening):
                 task.cancel()
             await asyncio.wait([streaming, listening])
-        if not streaming.cancelled():
-            streaming.result()
+        for task in (streaming, listening):
+            if not task.cancelled():
+                task.result()
         if self.background is not None:
             await self.background()
 

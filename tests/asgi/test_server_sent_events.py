@@ -224,6 +224,24 @@ async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
         server_sent_event(float("nan"))
 
 
+async def test_a_server_that_fails_to_receive_is_told(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The error of ``receive()`` ends the stream, frees its places, and reaches the server."""
+
+    async def receive() -> Message:
+        await clock.sleep(1)
+        raise Boom
+
+    async def send(message: Message) -> None:
+        pass
+
+    response = EventSourceResponse(purgatory.changes(["orders"]))
+    answering = asyncio.create_task(response(http_scope(), receive, send))
+    await clock.advance(1)
+    with pytest.raises(Boom):
+        await answering
+    check(purgatory, parked=0)
+
+
 async def test_sse_starlette_takes_the_iterator_as_well(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
     """The EventSourceResponse of sse-starlette sends each key, and frees the places when the client disconnects."""
     sse_starlette = pytest.importorskip("sse_starlette")
