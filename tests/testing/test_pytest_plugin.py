@@ -94,6 +94,29 @@ def test_what_is_left_parked_fails_the_test(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
+def test_the_check_ignores_what_only_looks_like_a_purgatory(pytester: pytest.Pytester) -> None:
+    """Dead proxies, mocks and proxies that raise outside a request are no purgatories."""
+    result = _run(
+        pytester,
+        """
+        import weakref
+        from unittest import mock
+
+        class Lazy:
+            @property
+            def __class__(self):
+                raise RuntimeError("working outside of a request")
+
+        kept = [mock.Mock(spec=Purgatory), Lazy(), weakref.proxy(Lazy())]
+
+        def test_it(purgatory_leak_check):
+            kept.append(mock.Mock(spec=Purgatory))
+        """,
+    )
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.slow
 def test_the_check_sees_what_this_process_holds(pytester: pytest.Pytester) -> None:
     """In the process of the outer run, a purgatory that existed before is ignored."""
     before = purgatory.Purgatory[DelayedOperation[None]]("before")
