@@ -1,13 +1,15 @@
 """Outcomes, lifecycle events and statistics: plain data.
 
-An observer of your own needs this module only.  The core depends on no observer, and this module imports no other
-module of the package.
+An observer of your own needs this module only.  The core depends on no observer, and this module imports only
+``texts`` from the package.
 """
 
 import enum
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
+
+from .texts import type_name
 
 __all__ = ["Event", "Observer", "Outcome", "Quantiles", "Statistics"]
 
@@ -88,7 +90,7 @@ class Event:
     @property
     def kind(self) -> str:
         """The class name of the operation."""
-        return type(self.operation).__name__
+        return type_name(self.operation)
 
     @property
     def parked_at(self) -> float:

@@ -5,7 +5,7 @@ A message must not replace the error that it describes: ``repr`` runs the user's
 
 from typing import Any, Final
 
-__all__ = ["safe_repr", "type_name"]
+__all__ = ["safe_repr", "safe_str", "type_name"]
 
 _NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
 
@@ -22,3 +22,11 @@ def safe_repr(thing: object) -> str:
         return repr(thing)
     except Exception as error:
         return f"<{type_name(thing)} whose repr raised {type_name(error)}>"
+
+
+def safe_str(thing: object) -> str:
+    """Return ``str(thing)``, or a text that names the class and the error if the ``str`` raises one."""
+    try:
+        return str(thing)
+    except Exception as error:
+        return f"<{type_name(thing)} whose str raised {type_name(error)}>"

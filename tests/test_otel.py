@@ -105,6 +105,26 @@ async def test_every_outcome_has_a_counter(reader: InMemoryMetricReader) -> None
     assert sorted(reported) == sorted(outcome.value for outcome in Outcome if outcome is not Outcome.PENDING)
 
 
+async def test_a_key_without_a_text_hides_no_other_key(reader: InMemoryMetricReader) -> None:
+    """The key is reported by its class, and the keys after it by their texts."""
+
+    class Key:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    async with Purgatory[Wait]("fetch", clock=VirtualClock()) as purgatory:
+        otel.observe(purgatory, meter=meter(reader), hot_keys=2)
+        key = Key()
+        for _ in range(2):
+            purgatory.try_complete_else_watch(Wait(None), [key])
+        purgatory.try_complete_else_watch(Wait(None), ["a"])
+        found = {
+            dict(key)["purgatory.key"]: point.value
+            for key, point in collected(reader)["purgatory.key.watchers"].items()
+        }
+    assert found == {"<Key whose str raised RuntimeError>": 2, "a": 1}
+
+
 async def test_a_shared_timer_is_reported_once(reader: InMemoryMetricReader) -> None:
     """Two purgatories on one timer do not double its size."""
     async with SystemTimer(clock=VirtualClock()) as timer:

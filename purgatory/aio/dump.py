@@ -9,7 +9,7 @@ from typing import Any
 from purgatory.core.operation.operation import Operation
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.watch.thresholds import ThresholdWatch
-from purgatory.texts import safe_repr
+from purgatory.texts import safe_repr, type_name
 
 __all__ = ["Dump", "dump"]
 
@@ -70,7 +70,7 @@ def _entry(operation: Operation, now_ms: int) -> dict[str, Any]:
     until_ms = None if operation.delay_ms < 0 else operation._expiration_ms
     return {
         "op_id": operation._op_id,
-        "kind": type(operation).__name__,
+        "kind": type_name(operation),
         "operation": safe_repr(operation),
         "keys": _keys(operation),
         "awaited": operation._park_future is not None or bool(operation._awaiters),

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 from purgatory.aio.purgatory import Purgatory
 from purgatory.aio.system_timer import SystemTimer
 from purgatory.events import Event, Observer, Quantiles, Statistics
+from purgatory.texts import safe_str
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
@@ -224,7 +225,7 @@ class _Reader:
                 except RuntimeError:
                     continue  # keys came or went while another thread counted; the next collection sees them
                 for key, watchers in hot:
-                    yield Observation(watchers, {"purgatory.name": purgatory.name, "purgatory.key": str(key)})
+                    yield Observation(watchers, {"purgatory.name": purgatory.name, "purgatory.key": safe_str(key)})
 
         return observations
 

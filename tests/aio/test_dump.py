@@ -167,6 +167,22 @@ async def test_a_repr_that_raises_affects_its_own_line_only(purgatory: Purgatory
     ]
 
 
+async def test_a_class_whose_name_raises_is_shown_by_its_name(purgatory: Purgatory[Any]) -> None:
+    """A metaclass may have another ``__name__``; the name in the class statement is shown."""
+
+    class Odd(type):
+        @property
+        def __name__(cls) -> str:
+            raise Boom
+
+    class Order(Op, metaclass=Odd):
+        pass
+
+    purgatory.try_complete_else_watch(Order(), ["key"])
+    (entry,) = purgatory.dump()["operations"]
+    assert entry["kind"] == "Order"
+
+
 async def test_a_dump_changes_nothing(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
     """A dump changes nothing, also inside a callback and on a closed purgatory."""
     seen: list[int] = []
