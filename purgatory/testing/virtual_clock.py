@@ -53,7 +53,8 @@ class VirtualClock(Clock):
     second 10 and parks for 5 seconds is answered within the same ``advance(30.0)``.
 
     The clock behaves the same on asyncio and on uvloop.  It does not wait for sockets, threads, or ``asyncio.sleep``
-    with a delay in real time; use :meth:`sleep` for a delay in virtual time.  On another event loop, whose ready
+    with a delay in real time; use :meth:`sleep` for a delay in virtual time.  A callback of ``call_later`` with a delay
+    of 0 is waited for on uvloop only, which treats it as ``call_soon``.  On another event loop, whose ready
     callbacks cannot be seen, the tasks count as settled after 20 turns of the loop in which nothing used the clock and
     none of up to 200 tasks was running.  Longer chains of plain callbacks, or of ``sleep(0)`` among more tasks, are not
     waited for there.
@@ -248,7 +249,7 @@ def _ready_callbacks(loop: asyncio.AbstractEventLoop) -> Any:
     knows what the loop refers to: it is the deque that has just received a callback.
     """
     ready = getattr(loop, "_ready", None)
-    if ready is not None:
+    if isinstance(ready, deque):
         return ready
     handle = loop.call_soon(bool)
     handle.cancel()  # it is not called, but stays there until the next turn

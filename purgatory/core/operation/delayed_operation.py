@@ -21,6 +21,9 @@ class DelayedOperation(Operation, Generic[T]):
     **Implementation.**  The operation is its own timer task.  It holds one :class:`Watch` per key, and none if it is
     alone on its only key.
 
+    The attributes of the class that begin with an underscore, such as ``_state``, are its own: choose other names for
+    those of a subclass.
+
     **Cancellation safety.**  Any number of tasks may await an operation; cancelling one of them does not affect it.  A
     task in :meth:`Purgatory.park` owns its operation: cancelling the task withdraws it.
 
