@@ -1,17 +1,17 @@
 """Outcomes, lifecycle events and statistics: plain data.
 
-An observer of your own needs this module only.  The core depends on no observer, and this module imports only
-``texts`` from the package.
+An observer of your own needs this module only.  The core depends on no observer, and this module imports no other
+module of the package.
 """
 
 import enum
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
-
-from .texts import type_name
+from typing import Any, Final, Protocol, runtime_checkable
 
 __all__ = ["Event", "Observer", "Outcome", "Quantiles", "Statistics"]
+
+_CLASS_NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
 
 
 class Outcome(enum.Enum):
@@ -90,7 +90,8 @@ class Event:
     @property
     def kind(self) -> str:
         """The class name of the operation."""
-        return type_name(self.operation)
+        name: str = _CLASS_NAME.__get__(type(self.operation))
+        return name
 
     @property
     def parked_at(self) -> float:
