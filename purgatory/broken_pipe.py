@@ -1,5 +1,6 @@
 """End a command quietly when the reader of its output is gone, as in ``purgatory demo | head -1``."""
 
+import io
 import os
 import select
 import sys
@@ -14,9 +15,11 @@ _STATUS: Final = 141  # what a shell reports for a program that SIGPIPE has ende
 def run_command(main: Callable[[], int]) -> int:
     """Return the exit status of ``main()``, or 141 if its output is a pipe that nobody reads any more.
 
-    SIGPIPE stays ignored, because it would also end a command whose socket breaks.
+    Characters that the output cannot encode are escaped, as Python does on standard error.  SIGPIPE stays ignored,
+    because it would also end a command whose socket breaks.
     """
     try:
+        _escape()
         try:
             status = main()
         except SystemExit:  # argparse has printed a help text
@@ -28,6 +31,13 @@ def run_command(main: Callable[[], int]) -> int:
         if not _discard_unread():
             raise  # it was another pipe
         return _STATUS
+
+
+def _escape() -> None:
+    """Let no character end the command: a path can have some that the encoding of a terminal lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _flush() -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import io
 import os
 import re
 import shutil
@@ -328,3 +329,28 @@ def test_another_broken_pipe_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(BrokenPipeError) as raised:
             run_command(fail)
     assert raised.value is error
+
+
+# A terminal that does not have every character
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_output_that_the_terminal_cannot_show_is_escaped(
+    name: str, errors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that did its work does not fail because of the path in its last line."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, name, io.TextIOWrapper(written, "ascii", errors))
+    assert run_command(lambda: print("journal-é \udcff", file=getattr(sys, name)) or 0) == 0
+    assert written.getvalue() == rb"journal-\xe9 \udcff" + os.linesep.encode()
+
+
+def test_a_stream_that_shows_every_text_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user may have chosen another replacement, and a program may have put another object in its place."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", "replace"))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert run_command(lambda: print("é") or print("é", file=sys.stderr) or 0) == 0
+    assert written.getvalue() == b"?" + os.linesep.encode()
+    assert sys.stderr.getvalue() == "é\n"

@@ -55,7 +55,7 @@ class Comparison:
         both = {"baseline": self.baseline, "journal": self.report}
         found: dict[str, Any] = {name: _about(report) for name, report in both.items()}
         found |= {"threshold": self.threshold, "verdicts": self.counts, "changes": self.changes.to_pylist()}
-        return json.dumps(found, indent=2, ensure_ascii=False)
+        return json.dumps(found, indent=2)  # in ASCII, which every terminal and file can have
 
 
 def compare(

@@ -201,3 +201,16 @@ def test_help_needs_nothing_installed(missing: str, tmp_path: pathlib.Path) -> N
         f"error: python -m purgatory.pipeline report needs {missing!r}, which is not installed:"
         " pip install 'aiopurgatory[spark]'\n"
     )
+
+
+def test_a_path_that_the_terminal_cannot_show_is_escaped(tmp_path: pathlib.Path) -> None:
+    """The work is done, so the status is 0."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONIOENCODING": "ascii"}
+    for command in (["synthesize", "journal-é", "--rows", "3", "--rows-per-file", "1"], ["compact", "journal-é"]):
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "purgatory", *command],
+            capture_output=True, text=True, check=False, env=environment, cwd=tmp_path,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.endswith(": journal-\\xe9\n")
+    assert len(data_files(tmp_path / "journal-é")) == 1

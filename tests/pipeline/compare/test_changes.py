@@ -1,5 +1,8 @@
 """The verdicts on the changes between two reports, without Spark."""
 
+import json
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +12,9 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import numpy as np
 import pyarrow as pa
 
+from purgatory.pipeline.compare import Comparison
 from purgatory.pipeline.compare.changes import VERDICTS, Figures, find_changes
+from purgatory.pipeline.selection import EVERYTHING
 
 QUANTILES = ("p50", "p90", "p99", "p999")
 ENDED = ("completed", "expired", "cancelled", "failed", "pending")
@@ -211,3 +216,14 @@ def test_dropped_rows_are_worse() -> None:
 def test_every_verdict_is_listed() -> None:
     """The list is the order in which a comparison shows them."""
     assert set(VERDICTS) == {"worse", "better", "more", "fewer", "new", "gone", "unclear", "same"}
+
+
+def test_a_comparison_is_json_in_every_encoding() -> None:
+    """The text is ASCII, so that a terminal that lacks a character of a name escapes nothing within the JSON."""
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    report: Any = SimpleNamespace(
+        journal="journal-é \udcff", selection=EVERYTHING, first_at=at, last_at=at, operations=1, dropped=0, skipped=()
+    )
+    text = Comparison(report, report, find_changes(figures(), figures(), threshold=0.1), 0.1, at).as_json()
+    assert text.isascii()
+    assert json.loads(text)["journal"]["journal"] == report.journal
