@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from purgatory.texts import type_name
+
 from .files import ARROW_SCHEMA, date_folder
 from .schema import DROPPED, EXPIRED, OUTCOMES
 
@@ -24,7 +26,8 @@ __all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "by_date", "key_text",
 # The order in which the event loop records the fields of a row.
 _STATE, PURGATORY, _KIND, OP_ID, _KEYS, _PARKED, _DEADLINE, _FINISHED = range(8)
 WIDTH: Final = 8
-_NAME, _INSTANCE = itemgetter(0), itemgetter(1)  # of the value that identifies a purgatory
+_INSTANCE = itemgetter(1)  # of the value that identifies a purgatory
+_CLASS_NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
 _TEXT: Final = pa.string()
 _LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, where dates of Python and SQL end
 _ROWS_PER_YIELD: Final = 1_000  # rows converted before the event loop's thread may run
@@ -62,8 +65,11 @@ class Batch:
 
     def as_gap(self) -> Gap:
         """Return a gap that stands for these rows, of which there is at least one."""
-        times: list[int] = [t for t in self.values[_FINISHED::WIDTH] if t is not None] or self.values[_PARKED::WIDTH]
-        return Gap(self.rows, min(times), max(times))
+        for column in (_FINISHED, _PARKED):
+            times = [ms for ms in self.values[column::WIDTH] if type(ms) is int]
+            if times:
+                return Gap(self.rows, min(times), max(times))
+        return Gap(self.rows, 0, 0)  # rows that were recorded by hand, with no time
 
 
 def by_date(batch: Batch) -> list[Batch]:
@@ -109,7 +115,7 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
     outcome = _dictionary(values[_STATE::WIDTH], OUTCOMES.__getitem__)
     kind = _dictionary(values[_KIND::WIDTH], _class_name)
     labels = values[PURGATORY::WIDTH]
-    purgatory = _dictionary(labels, _NAME)
+    purgatory = _dictionary(labels, _purgatory_name)
     _release_gil()
     keys = _texts(values[_KEYS::WIDTH], text)
     parked = _column(values, _PARKED)
@@ -165,15 +171,28 @@ def _column(values: list[Any], field: int) -> pa.Array:
 
 
 def _dictionary(values: list[Any], text_of: Callable[[Any], Any], kind: pa.DataType = _TEXT) -> pa.Array:
-    """Return a column with few distinct values."""
-    texts = {value: text_of(value) for value in set(values)}
+    """Return a column with few distinct values.
+
+    They are told apart by identity, because the metaclass of a user's class may raise from ``__hash__`` or ``__eq__``.
+    """
+    numbers = list(map(id, values))
+    texts = {number: text_of(value) for number, value in dict(zip(numbers, values, strict=True)).items()}
     if len(texts) == 1:
         return pa.repeat(pa.scalar(*texts.values(), kind), len(values))
-    return pa.array(list(map(texts.__getitem__, values)), kind)
+    return pa.array(list(map(texts.__getitem__, numbers)), kind)
 
 
 def _class_name(kind: type) -> str:
-    return kind.__name__
+    return _encodable(_CLASS_NAME.__get__(kind))
+
+
+def _purgatory_name(label: tuple[str, int | None]) -> str:
+    return _encodable(label[0])
+
+
+def _encodable(text: str) -> str:
+    """Return the text with its lone surrogates as escape sequences."""
+    return str.encode(text, "utf-8", "backslashreplace").decode()
 
 
 def _timestamps(times: pa.Array, anchor_ms: int) -> pa.Array:
@@ -184,7 +203,7 @@ def _texts(rows: Sequence[tuple[Hashable, ...]], text: Callable[[Any], str]) -> 
     values: list[str] = []
     for start in range(0, len(rows), _ROWS_PER_YIELD):
         some: list[Any] = list(chain.from_iterable(rows[start : start + _ROWS_PER_YIELD]))
-        if text is not key_text or set(map(type, some)) != {str}:
+        if text is not key_text or set(map(id, map(type, some))) != {id(str)}:
             some = [_safely(text, key) for key in some]
         values += some
         _release_gil()
@@ -193,7 +212,7 @@ def _texts(rows: Sequence[tuple[Hashable, ...]], text: Callable[[Any], str]) -> 
     try:
         texts = pa.array(values, pa.string())
     except UnicodeEncodeError:  # a lone surrogate somewhere
-        texts = pa.array([value.encode("utf-8", "backslashreplace").decode() for value in values], pa.string())
+        texts = pa.array(list(map(_encodable, values)), pa.string())
     return pa.Array.from_buffers(keys_type, len(rows), [None, offsets], children=[texts])
 
 
@@ -202,7 +221,7 @@ def _safely(text: Callable[[Any], str], key: Hashable) -> str:
     try:
         return str(text(key))
     except Exception as error:
-        return f"<{type(key).__name__}: {type(error).__name__}>"
+        return f"<{type_name(key)}: {type_name(error)}>"
 
 
 def _release_gil() -> None:

@@ -249,7 +249,7 @@ class Journal(Observer):
             self.record_buffer,
             state,
             (event.purgatory, event.instance),
-            event.operation.__class__,
+            type(event.operation),
             event.op_id,
             event.keys,
             event.parked_ms,

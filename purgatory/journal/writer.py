@@ -3,7 +3,8 @@
 One batch becomes one file.  If the journal is partitioned by date, a batch is first divided into one batch for each
 date, and these are separate batches of the queue, so that a retry never writes a row twice.  A batch that could not be
 written stays at the head of the queue, so the files are in the order in which the operations ended; the event loop
-decides when to retry.  The caller of ``put`` bounds the queue.
+decides when to retry.  A batch that cannot be converted is dropped: a gap takes its place in the queue, and becomes a
+``dropped`` row.  The caller of ``put`` bounds the queue.
 """
 
 import logging
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from purgatory.texts import type_name
 
 from .batch import Batch, Gap, by_date, to_table
 from .files import create_folder, write_file
@@ -92,9 +95,6 @@ class Writer:
                 with self._lock:
                     self._busy = False
                 return
-            with self._lock:
-                self._queue.popleft()
-                self.waiting -= batch.rows
 
     def _divide(self, batch: Batch) -> None:
         """Replace the batch at the head of the queue by one for each date."""
@@ -108,8 +108,7 @@ class Writer:
         try:
             table = to_table(batch, self.source, self._text)
         except Exception as error:  # a retry would fail in the same way
-            self._failed(error)
-            self.unwritable += batch.rows
+            self._drop(batch, error)
             return True
         try:
             folder = self.directory if batch.folder is None else create_folder(self.directory, batch.folder)
@@ -120,14 +119,39 @@ class Writer:
         self._number += 1
         self.files += 1
         self.written += batch.rows
+        with self._lock:
+            self._queue.popleft()
+            self.waiting -= batch.rows
         if self.failing:
             self.failing = False
             _LOGGER.warning("the journal %s can be written again", self.directory)
         return True
 
-    def _failed(self, error: Exception) -> None:
+    def _drop(self, batch: Batch, error: Exception) -> None:
+        """Replace the batch at the head of the queue by a gap."""
+        self._count(error)
+        if not batch.rows:  # it is a gap, and its rows are counted already
+            _LOGGER.error("the journal %s cannot note that rows were dropped: %s", self.directory, self.last_error)
+            with self._lock:
+                self._queue.popleft()
+            return
+        gap = batch.as_gap()
+        if batch.gap is not None:
+            gap.merge(batch.gap)
+        self.unwritable += batch.rows
+        with self._lock:
+            self._queue[0] = Batch([], batch.anchor_ms, gap)
+            self.waiting -= batch.rows
+        _LOGGER.error(
+            "the journal %s has dropped %d rows that cannot be written: %s", self.directory, batch.rows, self.last_error
+        )
+
+    def _count(self, error: Exception) -> None:
         self.failures += 1
-        self.last_error = f"{type(error).__name__}: {error}"
+        self.last_error = f"{type_name(error)}: {error}"
+
+    def _failed(self, error: Exception) -> None:
+        self._count(error)
         if not self.failing:
             self.failing = True
             _LOGGER.error("the journal %s cannot be written and will be retried: %s", self.directory, error)
