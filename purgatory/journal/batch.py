@@ -217,10 +217,13 @@ def _texts(rows: Sequence[tuple[Hashable, ...]], text: Callable[[Any], str]) -> 
 
 
 def _safely(text: Callable[[Any], str], key: Hashable) -> str:
-    """Return the text of a key.  A key that has none must not affect the other rows of the file."""
+    """Return the text of a key.  A key that has none must not affect the other rows of the file.
+
+    An interrupt or a cancellation is an error of the key: in the journal's thread, nothing else raises one.
+    """
     try:
         return str(text(key))
-    except Exception as error:
+    except BaseException as error:
         return f"<{type_name(key)}: {type_name(error)}>"
 
 

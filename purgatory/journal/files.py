@@ -122,7 +122,7 @@ def write_file(table: pa.Table, directory: Path, source: str, number: int) -> Pa
     try:
         _write_through(unfinished, memoryview(buffer.getvalue()))
         os.replace(unfinished, finished)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise

@@ -3,7 +3,7 @@
 One batch becomes one file.  If the journal is partitioned by date, a batch is first divided into one batch for each
 date, and these are separate batches of the queue, so that a retry never writes a row twice.  A batch that could not be
 written stays at the head of the queue, so the files are in the order in which the operations ended; the event loop
-decides when to retry.  A batch that cannot be converted is dropped: a gap takes its place in the queue, and becomes a
+decides when to retry.  A batch that can never be written is dropped: a gap takes its place in the queue, and becomes a
 ``dropped`` row.  The caller of ``put`` bounds the queue.
 """
 
@@ -64,11 +64,11 @@ class Writer:
             if self._busy or not self._queue:
                 return None
             self._busy = True
-        return self._executor.submit(self._drain)
+        return self._submit()
 
     def finish(self) -> "Future[None]":
         """Try once more to write all waiting batches; the caller drops those that still wait afterwards."""
-        return self._executor.submit(self._drain)
+        return self._submit()
 
     def shutdown(self) -> None:
         """End the thread after its current work."""
@@ -81,20 +81,44 @@ class Writer:
         self.waiting = 0
         return lost
 
+    def _submit(self) -> "Future[None]":
+        """Start an attempt and return its future, which never has an error.
+
+        If there is no thread for it, the attempt has failed; its future is done.
+        """
+        try:
+            return self._executor.submit(self._drain)
+        except BaseException as error:
+            self._give_up(error)
+            if not isinstance(error, Exception):
+                raise
+        done = Future[None]()
+        done.set_result(None)
+        return done
+
     def _drain(self) -> None:
-        while True:
-            with self._lock:
-                if not self._queue:
-                    self._busy = False
+        try:
+            while (batch := self._next()) is not None:
+                if not self._write(batch):
+                    with self._lock:
+                        self._busy = False
                     return
-                batch = self._queue[0]
-            if self._partitioned and batch.folder is None:
-                self._divide(batch)
-                continue
-            if not self._write(batch):
-                with self._lock:
-                    self._busy = False
-                return
+        except BaseException as error:  # the next attempt begins with the same batch
+            self._give_up(error)
+
+    def _next(self) -> Batch | None:
+        """Return the batch at the head of the queue; None ends the attempt."""
+        with self._lock:
+            if self._queue:
+                return self._queue[0]
+            self._busy = False
+            return None
+
+    def _give_up(self, error: BaseException) -> None:
+        """End an attempt that failed before it could write a batch."""
+        with self._lock:
+            self._busy = False
+        self._failed(error)
 
     def _divide(self, batch: Batch) -> None:
         """Replace the batch at the head of the queue by one for each date."""
@@ -104,18 +128,20 @@ class Writer:
             self._queue.extendleft(reversed(parts))
 
     def _write(self, batch: Batch) -> bool:
-        """Write one batch; return False if it must be retried."""
+        """Divide, write, or drop one batch; return False if it must be retried."""
         try:
+            if self._partitioned and batch.folder is None:
+                self._divide(batch)
+                return True
             table = to_table(batch, self.source, self._text)
-        except Exception as error:  # a retry would fail in the same way
-            self._drop(batch, error)
-            return True
-        try:
             folder = self.directory if batch.folder is None else create_folder(self.directory, batch.folder)
             write_file(table, folder, self.source, self._number)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._failed(error)
             return False
+        except BaseException as error:  # a retry would fail in the same way
+            self._drop(batch, error)
+            return True
         self._number += 1
         self.files += 1
         self.written += batch.rows
@@ -127,7 +153,7 @@ class Writer:
             _LOGGER.warning("the journal %s can be written again", self.directory)
         return True
 
-    def _drop(self, batch: Batch, error: Exception) -> None:
+    def _drop(self, batch: Batch, error: BaseException) -> None:
         """Replace the batch at the head of the queue by a gap."""
         self._count(error)
         if not batch.rows:  # it is a gap, and its rows are counted already
@@ -138,20 +164,22 @@ class Writer:
         gap = batch.as_gap()
         if batch.gap is not None:
             gap.merge(batch.gap)
-        self.unwritable += batch.rows
+        instead = Batch([], batch.anchor_ms, gap)
         with self._lock:
-            self._queue[0] = Batch([], batch.anchor_ms, gap)
+            self._queue[0] = instead
             self.waiting -= batch.rows
+            self.unwritable += batch.rows
         _LOGGER.error(
             "the journal %s has dropped %d rows that cannot be written: %s", self.directory, batch.rows, self.last_error
         )
 
-    def _count(self, error: Exception) -> None:
-        self.failures += 1
+    def _count(self, error: BaseException) -> None:
+        with self._lock:
+            self.failures += 1
         self.last_error = f"{type_name(error)}: {error}"
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         self._count(error)
         if not self.failing:
             self.failing = True
-            _LOGGER.error("the journal %s cannot be written and will be retried: %s", self.directory, error)
+            _LOGGER.error("the journal %s cannot be written and will be retried: %s", self.directory, self.last_error)

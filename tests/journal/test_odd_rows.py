@@ -1,5 +1,6 @@
 """Odd classes, names and keys, and rows that cannot be written: the other rows of the file are not affected."""
 
+import asyncio
 import pathlib
 from typing import Any
 
@@ -85,6 +86,27 @@ async def test_the_class_of_a_key_may_be_odd(
         end(purgatory, Fetch(), "a")
         end(purgatory, Fetch(), key)
     assert [row["keys"] for row in rows(tmp_path)] == [["a"], ["odd" if has_text else "<Key: ValueError>"]]
+    assert (journal.statistics().written, journal.statistics().failures) == (2, 0)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit])
+async def test_the_text_of_a_key_may_raise_anything(
+    tmp_path: pathlib.Path, clock: VirtualClock, error: type[BaseException]
+) -> None:
+    """An error that ends other programs does not end the journal."""
+
+    class Key:
+        def __repr__(self) -> str:
+            raise error
+
+    async with (
+        Journal(tmp_path, clock=clock) as journal,
+        Purgatory[Any]("p", clock=clock, observers=[journal]) as purgatory,
+    ):
+        end(purgatory, Fetch(), Key())
+        await journal.flush()
+        end(purgatory, Fetch(), "a")
+    assert [row["keys"] for row in rows(tmp_path)] == [[f"<Key: {error.__name__}>"], ["a"]]
     assert (journal.statistics().written, journal.statistics().failures) == (2, 0)
 
 
