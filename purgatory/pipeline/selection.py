@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from purgatory.pipeline.stream.input_rows import LAST_MS
+
 __all__ = ["EVERYTHING", "Selection", "parse_time"]
 
 _LEAST_DIGITS: Final = 12  # fewer are probably seconds, or a date without hyphens
@@ -91,9 +93,11 @@ def parse_time(text: str, name: str) -> int:
     """
     stripped = text.strip()
     if stripped.isascii() and stripped.isdigit():
-        if len(stripped) >= _LEAST_DIGITS:
-            return int(stripped)
-        raise _not_a_time(text, name)
+        if len(stripped) < _LEAST_DIGITS:
+            raise _not_a_time(text, name)
+        if len(stripped) > len(str(LAST_MS)) or int(stripped) > LAST_MS:
+            raise ValueError(f"{name} must be a time before the year 10000, got {text!r}")
+        return int(stripped)
     try:
         at = datetime.fromisoformat(stripped)
     except ValueError:

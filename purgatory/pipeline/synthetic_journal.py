@@ -27,6 +27,17 @@ _KINDS: Final = (("fetch", "DelayedFetch"), ("fetch", "DelayedListing"), ("produ
 _KIND_SHARES: Final = (0.6, 0.1, 0.3)
 _TIMEOUTS_MS: Final = (500, 5_000, 30_000, -1)  # the last has no deadline
 _TIMEOUT_SHARES: Final = (0.3, 0.4, 0.25, 0.05)
+_BOUNDS: Final = {
+    "rows": (1, 10**10),
+    "seed": (0, 2**63 - 1),
+    "keys": (1, 10**7),  # they are in memory, and so are the rows of a file
+    "skew": (0, 10),
+    "dropped": (0, 10**8),
+    "rows_per_file": (1, 10**7),
+}
+_GREATEST: Final = {"rate": 10**9, "median_wait": 31_536_000, "spread": 10}
+_LONGEST_S: Final = 3_153_600_000
+_LONGEST_WAIT_MS: Final = 1e15  # a longer wait is longer than any journal
 _NONE: Final = np.iinfo(np.int64).min
 
 
@@ -54,17 +65,17 @@ class Recipe:
     rows_per_file: int = 250_000
 
     def __post_init__(self) -> None:
-        for name in ("rows", "keys", "rows_per_file"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("rate", "median_wait", "spread"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be more than 0 and finite, got {getattr(self, name)}")
-        for name in ("skew", "dropped"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        for name, (least, most) in _BOUNDS.items():
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name} must be from {least} to {most:,}, got {getattr(self, name)}")
+        for name, most in _GREATEST.items():
+            if not 0 < getattr(self, name) <= most:
+                raise ValueError(f"{name} must be more than 0 and at most {most:,}, got {getattr(self, name)}")
+        seconds = self.rows / self.rate
+        if seconds > _LONGEST_S:
+            raise ValueError(f"rows / rate must be at most {_LONGEST_S:,} seconds, a hundred years, got {seconds:g}")
         shares = (self.immediate, self.cancelled, self.failed)
-        if min(shares) < 0 or sum(shares) > 1:
+        if not all(0 <= share <= 1 for share in shares) or sum(shares) > 1:
             raise ValueError(f"immediate, cancelled, and failed must be shares, together at most 1, got {shares}")
 
 
@@ -100,7 +111,8 @@ def _draw(
     kind = draw.choice(len(_KINDS), rows, p=_KIND_SHARES)
     timeout = draw.choice(_TIMEOUTS_MS, rows, p=_TIMEOUT_SHARES)
     deadline = np.where(timeout < 0, _NONE, parked + timeout)
-    wait = np.ceil(draw.lognormal(np.log(recipe.median_wait * 1000), recipe.spread, rows)).astype(np.int64)
+    wait = np.ceil(draw.lognormal(np.log(recipe.median_wait * 1000), recipe.spread, rows))
+    wait = np.minimum(wait, _LONGEST_WAIT_MS).astype(np.int64)
     fate = draw.random(rows)
     outcome = np.full(rows, _COMPLETED)
     outcome[fate < recipe.cancelled + recipe.failed] = _FAILED

@@ -1,6 +1,8 @@
 """Made-up journals are what their recipe says."""
 
+import math
 import pathlib
+import re
 from dataclasses import replace
 
 import pytest
@@ -77,6 +79,64 @@ def test_recipes_that_cannot_be_meant_are_refused(tmp_path: pathlib.Path) -> Non
         with pytest.raises(ValueError, match=next(iter(wrong))):
             replace(RECIPE, **wrong)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "greatest", "said"),
+    [
+        ("rows", 10**10, "from 1 to 10,000,000,000"),
+        ("seed", 2**63 - 1, "from 0 to 9,223,372,036,854,775,807"),
+        ("rate", 1e9, "more than 0 and at most 1,000,000,000"),
+        ("keys", 10**7, "from 1 to 10,000,000"),
+        ("skew", 10.0, "from 0 to 10"),
+        ("median_wait", 31_536_000.0, "more than 0 and at most 31,536,000"),
+        ("spread", 10.0, "more than 0 and at most 10"),
+        ("dropped", 10**8, "from 0 to 100,000,000"),
+        ("rows_per_file", 10**7, "from 1 to 10,000,000"),
+    ],
+)
+def test_every_number_of_a_recipe_has_bounds(name: str, greatest: float, said: str) -> None:
+    """The error has them.  NaN is refused, and so is infinity."""
+    assert getattr(replace(RECIPE, **{"rate": 1e9, name: greatest}), name) == greatest  # type: ignore[arg-type]
+    for wrong in (math.nextafter(greatest, math.inf) if isinstance(greatest, float) else greatest + 1,
+                  10**400, math.inf, math.nan, -1):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{name} must be {said}, got {re.escape(str(wrong))}$"):
+            replace(RECIPE, **{name: wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["immediate", "cancelled", "failed"])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -0.1, 1.1])
+def test_shares_are_from_0_to_1(name: str, wrong: float) -> None:
+    """Each of them, also if it is NaN."""
+    with pytest.raises(ValueError, match=r"^immediate, cancelled, and failed must be shares, together at most 1, got "):
+        replace(RECIPE, **{name: wrong})  # type: ignore[arg-type]
+
+
+def test_the_operations_must_park_within_a_hundred_years() -> None:
+    """The dates of a longer journal cannot be drawn, or not even written."""
+    assert replace(RECIPE, rows=1, rate=1e-9).rate == 1e-9
+    for rate in (1e-10, 1e-300, 5e-324):
+        said = f"rows / rate must be at most 3,153,600,000 seconds, a hundred years, got {3_000 / rate:g}"
+        with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+            replace(RECIPE, rate=rate)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "extremes",
+    [
+        {"rate": 1e9, "keys": 1, "skew": 10.0, "median_wait": 5e-324, "spread": 5e-324, "immediate": 1.0},
+        {"rate": 1e-6, "skew": 0.0, "median_wait": 31_536_000.0, "spread": 10.0, "immediate": 0.0, "cancelled": 1.0},
+    ],
+)
+def test_a_recipe_at_its_bounds_makes_a_journal(extremes: dict[str, float], tmp_path: pathlib.Path) -> None:
+    """No number overflows."""
+    extremes = {"failed": 0.0, "cancelled": 0.0, "dropped": 10**8, "seed": 2**63 - 1} | extremes
+    answers = generate(tmp_path, replace(RECIPE, **extremes))  # type: ignore[arg-type]
+    rows = [row for row in read(tmp_path).to_pylist() if row["outcome"] != "dropped"]
+    assert len(rows) == answers["rows"] == 3_000
+    assert all(row["finished_at"] is None or row["finished_at"] >= row["parked_at"] for row in rows)
+    assert answers["total_wait_ms"] >= 0
 
 
 @pytest.mark.parametrize("folder", [".", "date=2026-11-22"])

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from purgatory.pipeline.locations import is_uri
 from purgatory.pipeline.output.directory import check_out, check_store
+from purgatory.pipeline.stream.input_rows import LAST_MS
 
 from .options import remote_url, spark_settings
 from .row_options import add_row_options, check_source, check_source_of, local_settings
@@ -36,6 +37,8 @@ def add_backfill(commands: Any) -> None:
 def _run(options: argparse.Namespace, _console: object) -> int:
     master, conf = spark_settings(options)
     remote = remote_url(options)
+    if options.until_ms is not None and not 0 <= options.until_ms <= LAST_MS:
+        raise ValueError(f"until-ms must be milliseconds since 1970, before the year 10000, got {options.until_ms}")
     if remote is None:  # the paths of a server cannot be checked here
         check_source(options.source)
         check_out(options.out)

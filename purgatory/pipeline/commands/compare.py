@@ -15,6 +15,7 @@ from .journal_session import (
     selection_of,
     session_for_journal,
 )
+from .options import check_top
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,8 +127,7 @@ def print_comparison(comparison: "Comparison") -> None:
 
 
 def _run(options: argparse.Namespace, console: "Console") -> int:
-    if options.top < 1:
-        raise ValueError(f"top must be at least 1, got {options.top}")
+    check_top(options.top)
     selection = selection_of(options)
     other = baseline_selection(options, selection)
     if options.out is not None:

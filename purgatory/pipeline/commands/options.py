@@ -11,6 +11,7 @@ __all__ = [
     "FIRST_COMPILER",
     "add_spark_options",
     "check_master",
+    "check_top",
     "name_and_value",
     "positive",
     "remote_url",
@@ -28,6 +29,11 @@ _MASTER: Final = re.compile(
     r"|[a-z][a-z0-9+.-]*://.+"
 )
 
+
+_YEAR_S: Final = 31_536_000
+_MOST_KEYS: Final = 1_000_000  # of a table that the driver holds
+_MOST_S: Final = 253_402_300_799
+_MOST: Final = 2**31 - 1
 
 # Java's second compiler needs about 12 CPU seconds, which pays only if Java itself has much to do.
 FIRST_COMPILER: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
@@ -76,10 +82,20 @@ def check_master(master: str | None) -> None:
         )
 
 
+def check_top(top: int) -> None:
+    """Raise ValueError unless ``top`` is a number of hot keys that a report can have."""
+    if top < 1:
+        raise ValueError(f"top must be at least 1, got {top}")
+    if top > _MOST_KEYS:
+        raise ValueError(f"top must be at most {_MOST_KEYS:,}, got {top}")
+
+
 def whole_ms(value: float, name: str) -> int:
-    """Convert seconds to milliseconds.  ValueError unless the result is finite and at least 1."""
+    """Convert seconds to milliseconds.  ValueError unless the result is at least 1, and at most that of a year."""
     if not math.isfinite(value) or round(value * 1000) < 1:
         raise ValueError(f"{name} must be at least 0.001 seconds, got {value:g}")
+    if value > _YEAR_S:
+        raise ValueError(f"{name} must be at most {_YEAR_S:,} seconds, got {value:g}")
     return round(value * 1000)
 
 
@@ -92,20 +108,24 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 
 def seconds(text: str) -> float:
-    """Parse a number of seconds, at least 0."""
-    return _number(text, float, lambda value: 0 <= value < math.inf, "a number of seconds, at least 0")
+    """Parse a number of seconds, at least 0, and at most those from 1970 to the year 10000."""
+    return _number(text, float, lambda value: 0 <= value < math.inf, "a number of seconds, at least 0", _MOST_S)
 
 
 def positive(text: str) -> int:
-    """Parse a whole number, at least 1."""
-    return int(_number(text, int, lambda value: value >= 1, "a whole number, at least 1"))
+    """Parse a whole number, at least 1, that an int of Spark can have."""
+    return int(_number(text, int, lambda value: value >= 1, "a whole number, at least 1", _MOST))
 
 
-def _number(text: str, parse: Callable[[str], float], accepts: Callable[[float], bool], expected: str) -> float:
+def _number(
+    text: str, parse: Callable[[str], float], accepts: Callable[[float], bool], expected: str, most: int
+) -> float:
     try:
         value = parse(text)
     except ValueError:
         value = math.nan
     if not accepts(value):
         raise argparse.ArgumentTypeError(f"must be {expected}, got {text!r}")
+    if value > most:
+        raise argparse.ArgumentTypeError(f"must be at most {most:,}, got {text!r}")
     return value

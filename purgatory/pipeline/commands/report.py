@@ -13,7 +13,7 @@ from .journal_session import (
     selection_of,
     session_for_journal,
 )
-from .options import whole_ms
+from .options import check_top, whole_ms
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,8 +52,7 @@ def add_report(commands: Any) -> None:
 
 def _run(options: argparse.Namespace, console: "Console") -> int:
     bucket_ms = None if options.bucket is None else whole_ms(options.bucket, "bucket")
-    if options.top < 1:
-        raise ValueError(f"top must be at least 1, got {options.top}")
+    check_top(options.top)
     selection = selection_of(options)
     other = baseline_selection(options, selection)
     if options.compare is None and (options.baseline_since is not None or options.baseline_until is not None):

@@ -3,6 +3,7 @@
 Each piece of the journal with each setting is one task.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +37,9 @@ from .recommendation import recommend
 __all__ = ["WhatIf", "check_settings", "what_if", "write_what_if"]
 
 _LEAST_BUDGET_MS: Final = 1.0
+_GREATEST_TICK_MS: Final = 86_400_000  # a day
+_GREATEST_WHEEL: Final = 1_000_000  # slots, which are in memory
+_GREATEST_PIECE: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,14 @@ def check_settings(
         raise ValueError(f"piece_rows must be at least 1, got {piece_rows}")
     if budget_ms is not None and not budget_ms >= 0:
         raise ValueError(f"lateness_ms must be at least 0, got {budget_ms}")
+    if budget_ms == math.inf:
+        raise ValueError(f"lateness_ms must be finite, got {budget_ms}")
+    if max(ticks_ms) > _GREATEST_TICK_MS:
+        raise ValueError(f"tick_ms must be at most {_GREATEST_TICK_MS:,}, got {list(ticks_ms)}")
+    if max(wheel_sizes) > _GREATEST_WHEEL:
+        raise ValueError(f"wheel_size must be at most {_GREATEST_WHEEL:,}, got {list(wheel_sizes)}")
+    if piece_rows > _GREATEST_PIECE:
+        raise ValueError(f"piece_rows must be at most {_GREATEST_PIECE:,}, got {piece_rows}")
 
 
 def _median_timeout_ms(rows: DataFrame) -> float:

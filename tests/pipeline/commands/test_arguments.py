@@ -65,8 +65,90 @@ def test_numbers_that_cannot_be_are_refused(refused: Refused, journal: str, tmp_
         ("sample", "2", "error: sample must be a share, more than 0 and at most 1, got 2.0"),
         ("piece-rows", "0", "error: piece_rows must be at least 1, got 0"),
         ("lateness-ms", "-1", "error: lateness_ms must be at least 0, got -1.0"),
+        ("lateness-ms", "nan", "error: lateness_ms must be at least 0, got nan"),
+        ("lateness-ms", "inf", "error: lateness_ms must be finite, got inf"),
+        ("sample", "nan", "error: sample must be a share, more than 0 and at most 1, got nan"),
+        ("tick-ms", "1,86400001", "error: tick_ms must be at most 86,400,000, got [1, 86400001]"),
+        ("wheel-size", "2,1000001", "error: wheel_size must be at most 1,000,000, got [2, 1000001]"),
+        ("piece-rows", "1000000001", "error: piece_rows must be at most 1,000,000,000, got 1000000001"),
     ):
         assert refused("replay", journal, f"--{name}={value}") == said
+    many = "99999999999999999999"
+    for command in (("report", journal, "--out", tmp_path / "out"), ("compare", journal, journal)):
+        assert refused(*command, "--top", many) == f"error: top must be at most 1,000,000, got {many}"
+        for option in ("since", "baseline-until"):
+            if command[0] == "compare" or option == "since":
+                said = f"error: {option} must be a time before the year 10000, got '{many}'"
+                assert refused(*command, f"--{option}", many) == said
+        for threshold in ("nan", "inf", "-1"):
+            said = f"error: threshold must be more than 0 and finite, got {threshold}"
+            assert refused(*command, f"--threshold={threshold}") == said
+    said = "error: bucket must be at most 31,536,000 seconds, got 1e+300"
+    assert refused("report", journal, "--out", tmp_path / "out", "--bucket", "1e300") == said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("until", ["-1", "253402300800000", "99999999999999999999"])
+def test_a_batch_is_decided_up_to_a_time_of_this_calendar(refused: Refused, tmp_path: pathlib.Path, until: str) -> None:
+    """Other times are refused before Spark starts."""
+    (source := tmp_path / "rows").mkdir()
+    said = f"error: until-ms must be milliseconds since 1970, before the year 10000, got {until}"
+    assert refused("backfill", "--source", source, "--out", tmp_path / "out", f"--until-ms={until}") == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compact", "journal", "--rows-per-file", "2147483648"], "must be at most 2,147,483,647, got '2147483648'"),
+        *[
+            (["stream", "--source=s", "--checkpoint=c", "--out=o", f"--{name}={value}"], said)
+            for name in ("files-per-batch", "shards")
+            for value, said in (
+                ("0", "must be a whole number, at least 1, got '0'"),
+                ("nan", "must be a whole number, at least 1, got 'nan'"),
+                ("2147483648", "must be at most 2,147,483,647, got '2147483648'"),
+            )
+        ],
+        *[
+            (["stream", "--source=s", "--checkpoint=c", "--out=o", f"--{name}={value}"], said)
+            for name in ("delay", "trigger", "max-ahead")
+            for value, said in (
+                ("-1", "must be a number of seconds, at least 0, got '-1'"),
+                ("nan", "must be a number of seconds, at least 0, got 'nan'"),
+                ("inf", "must be a number of seconds, at least 0, got 'inf'"),
+                ("1e300", "must be at most 253,402,300,799, got '1e300'"),
+            )
+        ],
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_numbers_that_the_parser_refuses(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its last line has the name of the option, and what the number must be."""
+    with pytest.raises(SystemExit) as exited:
+        main(arguments)
+    assert exited.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f": {said}")
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--skew=nan", "skew must be from 0 to 10, got nan"),
+        ("--skew=inf", "skew must be from 0 to 10, got inf"),
+        ("--immediate=nan", "immediate, cancelled, and failed must be shares, together at most 1, got (nan, "),
+        ("--spread=1e9", "spread must be more than 0 and at most 10, got 1000000000.0"),
+        ("--median-wait=1e300", "median_wait must be more than 0 and at most 31,536,000, got 1e+300"),
+        ("--rate=1e-300", "rows / rate must be at most 3,153,600,000 seconds, a hundred years, got 1e+301"),
+        ("--dropped=99999999999999999999", "dropped must be from 0 to 100,000,000, got 99999999999999999999"),
+        ("--keys=99999999999", "keys must be from 1 to 10,000,000, got 99999999999"),
+        ("--seed=-1", "seed must be from 0 to 9,223,372,036,854,775,807, got -1"),
+        ("--rows=-1", "rows must be from 1 to 10,000,000,000, got -1"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused(refused: Refused, tmp_path: pathlib.Path, option: str, said: str) -> None:
+    """One line says which number is wrong, and nothing is written."""
+    line = refused("synthesize", tmp_path / "made", "--rows=10", option)
+    assert line.startswith(f"error: {said}")
     assert list(tmp_path.iterdir()) == []
 
 
