@@ -2,9 +2,10 @@
 
 One batch becomes one file.  If the journal is partitioned by date, a batch is first divided into one batch for each
 date, and these are separate batches of the queue, so that a retry never writes a row twice.  A batch that could not be
-written stays at the head of the queue, so the files are in the order in which the operations ended; the event loop
-decides when to retry.  A batch that can never be written is dropped: a gap takes its place in the queue, and becomes a
-``dropped`` row.  The caller of ``put`` bounds the queue.
+written is set aside until the next attempt, and so are the later ones of its folder: the files of a folder are in the
+order in which the operations ended, and the other folders do not wait.  The event loop decides when to retry.  A batch
+that can never be written is dropped: a gap takes its place in the queue, and becomes a ``dropped`` row.  The caller of
+``put`` bounds the queue.
 """
 
 import logging
@@ -42,14 +43,19 @@ class Writer:
         self.failures: int = 0
         self.unwritable: int = 0  # rows of batches that can never be written
         self.last_error: str | None = None
-        self.failing: bool = False
         self._text = text
         self._partitioned = partitioned
         self._queue: deque[Batch] = deque()
         self._lock = threading.Lock()
         self._busy = False
+        self._failing: set[str | None] = set()  # the folders that the latest attempt could not write
         self._number = 0
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="purgatory-journal")
+
+    @property
+    def failing(self) -> bool:
+        """Whether the latest attempt has left batches."""
+        return bool(self._failing)
 
     def put(self, batch: Batch) -> None:
         """Queue the batch and start writing."""
@@ -97,28 +103,35 @@ class Writer:
         return done
 
     def _drain(self) -> None:
+        """Try to write every waiting batch, of each folder until one cannot be written."""
+        aside: list[Batch] = []
+        failed: set[str | None] = set()
         try:
-            while (batch := self._next()) is not None:
-                if not self._write(batch):
+            while (batch := self._next(aside, failed)) is not None:
+                if batch.folder in failed or not self._write(batch):
+                    failed.add(batch.folder)
                     with self._lock:
-                        self._busy = False
-                    return
-        except BaseException as error:  # the next attempt begins with the same batch
+                        aside.append(self._queue.popleft())
+        except BaseException as error:  # the next attempt begins with the same batches
+            with self._lock:
+                self._queue.extendleft(reversed(aside))
             self._give_up(error)
 
-    def _next(self) -> Batch | None:
-        """Return the batch at the head of the queue; None ends the attempt."""
+    def _next(self, aside: list[Batch], failed: set[str | None]) -> Batch | None:
+        """Return the batch at the head of the queue.  None ends the attempt: those set aside are the queue again."""
         with self._lock:
             if self._queue:
                 return self._queue[0]
+            self._queue.extend(aside)
+            self._failing = failed
             self._busy = False
             return None
 
     def _give_up(self, error: BaseException) -> None:
-        """End an attempt that failed before it could write a batch."""
+        """End an attempt that failed for another reason than its folders."""
         with self._lock:
             self._busy = False
-        self._failed(error)
+        self._failed(error, None)
 
     def _divide(self, batch: Batch) -> None:
         """Replace the batch at the head of the queue by one for each date."""
@@ -137,7 +150,7 @@ class Writer:
             folder = self.directory if batch.folder is None else create_folder(self.directory, batch.folder)
             write_file(table, folder, self.source, self._number)
         except (OSError, MemoryError) as error:
-            self._failed(error)
+            self._failed(error, batch.folder)
             return False
         except BaseException as error:  # a retry would fail in the same way
             self._drop(batch, error)
@@ -148,9 +161,9 @@ class Writer:
         with self._lock:
             self._queue.popleft()
             self.waiting -= batch.rows
-        if self.failing:
-            self.failing = False
-            _LOGGER.warning("the journal %s can be written again", self.directory)
+        for name in {None, batch.folder} & self._failing:
+            self._failing.discard(name)
+            _LOGGER.warning("the journal %s can be written again", self._path(name))
         return True
 
     def _drop(self, batch: Batch, error: BaseException) -> None:
@@ -178,8 +191,12 @@ class Writer:
             self.failures += 1
         self.last_error = f"{type_name(error)}: {error}"
 
-    def _failed(self, error: BaseException) -> None:
+    def _failed(self, error: BaseException, folder: str | None) -> None:
         self._count(error)
-        if not self.failing:
-            self.failing = True
-            _LOGGER.error("the journal %s cannot be written and will be retried: %s", self.directory, self.last_error)
+        if folder not in self._failing:
+            self._failing.add(folder)
+            path = self._path(folder)
+            _LOGGER.error("the journal %s cannot be written and will be retried: %s", path, self.last_error)
+
+    def _path(self, folder: str | None) -> Path:
+        return self.directory if folder is None else self.directory / folder

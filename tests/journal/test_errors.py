@@ -151,6 +151,31 @@ async def test_an_error_outside_all_steps_ends_one_attempt_only(
     assert [row["op_id"] for row in rows(tmp_path)] == [1, 2]
 
 
+async def test_batches_that_were_set_aside_survive_such_an_error(
+    tmp_path: pathlib.Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are written by the next attempt, before the batch with the error."""
+    failing = [True]
+    async with (
+        Journal(tmp_path, clock=clock, epoch_ms=0, partition_by="date") as journal,
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
+    ):
+        (tmp_path / "date=1970-01-01").write_text("in the way")
+        for _ in range(3):
+            end(purgatory)
+            await journal.flush()
+        monkeypatch.setattr(writer, "to_table", fails_while(writer.to_table, RuntimeError("no"), failing))
+        monkeypatch.setattr(batch.Batch, "as_gap", fails_while(batch.Batch.as_gap, MemoryError(), failing))
+        await clock.advance(86_400.0)
+        end(purgatory)
+        await journal.flush()
+        assert (journal.statistics().buffered, journal.statistics().dropped) == (4, 0)
+        failing.clear()
+        (tmp_path / "date=1970-01-01").unlink()
+    assert [row["op_id"] for row in rows(tmp_path)] == [1, 2, 3, 4]
+    assert (journal.statistics().written, journal.statistics().dropped) == (4, 0)
+
+
 @pytest.mark.parametrize("always", [False, True])
 async def test_a_thread_that_cannot_start_detaches_no_journal(
     tmp_path: pathlib.Path,

@@ -213,6 +213,59 @@ async def test_a_retry_after_midnight_writes_no_row_twice(tmp_path: pathlib.Path
     assert folders(tmp_path) == {BEFORE: [1, 2], AFTER: [3, 4, 5]}
 
 
+async def test_a_folder_that_cannot_be_written_holds_up_no_other(
+    tmp_path: pathlib.Path, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its rows wait in their order; those of other dates are written; each folder is logged once."""
+    async with (
+        partitioned(tmp_path, clock, rows_per_file=10, max_buffered=40) as journal,
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
+    ):
+        (tmp_path / BEFORE).write_text("in the way")
+        early = [Fetch() for _ in range(3)]
+        for operation in early:
+            purgatory.try_complete_else_watch(operation, ["a"])
+        await clock.advance(10.0)
+        for operation in early:
+            operation.force_complete()
+            for _ in range(5):
+                end(purgatory, 20)
+                await journal.flush()
+        statistics = journal.statistics()
+        assert (statistics.recorded, statistics.written, statistics.buffered, statistics.dropped) == (303, 300, 3, 0)
+        assert BEFORE in str(statistics.last_error)
+        assert caplog.text.count(f"{BEFORE} cannot be written and will be retried") == 1
+        assert "again" not in caplog.text
+        (tmp_path / BEFORE).unlink()
+        await journal.flush()
+        assert journal.statistics().written == 303
+        assert caplog.text.count(f"{BEFORE} can be written again") == 1
+    assert folders(tmp_path) == {BEFORE: [1, 2, 3], AFTER: list(range(4, 304))}
+
+
+async def test_rows_that_wait_for_one_folder_count_for_the_bound_of_all(
+    tmp_path: pathlib.Path, clock: VirtualClock
+) -> None:
+    """``max_buffered`` bounds the memory: once one folder fills it, rows of every date are dropped and counted."""
+    async with (
+        partitioned(tmp_path, clock, rows_per_file=2, max_buffered=4) as journal,
+        Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory,
+    ):
+        (tmp_path / BEFORE).write_text("in the way")
+        end(purgatory, 4)
+        await clock.advance(10.0)
+        end(purgatory, 3)
+        await journal.flush()
+        statistics = journal.statistics()
+        assert (statistics.recorded, statistics.written, statistics.buffered, statistics.dropped) == (7, 0, 4, 3)
+        (tmp_path / BEFORE).unlink()
+        await journal.flush()
+        end(purgatory)
+    assert folders(tmp_path) == {BEFORE: [1, 2, 3, 4], AFTER: [None, 8]}
+    statistics = journal.statistics()
+    assert (statistics.recorded, statistics.written, statistics.buffered, statistics.dropped) == (8, 5, 0, 3)
+
+
 async def test_rows_of_one_date_that_cannot_be_written_at_the_end_are_counted(
     tmp_path: pathlib.Path, clock: VirtualClock
 ) -> None:
