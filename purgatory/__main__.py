@@ -55,7 +55,7 @@ The journal is written by purgatory.journal.Journal in your server: pip install 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    1: it failed, and the reason is on standard error.  141: the reader of its output is gone.
+    1: it failed, and the reason is on standard error.  130: it was interrupted.  141: the reader of its output is gone.
     """
     return run_command(lambda: _run(arguments))
 

@@ -1,19 +1,28 @@
-"""End a command quietly when the reader of its output is gone, as in ``purgatory demo | head -1``."""
+"""End a command without a traceback if its output cannot be written, or if it is interrupted.
 
+The reader of the output is gone, as in ``purgatory demo | head -1``; its disk is full; or the user presses Ctrl-C.
+"""
+
+import contextlib
+import errno
 import io
 import os
 import select
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TextIO
 
 __all__ = ["run_command"]
 
 _STATUS: Final = 141  # what a shell reports for a program that SIGPIPE has ended
+_INTERRUPTED: Final = 130  # and for one that SIGINT has ended
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 
 
 def run_command(main: Callable[[], int]) -> int:
     """Return the exit status of ``main()``, or 141 if its output is a pipe that nobody reads any more.
+
+    1: the output cannot be written, for example to a full disk.  130: the command was interrupted.
 
     Characters that the output cannot encode are escaped, as Python does on standard error.  SIGPIPE stays ignored,
     because it would also end a command whose socket breaks.
@@ -31,6 +40,15 @@ def run_command(main: Callable[[], int]) -> int:
         if not _discard_unread():
             raise  # it was another pipe
         return _STATUS
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _discard_unwritten()
+        with contextlib.suppress(OSError):
+            print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr, flush=True)
+        return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
 
 
 def _escape() -> None:
@@ -54,10 +72,24 @@ def _discard_unread() -> bool:
     """
     broken = [stream for stream in (sys.stdout, sys.stderr) if stream is not None and _has_no_reader(stream.fileno())]
     for stream in broken:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
+        _discard(stream)
     return bool(broken)
+
+
+def _discard_unwritten() -> None:
+    """Do the same where the device has no space for what is left."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            try:
+                stream.flush()
+            except OSError:
+                _discard(stream)
+
+
+def _discard(stream: TextIO) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def _has_no_reader(descriptor: int) -> bool:

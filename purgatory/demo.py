@@ -31,7 +31,7 @@ class _LongPollServer:
                 self.log.append(argument)
                 answered = self.purgatory.check_and_complete("orders")
                 writer.write(b"%d\n" % answered)
-            else:
+            elif verb == "READ":  # neither: the client has disconnected before its request
                 offset, timeout = argument.split()
                 writer.write(await self._read(reader, int(offset), float(timeout)))
         finally:

@@ -1,11 +1,13 @@
 """The command ``purgatory``: its commands, its help, and its messages if something is missing."""
 
 import argparse
+import errno
 import importlib.util
 import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -329,6 +331,81 @@ def test_another_broken_pipe_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(BrokenPipeError) as raised:
             run_command(fail)
     assert raised.value is error
+
+
+# A full disk, and Ctrl-C
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize("command", ["demo", "examples"])
+def test_a_full_disk_ends_a_command_with_one_line(command: str, unbuffered: bool, copy: Path) -> None:
+    """The output cannot be written, so the status is 1."""
+    code = f"sys.path.insert(0, {str(copy)!r})\nfrom purgatory.__main__ import main; sys.exit(main([{command!r}]))"
+    options = ["-S", "-I", "-B", *(["-u"] if unbuffered else [])]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        result = subprocess.run(
+            [sys.executable, *options, "-c", f"import sys; {code}"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=50,
+        )  # fmt: skip
+    assert result.stderr == "error: the output cannot be written: No space left on device\n"
+    assert result.returncode == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_output_that_has_no_space_is_discarded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python does not fail again when it ends and flushes what is left, also if there is no place for the reason."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, name, full)
+        assert run_command(lambda: print("unwritten", file=full) or 0) == 1
+        full.flush()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EADDRINUSE, "in use"), FileNotFoundError(errno.ENOENT, "none", "x")])
+def test_an_error_that_is_not_of_the_output_is_raised(error: OSError) -> None:
+    """It keeps its traceback."""
+
+    def fail() -> int:
+        raise error
+
+    with pytest.raises(OSError, match=error.strerror) as raised:
+        run_command(fail)
+    assert raised.value is error
+
+
+def test_an_interrupted_command_has_the_status_of_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is 130, without a traceback, and what has been printed is there."""
+
+    def work() -> int:
+        print("begun")
+        raise KeyboardInterrupt
+
+    assert run_command(work) == 130
+    assert capsys.readouterr() == ("begun\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+def test_ctrl_c_ends_the_demo_quietly(copy: Path) -> None:
+    """While its readers wait."""
+    code = f"""
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
+sys.path.insert(0, {str(copy)!r})
+from purgatory.__main__ import main
+sys.exit(main(["demo"]))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-S", "-I", "-B", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "readers are answered" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=50)
+    assert error == ""
+    assert process.returncode == 130
 
 
 # A terminal that does not have every character

@@ -24,7 +24,8 @@ _NEEDED = ("pyspark", "pandas", "numpy", "pyarrow", "matplotlib", "jinja2", "ric
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m purgatory.pipeline") -> int:
     """Run a command and return the exit status.
 
-    1: the command failed, and the reason is on standard error.  141: the reader of its output is gone.
+    1: the command failed, and the reason is on standard error.  130: it was interrupted.  141: the reader of its output
+    is gone.
 
     ``prog``: the name of the program in its messages.
     """
