@@ -19,6 +19,7 @@ different folders are not mixed: a folder ``date=2026-11-22`` keeps its rows, an
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ from .schema import COLUMNS
 __all__ = ["Compacted", "compact"]
 
 _ROW_GROUP: Final = 128 * 1024
+_TO: Final = re.compile(r"(-to-[^-]+)+$")  # earlier releases appended one with every run
 _LATER: Final = frozenset(column.name for column in COLUMNS if column.added)
 
 
@@ -137,7 +139,7 @@ def _is_ours(schema: pa.Schema) -> bool:
 
 def _merge(group: list[Path]) -> int:
     folder = group[0].parent
-    name = f"{group[0].stem}-to-{group[-1].stem.rpartition('-')[2]}"
+    name = _name(group)
     unfinished, merged = folder / f".{name}.merge", folder / f"{name}.parquet"
     if merged.exists():
         raise JournalError(f"the journal {folder} already contains {merged.name}, a file of the same rows")
@@ -148,6 +150,17 @@ def _merge(group: list[Path]) -> int:
     _flush(folder)
     _finish(note)
     return rows
+
+
+def _name(group: list[Path]) -> str:
+    """Return the name of the merged file: that of the first file, "-to-", and the number of the last one.
+
+    The first file may be a merged one; names must not grow with every run, because file systems bound their length.
+    """
+    first, last = group[0].stem, group[-1].stem.rpartition("-")[2]
+    name = f"{_TO.sub('', first)}-to-{last}"
+    taken = (group[0].parent / f"{name}.parquet").exists()  # other programs may have given names of this form
+    return f"{first}-to-{last}" if taken else name
 
 
 def _write(group: list[Path], unfinished: Path) -> int:

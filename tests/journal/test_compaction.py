@@ -83,6 +83,45 @@ def test_files_have_at_most_the_rows_that_are_asked_for(tmp_path: pathlib.Path) 
     assert len(data_files(tmp_path)) == 4
 
 
+def test_names_do_not_grow_with_every_run(tmp_path: pathlib.Path) -> None:
+    """A server writes and a timer compacts: the first and the last number remain, however often they are merged."""
+    for run in range(30):
+        for number in (2 * run, 2 * run + 1):
+            write_file(table("web-1-a", number, 1), tmp_path, "web-1-a", number)
+        compact(tmp_path)
+        assert names(tmp_path) == [f"part-web-1-a-000000-to-{2 * run + 1:06d}.parquet"]
+    assert rows(tmp_path) == [("web-1-a", number) for number in range(60)]
+
+
+def test_a_journal_that_earlier_releases_compacted_very_often_can_be_compacted(tmp_path: pathlib.Path) -> None:
+    """The name of its first file is as long as names can be; what the failed runs left behind is removed."""
+    long = "part-web-1-a-000000" + "".join(f"-to-{number:06d}" for number in range(1, 43, 2))
+    os.replace(write_file(table("web-1-a", 0, 42), tmp_path, "web-1-a", 0), tmp_path / f"{long}.parquet")
+    for number in (42, 43):
+        write_file(table("web-1-a", number, 1), tmp_path, "web-1-a", number)
+    (tmp_path / f".{long}.merge").write_bytes(b"half")
+    compact(tmp_path)
+    assert names(tmp_path) == ["part-web-1-a-000000-to-000043.parquet"]
+    assert rows(tmp_path) == [("web-1-a", number) for number in range(44)]
+
+
+def test_names_of_other_programs_may_look_like_those_of_merged_files(tmp_path: pathlib.Path) -> None:
+    """A merged file never takes the name of a file that is there, and files of several runs have several names."""
+    for number in range(4):
+        for source, name in (("web-1-a", "copy-to"), ("web-2-b", "export-to-lake"), ("web-3-c", "export-to-store")):
+            file = write_file(table(source, number, 1), tmp_path, source, number)
+            os.replace(file, tmp_path / f"{name}-{number}.parquet")
+    before = rows(tmp_path)
+    for _ in range(2):
+        compact(tmp_path)
+        assert rows(tmp_path) == before
+        assert names(tmp_path) == [
+            "copy-to-0-to-3.parquet",
+            "export-to-lake-0-to-3.parquet",
+            "export-to-store-0-to-3.parquet",
+        ]
+
+
 def test_files_of_other_programs_and_older_releases(tmp_path: pathlib.Path) -> None:
     """A file without ``instance`` is merged; one with more columns, or rows of two runs, is left as it is."""
     for number in range(2):
