@@ -11,6 +11,7 @@ from purgatory.extras import need
 from .commands.backfill import add_backfill
 from .commands.compact import add_compact
 from .commands.compare import add_compare
+from .commands.options import check_paths
 from .commands.replay import add_replay
 from .commands.report import add_report
 from .commands.stream import add_stream
@@ -43,6 +44,7 @@ def _run(arguments: Sequence[str] | None, prog: str) -> int:
 
     console = Console(stderr=True)
     try:
+        check_paths(options)
         return int(options.run(options, console))
     except BrokenPipeError:
         raise

@@ -11,6 +11,7 @@ __all__ = [
     "FIRST_COMPILER",
     "add_spark_options",
     "check_master",
+    "check_paths",
     "check_top",
     "name_and_value",
     "positive",
@@ -19,6 +20,8 @@ __all__ = [
     "spark_settings",
     "whole_ms",
 ]
+
+_PATHS: Final = ("journal", "baseline", "compare", "source", "checkpoint", "out")  # the paths among the arguments
 
 # The forms that Spark accepts.  Any other URL may belong to a cluster manager that is a plug-in.
 _MASTER: Final = re.compile(
@@ -80,6 +83,24 @@ def check_master(master: str | None) -> None:
         raise ValueError(
             f"master must be local, local[N], local[*], yarn or a URL as spark://host:port, got {master!r}"
         )
+
+
+def check_paths(options: argparse.Namespace) -> None:
+    """Raise ValueError if a path of a command is empty or is not UTF-8.
+
+    An empty path would be the current directory, but it comes from a variable of a shell that is not set.
+    """
+    for name in _PATHS:
+        path: str | None = getattr(options, name, None)
+        if path is None:
+            continue
+        if not path:
+            raise ValueError(f"{name} must be a path or a URI, got ''")
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            given = os.fsencode(path)
+            raise ValueError(f"{name} must be a path in UTF-8, which Arrow and Spark need, got {given!r}") from None
 
 
 def check_top(top: int) -> None:

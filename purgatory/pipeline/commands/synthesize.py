@@ -32,7 +32,7 @@ def add_synthesize(commands: Any) -> None:
         help="generate a journal for measurements",
         epilog="example: purgatory synthesize journal --rows 1000000",
     )
-    parser.add_argument("journal", type=Path, help="a directory without a journal")
+    parser.add_argument("journal", help="a directory without a journal")
     parser.add_argument("--rows", type=int, required=True)
     for name, kind, meaning in _RECIPE:
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=meaning)
@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     given = {field.name: getattr(options, field.name) for field in fields(Recipe)}
     recipe = Recipe(**{name: value for name, value in given.items() if value is not None})
     with console.status(f"generating {recipe.rows:,} rows"):
-        answers = generate(options.journal, recipe)
+        answers = generate(Path(options.journal), recipe)
     rows, files = answers["rows"], answers["files"]
     print(f"{rows:,} row{'s' if rows != 1 else ''} in {files} file{'s' if files != 1 else ''}: {options.journal}")
     return 0

@@ -1,5 +1,6 @@
 """Mistakes in a command's arguments: one line on standard error, before Spark starts."""
 
+import argparse
 import os
 import pathlib
 import subprocess
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 
 import purgatory
 from purgatory.journal.files import ARROW_SCHEMA, data_files
-from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.__main__ import _parser, main
 from purgatory.pipeline.commands.options import check_master
 from purgatory.pipeline.spark import session
 
@@ -86,6 +87,69 @@ def test_numbers_that_cannot_be_are_refused(refused: Refused, journal: str, tmp_
     said = "error: bucket must be at most 31,536,000 seconds, got 1e+300"
     assert refused("report", journal, "--out", tmp_path / "out", "--bucket", "1e300") == said
     assert list(tmp_path.iterdir()) == []
+
+
+PATHS = (
+    ("journal", "report", "{}", "--out", "out"),
+    ("out", "report", "journal", "--out", "{}"),
+    ("compare", "report", "journal", "--out", "out", "--compare", "{}"),
+    ("baseline", "compare", "{}", "journal"),
+    ("journal", "compare", "journal", "{}"),
+    ("out", "compare", "journal", "journal", "--out", "{}"),
+    ("journal", "replay", "{}"),
+    ("out", "replay", "journal", "--out", "{}"),
+    ("journal", "compact", "{}"),
+    ("journal", "synthesize", "{}", "--rows", "1"),
+    ("source", "stream", "--source", "{}", "--checkpoint", "checkpoint", "--out", "out"),
+    ("checkpoint", "stream", "--source", "rows", "--checkpoint", "{}", "--out", "out"),
+    ("out", "stream", "--source", "rows", "--checkpoint", "checkpoint", "--out", "{}"),
+    ("source", "backfill", "--source", "{}", "--out", "out"),
+    ("out", "backfill", "--source", "rows", "--out", "{}"),
+)
+
+
+@pytest.mark.parametrize(("name", "command"), [(name, command) for name, *command in PATHS])
+def test_a_path_must_be_a_text_that_arrow_takes(
+    refused: Refused, name: str, command: list[str], made: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty one, of a variable that is not set, is not the current directory; Arrow needs UTF-8."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "journal").symlink_to(made[0])
+    line = refused(*[word.replace("{}", "") for word in command])
+    assert line == f"error: {name} must be a path or a URI, got ''"
+    line = refused(*[word.replace("{}", "j\udcff") for word in command])
+    assert line == f"error: {name} must be a path in UTF-8, which Arrow and Spark need, got b'j\\xff'"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal", "rows"]
+
+
+def test_every_path_of_every_command_is_checked() -> None:
+    """The arguments whose help mentions a directory or a journal are those above."""
+    parser = _parser("purgatory")
+    (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    found = {
+        (action.dest, command)
+        for command, options in commands.choices.items()
+        for action in options._actions
+        if action.metavar in ("DIR", "OTHER") or not action.option_strings
+    }
+    assert found == {(name, command) for name, command, *_ in PATHS}
+
+
+@pytest.mark.parametrize("command", [("report", "--out", "out"), ("replay",)], ids=" ".join)
+def test_an_interrupted_command_ends_without_a_traceback(
+    command: tuple[str, ...], journal: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    tmp_path: pathlib.Path,
+) -> None:  # fmt: skip
+    """While Spark starts, for one; the status is that of a shell."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "spark_session", interrupt)
+    assert main([command[0], journal, *command[1:], "--quiet"]) == 130
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("until", ["-1", "253402300800000", "99999999999999999999"])
