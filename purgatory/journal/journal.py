@@ -23,6 +23,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,8 @@ class Journal(Observer):
     workers, each of which then enters it and is a run of its own.  When it closes, operations that are still
     waiting are written as ``pending``.  The schema is in :mod:`purgatory.journal.schema`.
 
-    **Cancellation safety.**  When :meth:`aclose` is cancelled, the thread already has every row and finishes its work.
+    **Cancellation safety.**  When :meth:`aclose` is cancelled, the thread already has every row and finishes its work;
+    call it again to wait for that.
 
     ``path``: the directory, created if it does not exist.  Entering the journal raises :class:`JournalError` if it
     cannot be written.  ``rows_per_file``, ``interval`` (seconds): a file is written when either is reached.
@@ -139,6 +141,7 @@ class Journal(Observer):
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._closing: Future[None] | None = None
         self._taken = 0  # rows that have left the record buffer
         self._dropped = 0
         self._gap: Gap | None = None
@@ -166,30 +169,33 @@ class Journal(Observer):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Write all rows, and a ``pending`` row for every operation that is still waiting.  Idempotent.
+        """Write all rows, and a ``pending`` row for every operation that is still waiting.
 
-        It does not raise: rows that cannot be written are dropped, counted and logged.
+        It does not raise: rows that cannot be written are dropped, counted and logged.  Idempotent: a second call waits
+        for the first, also if the task of the first one is cancelled.
         """
-        if self._closed:
-            return
+        if not self._closed:
+            if self._loop is not None:
+                self._record_pending()
+                self._hand_over()
+            self._closed = True
+            self._stop_timer()
         if self._loop is not None:
-            self._record_pending()
-            self._hand_over()
-        self._closed = True
-        self._stop_timer()
-        try:
-            await asyncio.shield(asyncio.wrap_future(self._writer.finish()))
-        finally:
-            self._writer.shutdown()
-        for lost in self._writer.drop_waiting():
-            self._drop(lost)
-        if self._dropped:
-            _LOGGER.error("the journal %s has dropped %d rows", self.path, self._dropped)
+            if self._closing is None:
+                self._closing = self._writer.close(self._dropped)
+            await asyncio.shield(asyncio.wrap_future(self._closing))
 
     async def flush(self) -> None:
-        """Hand all rows to the thread, and return when they are written or the attempt has failed."""
-        self._hand_over()
-        attempt = self._writer.retry()
+        """Hand all rows to the thread, and return when they are written or the attempt has failed.
+
+        A journal that is closing writes them anyway: wait for its end.  One that was not entered has none.
+        """
+        if self._loop is None:
+            return
+        attempt = self._closing
+        if attempt is None:
+            self._hand_over()
+            attempt = self._writer.retry()
         if attempt is None:
             attempt = self._writer.finish()
         await asyncio.shield(asyncio.wrap_future(attempt))

@@ -18,7 +18,7 @@ from typing import Any
 
 from purgatory.texts import type_name
 
-from .batch import Batch, Gap, by_date, to_table
+from .batch import Batch, by_date, to_table
 from .files import create_folder, write_file
 
 __all__ = ["Writer"]
@@ -41,7 +41,7 @@ class Writer:
         self.written: int = 0
         self.files: int = 0
         self.failures: int = 0
-        self.unwritable: int = 0  # rows of batches that can never be written
+        self.unwritable: int = 0  # rows of batches that could not be written and were dropped
         self.last_error: str | None = None
         self._text = text
         self._partitioned = partitioned
@@ -70,37 +70,44 @@ class Writer:
             if self._busy or not self._queue:
                 return None
             self._busy = True
-        return self._submit()
+        return self._submit(self._drain) or _done()
 
     def finish(self) -> "Future[None]":
-        """Try once more to write all waiting batches; the caller drops those that still wait afterwards."""
-        return self._submit()
+        """Try to write all waiting batches after the attempt that is running."""
+        return self._submit(self._drain) or _done()
 
-    def shutdown(self) -> None:
-        """End the thread after its current work."""
-        self._executor.shutdown(wait=False)
+    def close(self, dropped: int) -> "Future[None]":
+        """Try once more to write all waiting batches, drop those that still wait, and end the thread.
 
-    def drop_waiting(self) -> list[Gap]:
-        """Drop the batches that are still waiting, and return what was lost."""
-        lost = [batch.as_gap() for batch in self._queue if batch.rows]
-        self._queue.clear()
-        self.waiting = 0
-        return lost
-
-    def _submit(self) -> "Future[None]":
-        """Start an attempt and return its future, which never has an error.
-
-        If there is no thread for it, the attempt has failed; its future is done.
+        ``dropped``: the rows that the event loop has dropped, for the log.
         """
+        ended = self._submit(lambda: self._end(dropped))
+        if ended is None:
+            self._drop_waiting(dropped)
+        self._executor.shutdown(wait=False)
+        return ended or _done()
+
+    def _end(self, dropped: int) -> None:
+        self._drain()
+        self._drop_waiting(dropped)
+
+    def _drop_waiting(self, dropped: int) -> None:
+        with self._lock:
+            self.unwritable += sum(batch.rows for batch in self._queue)
+            self._queue.clear()
+            self.waiting = 0
+        if dropped + self.unwritable:
+            _LOGGER.error("the journal %s has dropped %d rows", self.directory, dropped + self.unwritable)
+
+    def _submit(self, attempt: Callable[[], None]) -> "Future[None] | None":
+        """Start an attempt and return its future, which never has an error.  None if there is no thread for it."""
         try:
-            return self._executor.submit(self._drain)
+            return self._executor.submit(attempt)
         except BaseException as error:
             self._give_up(error)
             if not isinstance(error, Exception):
                 raise
-        done = Future[None]()
-        done.set_result(None)
-        return done
+        return None
 
     def _drain(self) -> None:
         """Try to write every waiting batch, of each folder until one cannot be written."""
@@ -200,3 +207,9 @@ class Writer:
 
     def _path(self, folder: str | None) -> Path:
         return self.directory if folder is None else self.directory / folder
+
+
+def _done() -> "Future[None]":
+    done = Future[None]()
+    done.set_result(None)
+    return done
