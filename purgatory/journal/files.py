@@ -51,8 +51,9 @@ ARROW_SCHEMA: Final = pa.schema(
     [pa.field(column.name, _TYPES[column.type], nullable=column.nullable) for column in COLUMNS],
     metadata={VERSION_KEY: str(SCHEMA_VERSION)},
 )
-_UNFINISHED: Final = re.compile(r"\.part-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]+-\d+\.tmp")
+_UNFINISHED: Final = re.compile(r"\.part-(?P<source>(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]+)-\d+\.tmp")
 _LATEST_START_MS: Final = [0]  # of the sources of this process
+_SOURCES: Final[set[str]] = set()  # of this process, and of the one from which it was forked
 _START_LOCK: Final = threading.Lock()
 _PROBE: Final = b"x" * 65_536
 _DATE: Final = "date="
@@ -67,7 +68,9 @@ def new_source() -> str:
     """
     with _START_LOCK:
         start_ms = _LATEST_START_MS[0] = max(time.time_ns() // 1_000_000, _LATEST_START_MS[0] + 1)
-    return f"{_host()}-{os.getpid()}-{start_ms:x}"
+        source = f"{_host()}-{os.getpid()}-{start_ms:x}"
+        _SOURCES.add(source)
+    return source
 
 
 def prepare(directory: Path) -> None:
@@ -273,11 +276,13 @@ def _remove_unfinished(directory: Path) -> None:
         with contextlib.suppress(OSError):  # another program may remove the folder, or own it
             for file in folder.glob(".part-*.tmp"):
                 match = _UNFINISHED.fullmatch(file.name)
-                if match is not None and match["host"] == _host() and not _alive(int(match["pid"])):
+                if match is not None and match["host"] == _host() and not _alive(match["source"], int(match["pid"])):
                     file.unlink(missing_ok=True)
 
 
-def _alive(pid: int) -> bool:
+def _alive(source: str, pid: int) -> bool:
+    if pid == os.getpid():  # in a container, the killed server and the next one may both have the process id 1
+        return source in _SOURCES
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

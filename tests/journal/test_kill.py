@@ -72,26 +72,34 @@ def test_every_visible_file_of_a_killed_process_reads(
 
 
 def test_what_a_killed_process_left_unfinished_is_cleared_away(tmp_path: pathlib.Path) -> None:
-    """The next journal removes partial files of dead processes, also those in folders of dates, and no others."""
+    """The next journal removes partial files of dead processes, also those in folders of dates, and no others.
+
+    A process of a container may have the process id of a dead one: an earlier run with this id is dead too.
+    """
     prepare(tmp_path)
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     from purgatory.journal.files import new_source
 
-    host = new_source().rsplit("-", 2)[0]
+    source = new_source()
+    host = source.rsplit("-", 2)[0]
     folder = tmp_path / "date=2026-11-22"
     folder.mkdir()
     (tmp_path / "date=2026-11-23").write_text("not a folder")
     gone = tmp_path / f".part-{host}-{ended.pid}-18c-000001.tmp"
-    alive = tmp_path / f".part-{host}-{os.getpid()}-18c-000001.tmp"
+    earlier = tmp_path / f".part-{host}-{os.getpid()}-18c-000001.tmp"
+    alive = tmp_path / f".part-{source}-000001.tmp"
+    running = tmp_path / f".part-{host}-{os.getppid()}-18c-000001.tmp"
     elsewhere = tmp_path / f".part-other.host-{ended.pid}-18c-000001.tmp"
-    for file in (gone, alive, elsewhere):
+    for file in (gone, earlier, alive, running, elsewhere):
         file.write_bytes(b"half")
         (folder / file.name).write_bytes(b"half")
     assert data_files(tmp_path) == []
     prepare(tmp_path)
     kept = sorted(file.relative_to(tmp_path) for file in tmp_path.rglob(".part-*"))
-    assert kept == sorted(pathlib.Path(where, file.name) for where in ("", folder.name) for file in (alive, elsewhere))
+    assert kept == sorted(
+        pathlib.Path(where, file.name) for where in ("", folder.name) for file in (alive, running, elsewhere)
+    )
 
 
 def test_a_leftover_that_cannot_be_removed_is_no_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
