@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .errors import JournalError
-from .files import ARROW_SCHEMA, check_footer, data_files, merge_notes, read_footer
+from .files import ARROW_SCHEMA, check_footer, data_files, merge_notes, read_footer, read_merge_note
 from .schema import COLUMNS
 
 __all__ = ["Compacted", "compact"]
@@ -51,9 +51,9 @@ class Compacted:
 def compact(journal: str | os.PathLike[str], rows_per_file: int = 1_000_000) -> Compacted:
     """Merge the files of a journal that have less than half of ``rows_per_file`` rows.
 
-    JournalError if the journal cannot be read or a file is corrupt: nothing has changed then.  JournalError if another
-    process compacts a folder of it.  ValueError if ``rows_per_file`` is not positive.  OSError if the disk is full or
-    cannot be written; every row is still there once.
+    JournalError if the journal cannot be read, or a file or a note is corrupt: nothing has changed then.  JournalError
+    if another process compacts a folder of it.  ValueError if ``rows_per_file`` is not positive.  OSError if the disk
+    is full or cannot be written; every row is still there once.
     """
     if rows_per_file < 1:
         raise ValueError(f"rows_per_file must be at least 1, got {rows_per_file}")
@@ -217,13 +217,13 @@ def _write_note(note: Path, unfinished: Path, merged: Path, group: list[Path]) -
 
 def _finish(note: Path) -> None:
     """Remove the files that a merged file replaces, or undo the merge if the merged file is not visible."""
-    told = json.loads(note.read_text(encoding="utf-8"))
-    if (note.parent / told["merged"]).exists():
-        for name in told["replaced"]:
+    told = read_merge_note(note)
+    if (note.parent / told.merged).exists():
+        for name in told.replaced:
             (note.parent / name).unlink(missing_ok=True)
         _flush(note.parent)
     else:
-        (note.parent / told["unfinished"]).unlink(missing_ok=True)
+        (note.parent / told.unfinished).unlink(missing_ok=True)
     note.unlink()
     _flush(note.parent)
 

@@ -29,6 +29,7 @@ from .schema import COLUMNS, SCHEMA_VERSION, VERSION_KEY
 __all__ = [
     "ARROW_SCHEMA",
     "Footer",
+    "MergeNote",
     "check_footer",
     "create_folder",
     "data_files",
@@ -37,6 +38,7 @@ __all__ = [
     "new_source",
     "prepare",
     "read_footer",
+    "read_merge_note",
     "write_file",
 ]
 
@@ -55,6 +57,9 @@ _UNFINISHED: Final = re.compile(r"\.part-(?P<source>(?P<host>.+)-(?P<pid>\d+)-[0
 _LATEST_START_MS: Final = [0]  # of the sources of this process
 _SOURCES: Final[set[str]] = set()  # of this process, and of the one from which it was forked
 _START_LOCK: Final = threading.Lock()
+_HIDDEN_NAME: Final = re.compile(r"\.[^/.\0][^/\0]*")
+_DATA_NAME: Final = re.compile(r"[^/\0]+\.parquet")
+_NOTE: Final = "it must have the names of a merged file and of the files that it replaces"
 _PROBE: Final = b"x" * 65_536
 _DATE: Final = "date="
 _DAY_MS: Final = 86_400_000
@@ -149,6 +154,34 @@ def merge_notes(path: Path) -> list[Path]:
     return sorted(note for note in path.rglob("_merge-*.json") if not _is_hidden(note.relative_to(path).parent))
 
 
+@dataclass(frozen=True, slots=True)
+class MergeNote:
+    """The note about a merge that has not been finished: names of files in its folder."""
+
+    unfinished: str
+    merged: str
+    replaced: tuple[str, ...]
+
+
+def read_merge_note(path: Path) -> MergeNote:
+    """Read a note.  JournalError names one that cannot be read or is corrupt; FileNotFoundError if there is none."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        note = MergeNote(told["unfinished"], told["merged"], tuple(told["replaced"]))
+        sound = _HIDDEN_NAME.fullmatch(note.unfinished) and all(
+            map(_DATA_NAME.fullmatch, (note.merged, *note.replaced))
+        )
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise JournalError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise JournalError(f"{path} is corrupt: {_NOTE}") from error
+    if not sound:
+        raise JournalError(f"{path} is corrupt: {_NOTE}")
+    return note
+
+
 def _is_hidden(folder: Path) -> bool:
     return any(name.startswith((".", "_")) for name in folder.parts)
 
@@ -159,11 +192,11 @@ def _replaced(folder: str, files: list[str]) -> set[str]:
     for name in files:
         if name.startswith("_merge-") and name.endswith(".json"):
             try:
-                told = json.loads(Path(folder, name).read_text(encoding="utf-8"))
+                note = read_merge_note(Path(folder, name))
             except FileNotFoundError:  # the merge has been finished since the folder was listed
                 continue
-            if told["merged"] in files:
-                replaced.update(told["replaced"])
+            if note.merged in files:
+                replaced.update(note.replaced)
     return replaced
 
 
@@ -194,7 +227,7 @@ class Footer:
 
 
 def read_footer(path: str) -> Footer:
-    """Read the footer of a file.  JournalError names a file that is corrupt."""
+    """Read the footer of a file.  JournalError names a file that cannot be read or is corrupt."""
     try:
         with pq.ParquetFile(path) as file:
             metadata = file.metadata
@@ -202,7 +235,10 @@ def read_footer(path: str) -> Footer:
             stored = (metadata.metadata or {}).get(VERSION_KEY.encode())
             rows = metadata.num_rows
     except (OSError, pa.ArrowException) as error:
-        raise JournalError(f"{path} is corrupt: {str(error).splitlines()[0]}") from error
+        if isinstance(error, OSError) and error.errno is not None:  # that of the system, not of pyarrow
+            raise JournalError(f"{path} cannot be read: {os.strerror(error.errno)}") from error
+        reason = str(error).partition("\n")[0]
+        raise JournalError(f"{path} is corrupt: {reason}") from error
     try:
         version = None if stored is None else int(stored)
     except ValueError:

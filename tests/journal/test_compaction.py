@@ -159,6 +159,64 @@ def test_what_cannot_be_compacted(tmp_path: pathlib.Path) -> None:
         compact(corrupt)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        "5",
+        "no",
+        "\udc80",
+        "[" * 100_000,
+        '{"unfinished": ".x", "merged": "x.parquet", "replaced": 5}',
+        '{"unfinished": ".x", "merged": "x.parquet", "replaced": [5]}',
+        '{"unfinished": ".x", "merged": ["x.parquet"], "replaced": []}',
+        '{"unfinished": "../x", "merged": "x.parquet", "replaced": []}',
+        '{"unfinished": ".x", "merged": "x.parquet", "replaced": ["/etc/passwd"]}',
+        '{"unfinished": ".x", "merged": "", "replaced": []}',
+        '{"unfinished": "..", "merged": "x.parquet", "replaced": []}',
+        '{"unfinished": ".x", "merged": "x.parquet", "replaced": ["a\\u0000.parquet"]}',
+        '{"unfinished": ".x", "merged": "x.parquet", "replaced": ["notes.txt"]}',
+    ],
+    ids=range(16),
+)
+def test_a_note_that_is_no_note_is_named(tmp_path: pathlib.Path, content: str) -> None:
+    """Readers and ``compact`` refuse it; nothing has changed, in this folder or another one."""
+    journal(tmp_path)
+    note = tmp_path / "_merge-x.json"
+    note.write_text(content, errors="surrogateescape")
+    here = names(tmp_path)
+    for use in (data_files, compact):
+        with pytest.raises(JournalError, match=r"_merge-x\.json is corrupt: it must have the names of"):
+            use(tmp_path)
+    with pytest.raises(JournalError, match=r"_merge-x\.json is corrupt"):
+        module._finish(note)
+    assert names(tmp_path) == here
+
+
+def test_a_file_that_cannot_be_read_is_not_corrupt(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the file and the reason of the system: it was removed, or belongs to another user."""
+    journal(tmp_path)
+    broken = tmp_path / "part-web-3-c-000000.parquet"
+    broken.symlink_to(tmp_path / "none")
+    with pytest.raises(JournalError, match=r"part-web-3-c-000000\.parquet cannot be read: No such file or directory$"):
+        compact(tmp_path)
+    broken.unlink()
+
+    def refuse(path: pathlib.Path, *_arguments: Any, **_more: Any) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "ParquetFile", refuse)
+        with pytest.raises(JournalError, match=r"part-web-1-a-000000\.parquet cannot be read: Permission denied$"):
+            compact(tmp_path)
+    (tmp_path / "_merge-x.json").write_text("{}")
+    monkeypatch.setattr(pathlib.Path, "read_text", refuse)
+    with pytest.raises(JournalError, match=r"_merge-x\.json cannot be read: Permission denied$"):
+        compact(tmp_path)
+
+
 class Stopped(BaseException):
     """Stops a compaction, as a kill would: nothing is cleaned up behind it."""
 

@@ -1,5 +1,6 @@
 """Errors in the journal's thread: none ends it, each is counted and logged, and closing does not raise."""
 
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -135,7 +136,7 @@ async def test_an_error_outside_all_steps_ends_one_attempt_only(
 ) -> None:
     """There is no memory to drop the rows either: they wait for the next attempt."""
     failing = [True]
-    monkeypatch.setattr(writer, "to_table", fails_while(writer.to_table, RuntimeError("no"), failing))
+    monkeypatch.setattr(writer, "to_table", fails_while(batch.to_table, RuntimeError("no"), failing))
     monkeypatch.setattr(batch.Batch, "as_gap", fails_while(batch.Batch.as_gap, MemoryError(), failing))
     async with (
         Journal(tmp_path, clock=clock) as journal,
@@ -164,7 +165,7 @@ async def test_batches_that_were_set_aside_survive_such_an_error(
         for _ in range(3):
             end(purgatory)
             await journal.flush()
-        monkeypatch.setattr(writer, "to_table", fails_while(writer.to_table, RuntimeError("no"), failing))
+        monkeypatch.setattr(writer, "to_table", fails_while(batch.to_table, RuntimeError("no"), failing))
         monkeypatch.setattr(batch.Batch, "as_gap", fails_while(batch.Batch.as_gap, MemoryError(), failing))
         await clock.advance(86_400.0)
         end(purgatory)
@@ -227,7 +228,7 @@ def test_a_file_that_cannot_be_finished_leaves_nothing_behind(
     table = files.ARROW_SCHEMA.empty_table()
     for error in (OSError(), MemoryError(), KeyboardInterrupt()):
         with monkeypatch.context() as patch:
-            patch.setattr(files.os, "replace", fails_once(files.os.replace, error))
+            patch.setattr(os, "replace", fails_once(os.replace, error))
             with pytest.raises(type(error)):
                 files.write_file(table, tmp_path, "s", 0)
         assert list(tmp_path.iterdir()) == []
