@@ -13,7 +13,7 @@ import uvloop
 
 from purgatory import Outcome, Purgatory
 from purgatory.testing import VirtualClock
-from tests.helpers import Op, park
+from tests.helpers import Boom, Op, park
 
 
 class CountingLoop:
@@ -137,12 +137,12 @@ async def test_a_nested_call_from_a_key_comparison_does_not_deadlock(clock: Virt
         assert set(operation.calls) == {"try"}
 
 
-@pytest.mark.parametrize("value", [100, None])
+@pytest.mark.parametrize(("value", "completes"), [(100, True), (None, True), (99, False)])
 @pytest.mark.parametrize("interrupted_at", [1, 2, 3])
 async def test_a_signal_handler_that_interrupts_a_call_is_heard(
-    clock: VirtualClock, interrupted_at: int, value: int | None
+    clock: VirtualClock, interrupted_at: int, value: int | None, completes: bool
 ) -> None:
-    """A handler names the same key with a larger value, or without one, while the interrupted call stores its own."""
+    """A handler names the same key with its own value, or without one, while the interrupted call stores 3."""
     async with Purgatory[Op]("threads", clock=clock) as purgatory:
 
         class Key:
@@ -166,6 +166,25 @@ async def test_a_signal_handler_that_interrupts_a_call_is_heard(
         finally:
             signal.signal(signal.SIGUSR1, previous)
         assert key.hashes > 3
+        await clock.settle()
+        assert operation.calls == (["try", "try", "complete"] if completes else ["try"])
+
+
+async def test_a_handler_that_raises_after_its_call_is_heard(clock: VirtualClock) -> None:
+    """It ends the interrupted call before that has woken the loop."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        operation = park(purgatory, "key")
+
+        class InterruptedLoop(CountingLoop):
+            def call_soon_threadsafe(self, callback: Callable[[], None], *, context: Context) -> object:
+                purgatory._loop = self.loop
+                purgatory.check_threadsafe("key")
+                raise Boom
+
+        InterruptedLoop(purgatory)
+        with pytest.raises(Boom):
+            purgatory.check_threadsafe("other")
+        operation.ready = True
         await clock.settle()
         assert operation.outcome is Outcome.COMPLETED
 
