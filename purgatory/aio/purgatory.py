@@ -26,6 +26,7 @@ from purgatory.events import Observer
 from purgatory.texts import safe_repr, type_name
 
 from .changes import Changes, Subscription
+from .closing import Closing
 from .coalesced_checks import CoalescedChecks
 from .delayed_future import DelayedFuture, DoneCallbacks, WhenAll, wait_for_all
 from .dump import Dump, dump
@@ -217,7 +218,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._inbox_busy = False
         self._interrupting: list[tuple[Hashable, float | None]] = []  # requested while the inbox was busy
         self._empty: asyncio.Future[None] | None = None
-        self._all_answered: asyncio.Future[None] | None = None
+        self._closing: Closing | None = None
         timer._purgatories.add(self)
 
     if TYPE_CHECKING:
@@ -261,34 +262,34 @@ class Purgatory(BasePurgatory, Generic[Op]):
         """
         grace_ms = duration_ms(grace, "grace")
         loop = self._reaper.bind()
-        answered = self._all_answered
-        if answered is not None and (answered.done() or answered.get_loop() is loop):
-            await asyncio.shield(answered)
-            return
+        while self._closing is not None and self._closing.answers(loop):
+            if await self._closing.ended():
+                return
         self._core.closed = True
-        answered = self._all_answered = loop.create_future()  # also after a loop was closed during the first call
+        closing = self._closing = Closing(loop)  # also after a loop was closed during the first call
         try:
             slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
             while self._subscriptions:
                 for subscription in list(islice(self._subscriptions.values(), slices.portion())):
                     Context().run(subscription.end)
                 if slices.over():
-                    await slices.next_turn()
+                    await closing.wait_for(slices.next_turn())
             if grace_ms and len(self):
-                await self._wait_until_empty(grace_ms)
+                await closing.wait_for(self._wait_until_empty(grace_ms))
             slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
             while Context().run(self._core.expire_some, slices.portion()):
                 if slices.over():
-                    await slices.next_turn()
+                    await closing.wait_for(slices.next_turn())
         finally:
             try:
-                self._expire_all()
+                if not closing.dropped:
+                    self._expire_all()
             finally:
                 try:
-                    if self._own_timer is not None:
-                        await self._own_timer.aclose()
+                    if self._own_timer is not None and not closing.dropped:
+                        await closing.wait_for(self._own_timer.aclose())
                 finally:
-                    answered.set_result(None)
+                    closing.end()
 
     def _expire_all(self) -> None:
         """Expire all operations now; an interrupt propagates after all other operations are answered."""
@@ -306,13 +307,14 @@ class Purgatory(BasePurgatory, Generic[Op]):
     async def _wait_until_empty(self, grace_ms: int) -> None:
         if not self._timer.running and self._own_timer is not None:
             self._own_timer.start()
-        self._empty = asyncio.get_running_loop().create_future()
+        empty = self._empty = asyncio.get_running_loop().create_future()
         alarm = self._core.timer.clock.call_at(self._core.timer.clock.ceil_ms() + grace_ms, self._emptied)
         try:
-            await self._empty
+            await empty
         finally:
             alarm.cancel()
-            self._empty = None
+            if self._empty is empty:  # not the one of a call in the next loop
+                self._empty = None
 
     def _emptied(self) -> None:
         if self._empty is not None and not self._empty.done():

@@ -20,6 +20,7 @@ from purgatory.core.timer.units import duration_ms
 from purgatory.errors import PurgatoryClosed
 from purgatory.texts import safe_repr
 
+from .closing import Closing
 from .error_reporting import report
 from .monotonic_clock import MonotonicClock
 from .reaper import Reaper
@@ -89,7 +90,7 @@ class SystemTimer(BaseTimer):
         self.turn_budget_ms = turn_budget_ms
         self._reaper = Reaper(self)
         self._purgatories: weakref.WeakSet[Any] = weakref.WeakSet()  # each is called when the loop changes
-        self._all_answered: asyncio.Future[None] | None = None  # done when closing has answered every waiter
+        self._closing: Closing | None = None
 
     if TYPE_CHECKING:
 
@@ -123,21 +124,22 @@ class SystemTimer(BaseTimer):
         """
         loop = self._reaper.bind()
         reaper_task = self._reaper.task
-        answered = self._all_answered
-        if answered is not None and (answered.done() or answered.get_loop() is loop):
-            await asyncio.shield(answered)
-        else:  # the first call, or the first one after a loop was closed during the closing
+        while self._closing is not None and self._closing.answers(loop):
+            if await self._closing.ended():
+                break
+        else:  # the first call, or the first one after a loop or the coroutine was closed during the closing
             self.closed = True
-            answered = self._all_answered = loop.create_future()
+            closing = self._closing = Closing(loop)
             try:
-                await self._abandon_in_slices()
+                await self._abandon_in_slices(closing)
             finally:
-                self._reaper.stop(reaper_task)
-                answered.set_result(None)
+                if not closing.dropped:
+                    self._reaper.stop(reaper_task)
+                closing.end()
         if reaper_task is not None and not reaper_task.done():
             await asyncio.wait([reaper_task])
 
-    async def _abandon_in_slices(self) -> None:
+    async def _abandon_in_slices(self, closing: Closing) -> None:
         """Abandon every task in slices; after a cancellation or an interrupt, the rest in this turn of the loop."""
         error = PurgatoryClosed("the timer was closed")
         slices = TurnBudget(self.clock, self.turn_budget_ms)
@@ -147,8 +149,10 @@ class SystemTimer(BaseTimer):
             try:
                 Context().run(self._abandon_some, taken, slices.portion(), error)
                 if slices.over() and interrupt is None:
-                    await slices.next_turn()
+                    await closing.wait_for(slices.next_turn())
             except BaseException as caught:
+                if closing.dropped:
+                    raise
                 interrupt = caught
         if interrupt is not None:
             raise interrupt

@@ -136,3 +136,36 @@ async def test_an_operation_whose_task_is_cancelled_is_withdrawn_not_answered(cl
     assert op.outcome is Outcome.CANCELLED
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_second_call_goes_on_if_the_coroutine_of_the_first_is_closed(clock: VirtualClock) -> None:
+    """The calls that wait for a closing answer every operation if its coroutine is closed."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    tasks = await park_in_tasks(purgatory, clock, Op(5, name="x"), Op(None, name="y"))
+    first = purgatory.aclose(grace=10)
+    first.send(None)
+    waiting = [asyncio.create_task(purgatory.aclose()) for _ in range(2)]
+    await asyncio.sleep(0)
+    first.close()
+    check(purgatory, parked=2)
+    await asyncio.gather(*waiting)
+    assert await asyncio.gather(*tasks) == ["x", "y"]
+    assert not purgatory.timer.running
+
+
+async def test_a_second_call_goes_on_if_the_coroutine_that_closes_the_timer_is_closed(clock: VirtualClock) -> None:
+    """The calls that wait for the closing of a timer take every task off if its coroutine is closed."""
+    timer = SystemTimer(clock=clock)
+    timer.start()
+    futures = [timer.fail_after(5) for _ in range(5000)]
+    await asyncio.sleep(0)
+    first = timer.aclose()
+    first.send(None)
+    waiting = [asyncio.create_task(timer.aclose()) for _ in range(2)]
+    await asyncio.sleep(0)
+    first.close()
+    assert timer.size > 0
+    await asyncio.gather(*waiting)
+    assert timer.size == 0
+    assert not timer.running
+    assert {type(future.exception()) for future in futures} == {PurgatoryClosed}

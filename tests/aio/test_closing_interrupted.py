@@ -62,22 +62,25 @@ async def test_a_timer_that_is_cancelled_while_it_closes(clock: VirtualClock) ->
 # Interrupted
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit])
 @pytest.mark.parametrize("interrupts", [1, 2, 3])
-async def test_an_interrupt_passes_and_every_operation_is_answered(clock: VirtualClock, interrupts: int) -> None:
+async def test_an_interrupt_passes_and_every_operation_is_answered(
+    clock: VirtualClock, interrupts: int, kind: type[BaseException]
+) -> None:
     """If any number of operations are interrupted while they end, all others are answered, and no task waits
     forever.
     """
     purgatory = Purgatory[Op]("test", clock=clock)
 
     def interrupt(_: Op) -> None:
-        raise KeyboardInterrupt
+        raise kind
 
     ops = [Op(None, name=str(number)) for number in range(10)]
     for op in ops:
         purgatory.try_complete_else_watch(op, ["a"])
     for op in ops[2 : 2 + interrupts]:
         op._on_complete = interrupt
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(kind):
         await purgatory.aclose()
     await purgatory.aclose()
     check(purgatory, parked=0, failed=interrupts, expired=10 - interrupts)
