@@ -96,6 +96,8 @@ class Reaper:
             task.cancel()
 
     async def _reap(self) -> None:
+        if self.task is not asyncio.current_task():  # an eager task factory runs this inside start()
+            await asyncio.sleep(0)
         while not self._timer.closed:
             await self._timer.advance_clock()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import uvloop
 
 from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer
+from purgatory.testing import VirtualClock
 from tests.helpers import Op
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -568,3 +570,41 @@ def test_an_operation_that_ends_before_its_task_has_changed_loops_has_its_result
 
     in_stopped_loops(new_loop, [first, second])
     assert op.outcome is Outcome.COMPLETED
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks come with 3.12")
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_an_eager_task_factory_starts_one_reaper_which_runs_nothing_at_once(new_loop: NewLoop) -> None:
+    """A call that starts the reaper runs no overdue task, even if the loop starts every task eagerly."""
+    clock = VirtualClock(1000.0)
+    purgatory = Purgatory[Op]("test", clock=clock)
+    timer = purgatory.timer
+    ran: list[str] = []
+
+    def run(name: str) -> None:
+        ran.append(name)
+        purgatory.try_complete_else_watch(Op(1), ["b"])
+
+    async def first() -> None:
+        await purgatory.__aenter__()
+        timer.call_later(1, run, "overdue")
+
+    def eager(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        # Not asyncio.eager_task_factory: it does not take every option that uvloop passes.
+        return asyncio.Task(coroutine, loop=loop, **{**options, "eager_start": True})
+
+    async def second() -> None:
+        asyncio.get_running_loop().set_task_factory(eager)
+        purgatory.try_complete_else_watch(Op(1, on_complete=lambda _: run("due")), ["a"])
+        assert ran == []
+        await clock.advance(1)
+        assert ran == ["overdue", "due"]
+        assert asyncio.all_tasks() - {asyncio.current_task()} == {timer._reaper.task}
+        await purgatory.aclose()
+
+    loop = new_loop()
+    loop.run_until_complete(first())
+    loop.close()
+    clock._now_ns += 2_000_000_000
+    in_closed_loops(new_loop, [second])
