@@ -17,6 +17,7 @@ What can be lost
 """
 
 import asyncio
+import contextlib
 import logging
 import math
 import os
@@ -134,7 +135,7 @@ class Journal(Observer):
         self.interval = interval
         self.max_buffered = max_buffered
         self.partition_by = partition_by
-        self._writer = Writer(self.path, key_text, partitioned=partition_by is not None)
+        self._writer = Writer(self.path, key_text, self._retry_later, partitioned=partition_by is not None)
         self._clock = clock
         self._fixed_anchor_ms = epoch_ms
         self._anchor_ms = 0
@@ -271,15 +272,24 @@ class Journal(Observer):
         elif len(self.record_buffer.values) >= full:
             self._hand_over()
         else:
-            if self._timer is None:
-                self._timer = self._loop.call_later(self.interval, self._interval_over, context=Context())
+            self._start_timer()
             self.record_buffer.flush_at = full
 
     def _interval_over(self) -> None:
         self._timer = None
         self._hand_over()
         self._writer.retry()
-        if self._writer.failing and self._loop is not None:
+        if self._writer.failing:
+            self._start_timer()
+
+    def _retry_later(self) -> None:
+        """Start the timer after a failed attempt, also if no row follows.  Called in any thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._start_timer, context=Context())
+
+    def _start_timer(self) -> None:
+        if self._timer is None and self._loop is not None and not self._closed:
             self._timer = self._loop.call_later(self.interval, self._interval_over, context=Context())
 
     def _hand_over(self) -> None:

@@ -29,12 +29,14 @@ _LOGGER = logging.getLogger("purgatory.journal")
 class Writer:
     """A queue of batches and the thread that writes them.  Its public methods are called in the event loop's thread.
 
-    ``partitioned``: whether the files are in folders by date.  ``source``: the name of this run, set before the
-    first ``put``.  ``waiting``: the rows that are not on disk yet.  The
-    counters are changed by the writing thread or under the lock, and may be read at any time.
+    ``on_failure`` is called, in any thread, when batches must be retried.  ``partitioned``: whether the files are in
+    folders by date.  ``source``: the name of this run, set before the first ``put``.  ``waiting``: the rows that are
+    not on disk yet.  The counters are changed by the writing thread or under the lock, and may be read at any time.
     """
 
-    def __init__(self, directory: Path, text: Callable[[Any], str], *, partitioned: bool = False) -> None:
+    def __init__(
+        self, directory: Path, text: Callable[[Any], str], on_failure: Callable[[], None], *, partitioned: bool = False
+    ) -> None:
         self.directory: Path = directory
         self.source: str = ""
         self.waiting: int = 0
@@ -44,6 +46,7 @@ class Writer:
         self.unwritable: int = 0  # rows of batches that could not be written and were dropped
         self.last_error: str | None = None
         self._text = text
+        self._on_failure = on_failure
         self._partitioned = partitioned
         self._queue: deque[Batch] = deque()
         self._lock = threading.Lock()
@@ -200,6 +203,7 @@ class Writer:
 
     def _failed(self, error: BaseException, folder: str | None) -> None:
         self._count(error)
+        self._on_failure()
         if folder not in self._failing:
             self._failing.add(folder)
             path = self._path(folder)

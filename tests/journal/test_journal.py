@@ -146,6 +146,33 @@ async def test_rows_are_written_after_the_interval(tmp_path: pathlib.Path) -> No
         assert journal._timer is None
 
 
+async def test_failed_attempts_are_repeated_although_no_row_follows(tmp_path: pathlib.Path) -> None:
+    """The last rows before a pause are retried every interval, as documented, until they are written."""
+    loop = asyncio.get_running_loop()
+    attempts = asyncio.Semaphore(0)
+
+    def text(key: object) -> str:
+        loop.call_soon_threadsafe(attempts.release)
+        return str(key)
+
+    directory = tmp_path / "journal"
+    async with (
+        Journal(directory, interval=0.01, key_text=text) as journal,
+        Purgatory[Fetch]("p", observers=[journal]) as purgatory,
+    ):
+        directory.rename(tmp_path / "away")
+        operation = Fetch()
+        purgatory.try_complete_else_watch(operation, ["a"])
+        operation.force_complete()
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                await attempts.acquire()
+        assert journal.statistics().buffered == 1
+        (tmp_path / "away").rename(directory)
+        await journal.flush()
+        assert [row["op_id"] for row in rows(directory)] == [1]
+
+
 async def test_wall_clock_times_are_those_of_the_machine(tmp_path: pathlib.Path) -> None:
     """The monotonic times of events are written as wall-clock times."""
     before = datetime.now(UTC)
