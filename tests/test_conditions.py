@@ -203,6 +203,8 @@ async def test_the_state_of_any_keys_can_be_stored_as_json(keys: list[Any], text
         ([1, 2], {"2": 0}, [2]),
         ([1, 2.5, True], {"1": 0, "2.5": 0}, [1, 2.5]),
         (["1", 2], {"1": 0, "2": 0}, ["1", 2]),
+        ([1, "1"], {"1": 0}, ["1"]),
+        (["a", b"b"], {"a": 0}, ["a"]),
     ],
 )
 async def test_a_state_of_an_earlier_release_is_read(keys: list[Any], stored: Any, missing: list[Any]) -> None:
@@ -239,10 +241,11 @@ def test_an_inner_condition_converts_its_own_state() -> None:
             return len(state) >= self.n
 
         def to_json(self, state: Any, keys: tuple[Any, ...]) -> Any:
-            return sorted(state)
+            return [keys[0], *sorted(state)]
 
         def from_json(self, stored: Any, keys: tuple[Any, ...]) -> Any:
-            return set(stored)
+            assert stored[:1] == [*keys]
+            return set(stored[1:])
 
     for keys in (["a", "b"], [1, 2]):
         operation = ConditionalOperation(AllKeys(Distinct(2)), keys, None)
