@@ -2,7 +2,6 @@
 
 import argparse
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def add_synthesize(commands: Any) -> None:
         help="generate a journal for measurements",
         epilog="example: purgatory synthesize journal --rows 1000000",
     )
-    parser.add_argument("journal", help="a directory without a journal")
+    parser.add_argument("journal", help="a directory of this machine, without a journal")
     parser.add_argument("--rows", type=int, required=True)
     for name, kind, meaning in _RECIPE:
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=meaning)
@@ -40,12 +39,16 @@ def add_synthesize(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace, console: "Console") -> int:
+    from purgatory.pipeline.locations import local_path
     from purgatory.pipeline.synthetic_journal import Recipe, generate
 
+    path = local_path(options.journal)
+    if path is None:
+        raise ValueError(f"journal must be a directory of this machine, got {options.journal}")
     given = {field.name: getattr(options, field.name) for field in fields(Recipe)}
     recipe = Recipe(**{name: value for name, value in given.items() if value is not None})
     with console.status(f"generating {recipe.rows:,} rows"):
-        answers = generate(Path(options.journal), recipe)
+        answers = generate(path, recipe)
     rows, files = answers["rows"], answers["files"]
     print(f"{rows:,} row{'s' if rows != 1 else ''} in {files} file{'s' if files != 1 else ''}: {options.journal}")
     return 0

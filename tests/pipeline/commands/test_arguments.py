@@ -123,6 +123,17 @@ def test_a_path_must_be_a_text_that_arrow_takes(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal", "rows"]
 
 
+@pytest.mark.parametrize("command", [("compact",), ("synthesize", "--rows", "1")], ids=lambda words: words[0])
+def test_a_command_without_spark_needs_a_directory_of_this_machine(
+    refused: Refused, command: tuple[str, ...], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The URI of a store is not taken for the name of a directory."""
+    monkeypatch.chdir(tmp_path)
+    line = refused(command[0], "s3a://lake/journal", *command[1:])
+    assert line == "error: journal must be a directory of this machine, got s3a://lake/journal"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_every_path_of_every_command_is_checked() -> None:
     """The arguments whose help mentions a directory or a journal are those above."""
     parser = _parser("purgatory")
