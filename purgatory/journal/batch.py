@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
-from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,7 +25,6 @@ __all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "by_date", "key_text",
 # The order in which the event loop records the fields of a row.
 _STATE, PURGATORY, _KIND, OP_ID, _KEYS, _PARKED, _DEADLINE, _FINISHED = range(8)
 WIDTH: Final = 8
-_INSTANCE = itemgetter(1)  # of the value that identifies a purgatory
 _CLASS_NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
 _TEXT: Final = pa.string()
 _LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, where dates of Python and SQL end
@@ -112,10 +110,13 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
     It releases the GIL often, so that the event loop is not held up.
     """
     values = batch.values
-    outcome = _dictionary(values[_STATE::WIDTH], OUTCOMES.__getitem__)
-    kind = _dictionary(values[_KIND::WIDTH], _class_name)
-    labels = values[PURGATORY::WIDTH]
-    purgatory = _dictionary(labels, _purgatory_name)
+    states = values[_STATE::WIDTH]
+    outcome = _dictionary(states, {state: OUTCOMES[state] for state in set(states)})
+    numbers, kinds = _distinct(values[_KIND::WIDTH])
+    kind = _dictionary(numbers, {number: _class_name(each) for number, each in kinds.items()})
+    numbers, labels = _distinct(values[PURGATORY::WIDTH])
+    purgatory = _dictionary(numbers, {number: _encodable(name) for number, (name, _) in labels.items()})
+    instance = _dictionary(numbers, {number: instance for number, (_, instance) in labels.items()}, pa.int64())
     _release_gil()
     keys = _texts(values[_KEYS::WIDTH], text)
     parked = _column(values, _PARKED)
@@ -140,7 +141,7 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
         "lateness": pc.if_else(on_time, pc.divide(pc.cast(late, pa.float64()), 1000.0), None),
         "dropped": pa.nulls(rows, pa.int64()),
         "anchor_ms": pa.repeat(pa.scalar(batch.anchor_ms, pa.int64()), rows),
-        "instance": _dictionary(labels, _INSTANCE, pa.int64()),
+        "instance": instance,
     }
     table = pa.Table.from_arrays([columns[name] for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA)
     if batch.gap is not None:
@@ -170,24 +171,24 @@ def _column(values: list[Any], field: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(buffer)])
 
 
-def _dictionary(values: list[Any], text_of: Callable[[Any], Any], kind: pa.DataType = _TEXT) -> pa.Array:
-    """Return a column with few distinct values.
+def _distinct(values: list[Any]) -> tuple[list[int], dict[int, Any]]:
+    """Return a number for each value, and the few distinct values by their numbers.
 
     They are told apart by identity, because the metaclass of a user's class may raise from ``__hash__`` or ``__eq__``.
     """
     numbers = list(map(id, values))
-    texts = {number: text_of(value) for number, value in dict(zip(numbers, values, strict=True)).items()}
+    return numbers, dict(zip(numbers, values, strict=True))
+
+
+def _dictionary(values: list[int], texts: dict[int, Any], kind: pa.DataType = _TEXT) -> pa.Array:
+    """Return a column with few distinct values, each with its text."""
     if len(texts) == 1:
         return pa.repeat(pa.scalar(*texts.values(), kind), len(values))
-    return pa.array(list(map(texts.__getitem__, numbers)), kind)
+    return pa.array(list(map(texts.__getitem__, values)), kind)
 
 
 def _class_name(kind: type) -> str:
     return _encodable(_CLASS_NAME.__get__(kind))
-
-
-def _purgatory_name(label: tuple[str, int | None]) -> str:
-    return _encodable(label[0])
 
 
 def _encodable(text: str) -> str:
@@ -203,7 +204,7 @@ def _texts(rows: Sequence[tuple[Hashable, ...]], text: Callable[[Any], str]) -> 
     values: list[str] = []
     for start in range(0, len(rows), _ROWS_PER_YIELD):
         some: list[Any] = list(chain.from_iterable(rows[start : start + _ROWS_PER_YIELD]))
-        if text is not key_text or set(map(id, map(type, some))) != {id(str)}:
+        if text is not key_text or any(type(key) is not str for key in some):
             some = [_safely(text, key) for key in some]
         values += some
         _release_gil()

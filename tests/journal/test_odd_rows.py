@@ -143,6 +143,26 @@ async def test_a_purgatory_may_have_a_name_with_a_lone_surrogate(tmp_path: pathl
     assert journal.statistics().failures == 0
 
 
+async def test_a_purgatory_may_have_a_name_that_cannot_be_hashed(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """A subclass of str is written as its text; two purgatories are distinguished although the names are equal."""
+
+    class Name(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            raise RuntimeError("no hash")
+
+    async with Journal(tmp_path, clock=clock) as journal:
+        for _ in range(2):
+            purgatory = Purgatory[Any](Name("name"), clock=clock, observers=[journal])
+            end(purgatory, Fetch())
+            await purgatory.aclose()
+    found = rows(tmp_path)
+    assert [row["purgatory"] for row in found] == ["name"] * 2
+    assert len({row["instance"] for row in found}) == 2
+    assert journal.statistics().failures == 0
+
+
 def by_hand(op_id: Any, parked_ms: Any, finished_ms: Any) -> Event:
     return Event(Fetch(), "p", op_id, ("a",), parked_ms, None, finished_ms, Outcome.COMPLETED, None, 1)
 
