@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.project.packaging.install import supported
+
 ROOT = Path(__file__).parent.parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
@@ -19,12 +21,6 @@ def workflow(name: str) -> Any:
     """Return the parsed workflow."""
     yaml = pytest.importorskip("ruamel.yaml")
     return yaml.YAML(typ="safe").load(ROOT / ".github" / "workflows" / name)
-
-
-def pythons() -> set[str]:
-    """Return the Python versions in the metadata."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return {found[1] for line in project["classifiers"] if (found := re.search(r":: (3\.\d+)$", line))}
 
 
 def test_the_workflows_are_workflows() -> None:
@@ -38,7 +34,7 @@ def test_the_workflows_are_workflows() -> None:
 def test_the_checks_are_those_of_the_repository() -> None:
     """There is one job for each Python version in the metadata, and its only command is ``.ci/run``."""
     (job,) = workflow("ci.yml")["jobs"].values()
-    assert set(job["strategy"]["matrix"]["python"]) == pythons()
+    assert set(job["strategy"]["matrix"]["python"]) == set(supported())
     assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
     (python,) = [step for step in job["steps"] if str(step.get("uses")).startswith("actions/setup-python@")]
     assert python["with"]["python-version"] == "${{ matrix.python }}"
@@ -48,7 +44,7 @@ def test_wheels_are_built_for_each_python() -> None:
     """Wheels are built for the Python versions in the metadata."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
     built = {f"{found[1]}.{found[2]}" for found in re.finditer(r"cp(\d)(\d+)-\*", settings["build"])}
-    assert built == pythons()
+    assert built == set(supported())
 
 
 def test_the_wheel_is_what_is_tested() -> None:

@@ -1,28 +1,38 @@
 """Install built distributions in new environments, use them, and uninstall them again.
 
     python -m tests.project.packaging.install DIST... [--python PYTHON]... [--compiler works|fails|missing]...
+    python -m tests.project.packaging.install DIST... --others [--compiler works|fails|missing]...
 
 A wheel is installed as it is.  A source distribution is built with a C compiler, with a compiler that fails, and
 without any compiler.  Each installation must run the command, be compiled or not as expected, and leave no file behind
-when it is uninstalled.  The script exits with 1 if something is wrong.  It needs the package index for the build
-requirements; building a compiled core takes about a minute.
+when it is uninstalled.  With ``--others``, each other CPython in the metadata does this, if the machine has it; the
+output names those that it does not have.  The script exits with 1 if something is wrong.  It needs the package index
+for the build requirements; building a compiled core takes about a minute.
 """
 
 import argparse
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["COMPILERS", "Case", "cases", "changes", "files"]
+__all__ = ["COMPILERS", "Case", "cases", "changes", "files", "find", "supported"]
+
+METADATA = Path(__file__).parents[3] / "pyproject.toml"
 
 DEPENDENCY = "mypy-extensions>=1.0"  # pip does not uninstall what it installed as a dependency
+WHICH = (
+    "import ensurepip, sys, venv;"
+    "print(sys.implementation.name, '%d.%d' % sys.version_info[:2] + getattr(sys, 'abiflags', ''))"  # t: free-threaded
+)
 CHECK = "import asyncio, purgatory, sys; sys.exit(purgatory.COMPILED is not {compiled})"
 
 
@@ -64,6 +74,29 @@ def cases(dist: Path, compilers: Sequence[str] = COMPILERS) -> Iterator[Case]:
         yield Case(dist, "fails (CC=false)", says="the C compiler failed", environment={"CC": "false"})
     if "missing" in compilers:
         yield Case(dist, "missing on the PATH", says="no C compiler found", has_path=False)
+
+
+def supported() -> list[str]:
+    """Return the Python versions in the metadata, such as ``3.11``."""
+    project = tomllib.loads(METADATA.read_text(encoding="utf-8"))["project"]
+    return [found[1] for line in project["classifiers"] if (found := re.search(r":: (3\.\d+)$", line))]
+
+
+def find(version: str, environment: Mapping[str, str]) -> str | None:
+    """Return a CPython of the version, on the PATH or from pyenv, that starts and can make environments."""
+    pyenv = Path(environment.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
+    places = [Path(place) for place in environment.get("PATH", "").split(os.pathsep) if place]
+    for place in [*places, *sorted(pyenv.glob(f"{version}.*/bin"))]:
+        command = str(place / f"python{version}")
+        try:  # it can be a shim of pyenv that starts nothing
+            said = subprocess.run(
+                [command, "-c", WHICH], capture_output=True, text=True, check=False, timeout=60
+            ).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if said.strip() == f"cpython {version}":
+            return command
+    return None
 
 
 def fits(dist: Path, python: str) -> bool:
@@ -146,14 +179,25 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m tests.project.packaging.install", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("dists", nargs="+", type=Path, metavar="DIST", help="a wheel or a source distribution")
-    parser.add_argument("--python", action="append", help="a Python to install with, repeatable (this one)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--python", action="append", help="a Python to install with, repeatable (this one)")
+    which.add_argument("--others", action="store_true", help="each other supported CPython that the machine has")
     parser.add_argument("--compiler", action="append", choices=COMPILERS, help="for a source distribution (all three)")
     options = parser.parse_args(arguments)
     for dist in options.dists:
         if not (zipfile.is_zipfile(dist) if dist.suffix == ".whl" else dist.name.endswith(".tar.gz")):
             parser.error(f"DIST must be a wheel or a source distribution, got {dist}")
+    pythons: list[str] = options.python or [sys.executable]
+    if options.others:
+        this = "{}.{}".format(*sys.version_info)
+        found = {version: find(version, os.environ) for version in supported() if version != this}
+        pythons = [python for python in found.values() if python]
+        for version in (version for version, python in found.items() if not python):
+            print(f"not checked: CPython {version}, which was not found on this machine", flush=True)
     wrong = 0
-    for python in options.python or [sys.executable]:
+    for python in pythons:
+        if options.others:
+            print(f"{python}:", flush=True)
         for dist in options.dists:
             if not fits(dist, python):
                 continue
