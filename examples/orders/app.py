@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import psycopg
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
+from pydantic import StringConstraints
 
 from purgatory import DelayedOperation, Purgatory
 from purgatory.asgi import Wait, install_errors, purgatory_lifespan, waiting
@@ -27,6 +28,9 @@ from purgatory.relay import PostgresTransport, Relay
 from . import store
 
 DSN = os.environ["ORDERS_DSN"]
+# A text of Postgres contains no NUL, and one that refresh() cannot look up would fail the read of all orders with it.
+Text = Annotated[str, StringConstraints(max_length=100, pattern=r"^[^\x00]*$")]
+MAX_VERSION = 2**31 - 1  # the largest value of the column
 
 # A connection that was lost with the server is replaced before it is used.
 pool = store.Pool(DSN, min_size=1, max_size=4, open=False, timeout=2.0, check=store.Pool.check_connection)
@@ -95,9 +99,9 @@ async def unavailable(_request: Request, _error: Exception) -> JSONResponse:
 
 @app.get("/orders/{order}")
 async def read(
-    order: str,
+    order: Text,
     wait: Annotated[Wait, Depends(waiting(relay))],
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_VERSION)] = 0,
     seconds: Annotated[float, Query(alias="wait", ge=0.0, le=60.0)] = 25.0,
 ) -> Any:
     """Return the order when its version is above ``after``, or 204 after ``wait`` seconds."""
@@ -113,7 +117,7 @@ async def read(
 
 
 @app.put("/orders/{order}")
-async def change(order: str, status: Annotated[str, Query(max_length=100)]) -> dict[str, Any]:
+async def change(order: Text, status: Text) -> dict[str, Any]:
     """Change the order.  The notice is committed together with the change."""
     async with pool.connection() as connection, connection.transaction():
         version = await store.write(connection, order, status)

