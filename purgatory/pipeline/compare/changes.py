@@ -166,6 +166,8 @@ def _hot_keys(baseline: Figures, journal: Figures, threshold: float) -> Iterator
         if all(n):
             waited = [side[names]["operations"] - side[names][PENDING] for side in (before, after)]
             found = [side[names]["p99"] for side in (before, after)]
+            if found == [None, None]:
+                continue
             pair = _Pair("wait of a key p99", "seconds", found[0], found[1], (waited[0], waited[1]), where)
             clear = _differs([side[names] for side in (before, after)], "p99", pair)
             yield _row(pair, _quantile_verdict(pair, 0.99, threshold, clear=clear))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from purgatory.pipeline.output.figures import Picture, drawing, label, picture, seconds, tooltips
+from purgatory.pipeline.output.figures import Picture, drawing, empty, label, picture, seconds, tooltips
 from purgatory.pipeline.report.plots import COLOURS, label_shares
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def _waits(rows: list[dict[str, Any]]) -> Picture:
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.2, y=0.08)
+    if not shown:
+        empty(axes, "No waits to compare.")
     return picture(
         figure, "Waits", "Hollow: the baseline. Filled: the journal. Orange is worse, blue is better, grey is the same."
     )
@@ -98,7 +100,10 @@ def _hot_keys(rows: list[dict[str, Any]]) -> Picture:
     axes.set_yticks(range(len(keys)), [f"{label(row['purgatory'])} · {label(row['key'])}" for row in keys])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axes.grid(visible=False, axis="y")
-    axes.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
+    if keys:
+        axes.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
+    else:
+        empty(axes, "No operation waited on a key.")
     return picture(figure, "Hot keys", "Operations per second of the keys with the most operations in either journal.")
 
 

@@ -13,12 +13,24 @@ from typing import Any, Final
 
 import matplotlib as mpl
 import matplotlib.font_manager
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-__all__ = ["Picture", "drawing", "fonts", "in_glyphs", "label", "picture", "seconds", "tooltips", "write_pictures"]
+__all__ = [
+    "Picture",
+    "drawing",
+    "empty",
+    "fonts",
+    "in_glyphs",
+    "label",
+    "picture",
+    "seconds",
+    "tooltips",
+    "write_pictures",
+]
 
 _LONGEST_LABEL: Final = 40
 _LONGEST_CODES: Final = 100  # of a text in which codes replace characters
@@ -164,6 +176,13 @@ def _replace_missing_glyphs(figure: Figure) -> bool:
 def _box(figure: Figure) -> Bbox:
     """Return what the figure covers with all its labels, in inches, and a margin."""
     return figure.get_tightbbox().padded(_MARGIN_INCHES)
+
+
+def empty(axes: Axes, text: str) -> None:
+    """Write into axes that have nothing to show why they are empty, instead of scales that measure nothing."""
+    axes.xaxis.set_visible(False)
+    axes.yaxis.set_visible(False)
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#666666")
 
 
 def tooltips(artists: Iterable[Any], names: Iterable[str | None], texts: Iterable[str]) -> None:

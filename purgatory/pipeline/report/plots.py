@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogFormatter, PercentFormatter
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
-from purgatory.pipeline.output.figures import Picture, drawing, label, picture, seconds, tooltips
+from purgatory.pipeline.output.figures import Picture, drawing, empty, label, picture, seconds, tooltips
 
 __all__ = ["COLOURS", "label_shares", "report_plots"]
 
@@ -75,14 +75,15 @@ def label_shares(axes: Axes, kinds: list[tuple[str, str]]) -> None:
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.grid(visible=False, axis="y")
-    axes.legend(ncols=len(COLOURS), loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
+    handles, labels = axes.get_legend_handles_labels()  # without any, legend() warns unless it is given them
+    axes.legend(handles, labels, ncols=len(COLOURS), loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
 
 
 def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
     purgatories = _by_purgatory(table)
-    figure = Figure(figsize=(9, 2.3 * len(purgatories) + 0.4))
-    grid = figure.subplots(len(purgatories), 1, sharex=True, squeeze=False)
-    for axes, (name, rows) in zip(grid[:, 0], purgatories, strict=True):
+    figure = Figure(figsize=(9, 2.3 * max(1, len(purgatories)) + 0.4))
+    grid = figure.subplots(max(1, len(purgatories)), 1, sharex=True, squeeze=False)
+    for axes, (name, rows) in zip(grid[:, 0], purgatories, strict=False):
         begin = rows["bucket"].to_pylist()
         # A step lasts until the end of its bucket.  An axis of less than some seconds has no useful ticks.
         times = [*begin, begin[-1] + timedelta(milliseconds=bucket_ms)]
@@ -103,7 +104,10 @@ def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
         locator = _DATES.AutoDateLocator(maxticks=9)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(_DATES.ConciseDateFormatter(locator))
-    grid[0, 0].legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0))
+    if purgatories:
+        grid[0, 0].legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1.0))
+    else:
+        empty(grid[0, 0], "No operation waited.")
     figure.tight_layout()
     each = seconds(bucket_ms / 1000)
     return picture(
@@ -136,6 +140,8 @@ def _waits(table: pa.Table) -> Picture:
     for axes, (name, rows) in zip(grid[:, 0], purgatories, strict=False):
         _wait_bars(axes, name, rows)
         axes.set_title(label(name))
+    if not purgatories:
+        empty(grid[0, 0], "No operation that waited has ended.")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     grid[0, 0].legend(handles, labels, ncols=4, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.0)
     figure.tight_layout()
@@ -179,7 +185,7 @@ class _Durations(LogFormatter):
 
 def _hot_keys(table: pa.Table) -> Picture:
     rows = table.slice(0, 20).to_pylist()[::-1]
-    figure = Figure(figsize=(9, 0.9 + 0.27 * len(rows)))
+    figure = Figure(figsize=(9, 0.9 + 0.27 * max(1, len(rows))))
     axes = figure.subplots()
     left = [0] * len(rows)
     for outcome, colour in COLOURS.items():
@@ -198,7 +204,10 @@ def _hot_keys(table: pa.Table) -> Picture:
     axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.22, y=0.02)
-    axes.legend(ncols=len(COLOURS), loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
+    if not rows:
+        empty(axes, "No operation waited on a key.")
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles, labels, ncols=len(COLOURS), loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=1.0)
     return picture(figure, "Hot keys", "The keys with the most operations, and the wait times of these operations.")
 
 

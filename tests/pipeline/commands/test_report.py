@@ -10,9 +10,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.__main__ import main
 
 pytestmark = pytest.mark.timeout(170)
@@ -64,6 +66,28 @@ def test_keys_from_outside_cannot_write_the_page(spark: Any, tmp_path: pathlib.P
     page = (tmp_path / "out" / "index.html").read_text()
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)" in page
+
+
+def test_a_server_in_which_nothing_had_to_wait(
+    spark: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its report and its comparison have their tables and pictures; those of waits are empty."""
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    row = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "s", "purgatory": "p", "kind": "Op", "op_id": 1, "keys": []}
+    row |= {"parked_at": 10**12, "anchor_ms": 0, "outcome": "completed", "finished_at": 10**12}
+    pq.write_table(pa.Table.from_pylist([row], schema=ARROW_SCHEMA), journal / "part-1.parquet")
+    out = tmp_path / "out"
+    assert main(["report", str(journal), "--out", str(out), "--compare", str(journal), "--quiet"]) == 0
+    assert "1 operations" in capsys.readouterr().out
+    page = (out / "index.html").read_text()
+    assert page.count("<svg") == 4
+    assert "No operation waited." in page
+    comparison = (out / "compare.html").read_text()
+    assert comparison.count("<svg") == 3
+    assert "No waits to compare." in comparison
+    for name in ("occupancy", "waits", "hot_keys", "peaks", "lateness", "wait_histogram"):
+        assert pq.read_table(out / f"{name}.parquet").num_rows == 0
 
 
 def test_what_cannot_be_done_is_said_in_one_line(

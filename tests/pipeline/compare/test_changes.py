@@ -105,6 +105,16 @@ def test_more_failures_are_worse_and_fewer_are_better() -> None:
     assert set(verdicts(before, after, threshold=2.5).values()) == {"same"}, "three times as many: below 250 % more"
 
 
+def test_a_key_whose_operations_all_wait_has_no_wait_to_compare() -> None:
+    """Its operations are compared; a wait that neither report has is not new."""
+    one = figures(keys={("p", "k"): (5, 0.1)})
+    column = one.tables["hot_keys"].schema.get_field_index("p99")
+    waiting = one.tables["hot_keys"].set_column(column, "p99", pa.nulls(1, pa.float64()))
+    pending = Figures({**one.tables, "hot_keys": waiting}, one.duration)
+    assert verdicts(pending, pending) == {("operations of a key", "p", "k"): "same"}
+    assert verdicts(pending, one)["wait of a key p99", "p", "k"] == "new"
+
+
 def test_an_outcome_that_appears_is_judged() -> None:
     """The baseline has the operations, but none that failed: its share is zero."""
     found = verdicts(figures(outcomes=of(completed=10_000)), figures(outcomes=of(completed=9_900, failed=100)))

@@ -140,3 +140,19 @@ def test_an_outcome_has_no_bar_where_it_has_no_operations() -> None:
         "p: expired, 100 ms to 133 ms: 2 operations",
         "p: expired, 1 s to 1.33 s: 2 operations",
     ]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_report_in_which_nothing_waited_has_every_picture() -> None:
+    """A picture without anything to show contains the reason, and no scale."""
+    every = tables_of("p")
+    tables = {name: table if name == "outcomes" else table.slice(0, 0) for name, table in every.items()}
+    pictures = report_plots(tables, 1_000)
+    for name, why in (
+        ("occupancy", "No operation waited."),
+        ("waits", "No operation that waited has ended."),
+        ("hot_keys", "No operation waited on a key."),
+    ):
+        texts = [text.text for text in ET.fromstring(pictures[name].svg).iter("{http://www.w3.org/2000/svg}text")]
+        assert texts == [why]
+        assert pictures[name].png.startswith(b"\x89PNG")
