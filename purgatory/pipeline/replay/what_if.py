@@ -104,6 +104,8 @@ def what_if(
                 selected = parked_within(opened.dataframe, selection)
                 rows = selected.where(F.col("outcome") != DROPPED).withColumn("instance", instance)
                 pieces, share = sample_pieces(find_pieces(rows, piece_rows), sample)
+                if not pieces:
+                    raise JournalError(selection.nothing_in(journal))
                 timeout_ms = _median_timeout_ms(rows)
             with steps.step(f"replaying {len(ticks_ms) * len(wheel_sizes)} settings"):
                 trace = rows.transform(cut(spark, pieces))
@@ -112,8 +114,6 @@ def what_if(
         return found, share, timeout_ms
 
     (found, share, timeout_ms), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
-    if not found:
-        raise JournalError(selection.nothing_in(journal))
     allowed_ms = max(_LEAST_BUDGET_MS, timeout_ms / 100) if budget_ms is None else budget_ms
     table = _summed(found)
     best, headline, reasons = recommend(table.to_pylist(), allowed_ms)

@@ -8,11 +8,18 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import purgatory.pipeline.replay.what_if as module
+from purgatory.journal import JournalError
+from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.replay.simulation import replay
 from purgatory.pipeline.replay.what_if import what_if
+from purgatory.pipeline.selection import Selection
 from purgatory.pipeline.spark.session import changed_settings
+from purgatory.pipeline.stream.input_rows import LAST_MS
 from purgatory.pipeline.synthetic_journal import Recipe, generate
 
 from .test_simulation import recorded
@@ -71,6 +78,22 @@ def test_pieces_hold_every_operation_once(
     assert half.operations == pytest.approx(OPERATIONS / 2, rel=0.3)
     one, other = whole.table.to_pylist()[0], half.table.to_pylist()[0]
     assert one["cascades"] == pytest.approx(other["cascades"], rel=0.2)
+
+
+def test_a_replay_of_no_operation_is_refused_before_anything_is_replayed(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A selection that matches nothing, and a journal of dropped rows only: the errors of a report."""
+    monkeypatch.setattr(module, "_replayed", lambda *_: pytest.fail("there is nothing to replay"))
+    late = Selection(since_ms=LAST_MS)
+    with pytest.raises(JournalError, match="has no operations that match: parked since 9999-12-31") as caught:
+        what_if(spark, str(journal), [1], [20], selection=late)
+    assert str(caught.value) == late.nothing_in(str(journal))
+    dropped = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "s", "outcome": "dropped", "dropped": 3, "anchor_ms": 0}
+    dropped |= {"parked_at": 10**12, "finished_at": 10**12}
+    pq.write_table(pa.Table.from_pylist([dropped], schema=ARROW_SCHEMA), tmp_path / "part-1.parquet")
+    with pytest.raises(JournalError, match="is empty: it has no operations"):
+        what_if(spark, str(tmp_path), [1], [20])
 
 
 def test_replay_writes_a_table_a_picture_and_a_page(
