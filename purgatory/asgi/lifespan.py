@@ -1,6 +1,8 @@
 """Opening purgatories with an application, and closing them when the server is told to stop."""
 
 import asyncio
+import logging
+import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import Context
@@ -13,6 +15,8 @@ from .signals import StopListener
 from .types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["PurgatoryLifespan", "purgatory_lifespan"]
+
+_LOGGER = logging.getLogger("purgatory.asgi")
 
 Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
@@ -85,7 +89,13 @@ class PurgatoryLifespan:
                 await closing.end()
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """Wrap an ASGI application, whether or not it handles the lifespan protocol itself."""
+        """Wrap an ASGI application, whether or not it handles the lifespan protocol itself.
+
+        An application that raises before it receives ``lifespan.startup`` does not handle it; that is logged, and its
+        requests are served.  Any later error reaches the server as a failed startup or a failed shutdown.  An error
+        between the two is also reported to the loop's exception handler at once; the purgatories stay open until the
+        server shuts down.
+        """
 
         async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":
@@ -106,41 +116,93 @@ class PurgatoryLifespan:
                 phase = "shutdown"
                 await receive()
         except Exception as error:
-            await send({"type": f"lifespan.{phase}.failed", "message": str(error)})
+            await send({"type": f"lifespan.{phase}.failed", "message": _text_of(error)})
             raise
         await send({"type": "lifespan.shutdown.complete"})
 
 
+class _ReportedFailure(RuntimeError):
+    """The application sent ``lifespan.startup.failed`` or ``lifespan.shutdown.failed``."""
+
+
+def _text_of(error: Exception) -> str:
+    """Return the text for the server's log.  After a message of failure, servers ignore the error itself."""
+    return str(error) if isinstance(error, _ReportedFailure) else "".join(traceback.format_exception(error))
+
+
 @asynccontextmanager
 async def _lifespan_of(app: ASGIApp, scope: Scope) -> AsyncIterator[None]:
-    """Run the application's own lifespan protocol.  An application that raises before startup does not support it."""
-    messages: asyncio.Queue[Message] = asyncio.Queue()
-    replies: asyncio.Queue[Message] = asyncio.Queue()
-
-    async def run() -> None:
-        try:
-            await app(scope, messages.get, replies.put)
-        finally:
-            replies.put_nowait({"type": "ended"})
-
-    async def reply_to(kind: str) -> str:
-        messages.put_nowait({"type": f"lifespan.{kind}"})
-        reply = await replies.get()
-        if reply["type"] == f"lifespan.{kind}.failed":
-            raise RuntimeError(reply.get("message") or f"the application's {kind} failed")
-        return str(reply["type"])
-
-    task = asyncio.create_task(run())
+    """Run the application's own lifespan protocol, and raise its errors."""
+    own = _OwnLifespan(app, scope)
     try:
-        supported = await reply_to("startup") == "lifespan.startup.complete"
+        await own.start()
         yield
-        if supported:
-            await reply_to("shutdown")
+        await own.stop()
     finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # retrieved: a failure that it reported was raised above
+        await own.cancel()
+
+
+class _OwnLifespan:
+    """The lifespan of a wrapped application.  The object sends and receives what a server would."""
+
+    def __init__(self, app: ASGIApp, scope: Scope) -> None:
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._replies: asyncio.Queue[Message] = asyncio.Queue()
+        self._received = False  # an application that raises before that does not support the protocol
+        self._supported = False
+        self._raised = False  # its error, or the failure that it sent, was raised here
+        self._task = asyncio.get_running_loop().create_task(self._run(app, scope))
+        self._task.add_done_callback(self._ended)
+
+    async def start(self) -> None:
+        """Start the application.  Raise its error if that fails."""
+        self._supported = await self._ask("startup")
+
+    async def stop(self) -> None:
+        """Shut the application down.  Raise its error if that fails, or if it has raised since it started."""
+        if self._supported:
+            await self._ask("shutdown")
+
+    async def cancel(self) -> None:
+        """Cancel what still runs."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self, app: ASGIApp, scope: Scope) -> None:
+        try:
+            await app(scope, self._receive, self._replies.put)
+        finally:
+            self._replies.put_nowait({"type": "ended"})
+
+    async def _receive(self) -> Message:
+        message = await self._messages.get()
+        self._received = True
+        return message
+
+    async def _ask(self, kind: str) -> bool:
+        """Send ``lifespan.startup`` or ``lifespan.shutdown``.  Return whether the application completed it."""
+        self._messages.put_nowait({"type": f"lifespan.{kind}"})
+        reply = await self._replies.get()
+        if reply["type"] == f"lifespan.{kind}.failed":
+            self._raised = True
+            raise _ReportedFailure(reply.get("message") or f"the application's {kind} failed")
+        completed = bool(reply["type"] == f"lifespan.{kind}.complete")
+        # It may also have raised right after its reply.
+        if self._received and self._task.done() and (completed or reply["type"] == "ended"):
+            self._raised = True
+            self._task.result()
+        return completed
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Report an error that no caller is there to raise."""
+        error = None if task.cancelled() else task.exception()
+        if error is None or self._raised:
+            return
+        if self._supported:
+            message = "the application's lifespan ended with an error"
+            task.get_loop().call_exception_handler({"message": message, "exception": error, "task": task})
+        else:
+            _LOGGER.info("the application does not support the lifespan protocol", exc_info=error)
 
 
 class _Closing:

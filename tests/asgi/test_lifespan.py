@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import logging
 import multiprocessing
 import os
 import signal
@@ -408,6 +409,129 @@ async def test_a_failure_of_the_wrapped_application_is_reported(room: Purgatory[
     with pytest.raises(RuntimeError, match="no database"):
         await server.task
     assert room.closed
+
+
+def failing(where: str) -> ASGIApp:
+    """An application whose lifespan raises at this point without a message of failure."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if where == "call":
+            raise Boom(where)
+        for phase in ("startup", "shutdown"):
+            await receive()
+            if where == phase:
+                raise Boom(where)
+            await send({"type": f"lifespan.{phase}.complete"})
+            if where == f"after {phase}":
+                raise Boom(where)
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("where", "phase"),
+    [("startup", "startup"), ("after startup", "startup"), ("shutdown", "shutdown"), ("after shutdown", "shutdown")],
+)
+async def test_an_error_of_the_wrapped_application_reaches_the_server(
+    room: Purgatory[Any], clock: VirtualClock, where: str, phase: str
+) -> None:
+    """The phase fails with the traceback, the error is raised, and every operation is answered."""
+    server = Lifespan(purgatory_lifespan(room).wrap(failing(where)))
+    reply = await server.ask("startup")
+    waiting = None
+    if phase == "shutdown":
+        waiting = asyncio.create_task(room.park(Op(), ["a"]))
+        await clock.settle()
+        reply = await server.ask("shutdown")
+    assert reply["type"] == f"lifespan.{phase}.failed"
+    assert f"raise Boom(where)\ntests.helpers.Boom: {where}" in reply["message"]
+    with pytest.raises(Boom, match=where):
+        await server.task
+    assert room.closed
+    if waiting is not None:
+        await waiting
+
+
+async def test_an_error_while_the_wrapped_application_serves_is_reported_at_once(
+    room: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """The loop's exception handler gets the error, operations still park, and the shutdown fails with the error."""
+    fail = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await fail.wait()
+        raise Boom
+
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    server = Lifespan(purgatory_lifespan(room).wrap(app))
+    assert (await server.ask("startup"))["type"] == "lifespan.startup.complete"
+    fail.set()
+    await clock.settle()
+    assert [type(report["exception"]) for report in reports] == [Boom]
+    waiting = asyncio.create_task(room.park(Op(), ["a"]))
+    await clock.settle()
+    assert len(room) == 1
+    assert (await server.ask("shutdown"))["type"] == "lifespan.shutdown.failed"
+    with pytest.raises(Boom):
+        await server.task
+    await waiting
+    assert len(reports) == 1
+
+
+async def test_an_error_while_the_wrapped_lifespan_is_cancelled_is_reported(room: Purgatory[Any]) -> None:
+    """If the application raises because its lifespan is cancelled, the loop's exception handler gets the error."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        try:
+            await receive()
+        finally:
+            raise Boom
+
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    server = Lifespan(purgatory_lifespan(room).wrap(app))
+    await server.ask("startup")
+    server.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await server.task
+    assert room.closed
+    assert [type(report["exception"]) for report in reports] == [Boom]
+
+
+async def test_a_wrapped_application_that_raises_when_called_is_served(
+    room: Purgatory[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The application does not support the protocol: the error is logged as information, and the purgatories open."""
+    caplog.set_level(logging.INFO, "purgatory.asgi")
+    server = Lifespan(purgatory_lifespan(room).wrap(failing("call")))
+    assert (await server.ask("startup"))["type"] == "lifespan.startup.complete"
+    assert not room.closed
+    (record,) = caplog.records
+    assert (record.levelname, record.message) == ("INFO", "the application does not support the lifespan protocol")
+    assert record.exc_info is not None
+    assert record.exc_info[0] is Boom
+    assert (await server.ask("shutdown"))["type"] == "lifespan.shutdown.complete"
+    await server.task
+
+
+async def test_a_wrapped_application_that_answers_every_scope_as_http_is_served(room: Purgatory[Any]) -> None:
+    """An application that reads a body first, whatever it is called for, does not support the protocol."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise Boom
+
+    server = Lifespan(purgatory_lifespan(room).wrap(app))
+    assert (await server.ask("startup"))["type"] == "lifespan.startup.complete"
+    assert not room.closed
+    assert (await server.ask("shutdown"))["type"] == "lifespan.shutdown.complete"
+    await server.task
 
 
 async def test_a_wrapped_lifespan_that_is_cancelled_closes_the_purgatories(
