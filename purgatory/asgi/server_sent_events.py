@@ -111,22 +111,32 @@ class EventSourceResponse:
     async def _stream(self, send: Send) -> None:
         items = aiter(self._items)
         try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await _send(send, {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             # A server sends nothing before the first part of the body, and browsers wait for the headers.
             first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % math.ceil(self._retry * 1000)
             await _send_chunk(send, first)
             async for item in items:
                 await _send_chunk(send, server_sent_event(item))
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except OSError:
-            return  # the client is gone; ASGI servers may say so in this way
+            await _send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+        except _ClientGoneError:
+            return
         finally:
             await _close(items)
 
 
+class _ClientGoneError(Exception):
+    """The server cannot send.  An OSError of the items must not be taken for this."""
+
+
+async def _send(send: Send, message: Message) -> None:
+    try:
+        await send(message)
+    except OSError as error:  # ASGI servers may report in this way that the client is gone
+        raise _ClientGoneError from error
+
+
 async def _send_chunk(send: Send, chunk: bytes) -> None:
-    message: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
-    await send(message)
+    await _send(send, {"type": "http.response.body", "body": chunk, "more_body": True})
 
 
 async def _cancel_when_disconnected(streaming: "asyncio.Task[None]", receive: Receive) -> None:

@@ -113,19 +113,22 @@ async def test_a_full_purgatory_refuses_before_the_response_starts(clock: Virtua
         assert call.status == 503
 
 
-async def test_an_error_of_the_iterator_is_raised() -> None:
-    """An error of the iterator is raised, so that the server closes the connection; the iterator is closed."""
+@pytest.mark.parametrize("error", [Boom, ConnectionRefusedError, TimeoutError, OSError])
+async def test_an_error_of_the_iterator_is_raised(error: type[Exception]) -> None:
+    """An error of the iterator, also one of its network, is raised, so that the server logs it and closes the
+    connection; the iterator is closed.
+    """
     closed: list[bool] = []
 
     async def items() -> AsyncIterator[str]:
         try:
             yield "first"
-            raise Boom
+            raise error
         finally:
             closed.append(True)
 
     call = Call.get(EventSourceResponse(items()))
-    with pytest.raises(Boom):
+    with pytest.raises(error):
         await call.task
     assert call.body == b":\n\ndata: first\n\n"
     assert closed == [True]
@@ -149,19 +152,25 @@ async def test_a_generator_is_closed_when_the_client_hangs_up(clock: VirtualCloc
     assert closed == [True]
 
 
-async def test_a_server_that_raises_for_a_client_that_is_gone_ends_it_quietly() -> None:
+@pytest.mark.parametrize("sent", [0, 1, 2])
+async def test_a_server_that_raises_for_a_client_that_is_gone_ends_it_quietly(sent: int) -> None:
     """If the server raises for a disconnected client, as ASGI allows, the stream ends without an error."""
+    messages: list[Message] = []
 
-    async def send(_: Message) -> None:
-        raise BrokenPipeError
+    async def send(message: Message) -> None:
+        if len(messages) == sent:
+            raise BrokenPipeError
+        messages.append(message)
 
     async def receive() -> Message:
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 
     async with Purgatory[Any]("test") as room:
-        await EventSourceResponse(room.changes(["a"]))(http_scope(), receive, send)
-        assert len(room) == 0
+        changes = room.changes(["a"])
+        room.check_and_complete("a")
+        await EventSourceResponse(changes)(http_scope(), receive, send)
+        assert (len(messages), len(room)) == (sent, 0)
 
 
 async def test_it_is_a_response_of_starlette(purgatory: Purgatory[Any]) -> None:
