@@ -79,6 +79,8 @@ def parse_row(fields: Mapping[str, Any]) -> Row:
         raise BadRow(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     seq = fields.get("seq")
     row = Row(kind, _time(fields, "ts_ms"), 0 if seq is None else _whole(seq, "seq"))
+    if kind != "heartbeat":
+        _text(fields, "group")  # Spark reads any JSON value as a text, and half a surrogate pair as a question mark
     if kind == "park":
         _read_park(row, fields)
     elif kind == "signal":

@@ -300,6 +300,10 @@ def test_long_waits_are_exact_to_the_millisecond() -> None:
         ({"ts_ms": 1.5}, "ts_ms must be an int, got 1.5"),
         ({"ts_ms": True}, "ts_ms must be an int, got True"),
         ({"seq": "7"}, "seq must be an int"),
+        ({"group": None}, "group must be a string, got None"),
+        ({"group": ""}, "group must be a string, got ''"),
+        ({"group": 7}, "group must be a string, got 7"),
+        ({"group": ["x"]}, "group must be a string, got ['x']"),
         ({"op_id": ""}, "op_id must be a string"),
         ({"keys": "k"}, "keys must be a list of at least one string, got 'k'"),
         ({"keys": []}, "keys must be a list of at least one string"),
@@ -344,6 +348,7 @@ def test_an_invalid_row_is_refused_with_the_reason(changed: dict[str, Any], said
     [
         (park(5, "\ud800"), "op_id must be a string of valid Unicode, got '\\ud800'"),
         (park(5, keys=["\udc00"]), "keys must be a list of at least one string of valid Unicode, got ['\\udc00']"),
+        (sign(5, group="\ud800"), "group must be a string of valid Unicode, got '\\ud800'"),
         (sign(5, key="a\ud800"), "key must be a string of valid Unicode, got 'a\\ud800'"),
         (fail(5, op_id="a", error="\ud800"), "error must be a string of valid Unicode, got '\\ud800'"),
     ],
@@ -355,6 +360,12 @@ def test_half_of_a_character_makes_a_row_invalid(row: dict[str, Any], said: str)
     assert dead[7] == said
     assert dead[8] == json.dumps(row)
     pa.array(dead[7:9])
+
+
+def test_a_heartbeat_needs_no_group() -> None:
+    """It has only a time, whatever else is in the row."""
+    for more in ({}, {"group": None}, {"group": 7}):
+        assert parse_row({"kind": "heartbeat", "ts_ms": 5, **more}).ts_ms == 5
 
 
 def test_a_character_beyond_the_first_plane_is_valid() -> None:

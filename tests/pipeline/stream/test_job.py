@@ -148,6 +148,31 @@ def park(ts_ms: int, op_id: str, **more: Any) -> dict[str, Any]:
     return {**row, **more}
 
 
+def test_rows_whose_group_is_no_text_are_dead_letters(spark: Any, tmp_path: Path) -> None:
+    """Spark reads half a surrogate pair as a question mark, and other JSON as its text: such rows do not mix with those
+    of the group of that name, in the stream as in the batch equivalent."""
+    good = [park(BEGIN_MS, "a", group="?"), park(BEGIN_MS, "b", group="7")]
+    bad = [park(BEGIN_MS, "a", group="\ud800"), park(BEGIN_MS, "b", group=7), park(BEGIN_MS, "c", group=["x"])]
+    bad += [{"kind": "cancel", "ts_ms": BEGIN_MS + 1, "group": "\udc00", "op_id": "a"}]
+    rest = [{"kind": "signal", "ts_ms": BEGIN_MS + 2, "group": name, "key": "k"} for name in ("?", "7")]
+    write_json(tmp_path / "rows", "0.json", [*good, *bad, *rest, {"kind": "heartbeat", "ts_ms": BEGIN_MS + 10**6}])
+    expected = in_one_go(good + rest)
+    assert [end[:3] for end in expected] == [("7", "b", "completed"), ("?", "a", "completed")]
+    reasons = [
+        "group must be a string of valid Unicode, got '\\ud800'",
+        "group must be a string of valid Unicode, got '\\udc00'",
+        "group must be a string, got 7",
+        "group must be a string, got ['x']",
+    ]
+    run(spark, settings(tmp_path, file_format="json"), print)
+    written = read_records(spark, tmp_path / "out")
+    assert ends_in(spark, tmp_path / "out") == expected
+    assert sorted(row.reason for row in dead_letters(written).collect()) == sorted(reasons)
+    records = process_batch(parse_rows(read_batch(spark, str(tmp_path / "rows"), "json"))).collect()
+    assert ends_of_records(records) == expected
+    assert sorted(row.error for row in records if row.record == "dead") == sorted(reasons)
+
+
 def late_files(directory: Path) -> None:
     """Three files: the second ends the operation of the first, the third comes much too late and is late itself."""
     write_json(directory, "0.json", [park(BEGIN_MS, "in time", timeout_ms=1000)])
