@@ -8,6 +8,10 @@ relay reads the state of all stale keys that are watched in one call of ``refres
 3. There is one read at a time, so its cost under load is bounded: keys gather while a read runs.
 4. A read that fails is reported, and its keys stay stale.  It is tried again after a pause that grows.  The loop's
    exception handler receives the first error of each type; every further attempt that fails writes one line to the log.
+5. A key that cannot be read does not keep the others from being read.  The two halves of a failed read are read
+   separately, in turn with newly stale keys; a key that fails alone waits for its own pause.  When many reads in a row
+   have failed, the store is probably down: the parts join the other keys again, and one key at a time is tried.  Each
+   read that succeeds doubles the size of the next.  So an outage does not multiply the reads.
 
 Without ``refresh`` a stale key is checked at once.
 """
@@ -15,8 +19,11 @@ Without ``refresh`` a stale key is checked at once.
 import asyncio
 import contextlib
 import contextvars
+import heapq
+import itertools
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -34,6 +41,22 @@ Refresh = Callable[[list[Any]], Awaitable[Mapping[Any, object] | None]]
 
 _LOGGER = logging.getLogger("purgatory.relay")
 _SLICE: Final = 200  # keys that are handled in one turn of the loop
+_OUTAGE: Final = 8  # reads that fail in a row until no further read is split
+
+_NUMBERS = itertools.count()  # the order of keys that are to be read at the same time
+
+_Errors = set[type[Exception]]
+
+
+class _Unreadable:
+    """A key whose read failed although no other key was read with it."""
+
+    __slots__ = ("entry", "failures", "reported")
+
+    def __init__(self, entry: Entry, reported: _Errors) -> None:
+        self.entry = entry
+        self.failures = 1
+        self.reported = reported
 
 
 class Refresher:
@@ -58,6 +81,21 @@ class Refresher:
         self._all_keys: Iterator[Hashable] | None = None  # over all watched keys, where all are stale
         self._all_keys_again = False
         self._wake = asyncio.Event()
+        self._most_keys = max_keys  # of the next read: half as many after a failure, twice as many after a success
+        self._failures = 0  # of any reads, since the last one that succeeded
+        self._failures_together = 0  # the same, without the reads of unreadable keys
+        self._failures_alone = 0  # the same, of the reads of unreadable keys
+        self._reported: _Errors = set()  # since the last read that succeeded
+        self._parts: deque[list[Entry]] = deque()  # halves of reads that failed
+        self._parts_next = False
+        self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap: when to read it, number, key
+        self._not_before_ms = 0  # when the next unreadable key may be read
+        self._apart: set[Hashable] = set()  # the keys in parts, and the unreadable ones
+
+    @property
+    def waiting(self) -> int:
+        """The number of keys that wait to be read."""
+        return len(self.stale) + len(self._apart)
 
     def mark(self, key: Hashable, value: float | None) -> None:
         """The key may have changed, up to ``value``."""
@@ -86,39 +124,146 @@ class Refresher:
 
     async def run(self) -> None:
         """Read and check stale keys, until cancelled."""
-        failures = 0
-        reported: set[type[Exception]] = set()  # since the last read that succeeded
         while True:
             batch: list[Entry] = []
+            unreadable: _Unreadable | None = None
             try:
-                batch = await self._next_batch()
+                unreadable = self._next_unreadable()
+                batch = [unreadable.entry] if unreadable else await self._next_keys()
                 if batch:
                     found = await self._read([key for key, _ in batch])
                     await self._check(batch, found)
-                    failures = 0
-                    reported.clear()
-                elif self._all_keys is None and not self.stale:  # the last batch may have left keys
-                    await self._wake.wait()
-                    self._wake.clear()
+                    self._succeeded()
+                elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may have left keys
+                    await self._wait()
             except Exception as error:
-                failures += 1
                 self.failed_reads += 1
-                if not batch:
-                    self.stale.add_everything()  # the keys that were taken are not known any more
-                for key, value in batch:
-                    self.stale.add(key, value)
-                pause_ms = backoff_ms(failures, self.jitter)
-                if type(error) in reported:
-                    self._log_repeated(error, failures, pause_ms)
+                self._failures += 1
+                if unreadable is not None:
+                    self._failed_again(unreadable, error)
                 else:
-                    reported.add(type(error))
-                    self._report(error)
-                await sleep_ms(self._clock, pause_ms)
+                    await self._failed(batch, error)
 
-    # One read
+    # Reads that fail
+
+    def _succeeded(self) -> None:
+        self._failures = self._failures_together = self._failures_alone = 0
+        self._most_keys = min(2 * self._most_keys, self.stale.max_keys)
+        if not self._parts:
+            self._reported.clear()
+
+    async def _failed(self, batch: list[Entry], error: Exception) -> None:
+        """Keep the keys stale; report the error, and pause."""
+        self._failures_together += 1
+        pause_ms = backoff_ms(self._failures_together, self.jitter)
+        self._most_keys = max(1, min(self._most_keys, len(batch)) // 2)
+        if not batch:  # the keys that were taken are not known any more
+            self._parts.clear()
+            self._unreadable.clear()
+            self._apart.clear()
+            self.stale.add_everything()
+        elif self._failures_together >= _OUTAGE:
+            self._join()
+            self._most_keys = 1
+            self._put_back(batch)
+        elif len(self._apart) >= self.stale.max_keys:
+            self._put_back(batch)
+        else:
+            self._apart.update(key for key, _ in batch)
+            if len(batch) == 1:
+                self._postpone(_Unreadable(batch[0], {type(error)}), pause_ms)
+            else:
+                middle = len(batch) // 2
+                self._parts += batch[:middle], batch[middle:]
+        self._report(error, self._reported, self._failures, pause_ms)
+        await sleep_ms(self._clock, pause_ms)
+
+    def _failed_again(self, unreadable: _Unreadable, error: Exception) -> None:
+        """Let this key wait, and for a shorter time all other keys that fail alone, but no key that can be read."""
+        unreadable.failures += 1
+        self._failures_alone += 1
+        self._not_before_ms = self._clock.ceil_ms() + backoff_ms(self._failures_alone, self.jitter)
+        pause_ms = backoff_ms(unreadable.failures, self.jitter)
+        self._apart.add(unreadable.entry[0])
+        self._postpone(unreadable, pause_ms)
+        self._report(error, unreadable.reported, max(self._failures, unreadable.failures), pause_ms)
+
+    def _postpone(self, unreadable: _Unreadable, pause_ms: int) -> None:
+        heapq.heappush(self._unreadable, (self._clock.ceil_ms() + pause_ms, next(_NUMBERS), unreadable))
+
+    def _put_back(self, batch: list[Entry]) -> None:
+        for key, value in batch:
+            self.stale.add(key, value)
+
+    def _join(self) -> None:
+        """Put the parts back into the common queue."""
+        parts = [entry for part in self._parts for entry in part]
+        self._parts.clear()
+        self._apart = {unreadable.entry[0] for _, _, unreadable in self._unreadable}
+        self._put_back(parts)
+
+    def _report(self, error: Exception, reported: _Errors, failures: int, pause_ms: int) -> None:
+        """Report the first error of a type with its traceback, and write one line for each further one."""
+        name = self._purgatory.name
+        if type(error) in reported:
+            _LOGGER.warning(
+                "refresh for purgatory %r failed %d times in a row and is tried again in %g s: %s",
+                name,
+                failures,
+                pause_ms / 1000,
+                safe_repr(error),
+            )
+        else:
+            reported.add(type(error))
+            message = f"refresh for purgatory {name!r} failed and is tried again"
+            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+
+    # Which keys are next
+
+    async def _wait(self) -> None:
+        """Wait until there are stale keys, or an unreadable key is to be read."""
+        alarm = None
+        if self._unreadable:
+            alarm = self._clock.call_at(max(self._unreadable[0][0], self._not_before_ms), self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+        self._wake.clear()
+
+    def _next_unreadable(self) -> _Unreadable | None:
+        """Take out an unreadable key whose pause has passed; forget those that are not watched any more."""
+        now_ms = self._clock.now_ms()
+        while self._unreadable and self._unreadable[0][0] <= now_ms:
+            unreadable = self._unreadable[0][2]
+            key, _ = unreadable.entry
+            watched = self._purgatory.is_watched(key)
+            if watched and now_ms < self._not_before_ms:
+                break
+            heapq.heappop(self._unreadable)
+            self._apart.discard(key)
+            if watched:
+                return unreadable
+        return None
+
+    async def _next_keys(self) -> list[Entry]:
+        """Return stale keys, or a part of a read that failed: these in turn."""
+        self._parts_next = not self._parts_next
+        if not self._parts or not self._parts_next:
+            return await self._next_batch()
+        part = self._parts.popleft()
+        self._apart.difference_update([key for key, _ in part])
+        watched: list[Entry] = []
+        for number, entry in enumerate(part, 1):
+            if self._purgatory.is_watched(entry[0]):
+                watched.append(entry)
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+        return watched
 
     async def _next_batch(self) -> list[Entry]:
-        """At most ``max_keys`` stale keys that are watched now.
+        """At most ``max_keys`` stale keys that are watched now, without those that are read apart.
 
         While all keys are to be read, those that were marked one by one fill half of it at most.  Otherwise keys that
         change during every read could keep the others from ever being read.
@@ -130,9 +275,9 @@ class Refresher:
                 self._all_keys = purgatory.keys()
             else:
                 self._all_keys_again = True  # after this pass, so that the keys at its end are reached too
-        most = self.stale.max_keys if self._all_keys is None else self.stale.max_keys // 2
+        most = self._most_keys if self._all_keys is None else self._most_keys // 2
         for number, (key, value) in enumerate(self.stale.take(), 1):
-            if purgatory.is_watched(key):
+            if purgatory.is_watched(key) and key not in self._apart:
                 if len(batch) < most:
                     batch[key] = value
                 else:
@@ -141,7 +286,7 @@ class Refresher:
                 await asyncio.sleep(0)
         if self._all_keys is not None:
             examined = 0
-            while len(batch) < self.stale.max_keys:
+            while len(batch) < self._most_keys:
                 try:
                     key = next(self._all_keys)
                 except StopIteration:
@@ -150,12 +295,14 @@ class Refresher:
                     break
                 if not is_key(key):
                     purgatory.check_soon(key)  # it cannot be relayed, so its state is in this process
-                elif purgatory.is_watched(key):
+                elif purgatory.is_watched(key) and key not in self._apart:
                     batch[key] = None
                 examined += 1
                 if examined % _SLICE == 0:
                     await asyncio.sleep(0)
         return list(batch.items())
+
+    # One read
 
     async def _read(self, keys: list[Hashable]) -> Mapping[Any, object]:
         """Call ``refresh`` in a task of its own, so that it can be cancelled when it takes too long.
@@ -199,17 +346,3 @@ class Refresher:
                 await asyncio.sleep(0)
         self.reads += 1
         self.refreshed += len(batch)
-
-    def _log_repeated(self, error: Exception, failures: int, pause_ms: int) -> None:
-        """Write one line, without the traceback, which the report of the first error contains."""
-        _LOGGER.warning(
-            "refresh for purgatory %r failed %d times in a row and is tried again in %g s: %s",
-            self._purgatory.name,
-            failures,
-            pause_ms / 1000,
-            safe_repr(error),
-        )
-
-    def _report(self, error: BaseException) -> None:
-        message = f"refresh for purgatory {self._purgatory.name!r} failed and is tried again"
-        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

@@ -348,7 +348,7 @@ class Relay:
             everything_received=receiver.everything_received,
             unreadable=receiver.unreadable,
             pending=len(sender.pending),
-            stale=len(refresher.stale),
+            stale=refresher.waiting,
             refreshed=refresher.refreshed,
             reads=refresher.reads,
             failed_reads=refresher.failed_reads,

@@ -51,6 +51,7 @@ class Worker:
         self.reads: list[list[Hashable]] = []
         self.read_takes = 0.0
         self.failures = 0  # of the next reads
+        self.unreadable: set[Hashable] = set()  # a read of any of these keys fails
         self.purgatory = Purgatory[Any]("worker", clock=clock)
         if refreshes:
             options["refresh"] = self.load
@@ -67,6 +68,8 @@ class Worker:
         if self.failures:
             self.failures -= 1
             raise ConnectionError("the database is away")
+        if not self.unreadable.isdisjoint(keys):
+            raise ValueError("a key cannot be read")
         self.state.update(found)
         return found
 

@@ -532,3 +532,118 @@ async def test_a_key_whose_hash_raises_does_not_end_reading(clock: VirtualClock,
         await clock.advance(1.0)
         assert waiting.done()
         assert [str(context["exception"]) for context in reported] == ["no hash"]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+async def test_keys_that_cannot_be_read_do_not_delay_the_others(
+    clock: VirtualClock, reported: list[Any], number: int
+) -> None:
+    """Once the unreadable keys are known, a notice of another key is answered at once; they are still tried again."""
+    (first, second), _ = workers(clock, resync_every=1000.0)
+    async with first, second:
+        second.unreadable = {f"unreadable {n}" for n in range(number)}
+        stuck = [second.waits(key, timeout=300.0) for key in second.unreadable]
+        waiting = [second.waits(n, timeout=100.0) for n in range(20)]
+        await clock.advance(20.0)
+        assert all(n in second.state for n in range(20))
+        for n in range(20):
+            first.write(n, 1)
+            first.relay.check(n)
+        await clock.settle()
+        assert all(task.done() for task in waiting)
+        second.reads.clear()
+        await clock.advance(60.0)
+        assert {len(keys) for keys in second.reads} == {1}
+        assert 11 <= len(second.reads) <= 30  # one every 2.5 to 5 s
+        for key in second.unreadable:
+            first.write(key, 1)
+        second.unreadable = set()
+        await clock.advance(15.0)
+        assert all(task.done() for task in stuck)
+        assert second.relay.statistics().stale == 0
+
+
+async def test_an_unreadable_key_among_many_is_found_by_halves(clock: VirtualClock, reported: list[Any]) -> None:
+    """The readable half of a failed read is answered at once, and all others within seconds, few reads in all.
+
+    The errors until then are one report, because they are of one type.
+    """
+    for place in (0, 333, 999):
+        (worker,), (transport,) = workers(clock, 1, resync_every=1000.0)
+        async with worker:
+            waiting = [worker.waits(n, timeout=300.0) for n in range(1000)]
+            await clock.settle()
+            worker.unreadable = {place}
+            worker.reads.clear()
+            reported.clear()
+            for n in range(1000):
+                worker.write(n, 1)
+            transport.disconnect()
+            await clock.advance(0.5)
+            assert sum(task.done() for task in waiting) >= 500
+            await clock.advance(3.0)
+            assert sum(task.done() for task in waiting) == 999
+            assert len(worker.reads) < 40
+            assert len(reported) == 1
+            waiting[place].cancel()
+
+
+@pytest.mark.parametrize("max_keys", [1, 2, 7, 1000])
+async def test_every_second_key_cannot_be_read(clock: VirtualClock, reported: list[Any], max_keys: int) -> None:
+    """All readable keys are answered, also if the unreadable ones are more than ``max_keys``."""
+    (worker,), (transport,) = workers(clock, 1, resync_every=1000.0, max_keys=max_keys)
+    async with worker:
+        waiting = [worker.waits(n, timeout=900.0) for n in range(100)]
+        await clock.settle()
+        worker.unreadable = set(range(0, 100, 2))
+        for n in range(100):
+            worker.write(n, 1)
+        transport.disconnect()
+        await clock.advance(150.0)
+        assert [task.done() for task in waiting] == [n % 2 == 1 for n in range(100)]
+        worker.unreadable = set()
+        await clock.advance(60.0)
+        assert all(task.done() for task in waiting)
+
+
+async def test_an_outage_of_the_store_is_no_flood_of_reads(clock: VirtualClock, reported: list[Any]) -> None:
+    """While every read fails, there is one after each pause; when the store is back, a few reads are enough."""
+    (worker,), (transport,) = workers(clock, 1, resync_every=60.0)
+    async with worker:
+        waiting = [worker.waits(n, timeout=7200.0) for n in range(1000)]
+        await clock.settle()
+        worker.failures = 1_000_000
+        worker.reads.clear()
+        transport.disconnect()
+        await clock.advance(3600.0)
+        assert 720 <= len(worker.reads) <= 3600 / 2.5 + 8
+        assert max(map(len, worker.reads[10:])) == 1
+        for n in range(1000):
+            worker.write(n, 1)
+        worker.failures = 0
+        worker.reads.clear()
+        await clock.advance(6.0)
+        assert all(task.done() for task in waiting)
+        assert len(worker.reads) <= 20
+
+
+async def test_keys_that_failed_are_forgotten_when_nobody_waits(clock: VirtualClock, reported: list[Any]) -> None:
+    """A key that cannot be read, and one half of a failed read, are not read for an operation that has ended."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        worker.unreadable = {"a", "b"}
+        waiting = [worker.waits(key, timeout=300.0) for key in ["a", "b", "c"]]
+        await clock.settle()
+        assert worker.reads == [["a", "b", "c"]]
+        for task in waiting:
+            task.cancel()
+        await clock.advance(10.0)
+        assert worker.reads == [["a", "b", "c"]]
+        waiting = [worker.waits("a", timeout=300.0)]
+        await clock.advance(1.0)
+        waiting[0].cancel()
+        await clock.settle()
+        before = len(worker.reads)
+        await clock.advance(10.0)
+        assert len(worker.reads) == before
+        assert worker.relay.statistics().stale == 0
