@@ -168,6 +168,8 @@ def _first_not_older(batch: Batch, timestamp: int, start_offset: int) -> tuple[i
         when = batch.max_timestamp if attributes & _LOG_APPEND_TIME else base_timestamp + delta
         if length < 0 or at + length > len(data):
             raise ValueError(f"record of {length} bytes at {at} exceeds the batch of {len(data)} bytes")
+        if not batch.base_offset <= offset <= batch.last_offset or when > batch.max_timestamp:
+            raise ValueError(f"record at offset {offset} with timestamp {when} contradicts the header of its batch")
         if when >= timestamp and offset >= start_offset:
             return offset, when
         at += length

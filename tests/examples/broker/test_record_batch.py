@@ -9,7 +9,10 @@ pytest.importorskip("kafka", reason="the extra 'broker' is not installed")
 pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
 
 from crc32c import crc32c
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.record.util import encode_varint
 
+from examples.broker.broker import Broker
 from examples.broker.protocol.error_codes import Code
 from examples.broker.storage.record_batch import (
     Rejected,
@@ -19,7 +22,14 @@ from examples.broker.storage.record_batch import (
     search_timestamp,
     stored_batch,
 )
-from tests.examples.broker.request_harness import LIMIT, make_batch, parsed, values_in
+from tests.examples.broker.request_harness import (
+    LIMIT,
+    SETTINGS,
+    RequestHarness,
+    make_batch,
+    parsed,
+    values_in,
+)
 
 
 def rejection(data: bytes | None, limit: int = LIMIT) -> Code:
@@ -82,3 +92,75 @@ def test_a_timestamp_is_found_record_by_record_in_an_uncompressed_batch() -> Non
     assert search_timestamp(batch, 101, SearchBudget(1000)) == (11, 101)
     packed = placed(parsed(b"a" * 999, b"b", b"c", timestamp=100, codec=1), 10, 0)
     assert search_timestamp(packed, 101, SearchBudget(1000)) == (10, 102)
+
+
+def batch_of_deltas(base_timestamp: int, max_timestamp: int, *deltas: tuple[int, int]) -> bytes:
+    """Return a batch whose records have these deltas of timestamp and offset, whatever its header says."""
+    records = bytearray()
+    for timestamp_delta, offset_delta in deltas:
+        record = bytearray(b"\0")
+        for number in (timestamp_delta, offset_delta, -1, 1):
+            encode_varint(number, record.append)
+        record += b"x\0"
+        encode_varint(len(record), records.append)
+        records += record
+    number = len(deltas)
+    head = struct.pack(
+        ">qiibIhiqqqhii",
+        0,
+        49 + len(records),
+        0,
+        2,
+        0,
+        0,
+        number - 1,
+        base_timestamp,
+        max_timestamp,
+        -1,
+        -1,
+        -1,
+        number,
+    )
+    return signed(head + records)
+
+
+CONTRADICTIONS = pytest.mark.parametrize(
+    "deltas",
+    [
+        (1000, 1000, (0, 1_000_000)),
+        (1000, 1000, (0, 2**62)),
+        (1000, 1000, (0, 1)),
+        (1000, 1000, (0, -1)),
+        (1000, 1000, (1, 0)),
+        (2**63 - 1, 2**63 - 1, (100, 0)),
+    ],
+)
+
+
+def test_a_batch_of_deltas_is_found_record_by_record() -> None:
+    """The batches of the next tests are sound but for their deltas."""
+    batch = placed(parse_batch(batch_of_deltas(1000, 1005, (0, 0), (5, 1)), LIMIT), 10, 0)
+    assert search_timestamp(batch, 1001, SearchBudget(1000)) == (11, 1005)
+    assert values_in(batch.data) == [b"x", b"x"]
+
+
+@CONTRADICTIONS
+def test_records_that_contradict_their_header_are_not_believed(deltas: Any) -> None:
+    """A search that finds such a record returns the first offset of the batch and its highest timestamp."""
+    batch = placed(parse_batch(batch_of_deltas(*deltas), LIMIT), 10, 0)
+    assert search_timestamp(batch, 1000, SearchBudget(1000)) == (10, batch.max_timestamp)
+
+
+@CONTRADICTIONS
+async def test_a_lookup_by_time_outlasts_records_that_contradict_their_header(deltas: Any) -> None:
+    """ListOffsets is answered with an offset that a consumer can fetch."""
+    topic_type = ListOffsetsRequest.ListOffsetsTopic
+    asked = topic_type.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=500)
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic_type(name="t", partitions=[asked])])
+    async with Broker(SETTINGS) as broker:
+        broker.topics.create("t", 1)
+        harness = RequestHarness(broker)
+        produced = await harness.produce("t", batch_of_deltas(*deltas), acks=-1)
+        assert produced.error_code == Code.NONE
+        (found,) = (await harness.ask(request)).topics[0].partitions
+    assert (found.error_code, found.offset, found.timestamp) == (Code.NONE, 0, deltas[1])
