@@ -2,8 +2,9 @@
 
 The connection keeps reading while a request is parked, so it detects a disconnect at once.  It then cancels the waiting
 task, which withdraws the parked operation.  The connection buffers up to one frame of further requests; then it pauses
-reading until the current request is answered.  A client may send its last batch with acks=0 and disconnect.  The
-broker therefore executes requests that arrived before the disconnect, unless they would have to wait.
+reading until the current request is answered.  A client may send its last batch with acks=0 and disconnect.  If no
+request is in progress at the disconnect, the broker therefore executes the requests that arrived before it, unless
+they would have to wait.  Requests behind one that is in progress are discarded.
 
 The broker closes a connection in these cases, and logs the reason:
 
@@ -220,7 +221,7 @@ class Connection(asyncio.Protocol):
         return frame
 
     def _client_left(self) -> None:
-        """Cancel the current request, and execute the buffered requests that need not wait."""
+        """Cancel the current request; if there is none, execute the buffered requests that need not wait."""
         was_ending, self._ending = self._ending, True
         if self._task is not None:
             self._task.cancel()

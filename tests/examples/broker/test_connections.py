@@ -78,7 +78,7 @@ async def test_a_client_that_goes_away_while_it_waits_is_withdrawn_at_once(rude:
 
 
 async def test_what_was_sent_before_the_end_is_carried_out() -> None:
-    """Requests before a disconnect are executed, because a producer with acks=0 may send and disconnect."""
+    """If none is in progress, requests before a disconnect are executed: a producer with acks=0 may send and leave."""
     async with serving() as sockets:
         client = await sockets.client()
         for _ in range(40):
@@ -87,6 +87,20 @@ async def test_what_was_sent_before_the_end_is_carried_out() -> None:
         partition = sockets.server.broker.topics.partition("t", 0)
         assert partition is not None
         await sockets.until(lambda: partition.log.end_offset == 40)
+
+
+async def test_what_was_sent_behind_a_request_that_waits_is_discarded_at_the_end() -> None:
+    """Requests behind one that is in progress at the disconnect are not executed; the one that waits is withdrawn."""
+    async with serving() as sockets:
+        client = await sockets.client()
+        client.writer.write(fetch() + produce(0))
+        fetches = sockets.server.broker.fetch
+        await sockets.until(lambda: len(fetches) == 1)
+        client.writer.close()
+        await sockets.until(lambda: not sockets.server.connections)
+        partition = sockets.server.broker.topics.partition("t", 0)
+        assert partition is not None
+        assert (partition.log.end_offset, len(fetches), fetches.statistics().cancelled) == (0, 0, 1)
 
 
 async def test_acks_none_with_an_error_closes_the_connection() -> None:
