@@ -132,6 +132,7 @@ def damaged(side: Side) -> None:
         "a transactional batch of a producer": _signed(_changed(batch(b"a", producer=(9, 0, 0)), 21, b"\0\x10")),
         "an unknown codec": _signed(_changed(whole, 21, b"\0\7")),
         "a base offset of 40": _changed(whole, 0, (40).to_bytes(8, "big")),
+        "a timestamp that is far ahead": batch(b"a", timestamps=(1 << 62,)),
         "a sequence without a producer": _signed(_changed(whole, 53, (3).to_bytes(4, "big"))),
         "a producer without a sequence": _signed(_changed(batch(b"a", producer=(9, 0, 0)), 53, b"\xff" * 4)),
     }.items():

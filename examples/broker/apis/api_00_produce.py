@@ -7,11 +7,15 @@ answers when the batch is in the log.  With acks=-1 a partition whose followers 
 returns REQUEST_TIMED_OUT, and the batch stays in the log.  An idempotent producer that sends the batch again gets the
 same offset and waits for the followers again.
 
+A batch whose header states a timestamp more than an hour ahead of the broker's clock is rejected, because every lookup
+by time would end at it.
+
 If a request lists a partition twice, the last batch counts, as in Kafka.
 
 Not supported: transactions, message formats 0 and 1, ``min.insync.replicas``, log-append time, throttling.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +30,7 @@ from .api import PARKED_BYTES, Api, Call, CloseConnection
 
 _IN_THE_LOG = (Code.NONE, Code.REQUEST_TIMED_OUT)
 _ACKS_NONE, _ACKS_LEADER, _ACKS_ALL = 0, 1, -1
+_MAX_MS_AHEAD = 3_600_000  # of the clock, as in Kafka
 
 
 class Written:
@@ -113,7 +118,9 @@ def _write(call: Call, topic: str, sent: Any, known_acks: bool) -> Written:
         written.code = Code.UNKNOWN_TOPIC_OR_PARTITION
     else:
         try:
-            batch = parse_batch(sent.records, call.broker.settings.max_message_bytes)
+            batch = parse_batch(
+                sent.records, call.broker.settings.max_message_bytes, int(time.time() * 1000) + _MAX_MS_AHEAD
+            )
             written.base_offset, last_offset = partition.append(batch)
             written.behind = last_offset + 1
         except Rejected as rejected:

@@ -61,8 +61,11 @@ class Batch(NamedTuple):
     codec: int
 
 
-def parse_batch(data: bytes | None, max_bytes: int) -> Batch:
-    """Parse the batch that a producer sends for a partition.  Raise :class:`Rejected` if it is invalid."""
+def parse_batch(data: bytes | None, max_bytes: int, max_timestamp: int = 2**63 - 1) -> Batch:
+    """Parse the batch that a producer sends for a partition.  Raise :class:`Rejected` if it is invalid.
+
+    ``max_timestamp``: in ms; the header must not state a later one.
+    """
     if not data or len(data) < _MAGIC_AT + 1:
         raise Rejected(Code.INVALID_RECORD, f"{len(data or b'')} bytes are too short for a record batch")
     if len(data) > max_bytes:
@@ -74,7 +77,7 @@ def parse_batch(data: bytes | None, max_bytes: int) -> Batch:
     if len(data) < _HEADER.size:
         raise Rejected(Code.INVALID_RECORD, f"{len(data)} bytes are too short for the header of a record batch")
     head = _HEADER.unpack_from(data)
-    base, length, _, _, checksum, attributes, last_delta, _, max_timestamp, producer, epoch, sequence, count = head
+    base, length, _, _, checksum, attributes, last_delta, _, newest, producer, epoch, sequence, count = head
     if length + _OVERHEAD != len(data):
         too_short = length + _OVERHEAD < _HEADER.size
         what = f"expected one record batch of {length + _OVERHEAD} bytes, got {len(data)} bytes"
@@ -100,7 +103,9 @@ def parse_batch(data: bytes | None, max_bytes: int) -> Batch:
             Code.UNKNOWN_SERVER_ERROR,  # Kafka returns this code too
             f"compression codec must be 0 to {_LAST_CODEC}, got {codec}",
         )
-    return Batch(data, 0, last_delta, max_timestamp, producer, epoch, sequence, count, codec)
+    if newest > max_timestamp:
+        raise Rejected(Code.INVALID_TIMESTAMP, f"timestamps must be at most {max_timestamp}, got {newest}")
+    return Batch(data, 0, last_delta, newest, producer, epoch, sequence, count, codec)
 
 
 def placed(batch: Batch, base_offset: int, leader_epoch: int) -> Batch:

@@ -106,6 +106,7 @@ async def test_a_partition_that_is_named_twice_gets_the_last_batch_and_one_answe
         ("t", b"rubbish", -1, Code.INVALID_RECORD),
         ("t", None, 1, Code.INVALID_RECORD),
         ("t", make_batch([b"x" * 20_000]), 1, Code.MESSAGE_TOO_LARGE),
+        ("t", make_batch([b"a"], timestamps=[2**62]), 1, Code.INVALID_TIMESTAMP),
         ("t", make_batch([b"a"]), 2, Code.INVALID_REQUIRED_ACKS),
     ],
 )
