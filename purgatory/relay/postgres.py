@@ -18,6 +18,7 @@ from .transport import Received, Subscribed
 try:
     import psycopg
     from psycopg import sql
+    from psycopg.rows import tuple_row
 except ImportError as _missing:
     raise ImportError("PostgresTransport needs psycopg: pip install 'aiopurgatory[postgres]'") from _missing
 
@@ -76,11 +77,15 @@ class PostgresTransport:
     async def publish_in(self, connection: Any, payload: str) -> None:
         """See :meth:`TransactionalTransport.publish_in`.
 
-        ``connection``: an ``AsyncConnection`` or ``AsyncCursor`` of psycopg.  A blocking one would block the loop.
+        ``connection``: an ``AsyncConnection`` or ``AsyncCursor`` of psycopg.  A blocking one would block the loop.  The
+        notice has a cursor of its own: a server-side cursor would only declare the query, and a raw cursor reads other
+        placeholders.
         """
         if not isinstance(connection, (psycopg.AsyncConnection, psycopg.AsyncCursor)):
             raise TypeError(f"connection must be an AsyncConnection or AsyncCursor of psycopg, got {connection!r}")
-        await connection.execute(_NOTIFY, (self._channel, payload))
+        owner = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
+        async with psycopg.AsyncCursor(owner, row_factory=tuple_row) as cursor:
+            await cursor.execute(_NOTIFY, (self._channel, payload))
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""

@@ -394,6 +394,33 @@ async def test_one_byte_more_is_refused_by_postgres(engine: Engine) -> None:
 
 
 @ON_POSTGRES
+@pytest.mark.parametrize(
+    "kind", [psycopg.AsyncCursor, psycopg.AsyncServerCursor, psycopg.AsyncClientCursor, psycopg.AsyncRawCursor]
+)
+async def test_check_in_with_each_kind_of_cursor(
+    engine: Engine, pair: tuple[Worker, Worker], kind: type[psycopg.AsyncCursor[Any]]
+) -> None:
+    """The notice is sent with the cursor, and with a connection whose cursors are of this kind."""
+    first, second = pair
+    async with await psycopg.AsyncConnection.connect(engine.url) as connection:
+        cursor: psycopg.AsyncCursor[Any]
+        if kind is psycopg.AsyncServerCursor:
+            cursor = connection.cursor(name="named")
+        else:
+            connection.cursor_factory = kind
+            cursor = connection.cursor()
+        assert type(cursor) is kind
+        for number, sender in enumerate([cursor, connection], 1):
+            waiting = second.waits("a", number)
+            await have_read(second, "a")
+            first.write("a", number)
+            await first.relay.check_in(sender, ["a"])
+            await connection.commit()
+            assert await waiting is True
+        await cursor.close()
+
+
+@ON_POSTGRES
 async def test_check_in_wants_an_async_connection(engine: Engine) -> None:
     """A blocking connection, and any other object, raise TypeError, and nothing is sent."""
     transport = PostgresTransport(engine.url)
