@@ -25,6 +25,10 @@ except ImportError as _missing:
 __all__ = ["PostgresTransport"]
 
 _CANCEL_TIMEOUT: Final = 0.1  # seconds in which a working connection can cancel a query
+# Not an option of the connection, which a pooler may refuse.  Servers before Postgres 14 do not have the setting.
+_NEVER_IDLE: Final = sql.SQL(
+    "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout'"
+)
 _NOTIFY: Final = "SELECT pg_catalog.pg_notify(%s, %s)"
 
 
@@ -49,11 +53,15 @@ class PostgresTransport:
         self._publishing: psycopg.AsyncConnection[Any] | None = None
         self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
 
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        return await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
+
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
-        connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
+        connection = await self._connect()
         try:
-            await _at_once(connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))))
+            listen = sql.SQL("LISTEN {}; {}").format(sql.Identifier(self._channel), _NEVER_IDLE)
+            await _at_once(connection.execute(listen))
             subscribed()
             async for notify in connection.notifies():
                 received(notify.payload)
@@ -64,10 +72,12 @@ class PostgresTransport:
         """See :meth:`Transport.publish`."""
         async with self._publish_lock.get():
             connection = self._publishing
+            is_new = connection is None
             if connection is None:
-                connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
-                self._publishing = connection
+                connection = self._publishing = await self._connect()
             try:
+                if is_new:
+                    await _at_once(connection.execute(_NEVER_IDLE))
                 await _at_once(connection.execute(_NOTIFY, (self._channel, payload)))
             except BaseException:
                 self._publishing = None

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from redis.asyncio import Redis
 
 from purgatory import Purgatory
@@ -418,6 +419,28 @@ async def test_check_in_with_each_kind_of_cursor(
             await connection.commit()
             assert await waiting is True
         await cursor.close()
+
+
+@ON_POSTGRES
+async def test_the_server_does_not_end_the_idle_connections(engine: Engine) -> None:
+    """Neither connection is ended by ``idle_session_timeout``, although one of them never sends anything."""
+    url = make_conninfo(engine.url, options="-c idle_session_timeout=300")
+    transport = PostgresTransport(url, channel=f"channel_{uuid4().hex}")
+    subscribed = asyncio.Event()
+    arrived: asyncio.Queue[str | bytes] = asyncio.Queue()
+    listening = asyncio.create_task(transport.listen(subscribed.set, arrived.put_nowait))
+    await subscribed.wait()
+    await transport.publish("first")
+    assert await arrived.get() == "first"
+    other = await psycopg.AsyncConnection.connect(url, autocommit=True)
+    with pytest.raises(psycopg.OperationalError):
+        await anext(other.notifies())  # it has been idle for a shorter time than the transport
+    await other.close()
+    await transport.publish("second")
+    assert await asyncio.wait_for(arrived.get(), 10.0) == "second"
+    listening.cancel()
+    await asyncio.wait([listening])
+    await transport.aclose()
 
 
 @ON_POSTGRES
