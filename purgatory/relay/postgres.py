@@ -29,7 +29,7 @@ _CANCEL_TIMEOUT: Final = 0.1  # seconds in which a working connection can cancel
 _NEVER_IDLE: Final = sql.SQL(
     "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout'"
 )
-_NOTIFY: Final = "SELECT pg_catalog.pg_notify(%s, %s)"
+_NOTIFY: Final = "SELECT pg_catalog.pg_notify(pg_catalog.convert_from(%s, 'UTF8'), %s)"  # with any client encoding
 
 
 class PostgresTransport:
@@ -54,7 +54,7 @@ class PostgresTransport:
         self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        return await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
+        return await psycopg.AsyncConnection.connect(self._dsn, autocommit=True, client_encoding="UTF8")
 
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
@@ -78,7 +78,7 @@ class PostgresTransport:
             try:
                 if is_new:
                     await _at_once(connection.execute(_NEVER_IDLE))
-                await _at_once(connection.execute(_NOTIFY, (self._channel, payload)))
+                await _at_once(connection.execute(_NOTIFY, (self._channel.encode(), payload)))
             except BaseException:
                 self._publishing = None
                 await connection.close()
@@ -95,7 +95,7 @@ class PostgresTransport:
             raise TypeError(f"connection must be an AsyncConnection or AsyncCursor of psycopg, got {connection!r}")
         owner = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
         async with psycopg.AsyncCursor(owner, row_factory=tuple_row) as cursor:
-            await cursor.execute(_NOTIFY, (self._channel, payload))
+            await cursor.execute(_NOTIFY, (self._channel.encode(), payload))
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from redis.asyncio import Redis
 
@@ -441,6 +442,30 @@ async def test_the_server_does_not_end_the_idle_connections(engine: Engine) -> N
     listening.cancel()
     await asyncio.wait([listening])
     await transport.aclose()
+
+
+@ON_POSTGRES
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1", "UTF8"])
+async def test_a_channel_that_is_not_ascii_in_each_encoding(engine: Engine, encoding: str) -> None:
+    """The name travels through a database of this encoding, and with a client's connection of any encoding."""
+    own(engine)
+    database = f"database_{uuid4().hex}"
+    url = make_conninfo(engine.url, dbname=database)
+    async with await psycopg.AsyncConnection.connect(engine.url, autocommit=True) as connection:
+        created = "CREATE DATABASE {} ENCODING {} TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        await connection.execute(sql.SQL(created).format(sql.Identifier(database), encoding))
+    table: dict[Hashable, float] = {}
+    async with Worker(None, PostgresTransport(url, channel="commandé"), table) as worker:
+        await connected(worker)
+        for number, client in enumerate(["SQL_ASCII", "LATIN1", "UTF8"], 1):
+            waiting = worker.waits("a", number)
+            await have_read(worker, "a")
+            async with await psycopg.AsyncConnection.connect(url, client_encoding=client) as connection:
+                worker.write("a", number)
+                await worker.relay.check_in(connection, ["a"])
+            assert await waiting is True
+        statistics = worker.relay.statistics()
+        assert (statistics.losses, statistics.received) == (0, 3)
 
 
 @ON_POSTGRES
