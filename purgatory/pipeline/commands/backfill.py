@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from purgatory.pipeline.locations import is_uri
+from purgatory.pipeline.locations import is_uri, local_path
 from purgatory.pipeline.output.directory import check_out, check_store
 from purgatory.pipeline.stream.input_rows import LAST_MS
 
@@ -42,16 +42,23 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     if remote is None:  # the paths of a server cannot be checked here
         check_source(options.source)
         check_out(options.out)
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
     from purgatory.pipeline.spark import session
     from purgatory.pipeline.spark.directories import directory_at
     from purgatory.pipeline.spark.shipping import ship_package
     from purgatory.pipeline.stream.batch import process_batch
     from purgatory.pipeline.stream.dataframes import parse_rows
     from purgatory.pipeline.stream.job import load_conditions, read_batch
+    from purgatory.pipeline.stream.row_files import BadRowFile, check_row_files, reading_error
     from purgatory.pipeline.stream.sinks import DirectorySink
 
     if remote is None and not is_uri(options.out):
         _check_empty(directory_at(options.out))
+    directory = local_path(options.source)
+    if remote is None and options.format == "parquet" and directory is not None:
+        check_row_files(directory)
     load_conditions(options.conditions)
     own = {} if remote else local_settings(options.source, master or conf.get("spark.master"))
     with session.spark_session(master, own | conf, remote) as spark:
@@ -63,8 +70,15 @@ def _run(options: argparse.Namespace, _console: object) -> int:
             _check_empty(directory_at(options.out, spark))
         ship_package(spark)
         rows = parse_rows(read_batch(spark, options.source, options.format), options.max_ahead)
-        records = process_batch(rows, options.until_ms, pending=options.pending, modules=tuple(options.conditions))
-        counts = DirectorySink(options.out).write(records, 0)
+        modules = tuple(options.conditions)
+        try:
+            records = process_batch(rows, options.until_ms, pending=options.pending, modules=modules)
+            counts = DirectorySink(options.out).write(records, 0)
+        except (PySparkException, Py4JJavaError) as error:
+            reason = reading_error(error)
+            if reason is None:
+                raise
+            raise BadRowFile(reason) from error
     print(f"outcomes {counts.outcomes:,}  dead {counts.dead_letters:,}: {options.out}")
     return 0
 

@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     if remote_url(options) is not None:
         raise ValueError("the stream cannot run on Spark Connect: submit it to the cluster with spark-submit instead")
     from purgatory.pipeline.spark import session
-    from purgatory.pipeline.stream.job import LateRows, Settings, make_sink, number_of_shards, run
+    from purgatory.pipeline.stream.job import LateRows, Settings, check_stream_files, make_sink, number_of_shards, run
 
     settings = Settings(
         source=options.source,
@@ -90,6 +90,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         number_of_shards(settings)
     if options.out == "kafka" or not (is_uri(options.out) or is_uri(options.checkpoint)):
         make_sink(settings)
+    check_stream_files(settings)
     own = local_settings(
         options.source,
         master or conf.get("spark.master"),

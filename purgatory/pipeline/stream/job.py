@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from purgatory.errors import PurgatoryError
-from purgatory.pipeline.locations import Location, location_for_spark
+from purgatory.pipeline.locations import Location, local_path, location_for_spark
 from purgatory.pipeline.spark.directories import directory_at
 from purgatory.pipeline.spark.log_levels import silence_state_server
 from purgatory.pipeline.spark.session import is_connect
@@ -22,6 +22,7 @@ from purgatory.pipeline.spark.shipping import ship_package
 
 from .dataframes import ROW_COLUMNS, parse_rows, process_stream, rows_to_json
 from .processor import STATE_NAME
+from .row_files import check_row_files, reading_error, value_is_whole, value_is_whole_in_store
 from .sinks import BatchCounts, DirectorySink, KafkaSink, Sink
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "LateRows",
     "Settings",
     "StreamFailed",
+    "check_stream_files",
     "load_conditions",
     "make_sink",
     "number_of_shards",
@@ -110,14 +112,49 @@ def read_stream(spark: SparkSession, settings: Settings) -> DataFrame:
         reader = reader.option("maxFilesPerTrigger", settings.files_per_batch)
     if settings.file_format == "json":
         return reader.text(location_for_spark(settings.source))
-    return rows_to_json(reader.schema(ROW_COLUMNS).parquet(location_for_spark(settings.source)))
+    directory, location = local_path(settings.source), location_for_spark(settings.source)
+    if directory is None:
+        whole = value_is_whole_in_store(spark, location)
+    else:
+        whole = value_is_whole(directory, new=not _has_begun(settings, spark))
+    return rows_to_json(reader.schema(_schema(whole=whole)).parquet(location))
 
 
 def read_batch(spark: SparkSession, source: str, form: str = "parquet") -> DataFrame:
-    """Read a directory as a batch of JSON texts, in a column ``value``."""
+    """Read a directory as a batch of JSON texts, in a column ``value``.
+
+    BadRowFile if a file of this machine has a column that cannot be read.
+    """
+    location = location_for_spark(source)
     if form == "json":
-        return spark.read.text(location_for_spark(source))
-    return rows_to_json(spark.read.schema(ROW_COLUMNS).parquet(location_for_spark(source)))
+        return spark.read.text(location)
+    directory = None if is_connect(spark) else local_path(source)
+    if directory is None:
+        schema = _schema(whole=value_is_whole_in_store(spark, location))
+        return rows_to_json(spark.read.schema(schema).parquet(location))
+    files = check_row_files(directory)
+    if not (files.whole and files.real):
+        return rows_to_json(spark.read.schema(_schema(whole=bool(files.whole))).parquet(location))
+    whole = spark.read.schema(_schema(whole=True)).parquet(*files.whole)
+    rest = spark.read.schema(_schema(whole=False)).parquet(*files.real, *files.either)
+    return rows_to_json(whole).unionAll(rows_to_json(rest))
+
+
+def check_stream_files(settings: Settings) -> None:
+    """Raise BadRowFile if a new stream cannot read its files.  Needs no session, and checks nothing but local files."""
+    directory = local_path(settings.source)
+    if settings.source == "kafka" or settings.file_format == "json" or directory is None:
+        return
+    if local_path(settings.checkpoint) is not None:
+        value_is_whole(directory, new=not _has_begun(settings))
+
+
+def _schema(*, whole: bool) -> str:
+    return ROW_COLUMNS.replace("value DOUBLE", "value LONG") if whole else ROW_COLUMNS
+
+
+def _has_begun(settings: Settings, spark: SparkSession | None = None) -> bool:
+    return "offsets" in directory_at(settings.checkpoint, spark).names()
 
 
 def make_sink(settings: Settings, spark: SparkSession | None = None) -> Sink:
@@ -233,7 +270,7 @@ class _QueryRun:
             self._report_progress()
         except StreamingQueryException as error:
             self._report_progress()
-            raise StreamFailed(_first_line(error)) from error
+            raise StreamFailed(reading_error(error) or _first_line(error)) from error
         finally:
             query.stop()
         return self.dropped
