@@ -18,7 +18,7 @@ class Closing:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._ended = loop.create_future()
-        self.dropped = False
+        self.dropped: bool = False
 
     def answers(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether a call in the loop waits for this one, rather than close itself."""
