@@ -101,7 +101,8 @@ def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
         earliest, latest = min(table["bucket"].to_pylist()), max(table["bucket"].to_pylist())
         axes.set_xlim(earliest, max(latest + timedelta(milliseconds=bucket_ms), earliest + timedelta(seconds=10)))
         axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
-        locator = _DATES.AutoDateLocator(maxticks=9)
+        # With the default of 5, no step gives at most 9 ticks for 4 to 5 days, hours or minutes, and matplotlib warns.
+        locator = _DATES.AutoDateLocator(minticks=4, maxticks=9)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(_DATES.ConciseDateFormatter(locator))
     if purgatories:

@@ -13,8 +13,8 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyarrow as pa
 
-from purgatory.pipeline.output.figures import label
-from purgatory.pipeline.report.plots import report_plots
+from purgatory.pipeline.output.figures import drawing, label
+from purgatory.pipeline.report.plots import _occupancy, report_plots
 
 NAMES = {
     "mathtext that does not parse": "$x^$",
@@ -126,6 +126,22 @@ def test_a_long_time_has_few_tooltips() -> None:
     found = tooltips_of(report_plots(tables, 1_000)["occupancy"].svg)
     assert len(found) == 120
     assert found[1] == "p: 2024-01-01 00:00:10 to 00:00:20 UTC, peak 19, mean 7.25"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("unit", "number"),
+    [(timedelta(seconds=1), 60), (timedelta(minutes=1), 60), (timedelta(hours=1), 24), (timedelta(days=30.5), 12)],
+)
+def test_any_length_of_time_has_ticks(unit: timedelta, number: int) -> None:
+    """For four to five minutes, hours, days, and years, too, matplotlib finds a step and does not warn."""
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    for length in (3.9, 4.5, 4.9, 5.1):
+        rows = [
+            {"purgatory": "p", "bucket": at, "peak": 3, "mean": 1.5} for at in (begin, begin + length * number * unit)
+        ]
+        with drawing():
+            assert _occupancy(pa.Table.from_pylist(rows), 1_000).svg
 
 
 def test_an_outcome_has_no_bar_where_it_has_no_operations() -> None:
