@@ -1,6 +1,6 @@
 """The pictures of a report.  Each outcome has the same colour in all of them; the colours suit colour-blind readers."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ _DARK: Final = (COMPLETED, FAILED)  # white text is readable on these
 _MOST_PURGATORIES: Final = 8
 _MOST_COLUMNS: Final = 120  # with a tooltip, in the plot of a purgatory over time
 _STEP: Final = 10 ** (1 / 8)  # from the lower to the upper end of a step of the wait histogram
+_LAST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 _DATES: Final[Any] = matplotlib.dates  # it has no types
 
 
@@ -86,7 +87,7 @@ def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
     for axes, (name, rows) in zip(grid[:, 0], purgatories, strict=False):
         begin = rows["bucket"].to_pylist()
         # A step lasts until the end of its bucket.  An axis of less than some seconds has no useful ticks.
-        times = [*begin, begin[-1] + timedelta(milliseconds=bucket_ms)]
+        times = [*begin, _later(begin[-1], bucket_ms)]
         peak, mean = (np.append(column.to_numpy(), column[-1].as_py()) for column in (rows["peak"], rows["mean"]))
         axes.fill_between(times, peak, step="post", color="#0072B2", alpha=0.18, linewidth=0, label="peak")
         axes.step(times, mean, where="post", color="#0072B2", linewidth=1.2, label="mean")
@@ -99,7 +100,8 @@ def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
         axes.set_title(label(name))
         axes.set_ylim(0, max(1, peak[top]) * 1.15)
         earliest, latest = min(table["bucket"].to_pylist()), max(table["bucket"].to_pylist())
-        axes.set_xlim(earliest, max(latest + timedelta(milliseconds=bucket_ms), earliest + timedelta(seconds=10)))
+        end = max(_later(latest, bucket_ms), _later(earliest, 10_000))
+        axes.set_xlim(min(earliest, end - timedelta(seconds=10)), end)
         axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
         # With the default of 5, no step gives at most 9 ticks for 4 to 5 days, hours or minutes, and matplotlib warns.
         locator = _DATES.AutoDateLocator(minticks=4, maxticks=9)
@@ -116,6 +118,14 @@ def _occupancy(table: pa.Table, bucket_ms: int) -> Picture:
         "Parked operations over time",
         f"Number of parked operations, mean and peak in steps of {each}. Times are UTC.",
     )
+
+
+def _later(at: datetime, ms: int) -> datetime:
+    """Return the time ``ms`` later, at the latest the last millisecond of the year 9999.
+
+    There the calendars of Python and matplotlib end.  Matplotlib rounds a later microsecond up.
+    """
+    return at + min(timedelta(milliseconds=ms), _LAST - at)
 
 
 def _occupancy_tooltips(axes: Axes, name: str, times: list[Any], peak: Any, mean: Any) -> None:

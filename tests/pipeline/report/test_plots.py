@@ -172,3 +172,29 @@ def test_a_report_in_which_nothing_waited_has_every_picture() -> None:
         texts = [text.text for text in ET.fromstring(pictures[name].svg).iter("{http://www.w3.org/2000/svg}text")]
         assert texts == [why]
         assert pictures[name].png.startswith(b"\x89PNG")
+
+
+def occupancy_from(begin: datetime, buckets: int, bucket_ms: int) -> bytes:
+    """The picture of so many buckets in a row, as SVG."""
+    rows = [
+        {"purgatory": "p", "bucket": begin + timedelta(milliseconds=bucket_ms * number), "peak": 3, "mean": 1.5}
+        for number in range(buckets)
+    ]
+    return report_plots(tables_of("p") | {"occupancy": pa.Table.from_pylist(rows)}, bucket_ms)["occupancy"].svg
+
+
+@pytest.mark.parametrize(
+    ("begin", "buckets", "bucket_ms"),
+    [
+        (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), 1, 1_000),
+        (datetime(9999, 12, 31, 23, 59, 50, tzinfo=UTC), 10, 1_000),
+        (datetime(9999, 12, 27, tzinfo=UTC), 1, 604_800_000),
+        (datetime(9999, 1, 4, tzinfo=UTC), 52, 604_800_000),
+    ],
+)
+def test_a_report_of_the_end_of_the_calendar_can_be_drawn(begin: datetime, buckets: int, bucket_ms: int) -> None:
+    """The last bucket ends with the year 9999, in the picture and in its tooltip."""
+    found = tooltips_of(occupancy_from(begin, buckets, bucket_ms))
+    assert len(found) == buckets
+    assert found[0].startswith(f"p: {begin:%Y-%m-%d %H:%M:%S} to ")
+    assert found[-1].endswith(" to 23:59:59 UTC, peak 3, mean 1.50")
