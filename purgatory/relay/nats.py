@@ -8,6 +8,7 @@ a notice that is published there in this moment is made up for by ``resync_every
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ __all__ = ["NatsTransport"]
 
 # nats-py tries every server in turn until each has failed more often than this, with a pause between two attempts.
 _CONNECT_ONCE: Final[dict[str, Any]] = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0}
+_OPTIONS: Final = frozenset(inspect.signature(Client.connect).parameters) - {"self"}
+# Without the echo of its own messages, no ping of the relay returns.
+_RESERVED: Final = frozenset({"servers", "error_cb", "closed_cb", "no_echo", *_CONNECT_ONCE})
 _MOST_UNREAD: Final = 8 * 1024 * 1024  # bytes that nats-py may hold for this process
 
 
@@ -31,7 +35,8 @@ class NatsTransport:
     """Relay through one NATS subject.
 
     ``url``: of one server, or several as a list.  ``subject``: without wildcards.  ``options``: further arguments for
-    :meth:`nats.aio.client.Client.connect`, such as ``user_credentials`` or ``tls``.
+    :meth:`nats.aio.client.Client.connect`, such as ``user_credentials`` or ``tls``, but not those for reconnecting,
+    ``error_cb``, ``closed_cb``, and ``no_echo``.
     """
 
     def __init__(self, url: str | list[str], *, subject: str = "purgatory", **options: Any) -> None:
@@ -41,6 +46,13 @@ class NatsTransport:
             raise TypeError(f"subject must be a str, got {subject!r}")
         if not subject or any(character in subject for character in "*> \t\r\n"):
             raise ValueError(f"subject must not be empty and have no wildcards or blanks, got {subject!r}")
+        if "" in subject.split("."):
+            raise ValueError(f"subject must have no empty tokens between its dots, got {subject!r}")
+        for name in options:
+            if name in _RESERVED:
+                raise TypeError(f"options must be other than those that the transport sets itself, got {name!r}")
+            if name not in _OPTIONS:
+                raise TypeError(f"options must be arguments of nats.aio.client.Client.connect, got {name!r}")
         self._url = url
         self._subject = subject
         self._options = options
@@ -67,7 +79,8 @@ class NatsTransport:
         try:
             await client.connect(self._url, error_cb=error, closed_cb=closed, **self._options, **_CONNECT_ONCE)
         except BaseException:
-            await client.close()
+            with contextlib.suppress(Exception):  # a client that has not come far enough cannot be closed
+                await client.close()
             raise
         return client
 

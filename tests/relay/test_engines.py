@@ -560,6 +560,36 @@ def test_bad_arguments() -> None:
             NatsTransport("nats://h", subject=subject)
 
 
+def test_nats_refuses_a_subject_or_an_option_that_cannot_work() -> None:
+    """An empty token, an unknown option, and an option that the transport sets itself raise an error."""
+    for subject in ("a..b", ".a", "a.", "."):
+        with pytest.raises(ValueError, match="subject must have no empty tokens between its dots, got "):
+            NatsTransport("nats://h", subject=subject)
+    with pytest.raises(TypeError) as refused:
+        NatsTransport("nats://h", nonsense=1)
+    assert str(refused.value) == "options must be arguments of nats.aio.client.Client.connect, got 'nonsense'"
+    for option in ("max_reconnect_attempts", "allow_reconnect", "error_cb", "closed_cb", "no_echo", "servers"):
+        with pytest.raises(TypeError) as refused:
+            NatsTransport("nats://h", **{option: None})
+        assert str(refused.value) == f"options must be other than those that the transport sets itself, got {option!r}"
+    NatsTransport("nats://h", subject="a.b", user="u", name="n")
+
+
+async def test_nats_says_why_it_cannot_connect() -> None:
+    """The error of the attempt is the reason, and not one of closing a client that was never connected."""
+    for url, options, reason in [
+        ("nats://[", {}, "invalid connect url"),
+        ("nats://h", {"disconnected_cb": print}, "callback"),
+        ("nats://h", {"inbox_prefix": 3}, "AssertionError"),
+    ]:
+        transport = NatsTransport(url, **options)
+        async with Purgatory[Any]("test") as room, Relay(room, transport, heartbeat=5.0) as relay:
+            last_loss = relay.statistics().last_loss
+            assert last_loss is not None
+            assert reason in last_loss
+            assert "Client.connect must be called first" not in last_loss
+
+
 def test_they_say_what_they_are() -> None:
     """The ``repr`` of a transport contains its channel, and not its password."""
     assert repr(PostgresTransport("postgresql://me:secret@h/db", channel="c")) == "<PostgresTransport channel='c'>"
