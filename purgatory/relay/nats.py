@@ -28,6 +28,7 @@ _CONNECT_ONCE: Final[dict[str, Any]] = {"allow_reconnect": False, "max_reconnect
 _OPTIONS: Final = frozenset(inspect.signature(Client.connect).parameters) - {"self"}
 # Without the echo of its own messages, no ping of the relay returns.
 _RESERVED: Final = frozenset({"servers", "error_cb", "closed_cb", "no_echo", *_CONNECT_ONCE})
+_MOST_FLUSHES: Final = 8  # until the connection counts as lost
 _MOST_UNREAD: Final = 8 * 1024 * 1024  # bytes that nats-py may hold for this process
 
 
@@ -99,7 +100,7 @@ class NatsTransport:
         try:
             connection = await self._connect(failed)
             await connection.subscribe(self._subject, cb=message, pending_bytes_limit=_MOST_UNREAD)
-            await connection.flush()
+            await _round_trip(connection)
             if not lost.done():
                 subscribed()
             await lost
@@ -118,7 +119,7 @@ class NatsTransport:
             connection = self._publishing
             try:
                 await connection.publish(self._subject, payload.encode())
-                await connection.flush()
+                await _round_trip(connection)
                 if self._publish_error is not None:
                     raise self._publish_error
             except BaseException:
@@ -140,3 +141,17 @@ class NatsTransport:
 
     def __repr__(self) -> str:
         return f"<NatsTransport subject={self._subject!r}>"
+
+
+async def _round_trip(connection: Client) -> None:
+    """Return when the server has processed all that was sent before, so that its errors have arrived.
+
+    ``flush`` of nats-py writes its ping at once, ahead of the commands that a task of nats-py writes a moment later.
+    """
+    for _ in range(_MOST_FLUSHES):
+        await asyncio.sleep(0)  # the task of nats-py writes
+        is_written = connection.pending_data_size == 0
+        await connection.flush()
+        if is_written:
+            return
+    raise ConnectionResetError("nats-py does not write to the connection")

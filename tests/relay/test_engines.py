@@ -539,6 +539,72 @@ async def test_a_server_that_allows_shorter_payloads(engine: Engine) -> None:
         await asyncio.to_thread(server.close)
 
 
+async def test_the_nats_server_has_read_a_command_when_it_confirms() -> None:
+    """A ping follows each subscription and each message, so its answer, or an error before it, is about them."""
+    commands: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
+        async for line in reader:
+            commands.append(line.split()[0])
+            if commands[-1] == b"PING":
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        transport = NatsTransport(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        subscribed = asyncio.Event()
+        listening: asyncio.Task[None] | None = None
+        try:
+            await transport.publish("x")
+            assert commands == [b"CONNECT", b"PING", b"PUB", b"x", b"PING"]
+            commands.clear()
+            await transport.publish("x")
+            assert commands == [b"PUB", b"x", b"PING"]
+            commands.clear()
+            listening = asyncio.create_task(transport.listen(subscribed.set, lambda _: None))
+            await subscribed.wait()
+            assert commands == [b"CONNECT", b"PING", b"SUB", b"PING"]
+        finally:
+            if listening is not None:
+                listening.cancel()
+                await asyncio.wait([listening])
+            await transport.aclose()
+
+
+@ON_NATS
+async def test_nats_denies_publishing_or_subscribing(engine: Engine) -> None:
+    """Each call raises the error of the server; the relay shows it, and its keys do not count as sent."""
+    own(engine)
+
+    class Denying(NatsServer):
+        def settings(self) -> list[str]:
+            users = ", ".join(
+                f'{{user: no_{action}, password: x, permissions: {{{action}: {{deny: "denied"}}}}}}'
+                for action in ("publish", "subscribe")
+            )
+            return [f"authorization {{ users = [{users}] }}"]
+
+    server = Denying()
+    await asyncio.to_thread(server.start)
+    try:
+        transport = NatsTransport(server.url, subject="denied", user="no_publish", password="x")
+        for _ in range(50):
+            with pytest.raises(Exception, match='permissions violation for publish to "denied"'):
+                await transport.publish("x")
+        await transport.aclose()
+        for user, action in [("no_publish", "publish"), ("no_subscribe", "subscription")]:
+            transport = NatsTransport(server.url, subject="denied", user=user, password="x")
+            async with Purgatory[Any]("test") as room, Relay(room, transport, heartbeat=5.0) as relay:
+                relay.check("a")
+                await relay.aclose()
+                statistics = relay.statistics()
+                assert statistics.sent == 0
+                assert f"permissions violation for {action}" in str(statistics.last_loss)
+    finally:
+        await asyncio.to_thread(server.close)
+
+
 def test_bad_arguments() -> None:
     """The error states the expected and the passed value."""
     for make, kind, message in [
