@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ __all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "by_date", "key_text",
 _STATE, PURGATORY, _KIND, OP_ID, _KEYS, _PARKED, _DEADLINE, _FINISHED = range(8)
 WIDTH: Final = 8
 _CLASS_NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
+_INSTANCE: Final = itemgetter(1)  # of the value that identifies a purgatory
 _TEXT: Final = pa.string()
 _LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, where dates of Python and SQL end
 _ROWS_PER_YIELD: Final = 1_000  # rows converted before the event loop's thread may run
@@ -110,13 +112,14 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
     It releases the GIL often, so that the event loop is not held up.
     """
     values = batch.values
-    states = values[_STATE::WIDTH]
-    outcome = _dictionary(states, {state: OUTCOMES[state] for state in set(states)})
-    numbers, kinds = _distinct(values[_KIND::WIDTH])
-    kind = _dictionary(numbers, {number: _class_name(each) for number, each in kinds.items()})
-    numbers, labels = _distinct(values[PURGATORY::WIDTH])
-    purgatory = _dictionary(numbers, {number: _encodable(name) for number, (name, _) in labels.items()})
-    instance = _dictionary(numbers, {number: instance for number, (_, instance) in labels.items()}, pa.int64())
+    outcome = _dictionary(values[_STATE::WIDTH], OUTCOMES.__getitem__)
+    _release_gil()
+    kind = _dictionary(values[_KIND::WIDTH], _class_name)
+    _release_gil()
+    labels = values[PURGATORY::WIDTH]
+    purgatory = _dictionary(labels, _purgatory_name)
+    _release_gil()
+    instance = _dictionary(labels, _INSTANCE, pa.int64())
     _release_gil()
     keys = _texts(values[_KEYS::WIDTH], text)
     parked = _column(values, _PARKED)
@@ -171,24 +174,25 @@ def _column(values: list[Any], field: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(buffer)])
 
 
-def _distinct(values: list[Any]) -> tuple[list[int], dict[int, Any]]:
-    """Return a number for each value, and the few distinct values by their numbers.
+def _dictionary(values: list[Any], text_of: Callable[[Any], Any], kind: pa.DataType = _TEXT) -> pa.Array:
+    """Return a column with few distinct values, each with its text.
 
     They are told apart by identity, because the metaclass of a user's class may raise from ``__hash__`` or ``__eq__``.
     """
+    if len(set(map(id, values))) == 1:
+        return pa.repeat(pa.scalar(text_of(values[0]), kind), len(values))
     numbers = list(map(id, values))
-    return numbers, dict(zip(numbers, values, strict=True))
-
-
-def _dictionary(values: list[int], texts: dict[int, Any], kind: pa.DataType = _TEXT) -> pa.Array:
-    """Return a column with few distinct values, each with its text."""
-    if len(texts) == 1:
-        return pa.repeat(pa.scalar(*texts.values(), kind), len(values))
-    return pa.array(list(map(texts.__getitem__, values)), kind)
+    texts = {number: text_of(value) for number, value in dict(zip(numbers, values, strict=True)).items()}
+    _release_gil()
+    return pa.array(list(map(texts.__getitem__, numbers)), kind)
 
 
 def _class_name(kind: type) -> str:
     return _encodable(_CLASS_NAME.__get__(kind))
+
+
+def _purgatory_name(label: tuple[str, int | None]) -> str:
+    return _encodable(label[0])
 
 
 def _encodable(text: str) -> str:
