@@ -60,9 +60,8 @@ def _escape() -> None:
 
 def _flush() -> None:
     """Flush the output here, where the error is handled, and not at the end of the interpreter."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+    for stream in _streams():
+        stream.flush()
 
 
 def _discard_unread() -> bool:
@@ -70,7 +69,7 @@ def _discard_unread() -> bool:
 
     Return whether the output was broken.
     """
-    broken = [stream for stream in (sys.stdout, sys.stderr) if stream is not None and _has_no_reader(stream.fileno())]
+    broken = [stream for stream in _streams() if _has_no_reader(stream.fileno())]
     for stream in broken:
         _discard(stream)
     return bool(broken)
@@ -78,12 +77,16 @@ def _discard_unread() -> bool:
 
 def _discard_unwritten() -> None:
     """Do the same where the device has no space for what is left."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            try:
-                stream.flush()
-            except OSError:
-                _discard(stream)
+    for stream in _streams():
+        try:
+            stream.flush()
+        except OSError:
+            _discard(stream)
+
+
+def _streams() -> list[TextIO]:
+    """Return standard output and standard error; a program without a console has none."""
+    return [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
 
 
 def _discard(stream: TextIO) -> None:

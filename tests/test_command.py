@@ -1,6 +1,7 @@
 """The command ``purgatory``: its commands, its help, and its messages if something is missing."""
 
 import argparse
+import asyncio
 import errno
 import importlib.util
 import io
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock, call
 
 import mypy_extensions
 import pytest
@@ -19,6 +22,7 @@ import pytest
 import purgatory
 from purgatory.__main__ import _EXAMPLES, _PIPELINE, main
 from purgatory.broken_pipe import run_command
+from purgatory.demo import _LongPollServer
 from purgatory.installation import require_sole_package
 from tests.parts import missing
 
@@ -154,6 +158,15 @@ def test_the_demo_shows_each_end_of_a_wait(capsys: pytest.CaptureFixture[str]) -
         "the rebalance ends with 9,997 of 10,000 members, 69.5 s passed",
     ):
         assert line in text
+
+
+async def test_the_server_of_the_demo_ignores_a_client_without_a_request() -> None:
+    """A client that has connected and disconnects before its request gets nothing, and raises nothing."""
+    reader, writer = asyncio.StreamReader(), Mock()
+    reader.feed_eof()
+    async with purgatory.Purgatory[Any]("demo") as room:
+        await _LongPollServer(room).serve(reader, writer)
+    assert writer.mock_calls == [call.close()]
 
 
 def test_the_demo_needs_only_the_package(copy: Path) -> None:
@@ -294,6 +307,7 @@ def test_an_error_of_a_command_is_not_hidden(copy: Path, raised: str) -> None:
     """Another error keeps its traceback, and so does a broken pipe that is not the output."""
     code = f"""
 from purgatory.broken_pipe import run_command
+from purgatory.demo import _LongPollServer
 def fail():
     raise {raised}
 run_command(fail)

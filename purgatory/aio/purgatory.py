@@ -45,7 +45,7 @@ _MISSING: Any = object()
 # A generator of its own, so that it does not advance a generator that the user has seeded.
 _generator = random.Random()  # noqa: S311 - jitter, no secret
 _random = _generator.random
-if hasattr(os, "register_at_fork"):
+with contextlib.suppress(AttributeError):  # Windows has no fork()
     os.register_at_fork(after_in_child=_generator.seed)  # otherwise the workers of a server would all jitter alike
 
 
@@ -313,8 +313,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
             await empty
         finally:
             alarm.cancel()
-            if self._empty is empty:  # not the one of a call in the next loop
-                self._empty = None
+            self._empty = None if self._empty is empty else self._empty  # that of a call in the next loop
 
     def _emptied(self) -> None:
         if self._empty is not None and not self._empty.done():
