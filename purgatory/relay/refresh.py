@@ -8,10 +8,12 @@ relay reads the state of all stale keys that are watched in one call of ``refres
 3. There is one read at a time, so its cost under load is bounded: keys gather while a read runs.
 4. A read that fails is reported, and its keys stay stale.  It is tried again after a pause that grows.  The loop's
    exception handler receives the first error of each type; every further attempt that fails writes one line to the log.
-5. A key that cannot be read does not keep the others from being read.  The two halves of a failed read are read
-   separately, in turn with newly stale keys; a key that fails alone waits for its own pause.  When many reads in a row
-   have failed, the store is probably down: the parts join the other keys again, and one key at a time is tried.  Each
-   read that succeeds doubles the size of the next.  So an outage does not multiply the reads.
+5. A key that cannot be read does not keep the others from being read.  If a read has been repeated three times and
+   fails again, its two halves are read separately, in turn with newly stale keys.  A half that fails is divided at
+   once, and a key that fails alone waits for its own pause; while there are such keys, no read is repeated before it is
+   divided.  When many reads in a row have failed, the store is probably down: the parts join the other keys again, and
+   one key at a time is tried.  Each read that succeeds doubles the size of the next.  So a short failure causes no
+   further reads, and an outage does not multiply them.
 
 Without ``refresh`` a stale key is checked at once.
 """
@@ -41,7 +43,8 @@ Refresh = Callable[[list[Any]], Awaitable[Mapping[Any, object] | None]]
 
 _LOGGER = logging.getLogger("purgatory.relay")
 _SLICE: Final = 200  # keys that are handled in one turn of the loop
-_OUTAGE: Final = 8  # reads that fail in a row until no further read is split
+_REPEATED: Final = 3  # times that a read is repeated before it is split
+_OUTAGE: Final = 12  # reads that fail in a row until no further read is split
 
 _NUMBERS = itertools.count()  # the order of keys that are to be read at the same time
 
@@ -87,7 +90,7 @@ class Refresher:
         self._failures_alone = 0  # the same, of the reads of unreadable keys
         self._reported: _Errors = set()  # since the last read that succeeded
         self._parts: deque[list[Entry]] = deque()  # halves of reads that failed
-        self._parts_next = False
+        self._is_part = False  # whether the latest keys to be read are a part
         self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap: when to read it, number, key
         self._not_before_ms = 0  # when the next unreadable key may be read
         self._apart: set[Hashable] = set()  # the keys in parts, and the unreadable ones
@@ -156,7 +159,6 @@ class Refresher:
         """Keep the keys stale; report the error, and pause."""
         self._failures_together += 1
         pause_ms = backoff_ms(self._failures_together, self.jitter)
-        self._most_keys = max(1, min(self._most_keys, len(batch)) // 2)
         if not batch:  # the keys that were taken are not known any more
             self._parts.clear()
             self._unreadable.clear()
@@ -166,17 +168,25 @@ class Refresher:
             self._join()
             self._most_keys = 1
             self._put_back(batch)
-        elif len(self._apart) >= self.stale.max_keys:
+        elif self._failures_together <= _REPEATED and not self._is_part and not self._apart:
             self._put_back(batch)
         else:
-            self._apart.update(key for key, _ in batch)
-            if len(batch) == 1:
-                self._postpone(_Unreadable(batch[0], {type(error)}), pause_ms)
-            else:
-                middle = len(batch) // 2
-                self._parts += batch[:middle], batch[middle:]
+            self._most_keys = max(1, min(self._most_keys, len(batch)) // 2)
+            self._divide(batch, {type(error)}, pause_ms)
         self._report(error, self._reported, self._failures, pause_ms)
         await sleep_ms(self._clock, pause_ms)
+
+    def _divide(self, batch: list[Entry], reported: _Errors, pause_ms: int) -> None:
+        """Have the halves read separately, or a single key after its own pause, unless too many keys wait like this."""
+        if len(self._apart) >= self.stale.max_keys:
+            self._put_back(batch)
+            return
+        self._apart.update(key for key, _ in batch)
+        if len(batch) == 1:
+            self._postpone(_Unreadable(batch[0], reported), pause_ms)
+        else:
+            middle = len(batch) // 2
+            self._parts += batch[:middle], batch[middle:]
 
     def _failed_again(self, unreadable: _Unreadable, error: Exception) -> None:
         """Let this key wait, and for a shorter time all other keys that fail alone, but no key that can be read."""
@@ -249,8 +259,8 @@ class Refresher:
 
     async def _next_keys(self) -> list[Entry]:
         """Return stale keys, or a part of a read that failed: these in turn."""
-        self._parts_next = not self._parts_next
-        if not self._parts or not self._parts_next:
+        self._is_part = bool(self._parts) and not self._is_part
+        if not self._is_part:
             return await self._next_batch()
         part = self._parts.popleft()
         self._apart.difference_update([key for key, _ in part])

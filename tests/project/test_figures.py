@@ -47,7 +47,7 @@ DEFINED = {
     "docs/how-to/fastapi.md": {"holds up to 1 MiB": "a constant of purgatory/asgi/connection.py"},
     "docs/how-to/several-workers.md": {
         "random pause of up to 5 s": "a constant of purgatory/relay/timing.py",
-        "to 5 s, or more if there are many such keys": "the same constant",
+        "its own pause of up to 5 s": "the same constant",
         "at most 7 999 bytes": "the limit of Postgres, in purgatory/relay/postgres.py",
         "at most 32 768 bytes here": "a constant of purgatory/relay/redis.py and nats.py",
     },

@@ -24,12 +24,12 @@ HEARTBEAT = 2.0
 SLOWEST = 3.0  # seconds that a read may take
 FAILURES = 3  # of reads in a row
 # The resync comes while a read runs; its own read then fails repeatedly, with a pause of at most 0.4 s after each.
-# Each failed read causes at most one further read, and there is one of changed keys between two of these.
-BOUND = RESYNC + SLOWEST + (FAILURES + 1) * (SLOWEST + 0.4) + 2 * FAILURES * SLOWEST + 1.0
+BOUND = RESYNC + SLOWEST + (FAILURES + 1) * (SLOWEST + 0.4) + 1.0
 UNREADABLE = "unreadable"
-# A read of five keys is split at most three times until the unreadable key is alone: two reads each time, and one in
-# between.  The reads of the unreadable key come in between as well, one for each other read.
-ISOLATED = 3 * 3 * (SLOWEST + 0.4) + 2 * (FAILURES + 3) * SLOWEST
+# A read with the unreadable key is repeated three times.  A read of five keys is split at most three times until the
+# unreadable key is alone: two reads each time, and one in between.  The reads of the unreadable key come in between as
+# well, one for each other read.
+ISOLATED = 4 * (SLOWEST + 0.8) + 3 * 3 * (SLOWEST + 0.4) + 2 * (FAILURES + 3) * SLOWEST
 
 WORKER = st.integers(0, 4)
 STEP = st.one_of(
