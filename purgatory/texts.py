@@ -5,15 +5,20 @@ A message must not replace the error that it describes: ``repr`` runs the user's
 
 from typing import Any, Final
 
-__all__ = ["safe_repr", "safe_str", "type_name"]
+__all__ = ["class_name", "safe_repr", "safe_str", "type_name"]
 
 _NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
 
 
+def class_name(kind: type) -> str:
+    """Return the name of the class, without running any code of its metaclass."""
+    name: str = _NAME.__get__(kind)
+    return name
+
+
 def type_name(thing: object) -> str:
     """Return the name of the object's class, without running any code of that class."""
-    name: str = _NAME.__get__(type(thing))
-    return name
+    return class_name(type(thing))
 
 
 def safe_repr(thing: object) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from purgatory.texts import type_name
+from purgatory.texts import class_name, type_name
 
 from .files import ARROW_SCHEMA, date_folder
 from .schema import DROPPED, EXPIRED, OUTCOMES
@@ -26,7 +26,6 @@ __all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "by_date", "key_text",
 # The order in which the event loop records the fields of a row.
 _STATE, PURGATORY, _KIND, OP_ID, _KEYS, _PARKED, _DEADLINE, _FINISHED = range(8)
 WIDTH: Final = 8
-_CLASS_NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
 _INSTANCE: Final = itemgetter(1)  # of the value that identifies a purgatory
 _TEXT: Final = pa.string()
 _LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, where dates of Python and SQL end
@@ -188,7 +187,7 @@ def _dictionary(values: list[Any], text_of: Callable[[Any], Any], kind: pa.DataT
 
 
 def _class_name(kind: type) -> str:
-    return _encodable(_CLASS_NAME.__get__(kind))
+    return _encodable(class_name(kind))
 
 
 def _purgatory_name(label: tuple[str, int | None]) -> str:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from purgatory.pipeline.stream.input_rows import LAST_MS
+
 __all__ = [
     "FIRST_COMPILER",
     "add_spark_options",
@@ -32,13 +34,12 @@ _MASTER: Final = re.compile(
     r"|[a-z][a-z0-9+.-]*://.+"
 )
 
-
 _YEAR_S: Final = 31_536_000
 _MOST_KEYS: Final = 1_000_000  # of a table that the driver holds
-_MOST_S: Final = 253_402_300_799
+_MOST_S: Final = LAST_MS // 1_000
 _MOST: Final = 2**31 - 1
 
-# Java's second compiler needs about 12 CPU seconds, which pays only if Java itself has much to do.
+# Java's second compiler pays only if Java itself has much to do.
 FIRST_COMPILER: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 
 

@@ -5,6 +5,7 @@
 ``group shard``                     the groups of operations.  The core of the library decides
 ``output_records``                  the records of the output: outcomes and dead letters
 ``dataframes``                      the same as functions from DataFrame to DataFrame
+``row_files``                       the types of the columns in Parquet files of rows
 ``processor``                       a stream of rows; Spark keeps the state of the shards
 ``batch``                           the batch equivalent: all rows at once, group by group
 ``sinks job``                       the targets of the records, and the job
