@@ -66,6 +66,21 @@ def drop(tasks: list[asyncio.Task[Any]]) -> None:
     gc.collect()
 
 
+def closing_in_a_closed_loop(new_loop: NewLoop, purgatory: Purgatory[Any]) -> list[asyncio.Task[Any]]:
+    """Close a loop during the grace of ``aclose``; return the task, which will never end."""
+    closing: list[asyncio.Task[Any]] = []
+
+    async def close() -> None:
+        closing.append(asyncio.create_task(purgatory.aclose(grace=3600.0)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    loop = new_loop()
+    loop.run_until_complete(close())
+    loop.close()
+    return closing
+
+
 WAYS = {"run": in_runners, "closed": in_closed_loops, "stopped": in_stopped_loops}
 all_ways = pytest.mark.parametrize("way", WAYS)
 
@@ -408,22 +423,14 @@ def test_the_last_operation_ends_after_the_loop_of_the_closing(new_loop: NewLoop
     """If a loop is closed during the grace of ``aclose``, the last operation still ends as usual in the next loop."""
     purgatory = Purgatory[Op]("test")
     op = Op()
-    closing: list[Any] = []
-
-    async def first() -> None:
-        purgatory.try_complete_else_watch(op, ["a"])
-        closing.append(asyncio.create_task(purgatory.aclose(grace=3600.0)))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+    purgatory.try_complete_else_watch(op, ["a"])
+    closing = closing_in_a_closed_loop(new_loop, purgatory)
 
     async def second() -> None:
         op.ready = True
         assert purgatory.check_and_complete("a") == 1
         await purgatory.aclose()
 
-    loop = new_loop()
-    loop.run_until_complete(first())
-    loop.close()
     in_closed_loops(new_loop, [second])
     assert op.outcome is Outcome.COMPLETED
     drop(closing)
@@ -474,13 +481,8 @@ def test_a_dropped_closing_does_not_end_the_grace_of_the_next(new_loop: NewLoop)
     """An operation ends as usual within the grace of the second closing, after the first one has been dropped."""
     purgatory = Purgatory[Op]("test")
     op = Op()
-    closing: list[Any] = []
-
-    async def first() -> None:
-        purgatory.try_complete_else_watch(op, ["a"])
-        closing.append(asyncio.create_task(purgatory.aclose(grace=3600.0)))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+    purgatory.try_complete_else_watch(op, ["a"])
+    closing = closing_in_a_closed_loop(new_loop, purgatory)
 
     async def second() -> None:
         task = asyncio.create_task(purgatory.aclose(grace=3600.0))
@@ -492,9 +494,6 @@ def test_a_dropped_closing_does_not_end_the_grace_of_the_next(new_loop: NewLoop)
         assert purgatory.check_and_complete("a") == 1
         await in_time(task)
 
-    loop = new_loop()
-    loop.run_until_complete(first())
-    loop.close()
     in_closed_loops(new_loop, [second])
     assert op.outcome is Outcome.COMPLETED
 
