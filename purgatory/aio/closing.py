@@ -11,7 +11,7 @@ class Closing:
     """The call that closes a purgatory or a timer.  Later calls in the same event loop wait for it.
 
     If its loop is closed before its end, the garbage collector closes its coroutine.  A coroutine that is closed must
-    not wait, and the garbage collector must not run callbacks, so the next call goes on where this one was left.
+    not wait, and the garbage collector must not run callbacks, so the next call continues where this one stopped.
     """
 
     __slots__ = ("_ended", "dropped")

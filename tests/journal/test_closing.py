@@ -51,7 +51,7 @@ async def turns() -> None:
 
 
 async def test_a_second_call_waits_for_the_first(tmp_path: pathlib.Path, slow: Slow) -> None:
-    """``aclose()`` and ``flush()`` return when the rows are written, whoever called first."""
+    """``aclose()`` and ``flush()`` return when the rows are written, in any order of the calls."""
     calls = [start(slow.journal.aclose)]
     await turns()
     calls += [start(slow.journal.aclose), start(slow.journal.flush)]

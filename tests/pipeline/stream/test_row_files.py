@@ -133,7 +133,7 @@ def test_only_the_files_that_spark_reads_are_checked(tmp_path: Path) -> None:
 
 
 def test_a_stream_reads_one_type_of_value(tmp_path: Path) -> None:
-    """A new one refuses files of both; one that goes on takes the type of the newest file that has one."""
+    """A new stream refuses files of both types; a continued one takes the type of the newest file that has a type."""
     assert not value_is_whole(tmp_path, new=True)
     whole = write(tmp_path / "whole.parquet", [sign(1, 5)], value=WHOLE)
     assert value_is_whole(tmp_path, new=True)
