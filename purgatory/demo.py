@@ -79,8 +79,11 @@ async def _long_poll(say: Say) -> None:
         messages = await asyncio.gather(*readers[1:])
         say(f"a writer appends {messages[0]!r}: {answered} readers are answered")
         began = time.perf_counter()
-        answer = await request("READ 1 0.5")
-        say(f"a reader waits for 0.5 s: {answer}, after {time.perf_counter() - began:.3f} s")
+        next_read = asyncio.ensure_future(request("READ 1 0.5"))
+        await parked(1)
+        say("a reader waits for up to 0.5 s")
+        answer = await next_read
+        say(f"nobody appends a message: it has its answer, {answer}, after {time.perf_counter() - began:.3f} s")
         last = asyncio.ensure_future(request("READ 1 30"))
         await parked(1)
         server.close()
