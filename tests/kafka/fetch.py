@@ -1,4 +1,4 @@
-"""Fetch every jar that the tests use and compile the drivers, so no test has to.
+"""Fetch every jar that the tests use, compile the drivers, and archive the classes of Kafka, so no test has to.
 
 python -m tests.kafka.fetch                 all of them
 python -m tests.kafka.fetch --connector     only Spark's Kafka connector: print its jars, separated by commas
@@ -13,6 +13,7 @@ from benchmarks.jvm.kafka import prepare
 from benchmarks.maven import compile_java
 from benchmarks.real_kafka import class_path
 from benchmarks.row import Unavailable
+from tests.kafka.archive import make_archive
 from tests.kafka.jars import CLIENT, connector_class_path
 
 __all__ = ["main"]
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = class_path()
         compile_java(CLIENT, path)
         prepare()
+        make_archive(path)
     except Unavailable as error:
         print(error, file=sys.stderr)
         return 1

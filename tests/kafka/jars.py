@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from benchmarks.maven import classpath
-from benchmarks.real_kafka import SHORT_RUN, class_path, java
+from benchmarks.real_kafka import class_path, java, short_run
 from benchmarks.row import Unavailable
 from tests.parts import missing
 
@@ -50,6 +50,7 @@ def connector() -> str:
 
 def tool(name: str, *arguments: object, given: str = "") -> subprocess.CompletedProcess[str]:
     """Run a tool of the distribution to its end; ``name`` is its class below ``org.apache.kafka.tools``."""
-    options = (*SHORT_RUN, "-Dlog4j2.level=OFF")
-    command = java(jars(), f"org.apache.kafka.tools.{name}", *map(str, arguments), options=options)
+    path = jars()
+    options = (*short_run(path), "-Dlog4j2.level=OFF")
+    command = java(path, f"org.apache.kafka.tools.{name}", *map(str, arguments), options=options)
     return subprocess.run(command, input=given, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.maven import compile_java
-from benchmarks.real_kafka import SHORT_RUN, java
+from benchmarks.real_kafka import java, short_run
 from tests.examples.broker.clients.base import HEARTBEAT_MS, PATIENCE, SESSION_MS, Member
 from tests.kafka.jars import CLIENT, jars
 
@@ -36,7 +36,7 @@ class _Jvm:
         path = jars()
         classes = compile_java(CLIENT, path)
         self._process = subprocess.Popen(
-            java(f"{classes}:{path}", "Client", options=(*SHORT_RUN, "-Dlog4j2.level=OFF")),
+            java(f"{path}:{classes}", "Client", options=(*short_run(path), "-Dlog4j2.level=OFF")),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
