@@ -31,7 +31,7 @@ def test_one_process_runs_the_tests_of_a_group() -> None:
 
 
 def test_what_shares_a_session_is_a_group() -> None:
-    """The tests of one Spark session, of one cluster, of one broker; the longest group begins first."""
+    """The tests of one Spark session, of one cluster, of one broker."""
     files = {
         "tests/pipeline/stream/test_job.py": "pipeline",
         "tests/kafka/test_spark.py": "pipeline",
@@ -45,5 +45,12 @@ def test_what_shares_a_session_is_a_group() -> None:
         "tests/test_otel.py": None,
     }
     assert {file: group(file) for file in files} == files
-    assert sorted(files, key=turn)[:2] == ["tests/pipeline/stream/test_job.py", "tests/kafka/test_spark.py"]
-    assert max(map(turn, files)) == turn("tests/core/test_hooks.py") == turn("tests/test_otel.py")
+
+
+def test_the_order_has_the_longest_group_first_and_names_only_what_there_is() -> None:
+    """Each of its names has files; those that it does not name are last."""
+    files = [str(file.relative_to(_ROOT)) for file in (_ROOT / "tests").rglob("test_*.py")]
+    turns = {turn(file) for file in files}
+    assert turns == set(range(max(turns) + 1))
+    assert {group(file) for file in files if turn(file) == 0} == {"pipeline"}
+    assert turn("tests/test_otel.py") == max(turns) > turn("tests/core/test_hooks.py")
