@@ -115,7 +115,8 @@ def pytest_collection() -> Iterator[Any]:
 
 
 def pytest_collection_finish() -> None:
-    _freeze()
+    """Spare each collection of garbage in a test the hundreds of thousands of objects that outlive it."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,13 +124,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Freeze also what a module of tests has imported."""
     yield
     if nextitem is None or nextitem.path != item.path:
-        _freeze()
-
-
-def _freeze() -> None:
-    """Spare each collection of garbage in a test the hundreds of thousands of objects that outlive it."""
-    gc.collect()
-    gc.freeze()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
