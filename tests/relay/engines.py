@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from purgatory.relay import NatsTransport, PostgresTransport, RedisTransport, Transport
+from purgatory import relay  # a transport loads its client library when it is named
+from purgatory.relay import Transport
 
 __all__ = ["ENGINES", "Engine", "NatsServer", "PostgresServer", "RedisServer", "free_port"]
 
@@ -176,7 +177,7 @@ class PostgresServer(Engine):
         return f"postgresql://postgres@127.0.0.1:{port}/postgres"
 
     def transport(self, channel: str, url: str | None = None) -> Transport:
-        return PostgresTransport(url or self.url, channel=channel)
+        return relay.PostgresTransport(url or self.url, channel=channel)
 
     def as_user(self) -> dict[str, Any]:
         if not hasattr(os, "geteuid") or os.geteuid() != 0:
@@ -265,7 +266,7 @@ class RedisServer(Engine):
         return f"redis://127.0.0.1:{port}"
 
     def transport(self, channel: str, url: str | None = None) -> Transport:
-        return RedisTransport(url or self.url, channel=channel)
+        return relay.RedisTransport(url or self.url, channel=channel)
 
     def command(self, folder: Path) -> list[str]:
         program = self.program()
@@ -293,7 +294,7 @@ class NatsServer(Engine):
         return f"nats://127.0.0.1:{port}"
 
     def transport(self, channel: str, url: str | None = None) -> Transport:
-        return NatsTransport(url or self.url, subject=channel)
+        return relay.NatsTransport(url or self.url, subject=channel)
 
     def command(self, folder: Path) -> list[str]:
         program = self.program()
