@@ -308,7 +308,6 @@ def test_an_error_of_a_command_is_not_hidden(copy: Path, raised: str) -> None:
     """Another error keeps its traceback, and so does a broken pipe that is not the output."""
     code = f"""
 from purgatory.broken_pipe import run_command
-from purgatory.demo import _LongPollServer
 def fail():
     raise {raised}
 run_command(fail)
