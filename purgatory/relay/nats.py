@@ -146,12 +146,23 @@ class NatsTransport:
 async def _round_trip(connection: Client) -> None:
     """Return when the server has processed all that was sent before, so that its errors have arrived.
 
+    An error or a cancellation closes the connection.
     ``flush`` of nats-py writes its ping at once, ahead of the commands that a task of nats-py writes a moment later.
     """
     for _ in range(_MOST_FLUSHES):
         await asyncio.sleep(0)  # the task of nats-py writes
         is_written = connection.pending_data_size == 0
-        await connection.flush()
+        flush = asyncio.ensure_future(connection.flush())
+        try:
+            await asyncio.shield(flush)
+        except BaseException:
+            # The answer to a cancelled flush is an error for nats-py, so the connection goes first.
+            try:
+                await connection.close()
+            finally:
+                flush.cancel()
+                await asyncio.wait([flush])
+            raise
         if is_written:
             return
     raise ConnectionResetError("nats-py does not write to the connection")

@@ -575,6 +575,37 @@ async def test_the_nats_server_has_read_a_command_when_it_confirms() -> None:
             await transport.aclose()
 
 
+async def test_an_answer_of_nats_to_a_call_that_was_given_up_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """The answer may arrive while the connection of the cancelled call is being closed; nats-py logs no error."""
+    calls: list[asyncio.Task[None]] = []
+    given_up = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
+        pings = 0
+        async for line in reader:
+            if line.startswith(b"PING"):
+                pings += 1
+                if pings == 2:  # the first belongs to CONNECT
+                    calls[-1].cancel()
+                    given_up.set()
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        transport = NatsTransport(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        before = asyncio.all_tasks()
+        for call in (transport.publish("x"), transport.listen(lambda: None, lambda _: None)):
+            given_up.clear()
+            calls.append(asyncio.create_task(call))
+            await given_up.wait()
+            await asyncio.wait(calls)
+            assert calls[-1].cancelled()
+        await transport.aclose()
+    assert asyncio.all_tasks() <= before
+    assert caplog.records == []
+
+
 @ON_NATS
 async def test_nats_denies_publishing_or_subscribing(engine: Engine) -> None:
     """Each call raises the error of the server; the relay shows it, and its keys do not count as sent."""
