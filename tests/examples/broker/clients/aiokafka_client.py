@@ -166,7 +166,13 @@ class Aio:
             return int(run(committed))
 
     def member(
-        self, changed: threading.Condition, topic: str, group: str, strategy: str, instance: str | None = None
+        self,
+        changed: threading.Condition,
+        topic: str,
+        group: str,
+        strategy: str,
+        instance: str | None = None,
+        session_ms: int = SESSION_MS,
     ) -> Member:
         assignor = {"range": AioRange, "sticky": AioSticky}[strategy]
         return _AioMember(
@@ -177,7 +183,7 @@ class Aio:
                 "group_id": group,
                 "group_instance_id": instance,
                 "auto_offset_reset": "earliest",
-                "session_timeout_ms": SESSION_MS,
+                "session_timeout_ms": session_ms,
                 "heartbeat_interval_ms": HEARTBEAT_MS,
                 "partition_assignment_strategy": (assignor,),
             },

@@ -7,12 +7,12 @@ records its assigned partitions.
 from typing import Any
 
 from tests.examples.broker.clients.aiokafka_client import Aio
-from tests.examples.broker.clients.base import PATIENCE, SESSION_MS, Member
+from tests.examples.broker.clients.base import KILLED_SESSION_MS, PATIENCE, Member
 from tests.examples.broker.clients.confluent_client import Confluent
 from tests.examples.broker.clients.java_client import Java
 from tests.examples.broker.clients.kafka_python_client import KafkaPython
 
-__all__ = ["CLIENTS", "PATIENCE", "SESSION_MS", "Member", "client_named"]
+__all__ = ["CLIENTS", "KILLED_SESSION_MS", "PATIENCE", "Member", "client_named"]
 
 CLIENTS: tuple[Any, ...] = (Aio, KafkaPython, Confluent, Java)
 

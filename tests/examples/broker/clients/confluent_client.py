@@ -146,7 +146,13 @@ class Confluent:
             consumer.close()
 
     def member(
-        self, changed: threading.Condition, topic: str, group: str, strategy: str, instance: str | None = None
+        self,
+        changed: threading.Condition,
+        topic: str,
+        group: str,
+        strategy: str,
+        instance: str | None = None,
+        session_ms: int = SESSION_MS,
     ) -> Member:
         static = {} if instance is None else {"group.instance.id": instance}
         return _ConfluentMember(
@@ -156,7 +162,7 @@ class Confluent:
                 "bootstrap.servers": self.address,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": SESSION_MS,
+                "session.timeout.ms": session_ms,
                 "heartbeat.interval.ms": HEARTBEAT_MS,
                 "partition.assignment.strategy": strategy,
                 **static,

@@ -195,13 +195,19 @@ class Java:
         return int(self._do("commit", topic=topic, offset=offset, **{"group.id": group}))
 
     def member(
-        self, changed: threading.Condition, topic: str, group: str, strategy: str, instance: str | None = None
+        self,
+        changed: threading.Condition,
+        topic: str,
+        group: str,
+        strategy: str,
+        instance: str | None = None,
+        session_ms: int = SESSION_MS,
     ) -> Member:
         """Start a member.  ``strategy`` is an assignor, or ``consumer`` for the group protocol of KIP-848."""
         options: dict[str, Any] = {"group.protocol": "consumer"}
         if strategy != "consumer":
             options = {
-                "session.timeout.ms": SESSION_MS,
+                "session.timeout.ms": session_ms,
                 "heartbeat.interval.ms": HEARTBEAT_MS,
                 "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{_ASSIGNORS[strategy]}",
             }

@@ -140,7 +140,13 @@ class KafkaPython:
             consumer.close()
 
     def member(
-        self, changed: threading.Condition, topic: str, group: str, strategy: str, instance: str | None = None
+        self,
+        changed: threading.Condition,
+        topic: str,
+        group: str,
+        strategy: str,
+        instance: str | None = None,
+        session_ms: int = SESSION_MS,
     ) -> Member:
         assignor = {"range": KafkaRange, "sticky": KafkaSticky, "cooperative-sticky": CooperativeStickyAssignor}[
             strategy
@@ -153,7 +159,7 @@ class KafkaPython:
                 "group_id": group,
                 "group_instance_id": instance,
                 "auto_offset_reset": "earliest",
-                "session_timeout_ms": SESSION_MS,
+                "session_timeout_ms": session_ms,
                 "heartbeat_interval_ms": HEARTBEAT_MS,
                 "partition_assignment_strategy": (assignor,),
             },

@@ -3,12 +3,12 @@
 import sys
 import threading
 
-from tests.examples.broker.clients.all_clients import client_named
+from tests.examples.broker.clients.all_clients import KILLED_SESSION_MS, client_named
 
 if __name__ == "__main__":
     name, port, topic, group = sys.argv[1:]
     changed = threading.Condition()
-    member = client_named(name, int(port)).member(changed, topic, group, "range")
+    member = client_named(name, int(port)).member(changed, topic, group, "range", session_ms=KILLED_SESSION_MS)
     told = 0
     with changed:
         while True:
