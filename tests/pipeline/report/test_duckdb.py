@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
-pytest.importorskip("duckdb", reason="the extra 'test' is not installed")
 
-import duckdb
 import pyarrow as pa
 
 from purgatory.journal.files import ARROW_SCHEMA
@@ -140,6 +138,8 @@ def with_duckdb(journal: str, selection: Selection) -> dict[str, list[dict[str, 
     views = VIEWS
     for name, value in values.items():
         views = views.replace(f"${name}", f"({value})")
+    # Imported here: a process of the tests that has loaded DuckDB searches for garbage at its end, which takes seconds.
+    duckdb = pytest.importorskip("duckdb", reason="the extra 'test' is not installed")
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         db.execute(f"CREATE TABLE journal AS SELECT * FROM read_parquet('{journal}/*.parquet')")
