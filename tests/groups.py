@@ -16,8 +16,8 @@ _KAFKA = {"test_judge": "judge", "test_spark": "pipeline"}  # the judge waits mo
 # outage.  These groups alternate with others, so that the processes do not all wait at the same time.  A name with a
 # slash at the end stands for the files of a folder that are groups of their own.
 _ORDER = (
-    "pipeline", "judge", "project", "cluster", "kafka", "relay", "core/", "aio/", "journal", "examples/broker", "asgi",
-    "pipeline/", "examples/long_poll", "examples/web", "examples/orders",
+    "pipeline", "judge", "project", "cluster", "kafka", "relay", "core/", "examples/web", "journal", "examples/broker",
+    "asgi", "pipeline/", "examples/long_poll", "examples/orders", "aio/",
 )  # fmt: skip
 
 
