@@ -98,6 +98,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name in ("bin", "jars", "python", "sbin"):
         (home / name).symlink_to(PYSPARK / name)
     own = {
+        "XDG_CACHE_HOME": str(folder / "cache"),  # a script that starts this python is of use to this cluster only
         "JAVA_HOME": str(quiet_home(find_java())),
         "PYSPARK_PYTHON": str(python),
         "PYTHONPATH": str(HOME),
