@@ -54,6 +54,7 @@ class Aio:
     name = "aiokafka"
     codecs = ("gzip",)
     strategies = ("range", "sticky")
+    session_ms = SESSION_MS
     replicas = 1
 
     def __init__(self, port: int) -> None:
@@ -166,13 +167,7 @@ class Aio:
             return int(run(committed))
 
     def member(
-        self,
-        changed: threading.Condition,
-        topic: str,
-        group: str,
-        strategy: str,
-        instance: str | None = None,
-        session_ms: int = SESSION_MS,
+        self, changed: threading.Condition, topic: str, group: str, strategy: str, instance: str | None = None
     ) -> Member:
         assignor = {"range": AioRange, "sticky": AioSticky}[strategy]
         return _AioMember(
@@ -183,7 +178,7 @@ class Aio:
                 "group_id": group,
                 "group_instance_id": instance,
                 "auto_offset_reset": "earliest",
-                "session_timeout_ms": session_ms,
+                "session_timeout_ms": self.session_ms,
                 "heartbeat_interval_ms": HEARTBEAT_MS,
                 "partition_assignment_strategy": (assignor,),
             },

@@ -44,6 +44,7 @@ class Confluent:
     name = "confluent-kafka"
     codecs = ("gzip", "snappy", "lz4", "zstd")
     strategies = ("range", "cooperative-sticky")
+    session_ms = SESSION_MS
     replicas = 3
 
     def __init__(self, port: int) -> None:
@@ -146,13 +147,7 @@ class Confluent:
             consumer.close()
 
     def member(
-        self,
-        changed: threading.Condition,
-        topic: str,
-        group: str,
-        strategy: str,
-        instance: str | None = None,
-        session_ms: int = SESSION_MS,
+        self, changed: threading.Condition, topic: str, group: str, strategy: str, instance: str | None = None
     ) -> Member:
         static = {} if instance is None else {"group.instance.id": instance}
         return _ConfluentMember(
@@ -162,7 +157,7 @@ class Confluent:
                 "bootstrap.servers": self.address,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": session_ms,
+                "session.timeout.ms": self.session_ms,
                 "heartbeat.interval.ms": HEARTBEAT_MS,
                 "partition.assignment.strategy": strategy,
                 **static,

@@ -134,6 +134,7 @@ class Java:
     name = "java"
     codecs = ("gzip", "snappy", "lz4", "zstd")
     strategies = ("range", "sticky", "cooperative-sticky")
+    session_ms = SESSION_MS
     replicas = 3
 
     def __init__(self, port: int) -> None:
@@ -195,19 +196,13 @@ class Java:
         return int(self._do("commit", topic=topic, offset=offset, **{"group.id": group}))
 
     def member(
-        self,
-        changed: threading.Condition,
-        topic: str,
-        group: str,
-        strategy: str,
-        instance: str | None = None,
-        session_ms: int = SESSION_MS,
+        self, changed: threading.Condition, topic: str, group: str, strategy: str, instance: str | None = None
     ) -> Member:
         """Start a member.  ``strategy`` is an assignor, or ``consumer`` for the group protocol of KIP-848."""
         options: dict[str, Any] = {"group.protocol": "consumer"}
         if strategy != "consumer":
             options = {
-                "session.timeout.ms": session_ms,
+                "session.timeout.ms": self.session_ms,
                 "heartbeat.interval.ms": HEARTBEAT_MS,
                 "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{_ASSIGNORS[strategy]}",
             }

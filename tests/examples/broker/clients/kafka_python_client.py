@@ -55,6 +55,7 @@ class KafkaPython:
     name = "kafka-python"
     codecs = ("gzip",)
     strategies = ("range", "sticky", "cooperative-sticky")
+    session_ms = SESSION_MS
     replicas = 3
 
     def __init__(self, port: int) -> None:
@@ -140,13 +141,7 @@ class KafkaPython:
             consumer.close()
 
     def member(
-        self,
-        changed: threading.Condition,
-        topic: str,
-        group: str,
-        strategy: str,
-        instance: str | None = None,
-        session_ms: int = SESSION_MS,
+        self, changed: threading.Condition, topic: str, group: str, strategy: str, instance: str | None = None
     ) -> Member:
         assignor = {"range": KafkaRange, "sticky": KafkaSticky, "cooperative-sticky": CooperativeStickyAssignor}[
             strategy
@@ -159,7 +154,7 @@ class KafkaPython:
                 "group_id": group,
                 "group_instance_id": instance,
                 "auto_offset_reset": "earliest",
-                "session_timeout_ms": session_ms,
+                "session_timeout_ms": self.session_ms,
                 "heartbeat_interval_ms": HEARTBEAT_MS,
                 "partition_assignment_strategy": (assignor,),
             },

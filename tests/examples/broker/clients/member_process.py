@@ -8,7 +8,9 @@ from tests.examples.broker.clients.all_clients import KILLED_SESSION_MS, client_
 if __name__ == "__main__":
     name, port, topic, group = sys.argv[1:]
     changed = threading.Condition()
-    member = client_named(name, int(port)).member(changed, topic, group, "range", session_ms=KILLED_SESSION_MS)
+    client = client_named(name, int(port))
+    client.session_ms = KILLED_SESSION_MS
+    member = client.member(changed, topic, group, "range")
     told = 0
     with changed:
         while True:
