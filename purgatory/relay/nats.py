@@ -146,8 +146,9 @@ class NatsTransport:
 async def _round_trip(connection: Client) -> None:
     """Return when the server has processed all that was sent before, so that its errors have arrived.
 
-    An error or a cancellation closes the connection.
     ``flush`` of nats-py writes its ping at once, ahead of the commands that a task of nats-py writes a moment later.
+
+    If the flush fails or is cancelled, the connection is closed.
     """
     for _ in range(_MOST_FLUSHES):
         await asyncio.sleep(0)  # the task of nats-py writes

@@ -578,9 +578,10 @@ async def test_the_nats_server_has_read_a_command_when_it_confirms() -> None:
 async def test_an_answer_of_nats_to_a_call_that_was_given_up_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     """The answer may arrive while the connection of the cancelled call is being closed; nats-py logs no error."""
     calls: list[asyncio.Task[None]] = []
-    given_up = asyncio.Event()
+    serving: list[asyncio.Task[Any] | None] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
         writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
         pings = 0
         async for line in reader:
@@ -588,7 +589,6 @@ async def test_an_answer_of_nats_to_a_call_that_was_given_up_is_no_error(caplog:
                 pings += 1
                 if pings == 2:  # the first belongs to CONNECT
                     calls[-1].cancel()
-                    given_up.set()
                 writer.write(b"PONG\r\n")
         writer.close()
 
@@ -596,12 +596,11 @@ async def test_an_answer_of_nats_to_a_call_that_was_given_up_is_no_error(caplog:
         transport = NatsTransport(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         before = asyncio.all_tasks()
         for call in (transport.publish("x"), transport.listen(lambda: None, lambda _: None)):
-            given_up.clear()
             calls.append(asyncio.create_task(call))
-            await given_up.wait()
             await asyncio.wait(calls)
             assert calls[-1].cancelled()
         await transport.aclose()
+        await asyncio.wait([task for task in serving if task is not None])
     assert asyncio.all_tasks() <= before
     assert caplog.records == []
 
