@@ -38,7 +38,7 @@ __all__ = ["WhatIf", "check_settings", "what_if", "write_what_if"]
 
 _LEAST_BUDGET_MS: Final = 1.0
 _GREATEST_TICK_MS: Final = 86_400_000  # a day
-_GREATEST_WHEEL: Final = 1_000_000  # slots, which are in memory
+_GREATEST_WHEEL: Final = 65_536  # that of TimingWheel
 _GREATEST_PIECE: Final = 1_000_000_000
 
 

@@ -70,7 +70,7 @@ def test_numbers_that_cannot_be_are_refused(refused: Refused, journal: str, tmp_
         ("lateness-ms", "inf", "error: lateness_ms must be finite, got inf"),
         ("sample", "nan", "error: sample must be a share, more than 0 and at most 1, got nan"),
         ("tick-ms", "1,86400001", "error: tick_ms must be at most 86,400,000, got [1, 86400001]"),
-        ("wheel-size", "2,1000001", "error: wheel_size must be at most 1,000,000, got [2, 1000001]"),
+        ("wheel-size", "2,65537", "error: wheel_size must be at most 65,536, got [2, 65537]"),
         ("piece-rows", "1000000001", "error: piece_rows must be at most 1,000,000,000, got 1000000001"),
     ):
         assert refused("replay", journal, f"--{name}={value}") == said
