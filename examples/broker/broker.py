@@ -110,4 +110,4 @@ def _check(purgatory: Purgatory[Any], work: int, key: Key, watermark: int | None
     if work < _MAX_IMMEDIATE_CHECKS:
         purgatory.check_and_complete(key, watermark)
     else:
-        purgatory.check_soon(key)
+        purgatory.check_soon(key, watermark)

@@ -62,10 +62,13 @@ async def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_up(
     assert (found.error_code, values_in(found.records)) == (0, [b"a"])
 
 
+@pytest.mark.parametrize("checked", ["at once", "in slices"])
 async def test_a_fetch_is_tried_only_once_its_offset_is_reached(
-    harness: RequestHarness, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    harness: RequestHarness, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, checked: str
 ) -> None:
     """The high watermark is a threshold: below the requested offset, no operation is tried."""
+    if checked == "in slices":
+        monkeypatch.setattr("examples.broker.broker._MAX_IMMEDIATE_CHECKS", 0)
     tries: list[int] = []
     original = DelayedFetch.try_complete
 
