@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import importlib
 import logging
 import resource
 import signal
@@ -209,6 +210,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = settings_from(arguments)
     except ValueError as error:
         made.error(str(error))
+    if arguments.web:
+        try:
+            importlib.import_module("examples.web")
+        except ImportError as missing:
+            made.error(f"--web needs {missing.name!r}, which is not installed: pip install -e '.[examples]'")
     logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     _allow_many_files()
     if arguments.no_uvloop:

@@ -1,5 +1,6 @@
 """The broker's command line, and the failures that the soak test detects."""
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -21,6 +22,20 @@ from examples.broker.soak.delivery_check import CLIENTS, DeliveryCheck, NumberSe
 def test_without_options_the_settings_are_the_defaults() -> None:
     """The command line and the library have the same defaults."""
     assert settings_from(parser().parse_args([])) == Settings()
+
+
+def test_the_live_page_needs_the_extra_of_the_examples(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the packages of the page, ``--web`` prints what to install and starts no broker."""
+    monkeypatch.setitem(sys.modules, "starlette.applications", None)  # an import of it fails
+    for name in [name for name in sys.modules if name.startswith("examples.web")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(SystemExit):
+        main(["--web", "--port", "0"])
+    assert capsys.readouterr().err.endswith(
+        "error: --web needs 'starlette.applications', which is not installed: pip install -e '.[examples]'\n"
+    )
 
 
 def test_every_option_reaches_the_settings() -> None:
