@@ -10,6 +10,7 @@ import pytest
 
 import examples
 from examples.long_poll.server_process import ServerProcess
+from tests.parts import missing
 
 _ROOT = Path(examples.__file__).resolve().parents[1]
 
@@ -33,9 +34,10 @@ def console() -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 async def test_the_commands_of_the_page_print_what_it_shows() -> None:
     """Every command of the page, in order, against a fresh server."""
+    if shutil.which("curl") is None:
+        missing("curl is not installed")
     commands = console()
     assert len(commands) >= 9
     async with ServerProcess("--port", "0") as server:

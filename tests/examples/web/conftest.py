@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.parts import missing
+
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -27,7 +29,7 @@ def browser() -> Iterator[Any]:
     """Yield headless Chromium, closed after the module, because asyncio believes that a loop runs while it is open."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
     if not Path(CHROMIUM).exists():
-        pytest.skip("chromium is not installed: apt-get install chromium")
+        missing("chromium is not installed: apt-get install chromium")
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
