@@ -6,8 +6,8 @@ Lauck (1987); Netty and many message brokers use it.
 
 Adding and cancelling a task take O(1).  The wheel has two costs: the hand must move at every tick even if no task is
 due, and at every tick it visits tasks that are due in later rounds.  In a ring of 20 slots of 1 ms, it visits a task
-with a delay of one hour 180 000 times.  The hierarchy of wheels in ``purgatory.timer`` moves the task once per level.
-Run this file to compare the counts.
+with a delay of one hour 180 000 times.  The hierarchy of wheels, ``purgatory.TimingWheel``, moves the task once per
+level.  Run this file to compare the counts.
 """
 
 import argparse

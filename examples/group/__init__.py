@@ -21,8 +21,9 @@ The methods of :class:`GroupCoordinator`, with durations in seconds:
 - ``check_commit(group_id, member_id, generation, instance_id=None) -> ErrorCode``: whether the member may commit
 - ``describe(group_id) -> GroupDescription``, ``list_groups() -> list[GroupListing]``, ``delete(group_id) -> ErrorCode``
 
-The coordinator behaves like Kafka 3, including the error codes.  It does not support the new consumer protocol
-(KIP-848), the storage of offsets, or moving groups between brokers.  There is one difference: if a client
+The coordinator behaves like that of Kafka 4.3, including the error codes, except for the differences that
+``docs/broker.md`` lists.  It does not support the new consumer protocol
+(KIP-848), the storage of offsets, or moving groups between brokers.  If a client
 disconnects while its request is parked, this coordinator detects it at once, and Kafka only after a timeout.
 """
 

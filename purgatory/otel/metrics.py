@@ -144,8 +144,8 @@ def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
 class Durations(Observer):
     """An observer that records how long operations waited, and how late expiries were, as histograms.
 
-    ``purgatory.operation.wait.duration`` and ``purgatory.operation.late.duration``, in seconds, with the attributes
-    ``purgatory.name`` and ``purgatory.outcome``.
+    ``purgatory.operation.wait.duration``, with the attributes ``purgatory.name`` and ``purgatory.outcome``, and
+    ``purgatory.operation.late.duration``, with ``purgatory.name``; both in seconds.
     """
 
     def __init__(self, meter: Meter | None = None) -> None:

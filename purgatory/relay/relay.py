@@ -256,7 +256,7 @@ class Relay:
     async def wait_until(
         self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None
     ) -> bool:
-        """Do the same for :meth:`Purgatory.wait_until`: park, refresh the keys, and check them."""
+        """Do the same for :meth:`Purgatory.wait_until` with a ``timeout``: park, refresh the keys, and check them."""
         return await self._purgatory.wait_until(predicate, keys=self._prepare(keys), timeout=timeout)
 
     def _prepare(self, keys: Any) -> Any:
@@ -286,8 +286,8 @@ class Relay:
         such as an offset; of several values for one key, the largest is sent.  With ``refresh``, this process also
         reads the key if an operation still waits on it, so it does not matter whether it has already stored the change.
 
-        Raises TypeError for a key or a value that cannot be relayed, PurgatoryClosed if the relay is closed, and
-        RuntimeError outside its event loop.  In these cases, nothing is checked or sent.
+        Raises TypeError or ValueError for a key or a value that cannot be relayed, PurgatoryClosed if the relay is
+        closed, and RuntimeError outside its event loop.  In these cases, nothing is checked or sent.
         """
         self._require_open()
         validate_key(key)
@@ -302,8 +302,8 @@ class Relay:
         """Check the keys in every process, this one included, when the transaction of ``connection`` commits.
 
         For :class:`PostgresTransport`: the change and the notice commit together or not at all.  ``keys`` may map keys
-        to values.  The relay need not be connected.  Raises TypeError if the transport has no transactions, or for a
-        key or a value that cannot be relayed; in these cases, nothing is sent.
+        to values.  The relay need not be connected.  Raises TypeError if the transport has no transactions, and
+        TypeError or ValueError for a key or a value that cannot be relayed; in these cases, nothing is sent.
         """
         self._require_open()
         transport = self._transport

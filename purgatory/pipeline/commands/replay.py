@@ -45,7 +45,10 @@ def add_replay(commands: Any) -> None:
     parser.add_argument("--sample", type=float, default=1.0, metavar="SHARE", help="of the journal, in pieces of time")
     parser.add_argument("--piece-rows", type=int, default=100_000, metavar="N", help="operations per task")
     parser.add_argument(
-        "--lateness-ms", type=float, metavar="MS", help="acceptable p99 (default: 1 %% of the median timeout)"
+        "--lateness-ms",
+        type=float,
+        metavar="MS",
+        help="acceptable p99 (default: 1 %% of the median timeout, and at least 1)",
     )
     parser.add_argument("--out", metavar="DIR", help="for table, picture, and replay.html; may be a URI")
     parser.set_defaults(run=_run)

@@ -14,7 +14,7 @@ _EXPLAINED: Final = {
     "outcomes": "How the operations of each kind ended. An immediate operation completed without waiting.",
     "waits": "Time from parking to the end, of operations that waited. A row without a kind is the whole purgatory.",
     "lateness": "Time from the deadline to expiry. Closed: the purgatory closed before the deadline.",
-    "peaks": "The highest number of operations that waited at once, exact to the millisecond, and when.",
+    "peaks": "The highest number of operations that waited at once, and the first bucket that reached it.",
     "hot_keys": "The keys with the most operations.",
     "dropped": "Each run of a server that wrote into this journal, and the number of rows it dropped.",
 }

@@ -75,7 +75,8 @@ def missing_in_workers(error: Exception) -> str | None:
     if match is None:
         return None
     return (
-        f"the Python of Spark's workers has no module {match[1]!r}: install pyarrow, numpy, and pandas for all workers"
+        f"the Python of Spark's workers has no module {match[1]!r}:"
+        " install pyarrow, numpy, pandas, and protobuf for all workers"
     )
 
 
