@@ -79,10 +79,12 @@ class Connection:
     @property
     def lag_ms(self) -> int | None:
         """How long a ping takes, or at least takes: the last one, or the one on its way if that is longer."""
-        if self._ping_sent_ms is None:
+        sent_ms = self._ping_sent_ms  # once, because metrics are read in another thread
+        if sent_ms is None:
             return self._lag_ms
-        under_way = self._clock.now_ms() - self._ping_sent_ms
-        return self._lag_ms if self._lag_ms is not None and self._lag_ms > under_way else under_way
+        under_way = self._clock.now_ms() - sent_ms
+        last = self._lag_ms
+        return last if last is not None and last > under_way else under_way
 
     async def run(self) -> "set[asyncio.Task[None]]":
         """Return when the connection is lost and its tasks have ended; those that would not end are returned."""

@@ -59,6 +59,11 @@ class RedisTransport:
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
         client = self._client()
+        # In redis-py before 8.0.1, this timeout also ends a subscription that receives nothing; the relay's pings
+        # notice a dead connection.
+        options = client.connection_pool.connection_kwargs
+        options.setdefault("socket_connect_timeout", options.get("socket_timeout"))
+        options["socket_timeout"] = None
         subscription = _OneConnection(client.connection_pool)
         try:
             await subscription.subscribe(self._channel)

@@ -14,6 +14,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
 
 from purgatory import Purgatory
 from purgatory.relay import (
@@ -499,6 +500,30 @@ async def test_redis_kills_the_subscriber(engine: Engine, pair: tuple[Worker, Wo
         await connected(first, second)
     await client.aclose()
     assert second.relay.statistics().losses == 3
+
+
+@ON_REDIS
+async def test_a_timeout_of_redis_does_not_end_a_silent_subscription(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timeout of the address limits how long a publish waits, not how long a subscription may receive nothing."""
+    timeouts: list[tuple[object, object]] = []
+    connect = AbstractConnection.connect
+
+    async def recorded(connection: AbstractConnection) -> None:
+        timeouts.append((connection.socket_timeout, connection.socket_connect_timeout))
+        await connect(connection)
+
+    monkeypatch.setattr(AbstractConnection, "connect", recorded)
+    transport = RedisTransport(f"{engine.url}?socket_timeout=5")
+    subscribed = asyncio.Event()
+    listening = asyncio.create_task(transport.listen(subscribed.set, lambda payload: None))
+    await subscribed.wait()
+    await transport.publish("x")
+    listening.cancel()
+    await asyncio.wait([listening])
+    await transport.aclose()
+    assert timeouts == [(None, 5), (5, 5)]
 
 
 # NATS

@@ -162,6 +162,26 @@ async def test_a_process_that_stood_still_does_not_blame_its_connection(clock: V
         assert not worker.relay.connected
 
 
+async def test_the_lag_can_be_read_while_a_ping_returns(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics read the lag in a thread of their own, in which the ping may return at any moment."""
+    (worker,), (transport,) = workers(clock, 1, refreshes=False, heartbeat=10.0)
+    async with worker:
+        await clock.settle()
+        connection = worker.relay._connection
+        assert connection is not None
+        transport.lose(1)
+        await clock.advance(12.0)
+        now_ms = clock.now_ms
+
+        def returns() -> int:
+            connection._ping_sent_ms = None
+            return now_ms()
+
+        monkeypatch.setattr(clock, "now_ms", returns)
+        assert worker.relay.statistics().lag == 2.0
+        monkeypatch.undo()
+
+
 async def test_a_lost_notice_is_made_up_for_by_the_resync(clock: VirtualClock) -> None:
     """If the engine loses a message silently, the resync finds the change."""
     (first, second), (_, transport) = workers(clock, resync_every=60.0)
