@@ -14,9 +14,7 @@ entry for each key, however slow the consumer is.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Hashable, Iterable
-from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -98,9 +96,9 @@ class Subscription:
         return None
 
     def wake(self, heartbeat: bool = False) -> None:
-        """Resume the consumer."""
+        """Resume the consumer.  In a closed loop, none can be resumed."""
         waiter = self.waiter
-        if waiter is not None and not waiter.done():
+        if waiter is not None and not waiter.done() and not waiter.get_loop().is_closed():
             waiter.set_result(heartbeat)
 
     def end(self) -> None:
@@ -128,7 +126,8 @@ class Changes(Generic[K]):
 
     **Usage.**  :meth:`Purgatory.changes`; ``async for key in changes``.  It is subscribed when it is made, so
     state that is read after that misses no change.  ``async with``, or :meth:`aclose`, ends the subscription.
-    So does the end of the last reference to it, in one of the next turns of the loop.
+    So does the end of the last reference to it: in one of the next turns of the loop, or if the loop is closed, when
+    the purgatory moves to another loop.
 
     **Implementation.**  One parked operation for each key, which ``parked``, ``watched`` and the limits count.  A key
     that is checked several times before it is taken is returned once.  The iteration ends when the purgatory closes,
@@ -149,7 +148,7 @@ class Changes(Generic[K]):
             raise TypeError(f"keys must be an iterable of keys without thresholds, got {safe_repr(keys)}")
         distinct = tuple(dict.fromkeys(keys))
         validate_keys(distinct)
-        self._loop = asyncio.get_running_loop()
+        self._loop = room._bind()
         self._room = room
         self._keys: tuple[K, ...] = distinct
         self._heartbeat = heartbeat
@@ -215,9 +214,7 @@ class Changes(Generic[K]):
     def __del__(self) -> None:
         subscription = getattr(self, "_subscription", None)
         if subscription is not None and not subscription.ended:
-            # The garbage collector may run in any thread.
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(subscription.end, context=Context())
+            self._room._drop(subscription)
 
     def __repr__(self) -> str:
         state = "ended" if self._subscription.ended else "open"

@@ -6,6 +6,7 @@ import functools
 import os
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import Context
 from itertools import islice
@@ -209,6 +210,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._done_callbacks = DoneCallbacks(self)
         self._subscriptions: dict[int, Subscription] = {}  # by id()
+        self._dropped: deque[Subscription] = deque()  # their iterators have been freed
         self._soon = CoalescedChecks(self._core)
         self._soon_slices: TurnBudget | None = None
         self._soon_scheduled = False
@@ -240,9 +242,15 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
     # Life
 
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        """Return the running event loop; the timer belongs to it from now on (:meth:`Reaper.bind`)."""
+        loop = self._reaper.bind()
+        self._end_dropped()
+        return loop
+
     async def __aenter__(self) -> Self:
         self._core.validate_open()
-        self._loop = self._reaper.bind()
+        self._loop = self._bind()
         if self._own_timer is not None:
             self._own_timer.start()
         return self
@@ -403,6 +411,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         """Start the reaper in this loop: before the first wait, or if the reaper has ended."""
         self._core.validate_open()
         self._timer.start()
+        self._end_dropped()
 
     @overload
     async def wait_until(
@@ -481,6 +490,20 @@ class Purgatory(BasePurgatory, Generic[Op]):
         unhashable key, or a mapping; RuntimeError if no loop runs.  See :class:`purgatory.aio.changes.Changes`.
         """
         return Changes(self, keys, heartbeat)
+
+    def _drop(self, subscription: Subscription) -> None:
+        """End the subscription in a later turn.  A finalizer calls this: in any thread, and between any two statements.
+
+        It is noted before the loop is read.  So if this loop is closed, :meth:`_loop_changed` of the next one finds it.
+        """
+        self._dropped.append(subscription)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._timer.loop.call_soon_threadsafe(self._end_dropped, context=Context())
+
+    def _end_dropped(self) -> None:
+        """End the subscriptions whose iterators have been freed."""
+        while self._dropped:
+            Context().run(self._dropped.popleft().end)
 
     # Ending all operations that wait on a key, in slices
 
@@ -613,10 +636,12 @@ class Purgatory(BasePurgatory, Generic[Op]):
             self._soon.add(key, value)
 
     def _loop_changed(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Schedule the checks that the previous loop did not run, because the timer has moved to this event loop."""
+        """Schedule the work that the previous loop did not do, because the timer has moved to this event loop."""
         if self._soon:
             self._soon_slices = None
             self._check_in_next_turn(loop)
+        if self._dropped:
+            loop.call_soon(self._end_dropped, context=Context())
         with self._inbox_lock:
             if self._loop is not None:
                 self._loop = loop

@@ -418,6 +418,85 @@ def test_futures_of_a_closed_loop_keep_no_other_from_an_answer(new_loop: NewLoop
     waiting[2]._log_destroy_pending = False
 
 
+@pytest.mark.parametrize("heartbeat", [None, 1.0])
+@both_loops
+def test_a_subscription_that_waited_in_a_closed_loop_affects_no_call_in_the_next(
+    new_loop: NewLoop, heartbeat: float | None
+) -> None:
+    """A check of its key, its heartbeat, and ``aclose`` in the second loop end without an error."""
+    clock = VirtualClock()
+    purgatory = Purgatory[Any]("test", clock=clock)
+    waiting: list[Any] = []
+    problems: list[Any] = []
+
+    async def first() -> None:
+        changes: Any = purgatory.changes(["a"], heartbeat=heartbeat)
+        waiting.append(asyncio.create_task(anext(changes)))
+        await clock.settle()
+
+    async def second() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        op = Op(name="other")
+        purgatory.try_complete_else_watch(op, ["a"])
+        task = asyncio.create_task(purgatory.park(Op(2, name="answer"), ["b"]))
+        await clock.advance(2)
+        assert await in_time(task) == "answer"
+        op.ready = True
+        assert purgatory.check_and_complete("a") == 1
+        await purgatory.aclose()
+        assert len(purgatory) == 0
+
+    in_closed_loops(new_loop, [first, second])
+    assert problems == []
+    drop(waiting)
+
+
+USES: dict[str, Callable[[Purgatory[Any]], Awaitable[object]]] = {
+    "park": lambda purgatory: purgatory.park(Op(0, name="due"), ["b"]),
+    "changes": lambda purgatory: purgatory.changes(["b"]).aclose(),
+    "enter": lambda purgatory: purgatory.__aenter__(),
+    "check_soon": lambda purgatory: asyncio.sleep(0, purgatory.check_soon("b")),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("when", ["in the first loop", "in the second loop", "after a use in the second loop"])
+@all_ways
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_a_dropped_subscription_frees_its_place_in_the_next_loop(
+    new_loop: NewLoop, way: str, when: str, use: str
+) -> None:
+    """It ends when the purgatory is used in the second loop, and not in the finalizer itself."""
+    purgatory = Purgatory[Any]("test", max_parked=1)
+    subscriptions: list[Any] = []
+    parked: list[int] = []
+
+    def free() -> None:
+        parked.append(len(purgatory))
+        subscriptions.clear()
+        parked.append(len(purgatory))
+
+    async def first() -> None:
+        subscriptions.append(purgatory.changes(["a"]))
+        if when == "in the first loop":
+            asyncio.get_running_loop().call_soon(free)  # in its last turn, if it is not run again to be closed
+
+    async def second() -> None:
+        if when == "in the second loop":
+            free()
+        elif when == "after a use in the second loop":
+            purgatory.check_soon("b")
+            free()
+            await asyncio.sleep(0)
+        await in_time(USES[use](purgatory))
+        assert len(purgatory) == 0
+        await purgatory.aclose()
+
+    WAYS[way](new_loop, [first, second])
+    assert parked == [1, 1]
+
+
 @both_loops
 def test_the_last_operation_ends_after_the_loop_of_the_closing(new_loop: NewLoop) -> None:
     """If a loop is closed during the grace of ``aclose``, the last operation still ends as usual in the next loop."""
