@@ -187,7 +187,9 @@ class Changes(Generic[K]):
         alarm = None
         try:
             if self._heartbeat is not None:
-                alarm = self._room.timer.call_later(self._heartbeat, subscription.wake, True)
+                timer = self._room.timer
+                timer.start()
+                alarm = timer.call_later(self._heartbeat, subscription.wake, True)
             return await waiter
         except BaseException:
             subscription.end()

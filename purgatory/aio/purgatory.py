@@ -160,10 +160,12 @@ class Purgatory(BasePurgatory, Generic[Op]):
     cancelled, and the result goes to :meth:`DelayedOperation.on_abandoned`.
 
     ``name``: identifies the purgatory in statistics, events and messages.  ``timer``: a timer that several purgatories
-    share; closing a purgatory does not close it.  Without ``timer``, the purgatory has its own timer, with ``clock``,
-    ``tick_ms`` and ``wheel_size`` as in :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``: limits on the
-    number of parked operations; an operation above a limit raises :class:`PurgatoryFull`.  ``observers``: objects that
-    receive the events of every operation, see :class:`purgatory.events.Observer`.
+    share.  It is started when a purgatory on it is entered, and by :meth:`park`, :meth:`wait_until`, :meth:`when_all`
+    with a timeout, and a heartbeat of :meth:`changes`.  :meth:`try_complete_else_watch` does not start it.  Closing a
+    purgatory does not close it.  Without ``timer``, the purgatory has its own timer, with ``clock``, ``tick_ms`` and
+    ``wheel_size`` as in :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``: limits on the number of parked
+    operations; an operation above a limit raises :class:`PurgatoryFull`.  ``observers``: objects that receive the
+    events of every operation, see :class:`purgatory.events.Observer`.
 
     ``expiry_jitter``: shortens timeouts at random, so that operations with equal deadlines do not all expire at once.
     When an operation parks, its remaining time is shortened by up to this fraction: 0.1 changes a timeout of 30 s to a
@@ -242,17 +244,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
     # Life
 
-    def _bind(self) -> asyncio.AbstractEventLoop:
-        """Return the running event loop; the timer belongs to it from now on (:meth:`Reaper.bind`)."""
-        loop = self._reaper.bind()
-        self._end_dropped()
-        return loop
-
     async def __aenter__(self) -> Self:
-        self._core.validate_open()
-        self._loop = self._bind()
-        if self._own_timer is not None:
-            self._own_timer.start()
+        self._start_reaper()
+        self._loop = self._reaper.bind()
         return self
 
     async def __aexit__(
@@ -408,7 +402,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
             self._give_back(operation, waiter)
 
     def _start_reaper(self) -> None:
-        """Start the reaper in this loop: before the first wait, or if the reaper has ended."""
+        """Start the reaper in this loop: on entry, before the first wait, or if the reaper has ended."""
         self._core.validate_open()
         self._timer.start()
         self._end_dropped()
@@ -490,6 +484,12 @@ class Purgatory(BasePurgatory, Generic[Op]):
         unhashable key, or a mapping; RuntimeError if no loop runs.  See :class:`purgatory.aio.changes.Changes`.
         """
         return Changes(self, keys, heartbeat)
+
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        """Return the running event loop; the timer belongs to it from now on."""
+        loop = self._reaper.bind()
+        self._end_dropped()
+        return loop
 
     def _drop(self, subscription: Subscription) -> None:
         """End the subscription in a later turn.  A finalizer calls this: in any thread, and between any two statements.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull
+from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull, SystemTimer
 from purgatory.aio.changes import Changes
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check, park
@@ -135,6 +135,19 @@ async def test_a_heartbeat_comes_when_there_is_nothing_else(purgatory: Purgatory
     consumer.task.cancel()
     await asyncio.wait([consumer.task])
     assert purgatory.timer.size == 0
+
+
+async def test_a_heartbeat_starts_a_shared_timer(clock: VirtualClock) -> None:
+    """The heartbeat comes, although neither the timer nor the purgatory was entered."""
+    timer = SystemTimer(clock=clock)
+    purgatory = Purgatory[Any]("test", timer=timer)
+    async with purgatory.changes(["a"], heartbeat=15.0) as changes:
+        consumer = Consumer(changes)
+        await clock.advance(15.0)
+        assert consumer.seen == [None]
+        await purgatory.aclose()
+        await consumer.task
+    await timer.aclose()
 
 
 async def test_closing_ends_the_iteration_at_once(clock: VirtualClock) -> None:

@@ -132,6 +132,18 @@ async def test_parking_starts_a_shared_timer(clock: VirtualClock) -> None:
     await timer.aclose()
 
 
+async def test_entering_starts_a_shared_timer(clock: VirtualClock) -> None:
+    """A deadline that a synchronous call adds in ``async with`` comes, although nothing else has started the timer."""
+    timer = SystemTimer(clock=clock)
+    async with Purgatory[Op]("test", timer=timer) as purgatory:
+        op = Op(5)
+        purgatory.try_complete_else_watch(op, ["a"])
+        await clock.advance(5)
+        assert op.expired
+    assert timer.running
+    await timer.aclose()
+
+
 async def test_its_task_has_a_name(timer: SystemTimer) -> None:
     """The name of the reaper's task shows which timer it belongs to."""
     assert timer._reaper.task is not None
