@@ -40,7 +40,8 @@ def when_all(
         outcomes = await when_all([first, second], 0.5)
 
     ``callback(outcomes)`` is called once, when all are done or the time is up.  ``outcomes`` has one item for each
-    future: its result or its exception.  An ``await`` returns the same list.  The operation waits in ``purgatory``, by
-    default in a purgatory of the running event loop.  See :class:`DelayedFuture`.
+    future: its result or its exception.  An ``await`` returns the same list.  Pending tasks are cancelled.  For a call
+    in an executor, pass a task that awaits it.  The operation waits in ``purgatory``, by default in a purgatory of the
+    running event loop.  See :class:`DelayedFuture`.
     """
     return (default_purgatory() if purgatory is None else purgatory).when_all(futures, timeout, callback)

@@ -33,7 +33,12 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
     **Implementation.**  Its result, and the argument of ``callback``, is the list of outcomes of the futures in the
     order given: the result of each, or its exception.  A future that is pending when the operation expires gets a
     TimeoutError.  A pending *task* cannot be given an exception, so it is cancelled, and its outcome here is also
-    TimeoutError.
+    TimeoutError.  A pending ``gather()`` is cancelled in the same way, with the tasks that it waits for.
+
+    **Calls in executors.**  Do not pass the futures of ``loop.run_in_executor()`` and ``asyncio.wrap_future()``.  They
+    cannot be distinguished from other futures, so they also get a TimeoutError.  When the call returns, asyncio cannot
+    deliver its result, and reports an AssertionError to the loop's exception handler.  Pass a task that awaits the
+    future, or ``asyncio.create_task(asyncio.to_thread(read))``.
 
     **Cancellation safety.**  Cancelling a task that awaits the operation does not affect the operation and its futures.
     Cancelling the operation does not affect the futures, and ``callback`` is not called.
@@ -75,12 +80,15 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
                 else f"it was not done within {self.timeout:g} s"
             )
             task = isinstance(future, asyncio.Task)
+            cancels = task or _has_own_cancel(future)
             with contextlib.suppress(RuntimeError):  # its event loop is closed: nothing waits for it any more
-                if task:
-                    future.cancel()
-                else:
+                if not cancels:
                     future.set_exception(late)
-            if task:
+                else:
+                    future.cancel()
+                    if not task:
+                        future.add_done_callback(_read, context=Context())
+            if cancels:
                 return late
         if future.cancelled():
             return asyncio.CancelledError()
@@ -146,6 +154,17 @@ def wait_for_all(purgatory: BasePurgatory, callbacks: DoneCallbacks, operation: 
     ):
         callbacks.add(pending)
         purgatory._core.call_when_ended(operation, partial(callbacks.remove, pending))
+
+
+def _has_own_cancel(future: object) -> bool:
+    """Return whether its class overrides ``cancel()``, which then also ends what it waits for: a ``gather()``."""
+    return isinstance(future, asyncio.Future) and type(future).cancel is not asyncio.Future.cancel
+
+
+def _read(future: "asyncio.Future[Any]") -> None:
+    """Read the exception, so that asyncio does not report it: a cancelled ``gather()`` fails with CancelledError."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _checked(futures: Any) -> tuple[Any, ...]:

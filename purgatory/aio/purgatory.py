@@ -450,7 +450,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
         """Park an operation that completes when all the futures are done; await it, or give a ``callback``, or both.
 
         The operation is submitted immediately.  Raises the errors of :meth:`try_complete_else_watch`.  On expiry, the
-        pending futures fail with TimeoutError.  See :class:`purgatory.DelayedFuture`.
+        pending futures fail with TimeoutError, and pending tasks are cancelled.  For a call in an executor, pass a task
+        that awaits it.  See :class:`purgatory.DelayedFuture`.
         """
         operation = DelayedFuture(futures, timeout, callback)
         wait_for_all(self, self._done_callbacks, operation)

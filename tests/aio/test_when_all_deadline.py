@@ -1,6 +1,7 @@
 """``when_all`` at its deadline or when forced completes with the outcomes that exist."""
 
 import asyncio
+import concurrent.futures
 import gc
 from typing import Any
 
@@ -50,6 +51,44 @@ async def test_on_expiry_a_pending_task_is_cancelled(purgatory: Purgatory[Any], 
     assert kinds(waiting.result()) == [TimeoutError]
     assert ended == ["cancelled"]
     assert task.cancelled()
+
+
+async def test_on_expiry_the_tasks_of_a_pending_gather_are_cancelled(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """A pending ``gather`` is cancelled like a task, with all that it waits for; its outcome is a TimeoutError."""
+    tasks = [asyncio.ensure_future(clock.sleep(seconds)) for seconds in (0.5, 100, 200)]
+    (inner,) = futures(1)
+    gathered = asyncio.gather(*tasks, asyncio.gather(inner))
+    waiting = purgatory.when_all([gathered], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError]
+    assert [task.cancelled() for task in tasks] == [False, True, True]
+    assert inner.cancelled()
+    assert gathered.done()
+    del gathered, waiting
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reported == []
+
+
+async def test_on_expiry_a_task_cancels_the_future_of_an_executor_that_it_awaits(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """A call in an executor has no late result to deliver, neither if it is cancelled nor if it still runs."""
+    queued, running = concurrent.futures.Future[int](), concurrent.futures.Future[int]()
+    running.set_running_or_notify_cancel()
+
+    async def call(future: concurrent.futures.Future[int]) -> int:
+        return await asyncio.wrap_future(future)
+
+    waiting = purgatory.when_all([asyncio.ensure_future(call(future)) for future in (queued, running)], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError, TimeoutError]
+    assert queued.cancelled()
+    running.set_result(1)
+    await clock.settle()
+    assert reported == []
 
 
 async def test_a_future_done_in_the_turn_of_the_deadline_keeps_its_result(
