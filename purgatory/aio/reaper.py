@@ -8,8 +8,9 @@ the earliest bucket; with an empty timer it asks for none.
    that is due earlier calls :meth:`Reaper.wake_earlier`, which requests an earlier one.
 3. The wake-up completes every sleeper.  Each waiting task then looks at the timer again.
 
-**Event loops.**  A timer belongs to one event loop at a time.  Its first use in another loop moves it there, if the
-loop before is closed or has stopped: a new task replaces the reaper's task, and every sleeper is woken.
+**Event loops.**  A timer belongs to one event loop at a time.  :meth:`Reaper.bind` moves it to the running one, if the
+loop before is closed or has stopped: a new task replaces the reaper's task, and every sleeper is woken.  Adding a task
+does so only if the task needs an earlier wake-up.
 """
 
 import asyncio

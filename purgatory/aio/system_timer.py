@@ -67,9 +67,13 @@ class SystemTimer(BaseTimer):
     **Cancellation safety.**  The loop's exception handler receives the exception of a task; other tasks are not
     affected.  If the reaper's task is cancelled while the timer is open, a new one starts when the next bucket is due.
 
-    **Event loops.**  The timer belongs to the loop of its first use.  If that loop is closed or has stopped, use in
-    another loop moves the timer there, with its tasks, their deadlines and its reaper.  While the first loop runs in
-    another thread, use in a second loop raises RuntimeError.
+    **Event loops.**  The timer belongs to the loop of its first use.  If that loop is closed, the next use in another
+    loop moves the timer there, with its tasks, their deadlines and its reaper.  If that loop has stopped but is not
+    closed, these move it: :meth:`start`, ``async with``, :meth:`timeout`, :meth:`fail_after`, :meth:`aclose`, and
+    entering or waiting in a purgatory on the timer.  :meth:`add`, :meth:`call_later`, and
+    :meth:`Purgatory.try_complete_else_watch` are certain to move it only if the new deadline is the earliest on the
+    timer.  Otherwise no task may run until one of the other calls moves the timer, so call :meth:`start` first.  While
+    the first loop runs in another thread, a call that would move the timer raises RuntimeError.
 
     ``tick_ms``, ``wheel_size``: see :class:`TimingWheel`; a deadline is rounded up to the tick.  ``clock``: by default
     the monotonic clock.  ``turn_budget_ms``: how long one slice may hold the loop, in real milliseconds.
