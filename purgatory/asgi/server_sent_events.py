@@ -51,7 +51,8 @@ class EventSourceResponse:
             return EventSourceResponse(room.changes(["orders"], heartbeat=15))
 
     A path operation of FastAPI and an endpoint of Starlette return it; in a plain ASGI application call it with
-    ``scope``, ``receive`` and ``send``.  Where Starlette is loaded it is an instance of its ``Response``.
+    ``scope``, ``receive`` and ``send``.  Where Starlette is loaded it is an instance of its ``Response``.  A HEAD
+    request, which Starlette adds to each GET route, is answered with the headers only, and the iterator is closed.
 
     ``items``: encoded by :func:`server_sent_event`.  The iterator is closed at the end if it has ``aclose()``, so a
     client that hangs up frees its places in the purgatory at once.  ``headers``: additional headers.  ``retry``:
@@ -93,7 +94,7 @@ class EventSourceResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
-        streaming = asyncio.create_task(self._stream(send))
+        streaming = asyncio.create_task(self._stream(send, head=scope.get("method") == "HEAD"))
         listening = asyncio.create_task(_cancel_when_disconnected(streaming, receive))
         try:
             await asyncio.wait([streaming, listening], return_when=asyncio.FIRST_COMPLETED)
@@ -108,15 +109,16 @@ class EventSourceResponse:
         if self.background is not None:
             await self.background()
 
-    async def _stream(self, send: Send) -> None:
+    async def _stream(self, send: Send, *, head: bool) -> None:
         items = aiter(self._items)
         try:
             await _send(send, {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            # A server sends nothing before the first part of the body, and browsers wait for the headers.
-            first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % math.ceil(self._retry * 1000)
-            await _send_chunk(send, first)
-            async for item in items:
-                await _send_chunk(send, server_sent_event(item))
+            if not head:
+                # A server sends nothing before the first part of the body, and browsers wait for the headers.
+                first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % math.ceil(self._retry * 1000)
+                await _send_chunk(send, first)
+                async for item in items:
+                    await _send_chunk(send, server_sent_event(item))
             await _send(send, {"type": "http.response.body", "body": b"", "more_body": False})
         except _ClientGoneError:
             return

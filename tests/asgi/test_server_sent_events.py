@@ -28,7 +28,7 @@ from tests.helpers import Boom, check, turns_until
 def fastapi_app(room: Purgatory[Any], **options: Any) -> ASGIApp:
     app = FastAPI()
 
-    @app.get("/")
+    @app.api_route("/", methods=["GET", "HEAD"])
     async def events() -> Any:
         return EventSourceResponse(room.changes(["orders", ("b", 3)], heartbeat=15), **options)
 
@@ -102,6 +102,40 @@ async def test_a_request_that_is_cancelled_frees_its_places(
     await clock.settle()
     check(purgatory, parked=0)
     assert call.receiving == 0
+
+
+@APPS
+async def test_a_head_request_gets_the_headers_only(purgatory: Purgatory[Any], clock: VirtualClock, make: Any) -> None:
+    """HEAD, which Starlette adds to each GET route, is answered with the start of the response and an empty body, and
+    frees its places at once.
+    """
+    call = Call(make(purgatory, retry=1.5), http_scope(method="HEAD"), {"type": "http.request", "body": b""})
+    await clock.settle()
+    assert call.task.done()
+    await call.task
+    assert (call.status, call.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert call.sent[1:] == [{"type": "http.response.body", "body": b"", "more_body": False}]
+    assert call.receiving == 0
+    check(purgatory, parked=0)
+
+
+@pytest.mark.parametrize("sent", [0, 1])
+async def test_a_head_request_closes_the_iterator_if_the_client_is_gone(purgatory: Purgatory[Any], sent: int) -> None:
+    """The places are freed also if the server cannot send the start or the body."""
+    messages: list[Message] = []
+
+    async def send(message: Message) -> None:
+        if len(messages) == sent:
+            raise BrokenPipeError
+        messages.append(message)
+
+    async def receive() -> Message:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    await EventSourceResponse(purgatory.changes(["a"]))(http_scope(method="HEAD"), receive, send)
+    assert len(messages) == sent
+    check(purgatory, parked=0)
 
 
 @pytest.mark.parametrize("make", [fastapi_app, starlette_app])
