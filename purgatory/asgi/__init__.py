@@ -13,7 +13,7 @@
         return log.read(after)                          # a client that hangs up withdraws its wait
 
     @app.get("/events")
-    async def events():
+    async def events() -> EventSourceResponse:
         return EventSourceResponse(room.changes(["orders"], heartbeat=15))
 
 ===============================  ==================================================================
@@ -24,15 +24,20 @@
 ``server_sent_events``           the checks of a purgatory as server-sent events
 ===============================  ==================================================================
 
-It uses only the types of ASGI, and imports no framework and no server.
+It uses only the types of ASGI, and imports no framework and no server, except that ``EventSourceResponse`` imports
+Starlette's ``Response`` if Starlette is installed.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from .connection import ClientDisconnected
 from .errors import PurgatoryErrorMiddleware, install_errors
 from .health import health
 from .lifespan import purgatory_lifespan
-from .server_sent_events import EventSourceResponse
 from .wait import Wait, waiting
+
+if TYPE_CHECKING:
+    from .server_sent_events import EventSourceResponse
 
 __all__ = [
     "ClientDisconnected",
@@ -44,3 +49,12 @@ __all__ = [
     "purgatory_lifespan",
     "waiting",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the response, and with it Starlette if it is installed, on first access."""
+    if name != "EventSourceResponse":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .server_sent_events import EventSourceResponse
+
+    return EventSourceResponse

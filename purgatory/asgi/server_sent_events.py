@@ -1,17 +1,27 @@
 """Server-sent events: an async iterator as a ``text/event-stream`` response.
 
 The format is that of the HTML standard, section 9.2 (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+
+FastAPI accepts a class as the return annotation of a path operation only if it is a subclass of Starlette's
+``Response``, so this module imports Starlette if it is installed.  ``purgatory.asgi`` imports this module when
+``EventSourceResponse`` is first used.
 """
 
 import asyncio
 import json
 import math
-import sys
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
-from functools import cache
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from .types import Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+else:
+    try:
+        from starlette.responses import Response
+    except ImportError:  # a plain ASGI application
+        Response = object
 
 __all__ = ["EventSourceResponse", "server_sent_event"]
 
@@ -41,17 +51,17 @@ def server_sent_event(item: Any) -> bytes:
     return b"".join([b"data: %b\n" % line for line in lines]) + b"\n"
 
 
-class EventSourceResponse:
+class EventSourceResponse(Response):
     """Send the items of an async iterator as server-sent events, until it ends or the client hangs up.
 
     ::
 
         @app.get("/events")
-        async def events():
+        async def events() -> EventSourceResponse:
             return EventSourceResponse(room.changes(["orders"], heartbeat=15))
 
     A path operation of FastAPI and an endpoint of Starlette return it; in a plain ASGI application call it with
-    ``scope``, ``receive`` and ``send``.  Where Starlette is loaded it is an instance of its ``Response``.  A HEAD
+    ``scope``, ``receive`` and ``send``.  Where Starlette is installed it is a subclass of its ``Response``.  A HEAD
     request, which Starlette adds to each GET route, is answered with the headers only, and the iterator is closed.
 
     ``items``: encoded by :func:`server_sent_event`.  The iterator is closed at the end if it has ``aclose()``, so a
@@ -61,15 +71,6 @@ class EventSourceResponse:
     """
 
     media_type: str | None = "text/event-stream"
-
-    def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Make an instance of a class that is a Starlette response too, where Starlette is loaded."""
-        responses = sys.modules.get("starlette.responses")
-        own: Any = cls
-        if cls is EventSourceResponse and responses is not None:
-            own = _starlette_class(responses.Response)
-        made: Self = object.__new__(own)
-        return made
 
     def __init__(
         self,
@@ -151,9 +152,3 @@ async def _close(items: AsyncIterator[Any]) -> None:
     aclose = getattr(items, "aclose", None)
     if aclose is not None:
         await aclose()
-
-
-@cache
-def _starlette_class(response: Any) -> Any:
-    """The class that FastAPI and Starlette take for a response of theirs."""
-    return type("EventSourceResponse", (EventSourceResponse, response), {"__module__": __name__})

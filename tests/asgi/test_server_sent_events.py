@@ -29,7 +29,7 @@ def fastapi_app(room: Purgatory[Any], **options: Any) -> ASGIApp:
     app = FastAPI()
 
     @app.api_route("/", methods=["GET", "HEAD"])
-    async def events() -> Any:
+    async def events() -> EventSourceResponse:
         return EventSourceResponse(room.changes(["orders", ("b", 3)], heartbeat=15), **options)
 
     install_errors(app)
@@ -227,16 +227,83 @@ async def test_it_is_a_response_of_starlette(purgatory: Purgatory[Any]) -> None:
     assert call.headers["set-cookie"].startswith("a=b")
 
 
+async def test_a_subclass_is_a_response_of_starlette(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """A path operation of FastAPI can return an instance of a subclass, and name the subclass as its annotation."""
+
+    class Own(EventSourceResponse):
+        pass
+
+    app = FastAPI()
+
+    @app.get("/")
+    async def events() -> Own:
+        return Own(purgatory.changes(["orders"]))
+
+    call = Call.get(app)
+    await clock.settle()
+    assert issubclass(Own, Response)
+    assert call.headers["content-type"] == "text/event-stream; charset=utf-8"
+    call.hang_up()
+    await call.task
+    check(purgatory, parked=0)
+
+
+def test_the_annotation_of_a_path_operation_needs_no_response_model() -> None:
+    """FastAPI takes the class for a response: as the return annotation, also in a string, and as the response class."""
+    app = FastAPI()
+
+    @app.get("/class")
+    async def of_class() -> EventSourceResponse:
+        raise NotImplementedError
+
+    @app.get("/string")
+    async def of_string() -> "EventSourceResponse":
+        raise NotImplementedError
+
+    @app.get("/response", response_class=EventSourceResponse)
+    async def of_response() -> Any:
+        raise NotImplementedError
+
+    content = app.openapi()["paths"]["/response"]["get"]["responses"]["200"]["content"]
+    assert list(content) == ["text/event-stream"]
+
+
+def test_the_order_of_imports_does_not_matter() -> None:
+    """If Starlette is installed, the class is a response of it, also where it is imported before Starlette."""
+    code = (
+        "from purgatory.asgi import EventSourceResponse\n"
+        "from starlette.responses import Response\n"
+        "print(issubclass(EventSourceResponse, Response))"
+    )
+    assert _printed(code) == "True\n"
+
+
 def test_it_needs_no_starlette() -> None:
     """Without Starlette, the class is a plain ASGI application."""
     code = (
-        "import sys; from purgatory.asgi import EventSourceResponse\n"
+        "import asyncio, sys\n"
+        "sys.modules['starlette'] = None  # as if it were not installed\n"
+        "from purgatory.asgi import EventSourceResponse\n"
         "async def items():\n    yield 1\n"
-        "print(type(EventSourceResponse(items())) is EventSourceResponse, 'starlette' in sys.modules)"
+        "async def receive():\n    await asyncio.Event().wait()\n"
+        "async def send(message):\n    print(message['type'], message.get('status'), message.get('body'))\n"
+        "response = EventSourceResponse(items())\n"
+        "print(type(response) is EventSourceResponse, type(response).__mro__[1:])\n"
+        "asyncio.run(response({'type': 'http', 'method': 'GET'}, receive, send))\n"
     )
+    assert _printed(code) == (
+        "True (<class 'object'>,)\n"
+        "http.response.start 200 None\n"
+        "http.response.body None b':\\n\\n'\n"
+        "http.response.body None b'data: 1\\n\\n'\n"
+        "http.response.body None b''\n"
+    )
+
+
+def _printed(code: str) -> str:
+    """Return what a new interpreter prints."""
     top = Path(package.__file__).parents[1]
-    ran = subprocess.run([sys.executable, "-c", code], cwd=top, capture_output=True, text=True, check=True)
-    assert ran.stdout == "True False\n"
+    return subprocess.run([sys.executable, "-c", code], cwd=top, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize(

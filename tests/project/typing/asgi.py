@@ -59,8 +59,17 @@ async def stream(websocket: WebSocket, wait: Annotated[Wait, Depends(waiting(roo
 
 
 @app.get("/events")
-async def events() -> Any:
-    return EventSourceResponse(room.changes(["orders"], heartbeat=15), retry=1.0)
+async def events() -> EventSourceResponse:
+    response = EventSourceResponse(room.changes(["orders"], heartbeat=15), retry=1.0)
+    assert_type(response, EventSourceResponse)
+    response.set_cookie("a", "b")
+    return response
+
+
+async def events_or_nothing(request: Request) -> Response:
+    if room.closed:
+        return Response(status_code=503)
+    return EventSourceResponse(room.changes(["orders"]), headers={"x-more": request.method}, status_code=201)
 
 
 async def follow() -> None:
@@ -84,6 +93,6 @@ async def plain(scope: Scope, receive: Receive, send: Send) -> None:
     await again()
 
 
-other = Starlette(routes=[Route("/", endpoint)], lifespan=purgatory_lifespan(room))
+other = Starlette(routes=[Route("/", endpoint), Route("/events", events_or_nothing)], lifespan=purgatory_lifespan(room))
 wrapped: ASGIApp = purgatory_lifespan(room).wrap(PurgatoryErrorMiddleware(plain, retry_after=1.5))
 error: type[OperationCancelled] = ClientDisconnected
