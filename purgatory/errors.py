@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-__all__ = ["OperationCancelled", "PurgatoryClosed", "PurgatoryError", "PurgatoryFull"]
+__all__ = ["OperationCancelled", "PurgatoryClosed", "PurgatoryError", "PurgatoryFull", "RelayLost"]
 
 
 class PurgatoryError(Exception):
@@ -58,3 +58,11 @@ class OperationCancelled(PurgatoryError):
             except Exception:
                 text = f"{text}, parked on {len(self.keys)} keys that cannot be printed"
         return text
+
+
+# Public in purgatory.relay.  It is defined here because purgatory.asgi answers it, and must not import the relay.
+class RelayLost(PurgatoryError):
+    """The engine cannot be reached, and the relay was created with ``on_lost="fail"``.
+
+    The operations that waited fail with it; so does a new ``park`` or ``wait_until`` until the relay is connected.
+    """

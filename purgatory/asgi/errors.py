@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from purgatory import PurgatoryClosed, PurgatoryFull
+from purgatory.errors import RelayLost
 
 from .connection import ClientDisconnected
 from .types import CLOSING, ASGIApp, Message, Receive, Scope, Send
@@ -26,6 +27,7 @@ class PurgatoryErrorMiddleware:
     PurgatoryFull, whole purgatory  503 and Retry-After         the same before it is accepted, then close 1013
     PurgatoryFull, of one key       429 and Retry-After         the same before it is accepted, then close 1013
     PurgatoryClosed                 503 and Retry-After         the same before it is accepted, then close 1012
+    RelayLost                       503 and Retry-After         the same before it is accepted, then close 1013
     ClientDisconnected              499, which no client gets   nothing
     ==============================  ==========================  ============================================
 
@@ -136,11 +138,13 @@ def _whole_seconds(retry_after: float) -> int:
 
 
 def _response(error: Exception) -> tuple[int, str]:
-    """Return the status and the detail of the response.  The detail names no keys: they are internal."""
+    """Return the status and the detail of the response.  The detail names no keys and no engine: they are internal."""
     if isinstance(error, ClientDisconnected):
         return _CLIENT_CLOSED_REQUEST, "the client closed the request"
     if isinstance(error, PurgatoryClosed):
         return 503, "the server is shutting down"
+    if isinstance(error, RelayLost):
+        return 503, "the server is temporarily unavailable"
     if isinstance(error, PurgatoryFull) and error.key is not None:
         return 429, "too many requests are waiting for this resource"
     return 503, "too many requests are waiting"
@@ -149,14 +153,14 @@ def _response(error: Exception) -> tuple[int, str]:
 def _cause(error: BaseException) -> Exception | None:
     """Return the exception to respond to: this one, or one of a group of nothing else; None for any other."""
     leaves = list(_leaves(error))
-    for kind in (ClientDisconnected, PurgatoryClosed, PurgatoryFull):
+    for kind in _ANSWERED:
         for leaf in leaves:
             if isinstance(leaf, kind):
                 return leaf if all(isinstance(other, _ANSWERED) for other in leaves) else None
     return None
 
 
-_ANSWERED: Final = (ClientDisconnected, PurgatoryClosed, PurgatoryFull)
+_ANSWERED: Final = (ClientDisconnected, PurgatoryClosed, RelayLost, PurgatoryFull)  # the first of several counts
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

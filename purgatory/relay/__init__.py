@@ -19,7 +19,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import RelayLost
+from purgatory.errors import RelayLost
+
 from .memory import MemoryTransport
 from .relay import Relay
 from .statistics import RelayStatistics

@@ -30,10 +30,10 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from purgatory import Clock, DelayedOperation, Purgatory, PurgatoryClosed
 from purgatory.clock import Alarm
+from purgatory.errors import RelayLost
 
 from .codec import encode_everything, encode_keys, is_key, validate_key, validate_value
 from .connection import Connection, State
-from .errors import RelayLost
 from .pending import PendingKeys
 from .receiver import Receiver
 from .refresh import Refresh, Refresher

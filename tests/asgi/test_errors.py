@@ -1,23 +1,26 @@
 """Responses to the errors of a purgatory: 429, 503, 499, WebSocket close codes, and no partial responses."""
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request, WebSocket
 from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from purgatory import OperationCancelled, PurgatoryClosed, PurgatoryFull
-from purgatory.asgi import ClientDisconnected, PurgatoryErrorMiddleware, install_errors
+from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull
+from purgatory.asgi import ClientDisconnected, PurgatoryErrorMiddleware, Wait, install_errors, waiting
 from purgatory.asgi.types import Message, Receive, Scope, Send
+from purgatory.relay import MemoryTransport, Relay, RelayLost
+from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call, http_scope, websocket_scope
 from tests.helpers import Boom
 
 FULL = PurgatoryFull("purgatory 'x' is full", limit=3)
 KEY_FULL = PurgatoryFull("key 'secret' is full", limit=3, key="secret")
 CLOSED = PurgatoryClosed("purgatory 'x' is closed")
+LOST = RelayLost("the relay is not connected: host 'secret' refused")
 LEFT = ClientDisconnected("the client has disconnected")
 
 
@@ -34,11 +37,13 @@ def raising(error: BaseException, *messages: Message, **options: Any) -> Purgato
 
 @pytest.mark.parametrize(
     ("error", "status", "retry_after"),
-    [(FULL, 503, "2"), (KEY_FULL, 429, "2"), (CLOSED, 503, "2"), (LEFT, 499, None)],
-    ids=["full", "key full", "closed", "left"],
+    [(FULL, 503, "2"), (KEY_FULL, 429, "2"), (CLOSED, 503, "2"), (LOST, 503, "2"), (LEFT, 499, None)],
+    ids=["full", "key full", "closed", "lost", "left"],
 )
 async def test_an_error_becomes_a_response(error: Exception, status: int, retry_after: str | None) -> None:
-    """An error becomes one complete response that does not contain the key; Retry-After is rounded up."""
+    """An error becomes one complete response that contains neither the key nor the engine of the relay; Retry-After is
+    rounded up.
+    """
     call = Call.get(raising(error, retry_after=1.2))
     await call.task
     assert [message["type"] for message in call.sent] == ["http.response.start", "http.response.body"]
@@ -100,6 +105,8 @@ async def test_cancellation_passes() -> None:
         (ExceptionGroup("", [KEY_FULL]), 429),
         (ExceptionGroup("", [FULL, ExceptionGroup("", [CLOSED, FULL])]), 503),
         (ExceptionGroup("", [FULL, LEFT]), 499),
+        (ExceptionGroup("", [KEY_FULL, LOST]), 503),
+        (ExceptionGroup("", [LOST, LEFT]), 499),
     ],
 )
 async def test_a_group_of_these_errors_counts_as_one_of_them(error: Exception, status: int) -> None:
@@ -121,7 +128,7 @@ async def test_a_client_that_is_gone_by_now_is_no_error() -> None:
     await raising(LEFT)(http_scope(), receive, send)
 
 
-@pytest.mark.parametrize(("error", "status"), [(FULL, 503), (KEY_FULL, 429), (CLOSED, 503)])
+@pytest.mark.parametrize(("error", "status"), [(FULL, 503), (KEY_FULL, 429), (CLOSED, 503), (LOST, 503)])
 async def test_a_websocket_is_refused_with_a_response(error: Exception, status: int) -> None:
     """If the server supports it, a WebSocket is refused with a response before it is accepted."""
     call = Call(raising(error), websocket_scope(denial=True))
@@ -134,7 +141,7 @@ async def test_a_websocket_is_refused_with_a_response(error: Exception, status: 
 
 
 @pytest.mark.parametrize("accepted", [False, True])
-@pytest.mark.parametrize(("error", "code"), [(FULL, 1013), (KEY_FULL, 1013), (CLOSED, 1012)])
+@pytest.mark.parametrize(("error", "code"), [(FULL, 1013), (KEY_FULL, 1013), (CLOSED, 1012), (LOST, 1013)])
 async def test_a_websocket_is_closed_with_a_code(error: Exception, code: int, accepted: bool) -> None:
     """The close code is 1013 (try again later) or 1012 (service restart)."""
     messages: list[Message] = (
@@ -169,6 +176,40 @@ async def test_install_errors_adds_it_to_an_application(make: Any) -> None:
     call = Call.get(app)
     await call.task
     assert (call.status, call.headers["retry-after"]) == (429, "7")
+
+
+async def test_a_lost_relay_is_answered(clock: VirtualClock) -> None:
+    """With ``on_lost="fail"``, a request that waits when the engine goes and a later one get 503 with Retry-After, and
+    a WebSocket is closed with 1013 (try again later).
+    """
+    room, transport = Purgatory[Any]("test", clock=clock), MemoryTransport()
+    relay = Relay(room, transport, on_lost="fail")
+    app = FastAPI()
+    install_errors(app, retry_after=7)
+
+    @app.get("/")
+    async def poll(wait: Annotated[Wait, Depends(waiting(relay))]) -> bool:
+        return await wait.until(lambda: False, keys=["a"], timeout=5)
+
+    @app.websocket("/")
+    async def follow(websocket: WebSocket, wait: Annotated[Wait, Depends(waiting(relay))]) -> None:
+        await websocket.accept()
+        await wait.until(lambda: False, keys=["a"], timeout=5)
+
+    async with room, relay:
+        calls = [Call.get(app), Call(app, websocket_scope(), {"type": "websocket.connect"})]
+        await clock.settle()
+        assert len(room) == 2
+        transport.stop()
+        await clock.settle()
+        calls += [Call.get(app), Call(app, websocket_scope(), {"type": "websocket.connect"})]
+        for call in calls:
+            await call.task
+        for call in calls[0], calls[2]:
+            assert (call.status, call.headers["retry-after"]) == (503, "7")
+        for call in calls[1], calls[3]:
+            assert (call.sent[-1]["type"], call.sent[-1]["code"]) == ("websocket.close", 1013)
+        assert len(room) == 0
 
 
 async def test_a_stream_that_is_left_ends_quietly() -> None:
