@@ -9,7 +9,7 @@ operation waits, a task reads the connection.  The rules:
 3.  A disconnect withdraws every operation that waits, whichever of the two reads it.  From then on
     :attr:`Connection.receive` returns it again and again, also on servers that announce it once.
 4.  The task stops when the last operation has ended, and pauses while the buffer holds 1 MiB.  While it pauses, a
-    hang-up goes unnoticed until the handler reads.
+    hang-up goes unnoticed until the handler reads, so a wait without a deadline can keep its place forever.
 """
 
 import asyncio

@@ -28,7 +28,8 @@ class Wait:
     **Implementation.**  While an operation waits, a task awaits ``receive()``.  If a part of the request's body or a
     WebSocket message arrives in the meantime, it is buffered; the handler reads it afterwards from the same request or
     WebSocket, or in plain ASGI from :meth:`receive`.  When the buffer holds 1 MiB, the task stops reading and does not
-    detect a disconnect until the handler reads.  Therefore, read a body that may be large before you wait.
+    detect a disconnect until the handler reads.  Therefore, read a body that may be large before you wait, and give
+    every wait of a public endpoint a timeout: a client can fill the buffer on purpose.
 
     **Cancellation safety.**  As for :meth:`Purgatory.park`: cancelling the task withdraws the operation immediately.
 
