@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -45,16 +45,16 @@ SERVERS: dict[str, list[str]] = {
 class ServerProcess:
     """A server on a free port of the loopback, as a child process; ``async with`` starts it and sees that it ends.
 
-    ``output``: the lines that it has written, both streams.
+    ``options``: more words of its command line.  ``output``: the lines that it has written, both streams.
     """
 
-    def __init__(self, name: str, application: str = _APP, **environment: str) -> None:
+    def __init__(self, name: str, application: str = _APP, options: Sequence[str] = (), **environment: str) -> None:
         self.name = name
         self.output: list[str] = []
         self.port = _free_port()
         self._environment = environment
         words = [word.format(port=self.port).replace(_APP, application) for word in SERVERS[name]]
-        self._command = [sys.executable, "-m", *words]
+        self._command = [sys.executable, "-m", *words, *options]
         self._news: asyncio.Condition = asyncio.Condition()
         self._ended = False
         self._process: asyncio.subprocess.Process | None = None

@@ -18,6 +18,7 @@
 
 ===============================  ==================================================================
 ``lifespan``, ``signals``        opening, and closing when the server is told to stop
+``servers``                      detecting that the server stops without a signal
 ``wait``, ``connection``         waiting in a handler, withdrawn when the client hangs up
 ``errors``                       responses for the exceptions of a purgatory
 ``health``                       the readiness probe

@@ -35,7 +35,9 @@ def purgatory_lifespan(
     A server that gets SIGTERM or SIGINT waits for its open requests before it notifies the application.  So at startup
     each signal handler is replaced by one that closes the purgatories and then calls the original handler: every parked
     request is answered while the server still serves.  Requests that would have to wait from then on get
-    :class:`PurgatoryClosed`.  The original handlers are restored at shutdown.
+    :class:`PurgatoryClosed`.  The original handlers are restored at shutdown.  A worker that stops without a signal,
+    because it has served as many requests as ``--limit-max-requests`` or ``--max-requests`` allows, closes the
+    purgatories when it begins to stop.
 
     ``grace``: seconds in which parked operations may still complete by themselves, as in :meth:`Purgatory.aclose`; the
     rest expires after it.  It adds to the time that the server takes to exit.  A second signal does not shorten it, but
@@ -43,8 +45,9 @@ def purgatory_lifespan(
     purgatories are open and left when every operation has been answered.
 
     Signals are chained only in the main thread.  Elsewhere, and where no handler is installed before the application
-    starts, the purgatories close when the lifespan ends.  A purgatory is opened once: make a new application, with new
-    purgatories, for every test that runs its lifespan.  TypeError and ValueError for bad arguments.
+    starts, the purgatories close when uvicorn begins to stop, or else when the lifespan ends.  A purgatory is opened
+    once: make a new application, with new purgatories, for every test that runs its lifespan.  TypeError and ValueError
+    for bad arguments.
     """
     return PurgatoryLifespan((room, *others), grace, lifespan)
 

@@ -1,15 +1,24 @@
-"""Real servers, started from their command lines: hang-ups, refusals and SIGTERM.
+"""Real servers, started from their command lines: hang-ups, refusals, SIGTERM, and limits of requests.
 
 The polls of these tests have an hour's deadline: a server that exits at all has answered them before.
 """
 
+import asyncio
 import importlib.util
 import signal
+import socket
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
 
 import aiohttp
 import pytest
+from fastapi import Depends, FastAPI
 
-from benchmarks.shutdown import SERVERS, ServerProcess, shut_down
+from benchmarks.shutdown import SERVERS, Client, ServerProcess, shut_down
+from purgatory import Event, Observer, Purgatory
+from purgatory.asgi import Wait, install_errors, purgatory_lifespan, waiting
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])  # the server chooses its own loop
 _NEEDS = {
@@ -189,3 +198,122 @@ async def test_a_stream_of_events_ends_with_its_client_or_with_the_server(name: 
         await server.until(lambda: server.count("statistics") == 1)
         assert await server.exited() in (0, -signal.SIGTERM)
         assert not any("Traceback" in line for line in server.output)
+
+
+async def get(server: ServerProcess, target: str) -> int:
+    """Send a request on a connection of its own, and return the status."""
+    client = await server.connect()
+    client.send("GET", target)
+    return (await client.response())[0]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_worker_that_reaches_its_limit_of_requests_answers_every_client(name: str) -> None:
+    """No signal reaches such a worker; its parked requests are answered as at SIGTERM, and a new worker serves."""
+    skip_without(name)
+    limit = "--limit-max-requests" if name.startswith("uvicorn") else "--max-requests"
+    async with ServerProcess(name, options=[limit, "2"]) as server:
+        client = await server.connect()
+        client.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 1)
+        workers = server.count("ready")
+        answer = asyncio.create_task(client.response())
+        for _ in range(2):
+            assert await get(server, "/healthz/") == 200
+        while workers == 2 and not answer.done():  # the other worker serves some, and stops as well
+            await get(server, "/healthz/")
+        status, headers, _ = await answer
+        assert (status, headers["connection"].lower()) == (204, "close")
+        if name not in ("uvicorn", "hypercorn --workers 0"):  # these are a single process, and end
+            await server.until(lambda: server.count("ready") > workers)
+            assert workers == 2 or await get(server, "/healthz/") == 200
+            server.signal()
+        assert await server.exited() in (0, -signal.SIGTERM)
+        assert not any("Traceback" in line or "Exception" in line for line in server.output)
+
+
+# Servers that a program starts and stops itself
+
+
+class Embedded(Observer):
+    """A uvicorn that serves ``GET /inner`` and ``GET /outer``, which wait in the purgatories of two nested lifespans.
+
+    ``server``: a ``uvicorn.Server``.  ``arrivals``: the names of the purgatories, once for each operation that parks.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.arrivals: asyncio.Queue[str] = asyncio.Queue()
+        self.inner, self.outer = (Purgatory[Any](name, observers=[self]) for name in ("inner", "outer"))
+        app = FastAPI(lifespan=purgatory_lifespan(self.outer, lifespan=purgatory_lifespan(self.inner)))
+        install_errors(app)
+        for room in (self.inner, self.outer):
+
+            @app.get(f"/{room.name}")
+            async def poll(wait: Annotated[Wait, Depends(waiting(room))]) -> bool:
+                return await wait.until(lambda: False, keys=["a"], timeout=3600)
+
+        uvicorn = pytest.importorskip("uvicorn")
+        self.server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+
+    def parked(self, event: Event) -> None:
+        """Called in the thread of the server."""
+        self._loop.call_soon_threadsafe(self.arrivals.put_nowait, event.purgatory)
+
+    async def serve(self) -> None:
+        """Serve until the server is stopped."""
+        await self.server.serve(sockets=[self._socket])
+
+    async def park(self, name: str) -> Client:
+        """Send a request, and return when it is parked."""
+        client = Client(*await asyncio.open_connection(*self._socket.getsockname()))
+        client.send("GET", f"/{name}")
+        assert await self.arrivals.get() == name
+        return client
+
+
+@asynccontextmanager
+async def in_a_thread(*servers: Embedded) -> AsyncIterator[None]:
+    """Serve with all of them on one event loop in another thread, and stop them at the end."""
+    factory = type(asyncio.get_running_loop())
+
+    async def serve() -> None:
+        await asyncio.gather(*(each.serve() for each in servers))
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(serve())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        for each in servers:
+            each.server.force_exit = True  # without waiting for the clients
+        raise
+    finally:
+        for each in servers:
+            each.server.should_exit = True
+        await asyncio.to_thread(thread.join)
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_its_program_stops_answers_its_clients() -> None:
+    """In a thread, where there are no signals: both purgatories close, and those of the other server stay open."""
+    stopping, staying = Embedded(), Embedded()
+    async with in_a_thread(stopping, staying):
+        answered = [await stopping.park("inner"), await stopping.park("outer")]
+        unanswered = await staying.park("inner")
+        stopping.server.should_exit = True
+        for client in answered:
+            status, headers, body = await client.response()
+            assert (status, headers["connection"], body) == (200, "close", b"false")
+            client.hang_up()
+        assert (staying.inner.closed, staying.outer.closed, len(staying.inner)) == (False, False, 1)
+        staying.server.should_exit = True
+        assert (await unanswered.response())[0] == 200
+        unanswered.hang_up()
+    for each in (stopping, staying):
+        assert "shutdown" not in vars(each.server), "the method of the server is restored"

@@ -1,0 +1,113 @@
+"""Detecting that the server stops without a signal: a worker that has served its number of requests, or its own code.
+
+ASGI does not pass the server to the application, so :func:`serving_frame` finds it.  Each server creates an object for
+the lifespan protocol.  A method of this object runs the application's lifespan in a task, while a coroutine of the
+server waits until the application has started:
+
+==================  =================================  ==================================================
+server              calls the application              waits
+==================  =================================  ==================================================
+uvicorn             ``LifespanOn.main``                ``Server.serve``; the object is ``self.lifespan``
+gunicorn's worker   ``LifespanManager._run_lifespan``  ``ASGIWorker._serve``; it is ``self.lifespan``
+hypercorn           ``Lifespan.handle_lifespan``       ``worker_serve``; it is the variable ``lifespan``
+==================  =================================  ==================================================
+
+The object has to be the same, so that another server in the same event loop is not mistaken for this one.  The
+variables of other frames are not read.
+
+*   uvicorn, also as a worker of gunicorn, calls ``Server.shutdown`` before it stops to accept connections, and
+    gunicorn's worker calls ``ASGIWorker._shutdown``.  :class:`CallHook` is called before the method of this one object.
+*   Hypercorn sets an event, which :func:`limit_reached` reads.  The event is a variable of the coroutine, and exists
+    only after the application has started.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, Final
+
+__all__ = ["CallHook", "limit_reached", "serving_frame", "stopping_method"]
+
+_STOPPING: Final = {"gunicorn": "_shutdown", "uvicorn": "shutdown"}
+_SERVERS: Final = frozenset({*_STOPPING, "hypercorn"})
+
+
+class CallHook:
+    """Calls ``callback`` before each call of a method of one object, until :meth:`remove`."""
+
+    def __init__(self, owner: Any, name: str, callback: Callable[[], object]) -> None:
+        self._owner = owner
+        self._name = name
+        self._callback = callback
+        self._replaced = vars(owner).get(name)  # the hook of another lifespan
+        self._method = getattr(owner, name)
+        setattr(owner, name, self)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        self._callback()
+        return self._method(*arguments, **options)
+
+    def remove(self) -> None:
+        """Restore the method.  If other code has replaced it since then, that code stays."""
+        if vars(self._owner).get(self._name) is not self:
+            return
+        if self._replaced is None:
+            delattr(self._owner, self._name)
+        else:
+            setattr(self._owner, self._name, self._replaced)
+
+
+def serving_frame() -> FrameType | None:
+    """Return the frame of the server's coroutine that waits for the running lifespan; None if there is none."""
+    calling = {id(frame.f_locals.get("self")) for frame in _stack() if _server_of(frame)}
+    for frame in _waiting():
+        if _server_of(frame):
+            variables = frame.f_locals
+            lifespan = variables.get("lifespan") or getattr(variables.get("self"), "lifespan", None)
+            if lifespan is not None and id(lifespan) in calling:
+                return frame
+    return None
+
+
+def stopping_method(frame: FrameType) -> tuple[Any, str] | None:
+    """Return the server and the name of the method that it calls when it begins to stop; None if it has none."""
+    name = _STOPPING.get(_server_of(frame))
+    server = frame.f_locals.get("self")
+    return (server, name) if name is not None and callable(getattr(server, name, None)) else None
+
+
+def limit_reached(frame: FrameType) -> Callable[[], bool] | None:
+    """Return a function that returns whether hypercorn has served its number of requests; None without a limit."""
+    if getattr(frame.f_locals.get("config"), "max_requests", None) is None:
+        return None
+
+    def reached() -> bool:
+        event = getattr(frame.f_locals.get("context"), "terminate", None)
+        return event is not None and bool(event.is_set())
+
+    return reached
+
+
+def _server_of(frame: FrameType) -> str:
+    """Return the server to which the frame's module belongs, or an empty text."""
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package if package in _SERVERS else ""
+
+
+def _stack() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _waiting() -> Iterator[FrameType]:
+    """Yield the frames of the coroutines that the tasks of the running loop wait in."""
+    for task in asyncio.all_tasks():
+        coroutine: Any = task.get_coro()
+        while coroutine is not None:
+            frame = getattr(coroutine, "cr_frame", None)
+            if frame is not None:
+                yield frame
+            coroutine = getattr(coroutine, "cr_await", None)
