@@ -163,7 +163,7 @@ def _has_own_cancel(future: object) -> bool:
 
 def _read(future: "asyncio.Future[Any]") -> None:
     """Read the exception, so that asyncio does not report it: a cancelled ``gather()`` fails with CancelledError."""
-    if not future.cancelled():
+    with contextlib.suppress(asyncio.CancelledError):  # of another future with its own cancel()
         future.exception()
 
 

@@ -260,8 +260,9 @@ async def test_observers_get_the_futures_as_keys(clock: VirtualClock) -> None:
 async def test_a_shared_timer_is_started(clock: VirtualClock) -> None:
     """``when_all`` starts a shared timer, because otherwise the deadline would never be checked."""
     timer = SystemTimer(clock=clock)
-    async with Purgatory[Any]("futures", timer=timer) as purgatory:
-        waiting = purgatory.when_all(futures(1), 1)
-        await clock.advance(1)
-        assert waiting.outcome is Outcome.EXPIRED
+    purgatory = Purgatory[Any]("futures", timer=timer)  # entering it would start the timer, too
+    waiting = purgatory.when_all(futures(1), 1)
+    await clock.advance(1)
+    assert waiting.outcome is Outcome.EXPIRED
+    await purgatory.aclose()
     await timer.aclose()

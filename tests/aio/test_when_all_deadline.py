@@ -53,6 +53,26 @@ async def test_on_expiry_a_pending_task_is_cancelled(purgatory: Purgatory[Any], 
     assert task.cancelled()
 
 
+async def test_on_expiry_a_future_with_a_cancel_of_its_own_is_cancelled(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """A class that overrides ``cancel()`` ends what it stands for; its outcome is a TimeoutError."""
+    cancelled: list[Any] = []
+
+    class Request(asyncio.Future[None]):
+        def cancel(self, msg: Any | None = None) -> bool:
+            cancelled.append(self)
+            return super().cancel(msg)
+
+    request = Request()
+    waiting = purgatory.when_all([request], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError]
+    assert cancelled == [request]
+    assert request.cancelled()
+    assert reported == []
+
+
 async def test_on_expiry_the_tasks_of_a_pending_gather_are_cancelled(
     purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
 ) -> None:
