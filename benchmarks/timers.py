@@ -23,13 +23,14 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from purgatory import SystemTimer
 
 from .measure import OURS, compare, cpu, frozen, loops, new_loop, rounds
 from .operations import NoopTask, noop
-from .row import Budget, Row, Scale, grouped
+from .row import Budget, Row, Scale, grouped, quantile
 
 __all__ = ["rows"]
 
@@ -279,21 +280,45 @@ def _blocks(items: list[Any]) -> Iterable[list[Any]]:
 
 def rows(scale: Scale) -> Iterator[Row]:
     """The rows of this section."""
-    ours: dict[int, float] = {}
     sizes = scale.pick([1_000, 10_000, 100_000, 1_000_000], [1_000, 10_000, 100_000])
     for outstanding in sizes:
         for kind in loops():
-            for row in _rows_at(scale, kind, outstanding):
-                if kind == "asyncio" and row.what.startswith("add + cancel"):
-                    ours[outstanding] = row.ours
-                yield row
-    smallest, largest = sizes[0], sizes[-1]
+            yield from _rows_at(scale, kind, outstanding)
+    yield _against(scale, sizes[0], sizes[-1])
+
+
+def _against(scale: Scale, smallest: int, largest: int) -> Row:
+    """How many times as much a timer costs with the largest number outstanding as with the smallest; both in turn."""
+    loop = new_loop("asyncio")
+    timers = {outstanding: SystemTimer() for outstanding in (smallest, largest)}
+    contenders = {outstanding: _Ours(loop, timer) for outstanding, timer in timers.items()}
+    rng = random.Random(7)
+    delays = [rng.randrange(300_000, 900_000) / 1000 for _ in range(largest)]
+    loop.run_until_complete(_start(*timers.values()))
+    try:
+        for outstanding, contender in contenders.items():
+            contender.fill(delays[:outstanding])
+        with frozen():
+            gc.disable()
+            costs = rounds(
+                {str(size): partial(contender.churn, delays) for size, contender in contenders.items()},
+                scale.pick(9, 3),
+            )
+    finally:
+        gc.enable()
+        for contender in contenders.values():
+            contender.close()
+        for timer in timers.values():
+            loop.run_until_complete(timer.aclose())
+        loop.close()
+    few, many = ([cost * 1e9 for cost in costs[str(size)]] for size in (smallest, largest))
     what = f"add + cancel, {grouped(largest)} against {grouped(smallest)} outstanding"
-    row = Row(SECTION, what, "ns", ours[largest], f"the same at {grouped(smallest)}", ours[smallest])
-    row.ratio = ours[largest] / ours[smallest]
+    row = Row(SECTION, what, "ns", statistics.median(many), f"the same at {grouped(smallest)}", statistics.median(few))
+    ratios = [larger / smaller for larger, smaller in zip(many, few, strict=True)]
+    row.ratio, row.low, row.high = statistics.median(ratios), quantile(ratios, 0.25), quantile(ratios, 0.75)
     row.budget = Budget.ratio_at_most(1.5)
     row.note = "against: there the ratio is how many times the cost"
-    yield row
+    return row
 
 
 def _rows_at(scale: Scale, kind: str, outstanding: int) -> Iterator[Row]:
