@@ -21,6 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def _park(number: int, group: str, key: str, ts_ms: int, timeout_ms: int) -> dic
 # The decisions alone
 
 
-def core(operations: int) -> None:
+def core(operations: int, hot: Iterable[int] = (1_000, 10_000, 50_000)) -> None:
     """Groups of several sizes, woken once a second of their time, in one process."""
     say("the decisions alone, one process")
     say(f"{'operations a group':>20} {'rows/s':>10} {'us/row':>8} {'us/wake-up':>11} {'bytes/operation':>16}")
@@ -85,7 +86,7 @@ def core(operations: int) -> None:
         say(f"{per_group:>20} {rows / took:>10,.0f} {per_row:>8.0f} {per_wake:>11.0f} {each:>16.0f}")
     say("\na hot group: all operations wait in one, and a batch brings one signal")
     say(f"{'operations':>20} {'s/batch':>10} {'us/operation':>13} {'state, MB':>10}")
-    for waiting in (1_000, 10_000, 50_000):
+    for waiting in hot:
         took, size = _hot_group(waiting)
         say(f"{waiting:>20,} {took:>10.3f} {took / waiting * 1e6:>13.1f} {size / 1e6:>10.2f}")
 
@@ -121,7 +122,7 @@ def _hot_group(waiting: int) -> tuple[float, int]:
     state = group.state()
     began = time.process_time()
     group = Group("hot", BEGIN_MS, *state)
-    group.add([encode_line(BEGIN_MS + 5, json.dumps({"kind": "signal", "ts_ms": BEGIN_MS + 5, "key": "key-7"}))])
+    group.add([_line({"kind": "signal", "ts_ms": BEGIN_MS + 5, "group": "hot", "key": "key-7"})])
     assert len(group.advance(BEGIN_MS + 10)) == 1
     group.state()
     return time.process_time() - began, len(state[0])
@@ -189,7 +190,7 @@ def _waiting_us(waiting: int) -> float:
     began = time.process_time()
     for second in range(1, 11):
         shard = Shard(text)
-        row = {"kind": "signal", "ts_ms": BEGIN_MS + second, "key": "other"}
+        row = {"kind": "signal", "ts_ms": BEGIN_MS + second, "group": "group-7", "key": "other"}
         shard.advance({"group-7": [_line(row)]}, BEGIN_MS + second)
         text = shard.state()
     assert shard.live == waiting

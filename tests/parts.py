@@ -32,7 +32,11 @@ class Part(NamedTuple):
 
 
 PARTS: Final = (
-    Part("the pipeline on Spark", ("pipeline",), ("pyspark", "pandas", "pyarrow", "matplotlib", "jinja2")),
+    Part(
+        "the pipeline on Spark",
+        ("pipeline", "benchmarks/test_stream.py"),
+        ("pyspark", "pandas", "pyarrow", "matplotlib", "jinja2"),
+    ),
     Part(
         "the pipeline on a cluster",
         ("pipeline/cluster/test_cluster.py",),
