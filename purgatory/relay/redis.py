@@ -61,8 +61,10 @@ class RedisTransport:
         client = self._client()
         # In redis-py before 8.0.1, this timeout also ends a subscription that receives nothing; the relay's pings
         # notice a dead connection.
-        options = client.connection_pool.connection_kwargs
-        options.setdefault("socket_connect_timeout", options.get("socket_timeout"))
+        pool = client.connection_pool
+        options = pool.connection_kwargs
+        connection: Any = pool.make_connection()  # to read its default, which depends on the version
+        options.setdefault("socket_connect_timeout", connection.socket_connect_timeout)
         options["socket_timeout"] = None
         subscription = _OneConnection(client.connection_pool)
         try:
