@@ -33,7 +33,8 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
     **Implementation.**  Its result, and the argument of ``callback``, is the list of outcomes of the futures in the
     order given: the result of each, or its exception.  A future that is pending when the operation expires gets a
     TimeoutError.  A pending *task* cannot be given an exception, so it is cancelled, and its outcome here is also
-    TimeoutError.  A pending ``gather()`` is cancelled in the same way, with the tasks that it waits for.
+    TimeoutError.  A pending ``gather()`` is cancelled in the same way, with the tasks that it waits for, and so is a
+    future of a class that overrides ``cancel()``; other tasks that await it get CancelledError.
 
     **Calls in executors.**  Do not pass the futures of ``loop.run_in_executor()`` and ``asyncio.wrap_future()``.  They
     cannot be distinguished from other futures, so they also get a TimeoutError.  When the call returns, asyncio cannot
@@ -87,7 +88,7 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
                 else:
                     future.cancel()
                     if not task:
-                        future.add_done_callback(_read, context=Context())
+                        future.add_done_callback(_report, context=Context())
             if cancels:
                 return late
         if future.cancelled():
@@ -161,10 +162,12 @@ def _has_own_cancel(future: object) -> bool:
     return isinstance(future, asyncio.Future) and type(future).cancel is not asyncio.Future.cancel
 
 
-def _read(future: "asyncio.Future[Any]") -> None:
-    """Read the exception, so that asyncio does not report it: a cancelled ``gather()`` fails with CancelledError."""
-    with contextlib.suppress(asyncio.CancelledError):  # of another future with its own cancel()
-        future.exception()
+def _report(future: "asyncio.Future[Any]") -> None:
+    """Report an error, as asyncio does for a task; the CancelledError of a cancelled ``gather()`` is none."""
+    error = None if future.cancelled() else future.exception()
+    if error is not None and not isinstance(error, asyncio.CancelledError):
+        message = "a future of when_all() failed when it was cancelled"
+        future.get_loop().call_exception_handler({"message": message, "exception": error, "future": future})
 
 
 def _checked(futures: Any) -> tuple[Any, ...]:

@@ -92,6 +92,23 @@ async def test_on_expiry_the_tasks_of_a_pending_gather_are_cancelled(
     assert reported == []
 
 
+async def test_an_error_of_a_cancelled_gather_is_reported(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """What fails while it is cancelled is reported, as asyncio does for a task that nobody awaits."""
+
+    async def work() -> None:
+        try:
+            await clock.sleep(100)
+        finally:
+            raise Boom
+
+    waiting = purgatory.when_all([asyncio.gather(work())], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError]
+    assert [type(context["exception"]) for context in reported] == [Boom]
+
+
 async def test_on_expiry_a_task_cancels_the_future_of_an_executor_that_it_awaits(
     purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
 ) -> None:
