@@ -15,7 +15,7 @@ hypercorn           ``Lifespan.handle_lifespan``       ``worker_serve``; it is t
 The object has to be the same, so that another server in the same event loop is not mistaken for this one.  The
 variables of other frames are not read.
 
-*   uvicorn, also as a worker of gunicorn, calls ``Server.shutdown`` before it stops to accept connections, and
+*   uvicorn, also as a worker of gunicorn, calls ``Server.shutdown`` before it stops accepting connections, and
     gunicorn's worker calls ``ASGIWorker._shutdown``.  :class:`CallHook` is called before the method of this one object.
 *   Hypercorn sets an event, which :func:`limit_reached` reads.  The event is a variable of the coroutine, and exists
     only after the application has started.
@@ -24,11 +24,13 @@ variables of other frames are not read.
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Final
 
 __all__ = ["CallHook", "limit_reached", "serving_frame", "stopping_method"]
 
+_SERVING: ContextVar[FrameType | None] = ContextVar("_SERVING", default=None)  # of the lifespan, and of those it starts
 _STOPPING: Final = {"gunicorn": "_shutdown", "uvicorn": "shutdown"}
 _SERVERS: Final = frozenset({*_STOPPING, "hypercorn"})
 
@@ -59,15 +61,19 @@ class CallHook:
 
 
 def serving_frame() -> FrameType | None:
-    """Return the frame of the server's coroutine that waits for the running lifespan; None if there is none."""
+    """Return the frame of the server's coroutine that waits for the running lifespan; None if there is none.
+
+    A lifespan that another one runs in a task of its own is found through the context of that task.
+    """
     calling = {id(frame.f_locals.get("self")) for frame in _stack() if _server_of(frame)}
     for frame in _waiting():
         if _server_of(frame):
             variables = frame.f_locals
             lifespan = variables.get("lifespan") or getattr(variables.get("self"), "lifespan", None)
             if lifespan is not None and id(lifespan) in calling:
+                _SERVING.set(frame)
                 return frame
-    return None
+    return _SERVING.get()
 
 
 def stopping_method(frame: FrameType) -> tuple[Any, str] | None:

@@ -204,7 +204,9 @@ async def get(server: ServerProcess, target: str) -> int:
     """Send a request on a connection of its own, and return the status."""
     client = await server.connect()
     client.send("GET", target)
-    return (await client.response())[0]
+    status = (await client.response())[0]
+    client.hang_up()
+    return status
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -241,13 +243,15 @@ class Embedded(Observer):
     ``server``: a ``uvicorn.Server``.  ``arrivals``: the names of the purgatories, once for each operation that parks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, nested: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.arrivals: asyncio.Queue[str] = asyncio.Queue()
         self.inner, self.outer = (Purgatory[Any](name, observers=[self]) for name in ("inner", "outer"))
-        app = FastAPI(lifespan=purgatory_lifespan(self.outer, lifespan=purgatory_lifespan(self.inner)))
+        inner = purgatory_lifespan(self.inner)
+        app = FastAPI(lifespan=purgatory_lifespan(self.outer, lifespan=inner) if nested == "lifespan" else None)
         install_errors(app)
+        application: Any = app if nested == "lifespan" else purgatory_lifespan(self.outer).wrap(inner.wrap(app))
         for room in (self.inner, self.outer):
 
             @app.get(f"/{room.name}")
@@ -255,7 +259,7 @@ class Embedded(Observer):
                 return await wait.until(lambda: False, keys=["a"], timeout=3600)
 
         uvicorn = pytest.importorskip("uvicorn")
-        self.server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+        self.server = uvicorn.Server(uvicorn.Config(application, log_config=None))
 
     def parked(self, event: Event) -> None:
         """Called in the thread of the server."""
@@ -300,9 +304,10 @@ async def in_a_thread(*servers: Embedded) -> AsyncIterator[None]:
 
 
 @pytest.mark.asyncio
-async def test_a_server_that_its_program_stops_answers_its_clients() -> None:
+@pytest.mark.parametrize("nested", ["lifespan", "wrapped"])
+async def test_a_server_that_its_program_stops_answers_its_clients(nested: str) -> None:
     """In a thread, where there are no signals: both purgatories close, and those of the other server stay open."""
-    stopping, staying = Embedded(), Embedded()
+    stopping, staying = Embedded(nested), Embedded(nested)
     async with in_a_thread(stopping, staying):
         answered = [await stopping.park("inner"), await stopping.park("outer")]
         unanswered = await staying.park("inner")
