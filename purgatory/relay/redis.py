@@ -63,7 +63,8 @@ class RedisTransport:
         # notice a dead connection.
         pool = client.connection_pool
         options = pool.connection_kwargs
-        connection: Any = pool.make_connection()  # to read its default, which depends on the version
+        # The default of this option depends on the version.
+        connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
         options.setdefault("socket_connect_timeout", connection.socket_connect_timeout)
         options["socket_timeout"] = None
         subscription = _OneConnection(client.connection_pool)
