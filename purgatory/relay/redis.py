@@ -59,11 +59,10 @@ class RedisTransport:
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
         client = self._client()
-        # In redis-py before 8.0.1, this timeout also ends a subscription that receives nothing; the relay's pings
-        # notice a dead connection.
+        # In redis-py before 8.0.1, socket_timeout also ends a subscription that receives nothing.  The relay's pings
+        # notice a dead connection.  The default of socket_connect_timeout depends on the version and stays.
         pool = client.connection_pool
         options = pool.connection_kwargs
-        # The default of this option depends on the version.
         connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
         options.setdefault("socket_connect_timeout", connection.socket_connect_timeout)
         options["socket_timeout"] = None
