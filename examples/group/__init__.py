@@ -22,9 +22,9 @@ The methods of :class:`GroupCoordinator`, with durations in seconds:
 - ``describe(group_id) -> GroupDescription``, ``list_groups() -> list[GroupListing]``, ``delete(group_id) -> ErrorCode``
 
 The coordinator behaves like that of Kafka 4.3, including the error codes, except for the differences that
-``docs/broker.md`` lists.  It does not support the new consumer protocol
-(KIP-848), the storage of offsets, or moving groups between brokers.  If a client
-disconnects while its request is parked, this coordinator detects it at once, and Kafka only after a timeout.
+``docs/broker.md`` lists.  It does not support the new consumer protocol (KIP-848), the storage of offsets, or moving
+groups between brokers.  If a client disconnects while its request is parked, this coordinator detects it at once, and
+Kafka only after a timeout.
 """
 
 from .coordinator import GroupCoordinator
