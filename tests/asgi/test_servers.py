@@ -209,7 +209,9 @@ async def get(server: ServerProcess, target: str) -> int:
     return status
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize(
+    "name", [name if name == "uvicorn" else pytest.param(name, marks=pytest.mark.slow) for name in SERVERS]
+)
 async def test_a_worker_that_reaches_its_limit_of_requests_answers_every_client(name: str) -> None:
     """No signal reaches such a worker; its parked requests are answered as at SIGTERM, and a new worker serves."""
     skip_without(name)
