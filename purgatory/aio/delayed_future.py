@@ -163,7 +163,7 @@ def _has_own_cancel(future: object) -> bool:
 
 
 def _report(future: "asyncio.Future[Any]") -> None:
-    """Report an error, as asyncio does for a task; the CancelledError of a cancelled ``gather()`` is none."""
+    """Report an error, as asyncio does for a task.  A cancelled ``gather()`` has a CancelledError, which is not one."""
     error = None if future.cancelled() else future.exception()
     if error is not None and not isinstance(error, asyncio.CancelledError):
         message = "a future of when_all() failed when it was cancelled"
