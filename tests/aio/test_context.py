@@ -12,7 +12,7 @@ import pytest
 from purgatory import Event, Observer, Purgatory, SystemTimer
 from purgatory.clock import Clock, MonotonicClock
 from purgatory.testing import VirtualClock
-from tests.helpers import Op, futures
+from tests.helpers import Boom, Op, futures
 
 REQUEST: ContextVar[Any] = ContextVar("REQUEST")
 
@@ -234,6 +234,29 @@ async def test_the_callback_of_when_all_runs_in_an_empty_context(
 
     await as_request("A", wait())
     await as_request("B", calling(future.set_result, 1))
+    await clock.settle()
+    assert seen == ["none"]
+
+
+async def test_an_error_of_a_cancelled_gather_is_reported_in_an_empty_context(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """The report belongs neither to the request that raises nor to the one that has completed the operation."""
+    seen: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda *_: seen.append(REQUEST.get("none")))
+
+    async def work() -> None:
+        try:
+            await clock.sleep(100)
+        finally:
+            raise Boom
+
+    async def begin() -> "asyncio.Future[Any]":
+        return asyncio.gather(work())
+
+    waiting = purgatory.when_all([await as_request("A", begin())], None)
+    await clock.settle()
+    await as_request("B", calling(waiting.force_complete))
     await clock.settle()
     assert seen == ["none"]
 

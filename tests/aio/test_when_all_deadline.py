@@ -103,10 +103,34 @@ async def test_an_error_of_a_cancelled_gather_is_reported(
         finally:
             raise Boom
 
-    waiting = purgatory.when_all([asyncio.gather(work())], 1)
+    gathered = asyncio.gather(work())
+    waiting = purgatory.when_all([gathered], 1)
     await clock.advance(1)
     assert kinds(waiting.result()) == [TimeoutError]
-    assert [type(context["exception"]) for context in reported] == [Boom]
+    message = "a future of when_all() failed when it was cancelled"
+    assert reported == [{"message": message, "exception": gathered.exception(), "future": gathered}]
+    assert isinstance(gathered.exception(), Boom)
+
+
+async def test_an_error_of_a_cancelled_task_is_left_to_its_owner(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """asyncio reports what a task raises while it is cancelled if nobody retrieves it, so ``when_all`` does not."""
+
+    async def work() -> None:
+        try:
+            await clock.sleep(100)
+        finally:
+            raise Boom
+
+    task = asyncio.ensure_future(work())
+    waiting = purgatory.when_all([task], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError]
+    assert isinstance(task.exception(), Boom)
+    del task, waiting
+    gc.collect()
+    assert reported == []
 
 
 async def test_on_expiry_a_task_cancels_the_future_of_an_executor_that_it_awaits(
