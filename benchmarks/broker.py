@@ -1,9 +1,9 @@
 """The example broker beside a real Kafka of one node, both on loopback and asked by the same clients in turn.
 
 *   *Wake-up.*  A fetch is parked; a produce with acks=1 goes out on another connection; the time until the fetch is
-    answered, on the wall.
+    answered, in wall-clock time.
 *   *Join barrier.*  All members of a stable group but the last have joined again; the time from the last JoinGroup
-    until the last response, on the wall.
+    until the last response, in wall-clock time.
 *   *CPU of a parked fetch.*  Fetches on connections that are open, parked and answered by one record: CPU time of the
     broker's process per fetch.
 *   *Memory of a parked fetch.*  Connection and request together.  Of ours it is resident memory; of the JVM it is the

@@ -178,15 +178,13 @@ def _simulated(seconds: int) -> Iterator[Row]:
     )
     for name, fraction, budget in quantiles:
         what = f"lateness {name} at 50 000 expiries/s, simulated core"
-        row = Row(SECTION, what, "ms", quantile(ours, fraction) * 1e3, "without early cascades")
+        row = Row(SECTION, what, "ms", quantile(ours, fraction) * 1e3, "no early cascades")
         row.theirs = quantile(theirs, fraction) * 1e3
         row.ratio = row.theirs / row.ours
         row.budget = budget
         yield row
     early, of_theirs = sum(late < 0 for late in ours), sum(late < 0 for late in theirs)
-    row = Row(
-        SECTION, "early at 50 000 expiries/s, simulated core", "count", early, "without early cascades", of_theirs
-    )
+    row = Row(SECTION, "early at 50 000 expiries/s, simulated core", "count", early, "no early cascades", of_theirs)
     row.budget = Budget.at_most_value(0.0)
     yield row
 

@@ -122,8 +122,8 @@ def _budgets(results: Results) -> str:
     if not results.rows:
         return "Not measured yet."
     for section, what, peer in results.keys(lambda row: row.budget is not None):
-        beside = f", beside {peer}" if peer else ""
-        cells = [f"{what}{beside}"]
+        compared = f", compared with {peer}" if peer else ""
+        cells = [f"{what}{compared}"]
         for kind in KINDS:
             row = results.row(kind, (section, what, peer))
             if row is None:
@@ -155,7 +155,7 @@ def _section(results: Results, section: str) -> str:
         for row in rows:
             cells += _ours(row)
         lines.append(cells)
-    head = ["", "beside", "theirs", "ours, compiled", "ratio", "ours, interpreted", "ratio"]
+    head = ["", "compared with", "theirs", "ours, compiled", "ratio", "ours, interpreted", "ratio"]
     return _markdown(head, lines, left=2)
 
 

@@ -257,7 +257,7 @@ def rows(scale: Scale) -> Iterator[Row]:
     ]
     for kind in loops():
         idle = [_run(kind, _idle, number).wall_ms for _ in range(repeats)]
-        yield Row(SECTION, f"an idle loop, on the wall, {kind}", "ms", statistics.median(idle))
+        yield Row(SECTION, f"an idle loop, in wall-clock time, {kind}", "ms", statistics.median(idle))
         for words, ours, theirs in scenarios:
             yield from _compared(f"{grouped(number)} {words}, {kind}", kind, number, repeats, ours, theirs)
         what = f"{grouped(number // 10)} on one key, acancel_for_key, {kind}"
@@ -274,7 +274,7 @@ def _compared(
             peers.append(_run(kind, theirs, number))
     by_cpu, by_wall = [turn.cpu_ms for turn in own], [turn.wall_ms for turn in own]
     row = Row(SECTION, f"longest turn, {what}", "ms", statistics.median(by_cpu), budget=Budget.at_most_value(5.0))
-    wall = Row(SECTION, f"the same on the wall, {what}", "ms", statistics.median(by_wall))
+    wall = Row(SECTION, f"the same in wall-clock time, {what}", "ms", statistics.median(by_wall))
     if peers:
         _beside(row, f"{kind} timers", by_cpu, [turn.cpu_ms for turn in peers])
         _beside(wall, f"{kind} timers", by_wall, [turn.wall_ms for turn in peers])

@@ -33,7 +33,7 @@ def print_rows(section: str, rows: Sequence[Row], *, compiled: bool) -> None:
     table = Table(title=section, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("what", overflow="fold")
     table.add_column("ours", justify="right", no_wrap=True)
-    table.add_column("beside", overflow="fold")
+    table.add_column("compared with", overflow="fold")
     table.add_column("theirs", justify="right", no_wrap=True)
     table.add_column("ratio", justify="right", no_wrap=True)
     table.add_column("budget", no_wrap=True)
@@ -73,6 +73,6 @@ def print_verdicts(rows: Sequence[Row], *, compiled: bool) -> None:
     console = _console()
     console.print(f"budgets: {kept} met, {len(missed)} not met", markup=False)
     for row in missed:
-        beside = f" beside {row.peer}" if row.peer else ""
+        compared = f", compared with {row.peer}" if row.peer else ""
         budget = f"{row.budget_text(compiled=compiled)}: {row.verdict(compiled=compiled)}"
-        console.print(f"  {row.what}{beside}: {budget}", markup=False, style="red")
+        console.print(f"  {row.what}{compared}: {budget}", markup=False, style="red")

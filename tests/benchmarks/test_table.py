@@ -133,7 +133,7 @@ def test_the_budgets_of_the_page_say_what_is_not_met(tmp_path: Path) -> None:
     """The page shows every budget that is missed."""
     _save(tmp_path, ours=6.0)
     filled = fill(PAGE.format(name="budgets"), load(tmp_path))
-    assert "| what, beside peer | <= 5.00 ms | 6.00 ms | **not met**, 1.20x off |" in filled
+    assert "| what, compared with peer | <= 5.00 ms | 6.00 ms | **not met**, 1.20x off |" in filled
     assert "other" not in filled
 
 
