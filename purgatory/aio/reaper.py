@@ -22,6 +22,8 @@ from purgatory.core.timer.clock import Alarm
 from purgatory.core.timer.task import FAR_MS
 from purgatory.errors import PurgatoryClosed
 
+from .error_reporting import report
+
 if TYPE_CHECKING:
     from .system_timer import SystemTimer
 
@@ -44,6 +46,16 @@ class _WakeUp:
     def __del__(self) -> None:
         if self._reaper._wake_up_number == self._number:
             self._reaper._wake_up_lost()
+
+
+def _report_interruption(task: "asyncio.Task[None]") -> None:
+    """Report what ended the reaper: a clock that raised, or an exception of a hook that counts as an interrupt.
+
+    asyncio itself raises KeyboardInterrupt and SystemExit where the loop runs.
+    """
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+        report("the reaper of a timer was interrupted", error, task=task)
 
 
 class Reaper:
@@ -88,6 +100,7 @@ class Reaper:
             # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
             self.task = Context().run(loop.create_task, self._reap(), name="purgatory-reaper")
             self.task.add_done_callback(self._task_ended, context=Context())
+            self.task.add_done_callback(_report_interruption, context=Context())
             self._timer.started_in = loop
 
     def stop(self, task: "asyncio.Task[None] | None") -> None:
@@ -104,8 +117,6 @@ class Reaper:
 
     def _task_ended(self, task: "asyncio.Task[None]") -> None:
         timer = self._timer
-        if not task.cancelled():
-            task.exception()
         if task is not self.task or timer.closed or timer.loop.is_closed():
             return
         # Do not start a new task here: while a loop shuts down and cancels every task, that would never end.  Until the

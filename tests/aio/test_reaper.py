@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from purgatory import Purgatory, SystemTimer
 from purgatory.clock import Alarm
 from purgatory.testing import VirtualClock
-from tests.helpers import Op, Task
+from tests.helpers import Doing, Op, Task
 
 # An idle timer does not wake the loop
 
@@ -218,18 +219,57 @@ async def test_the_reaper_of_a_closed_timer_does_not_restart(clock: VirtualClock
     assert clock.next_alarm_ms is None
 
 
-def test_an_interrupt_in_a_task_leaves_the_loop_and_the_reaper_comes_back() -> None:
-    """A KeyboardInterrupt in a timer task stops the loop; when the loop runs again, the reaper restarts."""
+class Abort(BaseException):
+    """Like the outcomes of pytest: neither an Exception nor an interrupt of the program."""
+
+
+def abort(*_: object) -> None:
+    raise Abort
+
+
+@pytest.mark.parametrize("where", ["callback", "on_complete", "on_expiration", "observer"])
+async def test_what_ends_the_reaper_is_reported(
+    clock: VirtualClock, reported: list[dict[str, Any]], where: str
+) -> None:
+    """The loop's exception handler receives it once, with the task, and the next deadline is met."""
+    hooks: dict[str, Any] = {where: abort} if where.startswith("on_") else {}
+    observer = Doing(expired=lambda event: abort() if event.operation.name == where == "observer" else None)
+    async with Purgatory[Op]("test", clock=clock, observers=[observer]) as purgatory:
+        reaper = purgatory.timer._reaper.task
+        purgatory.try_complete_else_watch(Op(1, name=where, **hooks), ["a"])
+        if where == "callback":
+            purgatory.timer.call_later(1, abort)
+        behind, later = Op(1), Op(2)
+        purgatory.try_complete_else_watch(behind, ["a"])
+        purgatory.try_complete_else_watch(later, ["a"])
+        await clock.advance(1)
+        assert behind.expired
+        (context,) = reported
+        assert context["message"] == "the reaper of a timer was interrupted"
+        assert type(context["exception"]) is Abort
+        assert context["task"] is reaper
+        await clock.advance(1)
+        assert later.expired
+    assert len(reported) == 1
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_task_leaves_the_loop_and_the_reaper_comes_back(interrupt: type[BaseException]) -> None:
+    """An interrupt of the program in a timer task stops the loop, and is not reported as well; when the loop runs
+    again, the reaper restarts.
+    """
     clock = VirtualClock()
     log: list[str] = []
+    reported: list[dict[str, Any]] = []
 
-    def interrupt() -> None:
-        raise KeyboardInterrupt
+    def raise_it() -> None:
+        raise interrupt
 
     async def begin() -> SystemTimer:
+        loop.set_exception_handler(lambda _, context: reported.append(context))
         timer = SystemTimer(clock=clock)
         timer.start()
-        timer.call_later(1, interrupt)
+        timer.call_later(1, raise_it)
         timer.call_later(1, log.append, "behind")
         timer.call_later(2, log.append, "later")
         return timer
@@ -238,13 +278,14 @@ def test_an_interrupt_in_a_task_leaves_the_loop_and_the_reaper_comes_back() -> N
     try:
         timer = loop.run_until_complete(begin())
         advancing = loop.create_task(clock.advance(3))
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(interrupt):
             loop.run_until_complete(advancing)
         loop.run_until_complete(advancing)
         loop.run_until_complete(timer.aclose())
     finally:
         loop.close()
     assert log == ["behind", "later"]
+    assert reported == []
 
 
 # Wake-ups that fire although they are cancelled, or too late
