@@ -454,8 +454,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
         that awaits it.  See :class:`purgatory.DelayedFuture`.
         """
         operation = DelayedFuture(futures, timeout, callback)
+        self._bind()  # it may raise, and nothing is parked yet
         wait_for_all(self, self._done_callbacks, operation)
-        if self._reaper.task is None and operation.scheduled:
+        if operation.scheduled:
             self._timer.start()
         return operation
 

@@ -418,6 +418,59 @@ def test_futures_of_a_closed_loop_keep_no_other_from_an_answer(new_loop: NewLoop
     waiting[2]._log_destroy_pending = False
 
 
+@all_ways
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_when_all_alone_moves_the_timer_to_the_second_loop(new_loop: NewLoop, way: str) -> None:
+    """Its deadline comes, although the first loop left an earlier one and need not be closed."""
+    clock = VirtualClock()
+    purgatory = Purgatory[Any]("test", clock=clock)
+    left = Op(1)
+
+    async def first() -> None:
+        await purgatory.__aenter__()
+        purgatory.try_complete_else_watch(left, ["a"])
+        await clock.settle()
+
+    async def second() -> None:
+        operation = purgatory.when_all([asyncio.get_running_loop().create_future()], 60.0)
+        await clock.advance(60.0)
+        assert (left.outcome, operation.outcome) == (Outcome.EXPIRED, Outcome.EXPIRED)
+
+    WAYS[way](new_loop, [first, second])
+
+
+@both_loops
+def test_when_all_is_refused_while_the_first_loop_runs_in_another_thread(new_loop: NewLoop) -> None:
+    """It raises RuntimeError, and nothing is parked, although its deadline is not the earliest."""
+    purgatory = Purgatory[Any]("test")
+    begun, end = threading.Event(), threading.Event()
+
+    async def first() -> None:
+        async with purgatory:
+            op = Op(3600)
+            purgatory.try_complete_else_watch(op, ["a"])
+            begun.set()
+            await asyncio.to_thread(end.wait)
+            op.cancel()
+
+    async def second() -> None:
+        future = asyncio.get_running_loop().create_future()
+        for timeout in (None, 7200):
+            with pytest.raises(RuntimeError, match="running in another thread"):
+                purgatory.when_all([future], timeout)
+            assert len(purgatory) == 1
+
+    thread = threading.Thread(target=in_closed_loops, args=(new_loop, [first]))
+    thread.start()
+    try:
+        assert begun.wait(20)
+        in_closed_loops(new_loop, [second])
+    finally:
+        end.set()
+        thread.join()
+
+
 @pytest.mark.parametrize("heartbeat", [None, 1.0])
 @both_loops
 def test_a_subscription_that_waited_in_a_closed_loop_affects_no_call_in_the_next(
