@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from purgatory.core.operation.delayed_operation import DelayedOperation
-from purgatory.core.operation.lifecycle import CANCELLED, FAILED, exception_of
+from purgatory.core.operation.lifecycle import CANCELLED, FAILED, PENDING, exception_of
 from purgatory.core.timer.units import duration_ms
 from purgatory.core.watch.validation import validate_keys, validated_thresholds
 from purgatory.texts import safe_repr
@@ -72,10 +72,14 @@ class Subscription:
         try:
             for index, key in enumerate(keys):
                 operation = _Change(self, index)
-                room.try_complete_else_watch(operation, (key,))
                 self._operations.append(operation)
-                room._core.listen(operation, key)
-                room._core.call_when_ended(operation, partial(self._operation_ended, operation, key))
+                room.try_complete_else_watch(operation, (key,))
+                if operation._state == PENDING:
+                    room._core.listen(operation, key)
+                    room._core.call_when_ended(operation, partial(self._operation_ended, operation, key))
+                else:  # an observer has ended it, or an earlier one and with it the subscription
+                    self._operation_ended(operation, key)
+                    return
         except BaseException:
             self.end()
             raise

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull, SystemTimer
+from purgatory import Event, Observer, OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull, SystemTimer
 from purgatory.aio.changes import Changes
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check, park
@@ -290,6 +290,64 @@ async def test_cancelling_or_failing_a_key_ends_the_subscription(
         await anext(changes)
     assert raised.value is error
     check(purgatory, parked=0)
+
+
+ENDINGS: dict[str, Callable[[Op], object]] = {
+    "cancel": lambda operation: operation.cancel(),
+    "complete": lambda operation: operation.force_complete(),
+}
+
+
+@pytest.mark.parametrize("key", ["a", "b", "c"])
+@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize("when", ["it parks", "the last one parks"])
+async def test_an_observer_that_ends_an_operation_while_it_subscribes_ends_the_subscription(
+    clock: VirtualClock, when: str, how: str, key: str
+) -> None:
+    """The iterator raises the reason or ends, whichever of its operations is ended, and nothing is left."""
+    parked: dict[Any, Any] = {}
+
+    class Ending(Observer):
+        def parked(self, event: Event) -> None:
+            parked[event.keys[0]] = event.operation
+            if event.keys[0] == (key if when == "it parks" else "c"):
+                ENDINGS[how](parked[key])
+
+    async with Purgatory[Any]("test", clock=clock, observers=[Ending()]) as purgatory:
+        changes = purgatory.changes(["a", "b", "c"])
+        check(purgatory, parked=0, watched=0)
+        assert not purgatory._subscriptions
+        assert not purgatory._core._listeners
+        assert not purgatory._core._when_ended
+        if how == "cancel":
+            with pytest.raises(OperationCancelled):
+                await anext(changes)
+        assert [item async for item in changes] == []
+        purgatory.check_and_complete(key)
+        assert len(parked) == (3 if when == "the last one parks" else "abc".index(key) + 1)
+
+
+async def test_a_subscription_that_is_interrupted_leaves_nothing(clock: VirtualClock) -> None:
+    """If a check that an observer requests while the second operation parks is interrupted, neither stays parked."""
+
+    def interrupt(_: Op) -> None:
+        raise KeyboardInterrupt
+
+    class Checking(Observer):
+        def parked(self, event: Event) -> None:
+            if event.keys == ("b",):
+                purgatory.check_and_complete("other")
+
+    async with Purgatory[Any]("test", clock=clock, observers=[Checking()]) as purgatory:
+        other = park(purgatory, "other")
+        other._on_try = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            purgatory.changes(["a", "b", "c"])
+        check(purgatory, parked=1, watched=1)
+        assert not purgatory._subscriptions
+        assert not purgatory._core._listeners
+        assert not purgatory._core._when_ended
+        other.cancel()
 
 
 async def test_subscriptions_count_for_the_limits(clock: VirtualClock) -> None:
