@@ -9,6 +9,7 @@
 ``selection``          selects operations by time, purgatory, and kind
 ``selected_rows``      applies a selection to DataFrames, Arrow batches, and row groups
 ``synthetic_journal``  generates a journal for measurements, with known answers
+``recipe``             the parameters of a generated journal
 ``spark``              Java, the session, and progress
 ``output``             the directory with table files, figures, and the HTML page
 ``commands``           the command line: ``python -m purgatory.pipeline --help``

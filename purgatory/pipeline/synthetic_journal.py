@@ -6,7 +6,6 @@ order of their ends within a file.  Counts of the generated rows are in ``_answe
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,9 @@ import pyarrow.parquet as pq
 from purgatory.journal.files import ARROW_SCHEMA, data_files, prepare
 from purgatory.journal.schema import CANCELLED, COMPLETED, DROPPED, EXPIRED, FAILED, OUTCOMES, PENDING
 
-__all__ = ["Recipe", "generate"]
+from .recipe import Recipe
+
+__all__ = ["generate"]
 
 _EPOCH_MS: Final = 1_700_000_000_000
 _PENDING, _COMPLETED, _EXPIRED, _CANCELLED, _FAILED = (
@@ -27,56 +28,8 @@ _KINDS: Final = (("fetch", "DelayedFetch"), ("fetch", "DelayedListing"), ("produ
 _KIND_SHARES: Final = (0.6, 0.1, 0.3)
 _TIMEOUTS_MS: Final = (500, 5_000, 30_000, -1)  # the last has no deadline
 _TIMEOUT_SHARES: Final = (0.3, 0.4, 0.25, 0.05)
-_BOUNDS: Final = {
-    "rows": (1, 10**10),
-    "seed": (0, 2**63 - 1),
-    "keys": (1, 10**7),  # they are in memory, and so are the rows of a file
-    "skew": (0, 10),
-    "dropped": (0, 10**8),
-    "rows_per_file": (1, 10**7),
-}
-_GREATEST: Final = {"rate": 10**9, "median_wait": 31_536_000, "spread": 10}
-_LONGEST_S: Final = 3_153_600_000
 _LONGEST_WAIT_MS: Final = 1e15  # a longer wait is longer than any journal
 _NONE: Final = np.iinfo(np.int64).min
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """The parameters of a generated journal.
-
-    ``rate`` is in operations per second.  ``skew`` is the exponent of the Zipf distribution of the ``keys``, 0 for a
-    uniform one.  ``median_wait`` is in seconds, and ``spread`` is the standard deviation of the logarithm of the wait.
-    ``immediate``, ``cancelled``, and ``failed`` are shares.  ``dropped`` is the number of dropped rows that each file
-    records.
-    """
-
-    rows: int
-    seed: int = 1
-    rate: float = 1_000.0
-    keys: int = 10_000
-    skew: float = 1.1
-    median_wait: float = 0.4
-    spread: float = 1.8
-    immediate: float = 0.05
-    cancelled: float = 0.02
-    failed: float = 0.01
-    dropped: int = 0
-    rows_per_file: int = 250_000
-
-    def __post_init__(self) -> None:
-        for name, (least, most) in _BOUNDS.items():
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(f"{name} must be from {least} to {most:,}, got {getattr(self, name)}")
-        for name, most in _GREATEST.items():
-            if not 0 < getattr(self, name) <= most:
-                raise ValueError(f"{name} must be more than 0 and at most {most:,}, got {getattr(self, name)}")
-        seconds = self.rows / self.rate
-        if seconds > _LONGEST_S:
-            raise ValueError(f"rows / rate must be at most {_LONGEST_S:,} seconds, a hundred years, got {seconds:g}")
-        shares = (self.immediate, self.cancelled, self.failed)
-        if not all(0 <= share <= 1 for share in shares) or sum(shares) > 1:
-            raise ValueError(f"immediate, cancelled, and failed must be shares, together at most 1, got {shares}")
 
 
 def generate(path: Path, recipe: Recipe) -> dict[str, Any]:

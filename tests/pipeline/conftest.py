@@ -27,7 +27,8 @@ def spark() -> Iterator[Any]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict[str, Any]]:
     """A synthetic journal of 20 000 rows in four files, and its known answers."""
     pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
-    from purgatory.pipeline.synthetic_journal import Recipe, generate
+    from purgatory.pipeline.recipe import Recipe
+    from purgatory.pipeline.synthetic_journal import generate
 
     path = tmp_path_factory.mktemp("made") / "journal"
     recipe = Recipe(20_000, seed=7, rate=150.0, keys=300, dropped=5, rows_per_file=5_000)

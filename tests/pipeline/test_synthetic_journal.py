@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, read_footer
-from purgatory.pipeline.synthetic_journal import Recipe, generate
+from purgatory.pipeline.recipe import Recipe
+from purgatory.pipeline.synthetic_journal import generate
 
 RECIPE = Recipe(3_000, seed=11, rate=100.0, keys=50, rows_per_file=1_000)
 

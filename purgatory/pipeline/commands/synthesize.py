@@ -2,26 +2,29 @@
 
 import argparse
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from purgatory.pipeline.recipe import Recipe
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = ["add_synthesize"]
 
-_RECIPE = (
-    ("seed", int, "the same seed gives the same rows"),
-    ("rate", float, "operations per second"),
-    ("keys", int, "number of distinct keys"),
-    ("skew", float, "exponent of the Zipf distribution of keys; 0: uniform"),
-    ("median_wait", float, "in seconds"),
-    ("spread", float, "standard deviation of the logarithm of the wait"),
-    ("immediate", float, "share of operations that never wait"),
-    ("cancelled", float, "share of cancelled operations"),
-    ("failed", float, "share of failed operations"),
-    ("dropped", int, "number of dropped rows to record per file"),
-    ("rows_per_file", int, "rows in a file"),
-)
+_MEANING: Final = {
+    "rows": "number of operations",
+    "seed": "the same seed gives the same rows",
+    "rate": "operations per second",
+    "keys": "number of distinct keys",
+    "skew": "exponent of the Zipf distribution of keys; 0: uniform",
+    "median_wait": "median wait, in seconds",
+    "spread": "standard deviation of the logarithm of the wait",
+    "immediate": "share of operations that never wait",
+    "cancelled": "share of cancelled operations",
+    "failed": "share of failed operations",
+    "dropped": "number of dropped rows that each file records",
+    "rows_per_file": "operations per file",
+}
 
 
 def add_synthesize(commands: Any) -> None:
@@ -29,24 +32,32 @@ def add_synthesize(commands: Any) -> None:
     parser = commands.add_parser(
         "synthesize",
         help="generate a journal for measurements",
+        description="Generate a journal of random operations, to try or to measure the commands that read journals."
+        " Arrivals are uniform, keys have a Zipf distribution, and waits have a log-normal one. _answers.json in the"
+        " journal contains the counts of its outcomes.",
         epilog="example: purgatory synthesize journal --rows 1000000",
     )
     parser.add_argument("journal", help="a directory of this machine, without a journal")
-    parser.add_argument("--rows", type=int, required=True)
-    for name, kind, meaning in _RECIPE:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=meaning)
+    parser.add_argument("--rows", type=int, required=True, metavar="N", help=_MEANING["rows"])
+    for field in fields(Recipe)[1:]:
+        parser.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            type=type(field.default),
+            default=field.default,
+            metavar="N",
+            help=f"{_MEANING[field.name]} (default: %(default)g)",
+        )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace, console: "Console") -> int:
     from purgatory.pipeline.locations import local_path
-    from purgatory.pipeline.synthetic_journal import Recipe, generate
+    from purgatory.pipeline.synthetic_journal import generate
 
     path = local_path(options.journal)
     if path is None:
         raise ValueError(f"journal must be a directory of this machine, got {options.journal}")
-    given = {field.name: getattr(options, field.name) for field in fields(Recipe)}
-    recipe = Recipe(**{name: value for name, value in given.items() if value is not None})
+    recipe = Recipe(**{field.name: getattr(options, field.name) for field in fields(Recipe)})
     with console.status(f"generating {recipe.rows:,} rows"):
         answers = generate(path, recipe)
     rows, files = answers["rows"], answers["files"]

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.commands.compare import WORSE
-from purgatory.pipeline.synthetic_journal import Recipe, generate
+from purgatory.pipeline.recipe import Recipe
+from purgatory.pipeline.synthetic_journal import generate
 
 pytestmark = pytest.mark.timeout(170)
 

@@ -15,12 +15,13 @@ import purgatory.pipeline.replay.what_if as module
 from purgatory.journal import JournalError
 from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.recipe import Recipe
 from purgatory.pipeline.replay.simulation import replay
 from purgatory.pipeline.replay.what_if import what_if
 from purgatory.pipeline.selection import Selection
 from purgatory.pipeline.spark.session import changed_settings
 from purgatory.pipeline.stream.input_rows import LAST_MS
-from purgatory.pipeline.synthetic_journal import Recipe, generate
+from purgatory.pipeline.synthetic_journal import generate
 
 from .test_simulation import recorded
 
