@@ -18,8 +18,8 @@ _PIPELINE = {
     "replay": "the cost of other timer settings, for a journal",
     "compact": "merge the small files of a journal",
     "synthesize": "generate a journal for measurements",
-    "stream": "decide the outcomes of operations as a stream, on Spark",
-    "backfill": "decide the same rows in one batch",
+    "stream": "process operations as a stream, on Spark",
+    "backfill": "process the same rows in one batch",
 }
 
 # The module, the packages that it needs besides this one without extras, and what it shows.

@@ -22,15 +22,17 @@ def add_backfill(commands: Any) -> None:
     """Add the command to the result of ``ArgumentParser.add_subparsers``."""
     parser = commands.add_parser(
         "backfill",
-        help="decide the same rows in one batch",
-        description="Decide a directory of rows in one batch, up to the time of its last row.",
+        help="process the same rows in one batch",
+        description="Process a directory of rows in one batch, up to the time of its last row.",
         epilog="example: purgatory backfill --source rows --out out",
     )
     parser.add_argument("--source", required=True, metavar="DIR", help="a directory or URI of row files")
     parser.add_argument("--out", required=True, metavar="DIR", help="a directory or URI, for outcomes and dead letters")
-    parser.add_argument("--until-ms", type=int, metavar="MS", help="decide up to this time (default: the last row)")
+    parser.add_argument(
+        "--until-ms", type=int, metavar="MS", help="process up to this time (default: the time of the last row)"
+    )
     parser.add_argument("--pending", action="store_true", help="also write a record for each pending operation")
-    add_row_options(parser)
+    add_row_options(parser, connect=True)
     parser.set_defaults(run=_run)
 
 

@@ -43,10 +43,17 @@ _MOST: Final = 2**31 - 1
 FIRST_COMPILER: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 
 
-def add_spark_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--master``, ``--remote``, and ``--conf``."""
+def add_spark_options(parser: argparse.ArgumentParser, *, connect: bool = True) -> None:
+    """Add ``--master``, ``--remote``, and ``--conf``.
+
+    ``connect``: whether the command runs on Spark Connect; otherwise the help omits ``--remote``.
+    """
     parser.add_argument("--master", metavar="URL", help="Spark's master (default: all cores of this machine)")
-    parser.add_argument("--remote", metavar="sc://HOST:PORT", help="a Spark Connect server, instead of a master")
+    parser.add_argument(
+        "--remote",
+        metavar="sc://HOST:PORT",
+        help="a Spark Connect server, instead of a master" if connect else argparse.SUPPRESS,
+    )
     parser.add_argument(
         "--conf", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="a setting of Spark"
     )

@@ -40,10 +40,34 @@ def add_replay(commands: Any) -> None:
     )
     add_journal_options(parser)
     add_selection_options(parser)
-    parser.add_argument("--tick-ms", type=_whole_numbers, default=[1, 5, 20], metavar="1,5,20")
-    parser.add_argument("--wheel-size", type=_whole_numbers, default=[20, 64, 512], metavar="20,64,512")
-    parser.add_argument("--sample", type=float, default=1.0, metavar="SHARE", help="of the journal, in pieces of time")
-    parser.add_argument("--piece-rows", type=int, default=100_000, metavar="N", help="operations per task")
+    parser.add_argument(
+        "--tick-ms",
+        type=_whole_numbers,
+        default="1,5,20",
+        metavar="MS,...",
+        help="ticks to compare, in milliseconds (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--wheel-size",
+        type=_whole_numbers,
+        default="20,64,512",
+        metavar="N,...",
+        help="numbers of buckets in a wheel to compare (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sample",
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help="the share of the journal to replay, in pieces of time (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--piece-rows",
+        type=int,
+        default=100_000,
+        metavar="N",
+        help="operations in a piece, which a task holds in memory (default: %(default)s)",
+    )
     parser.add_argument(
         "--lateness-ms",
         type=float,

@@ -23,20 +23,28 @@ _FILE_MANAGER: Final = {
 _SMALL: Final = 32 << 20  # bytes of row files, about 400 000 rows: from there on, the second compiler pays
 
 
-def add_row_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--format``, ``--max-ahead``, ``--conditions``, and the options for Spark."""
-    parser.add_argument("--format", choices=("parquet", "json"), default="parquet", help="of the row files")
+def add_row_options(parser: argparse.ArgumentParser, *, connect: bool) -> None:
+    """Add ``--format``, ``--max-ahead``, ``--conditions``, and the options for Spark.
+
+    ``connect``: whether the command runs on Spark Connect; otherwise the help omits ``--remote``.
+    """
+    parser.add_argument(
+        "--format",
+        choices=("parquet", "json"),
+        default="parquet",
+        help="the format of the row files (default: %(default)s)",
+    )
     parser.add_argument(
         "--max-ahead",
         type=seconds,
         default=86_400.0,
         metavar="S",
-        help="rows further ahead of the clock become dead letters",
+        help="rows more than S seconds ahead of the clock become dead letters (default: %(default)g)",
     )
     parser.add_argument(
         "--conditions", action="append", default=[], metavar="MODULE", help="a module that registers conditions"
     )
-    add_spark_options(parser)
+    add_spark_options(parser, connect=connect)
 
 
 def check_source(source: str, *, kafka: bool = False) -> None:

@@ -20,8 +20,8 @@ def add_stream(commands: Any) -> None:
     """Add the command to the result of ``ArgumentParser.add_subparsers``."""
     parser = commands.add_parser(
         "stream",
-        help="decide the outcomes of operations as a stream",
-        description="Decide a stream of rows: operations that park, the signals that complete them, and rows that move"
+        help="process operations as a stream",
+        description="Process a stream of rows: operations that park, the signals that complete them, and rows that move"
         " their deadlines, cancel them, or fail them. Without --trigger the job ends when it has processed the rows of"
         " the source. The next run continues from the checkpoint.",
         epilog="example: purgatory stream --source rows --out out --checkpoint checkpoint",
@@ -56,7 +56,7 @@ def add_stream(commands: Any) -> None:
             metavar="NAME=VALUE",
             help=f"for Spark's {side}",
         )
-    add_row_options(parser)
+    add_row_options(parser, connect=False)
     parser.set_defaults(run=_run)
 
 

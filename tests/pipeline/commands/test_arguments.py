@@ -147,6 +147,33 @@ def test_every_path_of_every_command_is_checked() -> None:
     assert found == {(name, command) for name, command, *_ in PATHS}
 
 
+def test_every_option_has_a_help_that_shows_its_default() -> None:
+    """Every option of every command has a help text, and every command a description."""
+    parser = _parser("purgatory")
+    (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for command, options in commands.choices.items():
+        assert options.description, command
+        for action in options._actions:
+            assert action.help, (command, action.dest)
+            if action.default not in (None, False, [], argparse.SUPPRESS):
+                assert "(default: %(default)" in action.help, (command, action.dest)
+
+
+def test_the_stream_does_not_offer_spark_connect_and_refuses_it(
+    refused: Refused, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The help of ``backfill`` has ``--remote``, that of ``stream`` has not; the error says what to do instead."""
+    for command in ("stream", "backfill"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert ("--remote" in capsys.readouterr().out) == (command == "backfill")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows").mkdir()
+    places = ("--source", "rows", "--checkpoint", "checkpoint", "--out", "out")
+    line = refused("stream", *places, "--remote", "sc://127.0.0.1:15002")
+    assert line == "error: the stream cannot run on Spark Connect: submit it to the cluster with spark-submit instead"
+
+
 @pytest.mark.parametrize("command", [("report", "--out", "out"), ("replay",)], ids=" ".join)
 def test_an_interrupted_command_ends_without_a_traceback(
     command: tuple[str, ...], journal: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
