@@ -21,7 +21,7 @@ def default_purgatory() -> Purgatory[Any]:
     if found is None or found.closed:
         for other in list(_purgatories_by_loop):
             if other.is_closed():
-                del _purgatories_by_loop[other]
+                _purgatories_by_loop.pop(other, None)  # another thread may have dropped it
         found = _purgatories_by_loop[loop] = Purgatory("default")
     return found
 

@@ -49,6 +49,31 @@ def test_loops_that_have_ended_are_forgotten() -> None:
     assert sum(loop.is_closed() for loop in _purgatories_by_loop) <= 1
 
 
+def test_another_thread_may_drop_the_same_loop_first() -> None:
+    """Of two threads that find a closed loop, one drops it, and both get their default purgatory."""
+
+    class Loop(asyncio.SelectorEventLoop):
+        def is_closed(self) -> bool:
+            if not super().is_closed():
+                return False
+            _purgatories_by_loop.pop(self, None)  # as another thread does that runs at this moment
+            _purgatories_by_loop[added] = added_purgatory
+            return True
+
+    async def mine() -> Purgatory[Any]:
+        return default_purgatory()
+
+    added_purgatory = Purgatory[Any]("added")
+    first, second, added = Loop(), asyncio.new_event_loop(), asyncio.new_event_loop()
+    first.run_until_complete(mine())
+    first.close()
+    assert not second.run_until_complete(mine()).closed
+    assert first not in _purgatories_by_loop
+    assert _purgatories_by_loop[added] is added_purgatory
+    for loop in (second, added):
+        loop.close()
+
+
 def test_the_default_purgatory_of_an_open_loop_is_kept() -> None:
     """A second loop gets a separate default purgatory; only those of closed loops are dropped."""
 
