@@ -204,7 +204,7 @@ LAYERS = (  # as in tests/project/test_layout.py, from the lowest layer to the h
     ("core", "The purgatory without an event loop", "PurgatoryCore, Hooks, BasePurgatory"),
     ("aio", "The event loop", "Purgatory, SystemTimer, Timeout, DelayedFuture, ThresholdPurgatory"),
 )
-OPTIONAL = ("asgi", "relay", "journal", "pipeline", "otel", "testing")
+OPTIONAL = ("asgi", "relay", "journal", "pipeline", "conditions", "otel", "testing")
 
 
 def layers() -> str:
@@ -214,9 +214,9 @@ def layers() -> str:
     drawing.text(24, 58, "A module imports only from its own layer and from the layers below.", 13, FAINT)
     y = 78
     for number, name in enumerate(OPTIONAL):
-        x = 160 + number * 113
-        drawing.box(x, y, 107, 50, "#e9ecef")
-        drawing.text(x + 53.5, y + 30, name, 13, text_anchor="middle", font_weight="600")
+        x = 160 + number * 97
+        drawing.box(x, y, 90, 50, "#e9ecef")
+        drawing.text(x + 45, y + 30, name, 13, text_anchor="middle", font_weight="600")
     drawing.text(24, y + 22, "optional parts", 13, font_weight="600")
     drawing.text(24, y + 40, "imported by no layer", 11, FAINT)
     for folder, subject, names in reversed(LAYERS):
