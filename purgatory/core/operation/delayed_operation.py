@@ -28,8 +28,8 @@ class DelayedOperation(Operation, Generic[T]):
     task in :meth:`Purgatory.park` owns its operation: cancelling the task withdraws it.
 
     ``timeout``: seconds from the moment it is submitted, rounded up to a millisecond and to the timer's tick; None: no
-    deadline.  ValueError if negative, NaN or infinite; TypeError unless it is a number.  For an absolute deadline pass
-    None and call :meth:`extend_to` before the operation is submitted.
+    deadline.  ValueError if negative, NaN, infinite or above 1e15; TypeError unless it is a number or None.  For an
+    absolute deadline pass None and call :meth:`extend_to` before the operation is submitted.
     """
 
     __slots__ = ()

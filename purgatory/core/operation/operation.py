@@ -110,6 +110,9 @@ class Operation(TimerTask):
         and in the context of that task, before ``park()`` raises the CancelledError; it must not await.  An exception
         is reported to the loop's exception handler.
 
+        Also called, in the same way, by :meth:`purgatory.asgi.Wait.park` if the client disconnected in that turn,
+        before it raises :class:`purgatory.asgi.ClientDisconnected`.
+
         It is not called for an operation that completes at once, that ends CANCELLED or FAILED, or that was submitted
         with :meth:`Purgatory.try_complete_else_watch`: there the result stays in the operation.  It is called even if
         other tasks await the operation, and they receive the result: such a result has several owners.
@@ -160,8 +163,8 @@ class Operation(TimerTask):
         or from parking.  For an operation that is not parked yet this replaces the timeout, and the clock is that of
         the purgatory in which it parks.
 
-        TypeError unless the deadline is a number or None; ValueError if it is NaN or beyond 1e15 and finite; infinity
-        is the latest time.
+        TypeError unless the deadline is a number or None; ValueError unless it is from -1e15 to 1e15, or infinity,
+        which is the latest time.
         """
         at_ms = FOREVER_MS if deadline is None else deadline_ms(deadline, "deadline")
         if self._state != PENDING:

@@ -42,7 +42,7 @@ def deadline_ms(seconds: Any, name: str) -> int:
     """Validate a time on a clock that the caller gave as ``name``, and convert it.
 
     A time before the clock's start becomes 0, infinity the latest time.  TypeError unless it is an int or a float;
-    ValueError if it is NaN, or beyond 1e15 and finite.
+    ValueError unless it is from -1e15 to 1e15, or infinity.
     """
     if isinstance(seconds, float):
         given: float = seconds
