@@ -47,7 +47,7 @@ __all__ = ["Relay"]
 T = TypeVar("T")
 
 _LOGGER = logging.getLogger("purgatory.relay")
-_SLICE: Final = 100  # keys that are failed in one turn of the loop
+_SLICE: Final = 100  # keys and operations after which the failing of operations waits for the next turn of the loop
 
 
 def _new_origin() -> str:
@@ -124,6 +124,7 @@ class Relay:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Connection | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failing: asyncio.Task[None] | None = None  # one of the tasks, with on_lost="fail"
         self._first_attempt: asyncio.Future[None] | None = None
         self._resync_alarm: Alarm | None = None
         self._closing = False
@@ -383,6 +384,7 @@ class Relay:
         self._connects += 1
         if self._losses:
             _LOGGER.info("the relay of purgatory %r is connected again", self._purgatory.name)
+        self._stop_failing()
         self._refresher.mark_everything()
         self._attempted()
 
@@ -395,21 +397,30 @@ class Relay:
         if self._waits_for_sender is not None:
             wake(self._waits_for_sender)  # the relay is closing, and will not connect again
         if self._fails and not self._closing:
-            self._spawn(self._fail_waiters, "purgatory-relay-fail", restart=False)
+            self._stop_failing()  # begin again, so that the operations that have parked since fail as well
+            self._failing = self._spawn(self._fail_waiters, "purgatory-relay-fail", restart=False)
 
     def _attempted(self) -> None:
         if self._first_attempt is not None:
             wake(self._first_attempt)
 
     async def _fail_waiters(self) -> None:
-        """Fail the operations on keys that can be relayed, in slices, until the connection is back."""
-        for number, key in enumerate(self._purgatory.keys(), 1):
-            if self.connected:
-                return
+        """Fail the operations on keys that can be relayed, in slices.  Cancelled when the connection is back."""
+        keys, done = self._purgatory.keys(), 0
+        for key in keys:
+            done += 1
             if is_key(key):
-                self._purgatory.fail_for_key(key, RelayLost(f"the relay has lost its connection: {self._last_loss}"))
-            if number % _SLICE == 0:
+                error = RelayLost(f"the relay has lost its connection: {self._last_loss}")
+                done += await self._purgatory.afail_for_key(key, error)
+            if done >= _SLICE:
+                done = 0
                 await asyncio.sleep(0)
+
+    def _stop_failing(self) -> None:
+        """End the task that fails operations; those that it has not reached go on waiting."""
+        if self._failing is not None:
+            self._failing.cancel()
+            self._failing = None
 
     def _resync_later(self) -> None:
         # Up to a tenth early, so that workers that start together do not always read at the same time.
@@ -423,7 +434,9 @@ class Relay:
 
     # Tasks
 
-    def _spawn(self, run: Callable[[], Coroutine[Any, Any, None]], name: str, restart: bool = True) -> None:
+    def _spawn(
+        self, run: Callable[[], Coroutine[Any, Any, None]], name: str, restart: bool = True
+    ) -> asyncio.Task[None]:
         assert self._loop is not None
         # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
         task = contextvars.Context().run(partial(self._loop.create_task, run(), name=name))
@@ -442,3 +455,4 @@ class Relay:
                 self._spawn(run, name)
 
         task.add_done_callback(ended)
+        return task

@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Hashable
 from typing import Any
 
 import pytest
 
-from purgatory import Purgatory
+from purgatory import Outcome, Purgatory
 from purgatory.relay import MemoryTransport, Relay, RelayLost
 from purgatory.testing import VirtualClock
+from tests.helpers import Op, check, park, turns_until
 from tests.relay.kit import Reached, Worker, workers
 
 
@@ -290,6 +292,66 @@ async def test_on_lost_fail(clock: VirtualClock) -> None:
         first.relay.check("a")
         await clock.settle()
         assert await again is True
+
+
+def park_many(worker: Worker, number: int, key: Hashable) -> list[Op]:
+    """Return this number of operations that wait on the key."""
+    return [park(worker.purgatory, key) for _ in range(number)]
+
+
+@pytest.mark.parametrize(("keys", "watchers"), [(1, 5000), (100, 50), (5000, 1)])
+async def test_on_lost_fail_works_in_slices(clock: VirtualClock, keys: int, watchers: int) -> None:
+    """No turn of the loop fails many operations, whether they wait on one key or on many."""
+    (first,), (transport,) = workers(clock, 1, on_lost="fail")
+    async with first:
+        for key in range(keys):
+            park_many(first, watchers, key)
+        left = [len(first.purgatory)]
+        transport.stop()
+        while left[-1]:
+            await asyncio.sleep(0)
+            left.append(len(first.purgatory))
+            assert len(left) < 1000
+        assert max(before - after for before, after in itertools.pairwise(left)) <= 400
+        check(first.purgatory, failed=keys * watchers)
+
+
+async def test_on_lost_fail_ends_when_the_connection_is_back(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operations that have not failed by then go on waiting, those on the same key included."""
+    monkeypatch.setattr("purgatory.relay.relay.sleep_ms", lambda *_: asyncio.sleep(0))  # connects again at once
+    (first,), (transport,) = workers(clock, 1, on_lost="fail")
+    async with first:
+        operations = park_many(first, 5000, "a")
+        transport.disconnect()
+        await turns_until(lambda: not first.relay.connected)
+        await turns_until(lambda: first.relay.connected)
+        late = park_many(first, 10, "a")
+        await clock.settle()
+        left = [operation for operation in operations if operation.outcome is Outcome.PENDING]
+        assert 0 < len(left) < len(operations)
+        assert {operation.outcome for operation in late} == {Outcome.PENDING}
+        transport.disconnect()
+        transport.stop()  # no attempt succeeds
+        await turns_until(lambda: len(first.purgatory) == 0)
+        with pytest.raises(RelayLost, match=r"the relay has lost its connection"):
+            left[0].result()
+        check(first.purgatory, failed=5010)
+
+
+async def test_closing_ends_the_failing_of_operations(clock: VirtualClock) -> None:
+    """Operations that have not failed when the relay closes stay parked, as at every closing."""
+    (first,), (transport,) = workers(clock, 1, on_lost="fail")
+    async with first:
+        park_many(first, 5000, "a")
+        transport.stop()
+        await turns_until(lambda: len(first.purgatory) < 5000)
+        await first.relay.aclose()
+        left = len(first.purgatory)
+        assert left > 0
+        await clock.settle()
+        assert len(first.purgatory) == left
 
 
 async def test_a_listen_that_does_not_end_when_cancelled_is_left_behind(
