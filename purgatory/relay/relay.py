@@ -175,6 +175,9 @@ class Relay:
         Keys that cannot be sent, because the engine is unreachable or takes longer, are dropped: the other processes
         check them when they reconnect, or within their ``resync_every``.  Operations stay parked; close the purgatory
         to answer them.  Idempotent: a second call waits for the first.
+
+        If the calling task is cancelled, nothing more is sent, and the cancellation propagates when the transport is
+        closed, or has not closed within ``heartbeat``.
         """
         grace_ms = 0 if grace == 0 else seconds_ms(grace, "grace")
         self._require_own_loop()
@@ -217,7 +220,10 @@ class Relay:
                 await self._release_transport(self._loop)
 
     async def _release_transport(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close the transport within ``heartbeat``.  Errors are logged, because they must not make a shutdown fail."""
+        """Close the transport within ``heartbeat``.  Errors are logged, because they must not make a shutdown fail.
+
+        If the calling task is cancelled, the cancellation propagates when the transport is closed or the time is up.
+        """
 
         async def release() -> None:
             try:
@@ -226,12 +232,19 @@ class Relay:
                 _LOGGER.warning("the transport of purgatory %r was not closed: %s", self._purgatory.name, error)
 
         releasing = contextvars.Context().run(loop.create_task, release())
-        try:
-            if await wait_until({releasing}, self._clock, self._clock.ceil_ms() + self._heartbeat_ms):
-                limit = f"{self._heartbeat_ms / 1000:g} s"
-                _LOGGER.warning("the transport of purgatory %r was not closed within %s", self._purgatory.name, limit)
-        finally:
+        until_ms = self._clock.ceil_ms() + self._heartbeat_ms
+        cancelled: asyncio.CancelledError | None = None
+        while not releasing.done() and self._clock.now_ms() < until_ms:
+            try:
+                await wait_until({releasing}, self._clock, until_ms)
+            except asyncio.CancelledError as error:  # a cancelled scope of anyio cancels every await in it
+                cancelled = error
+        if not releasing.done():
+            limit = f"{self._heartbeat_ms / 1000:g} s"
+            _LOGGER.warning("the transport of purgatory %r was not closed within %s", self._purgatory.name, limit)
             self._report_unfinished(await end_tasks([releasing], self._clock, self._heartbeat_ms))
+        if cancelled is not None:
+            raise cancelled
 
     def _require_open(self) -> None:
         if self._closing:

@@ -10,6 +10,7 @@ import anyio.to_thread
 import pytest
 
 from purgatory import OperationCancelled, Purgatory, PurgatoryFull
+from purgatory.relay import MemoryTransport, Relay
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check, turns_until
 
@@ -176,3 +177,28 @@ async def test_a_purgatory_around_a_cancelled_scope_closes_as_usual(clock: Virtu
                 await purgatory.park(Op(), ["b"])
         check(purgatory, parked=0, cancelled=2)
     assert purgatory.closed
+
+
+async def test_a_relay_in_a_cancelled_scope_releases_its_transport(clock: VirtualClock) -> None:
+    """anyio cancels every await of the closing, which ends nevertheless when the transport is closed."""
+    log: list[str] = []
+
+    class Releasing(MemoryTransport):
+        async def aclose(self) -> None:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            log.append("released")
+
+    entered = anyio.Event()
+
+    async def serve() -> None:
+        async with Purgatory[Any]("test", clock=clock) as room, Relay(room, Releasing(clock=clock)):
+            entered.set()
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(serve)
+        await entered.wait()
+        group.cancel_scope.cancel()
+    assert log == ["released"]
+    assert [task for task in asyncio.all_tasks() if "relay" in task.get_name()] == []

@@ -11,6 +11,7 @@ from purgatory import Purgatory
 from purgatory.relay import MemoryTransport, Relay
 from purgatory.relay.transport import Received, Subscribed
 from purgatory.testing import VirtualClock
+from tests.helpers import turns_until
 from tests.relay.kit import Worker, workers
 
 
@@ -296,6 +297,64 @@ async def test_a_transport_that_cannot_release_its_client(
         assert {"raises": "the line is dead", "hangs": "within 10 s", "swallows": "left behind"}[how] in caplog.text
         release.set()
         await clock.settle()
+
+
+class Releasing(MemoryTransport):
+    """A transport whose ``aclose`` takes some turns of the loop, and then ``seconds``."""
+
+    def __init__(self, clock: VirtualClock, seconds: float = 0.0) -> None:
+        super().__init__(clock=clock)
+        self.clock = clock
+        self.seconds = seconds
+        self.log: list[str] = []
+
+    async def aclose(self) -> None:
+        self.log.append("begun")
+        try:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await self.clock.sleep(self.seconds)
+            self.log.append("released")
+        except asyncio.CancelledError:
+            self.log.append("cancelled")
+            raise
+
+
+@pytest.mark.parametrize("often", [1, 40])
+async def test_a_cancelled_closing_lets_the_transport_release_its_client(clock: VirtualClock, often: int) -> None:
+    """Closing ends when the transport has released it, however often it is cancelled, and is then cancelled."""
+    transport = Releasing(clock, 5.0)
+    async with Worker(clock, transport, {}, heartbeat=10.0) as worker:
+        closing = asyncio.create_task(worker.relay.aclose())
+        await turns_until(lambda: transport.log == ["begun"])
+        for _ in range(often):
+            closing.cancel()
+            await asyncio.sleep(0)
+        await clock.advance(4.9)
+        assert not closing.done()
+        await clock.advance(0.1)
+        assert closing.cancelled()
+        assert transport.log == ["begun", "released"]
+        assert [name for name in _own_tasks() if "relay" in name] == []
+
+
+async def test_a_closing_that_is_cancelled_all_the_time_ends_at_the_limit(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A transport that hangs is cancelled after one heartbeat, even if each wait of the closing is cancelled."""
+    transport = Releasing(clock, 3600.0)
+    async with Worker(clock, transport, {}, heartbeat=10.0) as worker:
+        closing = asyncio.create_task(worker.relay.aclose())
+        await asyncio.sleep(0)
+        for _ in range(99):
+            closing.cancel()
+            await clock.advance(0.1)
+        assert not closing.done()
+        closing.cancel()
+        await clock.advance(0.2)
+        assert closing.cancelled()
+        assert transport.log == ["begun", "cancelled"]
+        assert "was not closed within 10 s" in caplog.text
 
 
 async def test_closing_from_another_loop_is_refused(clock: VirtualClock) -> None:
