@@ -88,10 +88,18 @@ async def post(key: str, request: Request) -> int:
     return room.check_and_complete(key)
 
 
+@app.get("/twice/{key}")
+async def twice(key: str, wait: Annotated[Wait, Depends(waiting(room))], timeout: float) -> list[bool]:
+    """Wait for an event twice; answer whether there was one."""
+    return [await wait.until(lambda: key in events, keys=[key], timeout=timeout) for _ in range(2)]
+
+
 @app.post("/echo/{key}")
-async def echo(key: str, request: Request, wait: Annotated[Wait, Depends(waiting(room))]) -> Response:
+async def echo(
+    key: str, request: Request, wait: Annotated[Wait, Depends(waiting(room))], timeout: float = 30.0
+) -> Response:
     """Wait for an event before reading the body."""
-    await wait.until(lambda: key in events, keys=[key], timeout=30.0)
+    await wait.until(lambda: key in events, keys=[key], timeout=timeout)
     return Response(content=await request.body())
 
 

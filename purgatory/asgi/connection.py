@@ -10,9 +10,17 @@ operation waits, a task reads the connection.  The rules:
     :attr:`Connection.receive` returns it again and again, also on servers that announce it once.
 4.  The task stops when the last operation has ended, and pauses while the buffer holds 1 MiB.  While it pauses, a
     hang-up goes unnoticed until the handler reads, so a wait without a deadline can keep its place forever.
+5.  The task is cancelled only if nothing but a disconnect can follow, because a middleware may need several turns of
+    the loop to pass a message on, and loses the message if it is cancelled meanwhile: Starlette's
+    ``BaseHTTPMiddleware`` does.  Otherwise the ``receive()`` stays pending for the handler or the next wait, until the
+    task that has made the :class:`Connection` ends, which is the task of the request.  In gunicorn's own worker it
+    always stays pending, because there every ``receive()`` after a cancelled one returns a disconnect.
 """
 
 import asyncio
+import sys
+import weakref
+from contextvars import Context
 from typing import Any, Final
 
 from purgatory import DelayedOperation, OperationCancelled
@@ -34,15 +42,19 @@ class ClientDisconnected(OperationCancelled):
 class Connection:
     """Reads a connection while operations wait, and withdraws them when the client hangs up.
 
-    ``receive``: the server's, or that of a middleware.
+    ``receive``: the server's, or that of a middleware.  ``body_read``: whether the whole body was read before.  Make it
+    in the task of the request.
     """
 
     __slots__ = (
+        "_body_read",
         "_buffer",
         "_buffered",
+        "_ends_with_owner",
         "_getters",
         "_operation",
         "_others",
+        "_owner",
         "_raw_receive",
         "_reader",
         "_reading",
@@ -52,8 +64,11 @@ class Connection:
         "error",
     )
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, *, body_read: bool = False) -> None:
         self._raw_receive = receive
+        self._body_read = body_read
+        self._owner = _current_task()
+        self._ends_with_owner = False  # the end of the owner cancels the reader
         self._buffer: list[Message] = []  # not a deque, which takes 600 bytes even when empty
         self._buffered = 0
         self._operation: DelayedOperation[Any] | None = None  # one that waits
@@ -100,14 +115,33 @@ class Connection:
             self._operation = None
         else:
             del self._others[id(operation)]
-        reader = self._reader
-        if reader is None or self.watching:
+        if self._reader is None or self.watching or (self._started and self._leave_pending()):
             return
-        reader.cancel()
-        self._stopped = True
+        self._stop_reading()
         if not self._started:
             self._reader = None  # it never runs
             self._wake_getters()
+
+    def _stop_reading(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            self._stopped = True
+
+    def _leave_pending(self) -> bool:
+        """Leave the pending ``receive()`` to the handler and to the next wait.  False if it can be cancelled."""
+        if self._body_read and "gunicorn.asgi.protocol" not in sys.modules:
+            return False
+        owner = None if self._owner is None else self._owner()
+        if owner is None or owner.done():
+            return False  # nothing could read the message
+        if not self._ends_with_owner:
+            self._ends_with_owner = True
+            owner.add_done_callback(self._owner_ended, context=Context())
+        return True
+
+    def _owner_ended(self, owner: "asyncio.Task[Any]") -> None:
+        if not self.watching:
+            self._stop_reading()
 
     async def receive(self) -> Message:
         """Read the next message: ASGI's ``receive()`` for the handler, beginning with what was buffered."""
@@ -132,13 +166,19 @@ class Connection:
         self._reading = True
         try:
             message = await self._raw_receive()
+            self._note(message)
         finally:
             self._reading = False
             self._wake_getters()
             self._start_reading()
+        return message
+
+    def _note(self, message: Message) -> None:
+        """Note the end of the body and a disconnect."""
         if message["type"] in _DISCONNECTS:
             self._disconnected(message)
-        return message
+        elif message["type"] == "http.request":
+            self._body_read = not message.get("more_body", False)
 
     def _start_reading(self) -> None:
         """Start the task that reads, if an operation waits and nothing else reads."""
@@ -157,10 +197,10 @@ class Connection:
     async def _read(self) -> None:
         self._started = True
         try:
-            while self._buffered < _LARGEST_BUFFER:
+            while self.watching and self._buffered < _LARGEST_BUFFER:
                 message = await self._raw_receive()
-                if message["type"] in _DISCONNECTS:
-                    self._disconnected(message)
+                self._note(message)
+                if self.disconnect is not None:
                     return
                 self._buffer.append(message)
                 self._buffered += _size(message)
@@ -191,6 +231,14 @@ class Connection:
         for getter in self._getters:
             if not getter.done():
                 getter.set_result(None)
+
+
+def _current_task() -> "weakref.ref[asyncio.Task[Any]] | None":
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        return None
+    return None if task is None else weakref.ref(task)
 
 
 def _size(message: Message) -> int:

@@ -119,7 +119,9 @@ class PurgatoryErrorMiddleware:
 def install_errors(app: Any, *, retry_after: float = 1.0) -> None:
     """Add :class:`PurgatoryErrorMiddleware` to a FastAPI or Starlette application, before it starts.
 
-    Wrap an application of another kind: ``app = PurgatoryErrorMiddleware(app)``.  TypeError if the application has no
+    It does not cover a FastAPI or Starlette application that is mounted in this one, which answers its own errors with
+    500: call this for each of them.  Wrap an application of another kind: ``app = PurgatoryErrorMiddleware(app)``.
+    TypeError if the application has no
     ``add_middleware``, ValueError if ``retry_after`` is not a number of seconds.
     """
     add_middleware = getattr(app, "add_middleware", None)

@@ -29,7 +29,9 @@ class Wait:
     WebSocket message arrives in the meantime, it is buffered; the handler reads it afterwards from the same request or
     WebSocket, or in plain ASGI from :meth:`receive`.  When the buffer holds 1 MiB, the task stops reading and does not
     detect a disconnect until the handler reads.  Therefore, read a body that may be large before you wait, and give
-    every wait of a public endpoint a timeout: a client can fill the buffer on purpose.
+    every wait of a public endpoint a timeout: a client can fill the buffer on purpose.  A ``receive()`` that is pending
+    when the wait ends is kept for the handler and the next wait, because a middleware could lose a message if it were
+    cancelled.  It ends with the task in which the Wait was made, so make the Wait in the task of the request.
 
     **Cancellation safety.**  As for :meth:`Purgatory.park`: cancelling the task withdraws the operation immediately.
 
@@ -181,7 +183,7 @@ def _connection_of_request(request: Any) -> Connection:
     shared = getattr(receive, "__self__", None)
     if isinstance(shared, Connection):
         return shared
-    connection = Connection(receive)
+    connection = Connection(receive, body_read=bool(getattr(request, "_stream_consumed", False)))
     request._receive = connection.receive
     return connection
 

@@ -170,6 +170,30 @@ async def test_a_hang_up_passes_base_http_middleware(log: Log, clock: VirtualClo
     check(log.room, parked=0, cancelled=1)
 
 
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("parts", [[b"a body"], [b"a ", b"body"]])
+async def test_no_part_of_a_body_is_lost_below_base_http_middleware(log: Log, turns: int, parts: list[bytes]) -> None:
+    """The middleware takes some turns to pass a message on; the wait may end in each of them."""
+    app = make_app(log)
+
+    @app.middleware("http")
+    async def passing(request: Request, call_next: Any) -> Any:
+        return await call_next(request)
+
+    call = Call(app, http_scope("/late-body", "POST"))
+    await turns_until(lambda: call.receiving == 1)
+    call.arrive(parts[0], more=len(parts) > 1)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    log.append("apple")
+    await turns_until(lambda: not len(log.room))
+    for part in parts[1:]:
+        call.arrive(part)
+    await asyncio.wait_for(call.task, 10)
+    assert call.json == {"body": "a body"}
+    assert (call.receiving, call.most_receiving) == (0, 1)
+
+
 async def test_two_dependencies_share_the_connection(log: Log, clock: VirtualClock) -> None:
     """One ``receive()`` is pending, whichever purgatory the handler waits in."""
     async with Purgatory[Any]("second", clock=clock) as second:

@@ -5,6 +5,7 @@ The polls of these tests have an hour's deadline: a server that exits at all has
 
 import asyncio
 import importlib.util
+import json
 import signal
 import socket
 import threading
@@ -93,6 +94,24 @@ async def test_a_body_that_arrives_while_waiting_is_read_afterwards(name: str) -
         assert (await writer.response())[2] == b"1"
         status, _, body = await client.response()
         assert (status, body) == (200, b"halfmore")
+
+
+@pytest.mark.parametrize("name", _ONE_EACH)
+async def test_after_a_wait_the_request_goes_on(name: str) -> None:
+    """It can wait again, and read a body that arrived during a wait that ended at once, also below a middleware."""
+    skip_without(name)
+    async with ServerProcess(name, BASE_HTTP_MIDDLEWARE="1") as server:
+        client = await server.connect()
+        client.send("GET", "/twice/a?timeout=0.01")
+        status, _, body = await client.response()
+        assert (status, json.loads(body)) == (200, [False, False])
+        for _ in range(3):
+            client.send("POST", "/echo/a?timeout=0", "Content-Length: 8", body=b"the body")
+            status, _, body = await client.response()
+            assert (status, body) == (200, b"the body")
+        server.signal()
+        await server.exited()
+        assert not any("Traceback" in line for line in server.output)
 
 
 @pytest.mark.parametrize("name", _ONE_EACH)

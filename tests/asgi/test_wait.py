@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import sys
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -529,6 +531,155 @@ async def test_a_loop_that_cancels_its_tasks_gets_no_new_ones(purgatory: Purgato
     call.hang_up()
     with pytest.raises(ClientDisconnected):
         await second
+
+
+@pytest.mark.parametrize("how", ["one after the other", "at once"])
+async def test_a_pending_receive_serves_the_next_wait_and_ends_with_the_request(
+    purgatory: Purgatory[Any], clock: VirtualClock, how: str
+) -> None:
+    """As long as the body may go on, ``receive()`` is not cancelled, also if tasks of the handler wait."""
+
+    async def handler(wait: Wait) -> list[bool]:
+        waits = [wait.until(lambda: False, keys=["a"], timeout=seconds) for seconds in (1.0, 2.0)]
+        results = [await each for each in waits] if how == "one after the other" else await asyncio.gather(*waits)
+        pending.append(call.receiving)
+        await clock.sleep(1.0)
+        pending.append(call.receiving)
+        return results
+
+    pending: list[int] = []
+    app = Handled(purgatory, handler)
+    call = Call(app, http_scope(method="POST"))
+    call.arrive(b"one", more=True)
+    await clock.advance(5.0)
+    await call.task
+    await clock.settle()
+    assert app.results == [[False, False]]
+    assert (pending, call.most_receiving, call.receiving) == ([1, 1], 1, 0)
+    assert asyncio.all_tasks() == {asyncio.current_task(), purgatory.timer._reaper.task}
+
+
+async def test_a_pending_receive_reads_one_message_at_most(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """After the wait, the server keeps the messages that the handler does not read."""
+
+    async def handler(wait: Wait) -> None:
+        await wait.until(lambda: False, keys=["a"], timeout=1.0)
+        for text in ("one", "two", "three"):
+            call.say(text)
+        await clock.sleep(1.0)
+        unread.append(call.unread)
+        seen.extend([(await wait.receive())["text"] for _ in range(3)])
+
+    unread: list[int] = []
+    seen: list[str] = []
+    call = Call(Handled(purgatory, handler), websocket_scope())
+    await clock.advance(2.0)
+    await call.task
+    assert (unread, seen) == ([2], ["one", "two", "three"])
+
+
+@pytest.mark.parametrize("reader", ["the handler, before", "the handler, through the wait", "the wait"])
+async def test_after_the_body_nothing_is_left_pending(
+    purgatory: Purgatory[Any], clock: VirtualClock, reader: str
+) -> None:
+    """Only a disconnect can follow, which a streaming response must get."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        if reader == "the handler, before":
+            await request.body()
+        wait = Wait(purgatory, request)
+        if reader == "the handler, through the wait":
+            await request.body()
+        await wait.until(lambda: False, keys=["a"], timeout=1.0)
+        await clock.sleep(1.0)
+        messages.append(await receive())
+
+    messages: list[Message] = []
+    call = Call(app, http_scope(method="POST"))
+    call.arrive(b"all of it")
+    await clock.advance(2.0)
+    assert call.receiving == 1
+    call.hang_up()
+    await call.task
+    assert messages == [{"type": "http.disconnect"}]
+    assert call.most_receiving == 1
+
+
+async def test_a_receive_that_must_not_be_cancelled_stays_pending(
+    purgatory: Purgatory[Any], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In gunicorn's own worker, a cancelled ``receive()`` closes the connection for those that follow."""
+    monkeypatch.setitem(sys.modules, "gunicorn.asgi.protocol", ModuleType("gunicorn.asgi.protocol"))
+    cancelled: list[bool] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def of_gunicorn() -> Message:
+            if cancelled:
+                return {"type": "http.disconnect"}
+            try:
+                return await receive()
+            except asyncio.CancelledError:
+                cancelled.append(True)
+                raise
+
+        wait = Wait(purgatory, scope, of_gunicorn)
+        results.extend([await wait.until(lambda: False, keys=["a"], timeout=1.0) for _ in range(3)])
+
+    results: list[bool] = []
+    call = Call.get(app)
+    await clock.advance(3.0)
+    await call.task
+    await clock.settle()
+    assert results == [False, False, False]
+    assert (call.receiving, call.most_receiving) == (0, 1)
+
+
+async def test_a_wait_that_outlives_its_request_stops_reading_when_it_ends(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """The task of the request ends before the wait, so the end of the wait cancels ``receive()``."""
+
+    async def handler(wait: Wait) -> None:
+        waiting.append(asyncio.ensure_future(wait.until(lambda: False, keys=["a"], timeout=2.0)))
+        await wait.until(lambda: False, keys=["a"], timeout=1.0)
+
+    waiting: list[asyncio.Future[bool]] = []
+    call = Call(Handled(purgatory, handler), websocket_scope())
+    await clock.advance(1.0)
+    await call.task
+    await clock.settle()
+    assert call.receiving == 1
+    await clock.advance(1.0)
+    assert [await each for each in waiting] == [False]
+    await clock.settle()
+    assert (call.receiving, call.most_receiving) == (0, 1)
+
+
+def test_a_wait_that_is_made_outside_a_loop(clock: VirtualClock) -> None:
+    """No task is the task of its request, so the end of the wait cancels ``receive()``."""
+
+    async def run() -> None:
+        async with room:
+            waiting = asyncio.ensure_future(wait.until(lambda: False, keys=["a"], timeout=1.0))
+            await clock.settle()
+            assert len(receiving) == 1
+            await clock.advance(1.0)
+            assert not await waiting
+            await clock.settle()
+            assert receiving == []
+
+    async def receive() -> Message:
+        receiving.append(1)
+        try:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+        finally:
+            receiving.pop()
+
+    receiving: list[int] = []
+    room = Purgatory[Any]("test", clock=clock)
+    wait = Wait(room, websocket_scope(), receive)
+    asyncio.run(run())
 
 
 async def _no_send(_: Message) -> None:

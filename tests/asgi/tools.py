@@ -89,6 +89,11 @@ class Call:
         )
 
     @property
+    def unread(self) -> int:
+        """How many messages the application has not received."""
+        return self._messages.qsize()
+
+    @property
     def status(self) -> int | None:
         """The status of the response, if it has begun."""
         return self.sent[0]["status"] if self.sent else None
