@@ -146,7 +146,8 @@ class Journal(Observer):
         self._taken = 0  # rows that have left the record buffer
         self._dropped = 0
         self._gap: Gap | None = None
-        self._observed: list[Callable[[], _Parked | None]] = []
+        self._observed: weakref.WeakValueDictionary[int, _Parked] = weakref.WeakValueDictionary()  # by id()
+        self._kept: dict[int, _Parked] = {}  # by id(): those that cannot be referred to weakly
         self._pending: dict[Any, int] = {}  # by purgatory: the id of the last operation written as pending
 
     # Life
@@ -222,9 +223,9 @@ class Journal(Observer):
     def attached(self, purgatory: _Parked) -> None:
         """The journal observes this purgatory from now on."""
         try:
-            self._observed.append(weakref.ref(purgatory))
+            self._observed[id(purgatory)] = purgatory
         except TypeError:
-            self._observed.append(lambda: purgatory)
+            self._kept[id(purgatory)] = purgatory
 
     # Introspection
 
@@ -332,13 +333,11 @@ class Journal(Observer):
             self._gap.merge(gap)
 
     def _record_pending(self) -> None:
-        for observed in self._observed:
-            purgatory = observed()
-            if purgatory is not None:
-                for event in purgatory.parked_events():
-                    purgatory_id = (event.purgatory, event.instance)
-                    self._pending[purgatory_id] = max(event.op_id, self._pending.get(purgatory_id, 0))
-                    self._record(0, event)
+        for purgatory in [*self._observed.values(), *self._kept.values()]:
+            for event in purgatory.parked_events():
+                purgatory_id = (event.purgatory, event.instance)
+                self._pending[purgatory_id] = max(event.op_id, self._pending.get(purgatory_id, 0))
+                self._record(0, event)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -1,6 +1,7 @@
 """The journal of a live purgatory: what it writes, and its behavior when it cannot write."""
 
 import asyncio
+import gc
 import logging
 import os
 import pathlib
@@ -69,6 +70,37 @@ async def test_every_ending_becomes_a_row(tmp_path: pathlib.Path, clock: Virtual
     assert {row["purgatory"] for row in found.values()} == {"fetch"}
     assert {row["anchor_ms"] for row in found.values()} == {EPOCH_MS}
     assert len({row["source"] for row in found.values()}) == 1
+
+
+async def test_purgatories_that_are_gone_leave_nothing_in_the_journal(
+    tmp_path: pathlib.Path, clock: VirtualClock
+) -> None:
+    """A journal refers only to the purgatories that exist, however many it has observed."""
+    async with virtual_journal(tmp_path, clock) as journal:
+        for _ in range(3):
+            async with Purgatory[Fetch]("short", clock=clock, observers=[journal]):
+                assert len(journal._observed) == 1
+            gc.collect()
+        assert len(journal._observed) == 0
+        async with Purgatory[Fetch]("kept", clock=clock, observers=[journal]) as kept:
+            kept.try_complete_else_watch(Fetch(None), ["a"])
+            await journal.aclose()
+    assert [row["outcome"] for row in rows(tmp_path)] == ["pending"]
+
+
+async def test_a_purgatory_that_cannot_be_referred_to_weakly(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """Its waiting operations are written as pending, too."""
+
+    class Slotted:
+        __slots__ = ("parked_events",)
+
+    async with virtual_journal(tmp_path, clock) as journal, Purgatory[Fetch]("test", clock=clock) as purgatory:
+        purgatory.try_complete_else_watch(Fetch(None), ["a"])
+        slotted = Slotted()
+        slotted.parked_events = purgatory.parked_events
+        journal.attached(slotted)
+        await journal.aclose()
+    assert [row["outcome"] for row in rows(tmp_path)] == ["pending"]
 
 
 async def test_operations_that_wait_when_the_journal_closes_are_written_as_pending(
