@@ -193,27 +193,27 @@ def test_a_key_that_changes_during_its_check_does_not_duplicate_the_check_of_ano
     """A key that has become another one removes the check of that key, which is put back and stays the only one."""
 
     class Key:
-        def __init__(self, name: str) -> None:
-            self.name = name
+        def __init__(self, number: int) -> None:
+            self.number = number
 
         def __hash__(self) -> int:
-            return hash(self.name)
+            return self.number
 
         def __eq__(self, other: object) -> bool:
-            return isinstance(other, Key) and self.name == other.name
+            return isinstance(other, Key) and self.number == other.number
 
-    first, second = Key("a"), Key("b")
+    first, second = Key(1), Key(2)
 
-    def rename(operation: Op) -> None:
-        first.name = "b"
+    def change(operation: Op) -> None:
+        first.number = 2
 
-    park(room, first)._on_try = rename
+    park(room, first)._on_try = change
     watcher = park(room, second)
     queue = queue_of(room)
     queue.add(first)
     queue.add(second)
     queue.work(1)
-    assert first.name == "b"
+    assert first.number == 2
     queue.add(second)
     while queue:
         queue.work(1)

@@ -75,11 +75,10 @@ class Tally:
 class Mutation:
     """A pytest plugin that replaces the loop that runs the tests."""
 
-    def __init__(self, settings: dict[str, Any], modules: list[str], thorough: bool, jobs: int) -> None:
+    def __init__(self, settings: dict[str, Any], modules: list[str], jobs: int) -> None:
         self.settings = settings
         self.jobs = min(jobs, len(modules))
         self.modules = modules
-        self.thorough = thorough
         self.functions: list[str] = []  # if not empty, only these
         self.tallies: dict[str, Tally] = {}
         self.listed = _listed()
@@ -226,11 +225,14 @@ class Mutation:
         return _UNNOTICED
 
     def _order(self, mutant: "Mutant") -> list[int]:
-        """Return the tests that execute the statement: those that detected the most first, then the cheapest."""
+        """Return the tests that execute the statement: those that detected the most first, then the cheapest.
+
+        For a listed survivor, only those that fit into the budget.
+        """
         found: set[int] = set().union(*[self.reach.tests.get((mutant.module, line), ()) for line in mutant.lines])
         work, killers = self.reach.work, self._killers
         ordered = sorted(found, key=lambda number: (-min(killers[number], 3), self._costs[number]))
-        if self.thorough and mutant.name not in self.listed:
+        if mutant.name not in self.listed:
             return ordered
         budget = self.settings["budget_s"]
         kept: list[int] = []
@@ -383,16 +385,13 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", metavar="PATH", default=settings["tests"], help="the tests to run")
     parser.add_argument("--functions", nargs="+", metavar="NAME", default=[], help="such as BasePurgatory.keys")
     parser.add_argument("--jobs", type=int, default=1, help="how many modules at once")
-    parser.add_argument("--thorough", action="store_true", help="for a survivor that is not listed, run every test")
     arguments = parser.parse_args()
     unknown = [module for module in arguments.modules if not _path(module).is_file()]
     if unknown:
         parser.error(f"there is no module {', '.join(unknown)}: name it as in timer/task")
     if find_spec("mutmut") is None:
         parser.error("it takes its faults from mutmut: pip install 'aiopurgatory[mutation]'")
-    mutation = Mutation(
-        settings, arguments.modules or _modules(settings["modules"]), arguments.thorough, arguments.jobs
-    )
+    mutation = Mutation(settings, arguments.modules or _modules(settings["modules"]), arguments.jobs)
     mutation.functions = arguments.functions
     options = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-s"]
     options += ["--slow", "--timeout=0", "--hypothesis-profile=mutation"]
