@@ -30,6 +30,8 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from purgatory import Clock, DelayedOperation, Purgatory, PurgatoryClosed
 from purgatory.clock import Alarm
+from purgatory.core.timer.units import duration_ms
+from purgatory.core.watch.validation import validate_iterable
 from purgatory.errors import RelayLost
 
 from .codec import encode_everything, encode_keys, is_key, validate_key, validate_value
@@ -179,7 +181,7 @@ class Relay:
         If the calling task is cancelled, nothing more is sent, and the cancellation propagates when the transport is
         closed, or has not closed within ``heartbeat``.
         """
-        grace_ms = 0 if grace == 0 else seconds_ms(grace, "grace")
+        grace_ms = duration_ms(grace, "grace")
         self._require_own_loop()
         if self._all_ended is not None:
             await asyncio.shield(self._all_ended)
@@ -279,9 +281,8 @@ class Relay:
         A separate task refreshes: it runs when the caller awaits its operation, which is parked by then.
         """
         self._require_open()
-        if isinstance(keys, (str, bytes)):
-            return keys  # the purgatory refuses them
         if not isinstance(keys, Mapping):
+            validate_iterable(keys)
             keys = list(keys)
         for key in keys:
             validate_key(key)
@@ -323,8 +324,7 @@ class Relay:
         transport = self._transport
         if not isinstance(transport, TransactionalTransport):
             raise TypeError(f"check_in needs a transport with transactions, got {transport!r}")
-        if isinstance(keys, (str, bytes)):
-            raise TypeError(f"keys must be an iterable of keys, not one string, got {keys!r}")
+        validate_iterable(keys)
         notice = PendingKeys(self._sender.pending.max_keys)
         for key, value in keys.items() if isinstance(keys, Mapping) else [(key, None) for key in keys]:
             validate_key(key)

@@ -12,6 +12,7 @@ from purgatory import DelayedOperation, Purgatory, PurgatoryClosed, PurgatoryFul
 from purgatory.relay import MemoryTransport, Relay, RelayStatistics, TransactionalTransport, Transport
 from purgatory.relay.codec import decode
 from purgatory.testing import VirtualClock
+from tests.helpers import during
 from tests.relay.kit import Reached, Worker, workers
 
 
@@ -236,14 +237,49 @@ async def test_park_refuses_what_the_purgatory_refuses(clock: VirtualClock) -> N
     (worker,), _ = workers(clock, 1)
     async with worker:
         operation = Reached(worker, "a", 1, 5.0)
-        with pytest.raises(TypeError):
-            await worker.relay.park(operation, "a")
         with pytest.raises(ValueError, match="key"):
             await worker.relay.park(operation, [])
-        with pytest.raises(TypeError):
-            await worker.relay.check_in(None, "a")
         await clock.settle()
         assert worker.reads == []
+
+
+@pytest.mark.parametrize("keys", ["a", b"a", bytearray(b"a"), 5, None])
+async def test_what_is_no_iterable_of_keys_is_refused(clock: VirtualClock, keys: Any) -> None:
+    """The error is the same as that of ``park()`` of a purgatory, and nothing is parked, refreshed, or sent."""
+    (worker,), (transport,) = workers(clock, 1)
+    sent = record(transport)
+    async with worker:
+        await clock.settle()
+        sent.clear()
+        operation = Reached(worker, "a", 1, 5.0)
+        messages = set()
+        for call in (
+            worker.purgatory.park(operation, keys),
+            worker.relay.park(operation, keys),
+            worker.relay.wait_until(lambda: False, keys=keys, timeout=1.0),
+            worker.relay.check_in(None, keys),
+        ):
+            with pytest.raises(TypeError) as refused:
+                await during(clock, 0.0, call)
+            messages.add(str(refused.value))
+        assert messages == {f"keys must be an iterable of keys, such as [{keys!r}], got {keys!r}"}
+        await clock.settle()
+        assert (worker.reads, sent, len(worker.purgatory)) == ([], [], 0)
+
+
+async def test_a_grace_that_is_no_duration_is_refused(clock: VirtualClock) -> None:
+    """The error is the same as that of ``aclose()`` of a purgatory, and the relay stays open."""
+    (worker,), _ = workers(clock, 1)
+    async with worker:
+        for kind, grace in ((ValueError, -1), (ValueError, float("inf")), (TypeError, "1"), (TypeError, False)):
+            bad: Any = grace
+            with pytest.raises(kind, match=r"^grace must be a number of seconds") as expected:
+                await worker.purgatory.aclose(grace=bad)
+            with pytest.raises(kind) as refused:
+                await worker.relay.aclose(grace=bad)
+            assert str(refused.value) == str(expected.value)
+        assert worker.relay.connected
+        assert not worker.purgatory.closed
 
 
 async def test_a_full_purgatory_refuses_through_the_relay(clock: VirtualClock) -> None:

@@ -7,7 +7,7 @@ from purgatory.texts import safe_repr
 
 from .thresholds import validated_threshold_map
 
-__all__ = ["UNLIMITED", "is_plain", "validate_keys", "validated_limit", "validated_thresholds"]
+__all__ = ["UNLIMITED", "is_plain", "validate_iterable", "validate_keys", "validated_limit", "validated_thresholds"]
 
 UNLIMITED: Final = 1 << 60
 
@@ -23,10 +23,15 @@ def validated_limit(name: str, limit: Any) -> int:
     return min(limit, UNLIMITED)
 
 
-def validated_thresholds(keys: Any) -> dict[Hashable, Any] | None:
-    """Return a mapping of keys to thresholds, None for another iterable of keys; TypeError for anything else."""
+def validate_iterable(keys: Any) -> None:
+    """Raise TypeError unless the keys are an iterable, and not a text, which would be an iterable of characters."""
     if isinstance(keys, (str, bytes, bytearray)) or not isinstance(keys, Iterable):
         raise TypeError(f"keys must be an iterable of keys, such as [{safe_repr(keys)}], got {safe_repr(keys)}")
+
+
+def validated_thresholds(keys: Any) -> dict[Hashable, Any] | None:
+    """Return a mapping of keys to thresholds, None for another iterable of keys; TypeError for anything else."""
+    validate_iterable(keys)
     if not isinstance(keys, Mapping):
         return None
     return validated_threshold_map(keys)
