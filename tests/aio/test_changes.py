@@ -320,8 +320,9 @@ async def test_an_observer_that_ends_an_operation_while_it_subscribes_ends_the_s
         assert not purgatory._core._listeners
         assert not purgatory._core._when_ended
         if how == "cancel":
-            with pytest.raises(OperationCancelled):
+            with pytest.raises(OperationCancelled) as raised:
                 await anext(changes)
+            assert raised.value.keys == (key,)
         assert [item async for item in changes] == []
         purgatory.check_and_complete(key)
         assert len(parked) == (3 if when == "the last one parks" else "abc".index(key) + 1)
