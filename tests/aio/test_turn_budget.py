@@ -57,6 +57,7 @@ def test_portions_halve_when_they_are_costly(slices: TurnBudget, work_clock: Wor
         assert not slices.over()
         sizes.append(slices.portion())
     assert sizes == [16, 8, 4, 2, 1, 1]
+    assert {type(size) for size in sizes} == {int}
 
 
 def test_a_turn_ends_with_its_budget(slices: TurnBudget, work_clock: WorkClock) -> None:
