@@ -47,7 +47,6 @@ class Connection:
     """
 
     __slots__ = (
-        "_body_read",
         "_buffer",
         "_buffered",
         "_ends_with_owner",
@@ -66,8 +65,8 @@ class Connection:
 
     def __init__(self, receive: Receive, *, body_read: bool = False) -> None:
         self._raw_receive = receive
-        self._body_read = body_read
-        self._owner = _current_task()
+        # The task of the request, while a pending receive() must not be cancelled.
+        self._owner = None if body_read and _may_cancel_after_body() else _current_task()
         self._ends_with_owner = False  # the end of the owner cancels the reader
         self._buffer: list[Message] = []  # not a deque, which takes 600 bytes even when empty
         self._buffered = 0
@@ -129,8 +128,6 @@ class Connection:
 
     def _leave_pending(self) -> bool:
         """Leave the pending ``receive()`` to the handler and to the next wait.  False if it can be cancelled."""
-        if self._body_read and "gunicorn.asgi.protocol" not in sys.modules:
-            return False
         owner = None if self._owner is None else self._owner()
         if owner is None or owner.done():
             return False  # nothing could read the message
@@ -177,8 +174,8 @@ class Connection:
         """Note the end of the body and a disconnect."""
         if message["type"] in _DISCONNECTS:
             self._disconnected(message)
-        elif message["type"] == "http.request":
-            self._body_read = not message.get("more_body", False)
+        elif message["type"] == "http.request" and not message.get("more_body", False) and _may_cancel_after_body():
+            self._owner = None
 
     def _start_reading(self) -> None:
         """Start the task that reads, if an operation waits and nothing else reads."""
@@ -231,6 +228,11 @@ class Connection:
         for getter in self._getters:
             if not getter.done():
                 getter.set_result(None)
+
+
+def _may_cancel_after_body() -> bool:
+    """Whether ``receive()`` may be cancelled when only a disconnect can follow: not in gunicorn's own worker."""
+    return "gunicorn.asgi.protocol" not in sys.modules
 
 
 def _current_task() -> "weakref.ref[asyncio.Task[Any]] | None":
