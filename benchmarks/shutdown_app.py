@@ -109,6 +109,13 @@ async def follow(key: str) -> Any:
     return EventSourceResponse(room.changes([key], heartbeat=3600))
 
 
+@app.get("/late-events/{key}")
+async def follow_later(key: str, wait: Annotated[Wait, Depends(waiting(room))]) -> Any:
+    """Wait once, then do as :func:`follow` does."""
+    await wait.until(lambda: False, keys=[key], timeout=0.0)
+    return await follow(key)
+
+
 @app.websocket("/events/{key}")
 async def stream(websocket: WebSocket, key: str, wait: Annotated[Wait, Depends(waiting(room))]) -> None:
     """Send a message for the first event."""

@@ -14,7 +14,9 @@ operation waits, a task reads the connection.  The rules:
     the loop to pass a message on, and loses the message if it is cancelled meanwhile: Starlette's
     ``BaseHTTPMiddleware`` does.  Otherwise the ``receive()`` stays pending for the handler or the next wait, until the
     task that has made the :class:`Connection` ends, which is the task of the request.  In gunicorn's own worker it
-    always stays pending, because there every ``receive()`` after a cancelled one returns a disconnect.
+    always stays pending, because there every ``receive()`` after a cancelled one returns a disconnect.  Hypercorn's own
+    ``receive()`` is always cancelled: it is ``Queue.get``, which then loses nothing, and the disconnect, which is put
+    into the queue once, must reach a streaming response.
 """
 
 import asyncio
@@ -25,9 +27,9 @@ from typing import Any, Final
 
 from purgatory import DelayedOperation, OperationCancelled
 
-from .types import Message, Receive
+from .types import CONNECTION, Message, Receive, Scope
 
-__all__ = ["ClientDisconnected", "Connection"]
+__all__ = ["ClientDisconnected", "Connection", "pending_connection"]
 
 _LARGEST_BUFFER: Final = 1 << 20  # bytes
 _READER: Final = "purgatory.asgi.Connection"  # the name of the task: making one up takes time and memory
@@ -42,11 +44,12 @@ class ClientDisconnected(OperationCancelled):
 class Connection:
     """Reads a connection while operations wait, and withdraws them when the client hangs up.
 
-    ``receive``: the server's, or that of a middleware.  ``body_read``: whether the whole body was read before.  Make it
-    in the task of the request.
+    ``scope``, ``receive``: the server's, or those of a middleware.  ``body_read``: whether the whole body was read
+    before.  Make it in the task of the request.
     """
 
     __slots__ = (
+        "__weakref__",
         "_buffer",
         "_buffered",
         "_ends_with_owner",
@@ -57,16 +60,18 @@ class Connection:
         "_raw_receive",
         "_reader",
         "_reading",
+        "_scope",
         "_started",
         "_stopped",
         "disconnect",
         "error",
     )
 
-    def __init__(self, receive: Receive, *, body_read: bool = False) -> None:
+    def __init__(self, scope: Scope, receive: Receive, *, body_read: bool = False) -> None:
+        self._scope = scope
         self._raw_receive = receive
         # The task of the request, while a pending receive() must not be cancelled.
-        self._owner = None if body_read and _may_cancel_after_body() else _current_task()
+        self._owner = None if _may_cancel(receive) or (body_read and _may_cancel_after_body()) else _current_task()
         self._ends_with_owner = False  # the end of the owner cancels the reader
         self._buffer: list[Message] = []  # not a deque, which takes 600 bytes even when empty
         self._buffered = 0
@@ -134,11 +139,20 @@ class Connection:
         if not self._ends_with_owner:
             self._ends_with_owner = True
             owner.add_done_callback(self._owner_ended, context=Context())
+            self._scope[CONNECTION] = weakref.ref(self)
         return True
 
     def _owner_ended(self, owner: "asyncio.Task[Any]") -> None:
         if not self.watching:
             self._stop_reading()
+
+    def _leave_owner(self) -> None:
+        """Nothing is pending that must end with the owner, which may run other requests after this one."""
+        if self._ends_with_owner:
+            self._ends_with_owner = False
+            owner = None if self._owner is None else self._owner()
+            if owner is not None:
+                owner.remove_done_callback(self._owner_ended)
 
     async def receive(self) -> Message:
         """Read the next message: ASGI's ``receive()`` for the handler, beginning with what was buffered."""
@@ -175,6 +189,7 @@ class Connection:
         if message["type"] in _DISCONNECTS:
             self._disconnected(message)
         elif message["type"] == "http.request" and not message.get("more_body", False) and _may_cancel_after_body():
+            self._leave_owner()
             self._owner = None
 
     def _start_reading(self) -> None:
@@ -204,10 +219,12 @@ class Connection:
                 if self._getters:
                     self._wake_getters()
         except Exception as error:
-            self.error = error
-            self._withdraw()
+            if self.watching:  # otherwise the next receive() meets the error itself
+                self.error = error
+                self._withdraw()
         finally:
             self._reader = None
+            self._leave_owner()
             if self._getters:
                 self._wake_getters()
             if self._stopped and self.watching:  # an operation came while this task was being cancelled
@@ -228,6 +245,18 @@ class Connection:
         for getter in self._getters:
             if not getter.done():
                 getter.set_result(None)
+
+
+def pending_connection(scope: Scope, receive: Receive) -> Connection | None:
+    """Return the connection that may have left a ``receive()`` pending, which whoever reads has to share."""
+    reference: weakref.ref[Connection] | None = scope.get(CONNECTION)
+    connection = None if reference is None else reference()
+    return connection if connection is not None and connection._raw_receive == receive else None
+
+
+def _may_cancel(receive: Receive) -> bool:
+    """Whether ``receive()`` may be cancelled at any time."""
+    return isinstance(getattr(receive, "__self__", None), asyncio.Queue)
 
 
 def _may_cancel_after_body() -> bool:

@@ -13,6 +13,7 @@ import math
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from .connection import pending_connection
 from .types import Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ class EventSourceResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
+        connection = pending_connection(scope, receive)
+        if connection is not None:
+            receive = connection.receive
         streaming = asyncio.create_task(self._stream(send, head=scope.get("method") == "HEAD"))
         listening = asyncio.create_task(_cancel_when_disconnected(streaming, receive))
         try:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
-__all__ = ["CLOSING", "ASGIApp", "Message", "Receive", "Scope", "Send"]
+__all__ = ["CLOSING", "CONNECTION", "ASGIApp", "Message", "Receive", "Scope", "Send"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -13,3 +13,5 @@ ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CLOSING: Final = "purgatory.closing"
 """The key of a scope whose request waited in a purgatory that is closing: the connection must not be reused."""
+CONNECTION: Final = "purgatory.connection"
+"""The key of a weak reference, in the scope, to the Connection that has left a ``receive()`` pending."""

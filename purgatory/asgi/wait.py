@@ -2,13 +2,13 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory
 from purgatory.aio.purgatory import _condition, _is_foreign
 
-from .connection import ClientDisconnected, Connection
+from .connection import ClientDisconnected, Connection, pending_connection
 from .types import CLOSING, Message, Receive, Scope
 
 if TYPE_CHECKING:
@@ -183,13 +183,14 @@ def _connection_of_request(request: Any) -> Connection:
     shared = getattr(receive, "__self__", None)
     if isinstance(shared, Connection):
         return shared
-    connection = Connection(receive, body_read=bool(getattr(request, "_stream_consumed", False)))
+    body_read = bool(getattr(request, "_stream_consumed", False))
+    connection = pending_connection(request.scope, receive) or Connection(request.scope, receive, body_read=body_read)
     request._receive = connection.receive
     return connection
 
 
 def _connection_of_scope(scope: Any, receive: Receive) -> Connection:
-    if not isinstance(scope, Mapping):
+    if not isinstance(scope, MutableMapping):
         raise TypeError(f"connection must be an ASGI scope where receive is given, got {scope!r}")
     if scope.get("type") not in ("http", "websocket"):
         raise ValueError(f"scope must be of type 'http' or 'websocket', got {scope.get('type')!r}")
@@ -198,4 +199,6 @@ def _connection_of_scope(scope: Any, receive: Receive) -> Connection:
     owner = getattr(receive, "__self__", None)
     if isinstance(owner, Wait):
         return owner._connection
-    return owner if isinstance(owner, Connection) else Connection(receive)
+    if isinstance(owner, Connection):
+        return owner
+    return pending_connection(scope, receive) or Connection(scope, receive)

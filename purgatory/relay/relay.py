@@ -224,7 +224,8 @@ class Relay:
     async def _release_transport(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close the transport within ``heartbeat``.  Errors are logged, because they must not make a shutdown fail.
 
-        If the calling task is cancelled, the cancellation propagates when the transport is closed or the time is up.
+        If the calling task is cancelled, the cancellation propagates when the transport is closed or the time is up.  A
+        cancelled scope of anyio cancels it in every turn of the loop until then, so meanwhile the loop does not sleep.
         """
 
         async def release() -> None:

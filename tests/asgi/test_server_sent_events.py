@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 import purgatory as package
 from purgatory import Purgatory
-from purgatory.asgi import EventSourceResponse, install_errors
+from purgatory.asgi import EventSourceResponse, Wait, install_errors
 from purgatory.asgi.server_sent_events import server_sent_event
 from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from purgatory.testing import VirtualClock
@@ -88,6 +88,25 @@ async def test_a_client_that_hangs_up_frees_its_places(
     await call.task
     assert len(call.sent) == 2
     assert call.receiving == 0
+
+
+async def test_a_client_that_hangs_up_before_its_body_has_ended_frees_its_places(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """An earlier wait has left a ``receive()`` pending, which gets the disconnect that the server announces once."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Wait(purgatory, scope, receive).until(lambda: False, keys=["a"], timeout=1.0)
+        await EventSourceResponse(purgatory.changes(["a"]))(scope, receive, send)
+
+    call = Call(app, http_scope(method="POST"))
+    await clock.advance(1.0)
+    assert (len(purgatory), call.receiving) == (1, 1)
+    call.arrive(b"a part", more=True)
+    await clock.settle()
+    call.hang_up()
+    await asyncio.wait_for(call.task, 10)
+    assert (len(purgatory), call.receiving, call.most_receiving) == (0, 0, 1)
 
 
 @APPS

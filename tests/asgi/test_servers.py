@@ -219,6 +219,25 @@ async def test_a_stream_of_events_ends_with_its_client_or_with_the_server(name: 
         assert not any("Traceback" in line for line in server.output)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("middleware", [{}, {"BASE_HTTP_MIDDLEWARE": "1"}], ids=["no middleware", "a middleware"])
+@pytest.mark.parametrize("name", _ONE_EACH)
+async def test_a_stream_after_a_wait_ends_with_a_client_whose_body_is_missing(
+    name: str, middleware: dict[str, str]
+) -> None:
+    """The wait may have left a ``receive()`` pending for the rest of the body, and the disconnect comes instead."""
+    skip_without(name)
+    async with ServerProcess(name, **middleware) as server:
+        client = await server.connect()
+        client.send("GET", "/late-events/a", "Content-Length: 10")
+        await server.until(lambda: server.count("parked") == 2)
+        client.hang_up()
+        await server.until(lambda: server.count("withdrawn") == 1)
+        server.signal()
+        await server.exited()
+        assert not any("Traceback" in line for line in server.output)
+
+
 async def get(server: ServerProcess, target: str) -> int:
     """Send a request on a connection of its own, and return the status."""
     client = await server.connect()

@@ -635,6 +635,87 @@ async def test_a_receive_that_must_not_be_cancelled_stays_pending(
     assert (call.receiving, call.most_receiving) == (0, 1)
 
 
+async def test_a_queue_of_the_server_is_cancelled_at_any_time(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """It loses nothing, and the disconnect, which is put into it once, must reach a streaming response."""
+    queue: asyncio.Queue[Message] = asyncio.Queue()
+    queue.put_nowait({"type": "http.request", "body": b"one", "more_body": True})
+    waiting = asyncio.ensure_future(
+        Wait(purgatory, http_scope(method="POST"), queue.get).until(lambda: False, keys=["a"], timeout=1.0)
+    )
+    await clock.advance(1.0)
+    assert not await waiting
+    await clock.settle()
+    queue.put_nowait({"type": "http.disconnect"})
+    await clock.settle()
+    assert queue.get_nowait() == {"type": "http.disconnect"}
+
+
+async def test_another_wait_on_the_same_receive_shares_what_is_pending(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """A plain application that makes a Wait for each of its waits still notices the disconnect."""
+
+    async def app(scope: Scope, receive: Receive, _: Send) -> None:
+        for seconds in (1.0, 1.0, None):
+            await Wait(purgatory, scope, receive).until(lambda: False, keys=["a"], timeout=seconds)
+
+    call = Call(app, websocket_scope())
+    await clock.advance(2.0)
+    assert (call.receiving, call.most_receiving) == (1, 1)
+    call.hang_up()
+    with pytest.raises(ClientDisconnected):
+        await call.task
+
+
+async def test_a_task_that_runs_many_requests_keeps_none_of_them(
+    purgatory: Purgatory[Any], clock: VirtualClock, no_gc: None
+) -> None:
+    """A test client and a dispatcher run an application in their own task."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        seen.append(weakref.ref(request))
+        wait = Wait(purgatory, request)
+        seen.append(weakref.ref(wait._connection))
+        await wait.until(lambda: False, keys=["a"], timeout=1.0)
+        assert await request.body() == b"onetwo"
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        for number in range(3):
+            await app(http_scope(method="POST"), receive, send)
+            assert [each() for each in seen] == [None] * (2 * number + 2)
+
+    seen: list[weakref.ref[Any]] = []
+    call = Call(run, http_scope())
+    for _ in range(3):
+        call.arrive(b"one", more=True)
+        await clock.advance(1.0)
+        call.arrive(b"two")
+        await clock.settle()
+    await call.task
+
+
+async def test_an_error_that_nobody_waits_for_is_not_kept(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """``receive()`` raises after the wait has ended; a later wait reads again."""
+    gates: list[asyncio.Future[Message]] = []
+
+    async def receive() -> Message:
+        gates.append(asyncio.get_running_loop().create_future())
+        return await gates[-1]
+
+    wait = Wait(purgatory, websocket_scope(), receive)
+    first = asyncio.ensure_future(wait.until(lambda: False, keys=["a"], timeout=1.0))
+    await clock.advance(1.0)
+    assert not await first
+    gates[0].set_exception(Boom())
+    await clock.settle()
+    second = asyncio.ensure_future(wait.until(lambda: False, keys=["a"], timeout=None))
+    await clock.settle()
+    gates[1].set_result({"type": "websocket.disconnect", "code": 1006})
+    with pytest.raises(ClientDisconnected):
+        await second
+
+
 async def test_a_wait_that_outlives_its_request_stops_reading_when_it_ends(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
