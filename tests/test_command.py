@@ -23,8 +23,8 @@ import purgatory
 from purgatory.__main__ import _EXAMPLES, _PIPELINE, main
 from purgatory.broken_pipe import run_command
 from purgatory.demo import _LongPollServer
+from purgatory.extras import deferred
 from purgatory.installation import require_sole_package
-from tests.parts import missing
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(purgatory.__file__).parent
@@ -38,11 +38,9 @@ def run(code: str, path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def pipeline_parser() -> argparse.ArgumentParser:
-    """Return the parser of the pipeline's commands; the test is skipped if Spark is not installed."""
-    try:
+    """Return the parser of the pipeline's commands, which the command also imports where Spark is not installed."""
+    with deferred():
         from purgatory.pipeline.__main__ import _parser
-    except ImportError as error:
-        missing(str(error))
     return _parser("purgatory")
 
 
