@@ -22,6 +22,8 @@
 ``wait``, ``connection``         waiting in a handler, withdrawn when the client hangs up
 ``errors``                       responses for the exceptions of a purgatory
 ``health``                       the readiness probe
+``origin``                       refusing other host names, and changes requested by pages of other sites
+``responses``                    what the middlewares answer with
 ``server_sent_events``           the checks of a purgatory as server-sent events
 ===============================  ==================================================================
 
@@ -35,6 +37,7 @@ from .connection import ClientDisconnected
 from .errors import PurgatoryErrorMiddleware, install_errors
 from .health import health
 from .lifespan import purgatory_lifespan
+from .origin import OriginCheckMiddleware
 from .wait import Wait, waiting
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ClientDisconnected",
     "EventSourceResponse",
+    "OriginCheckMiddleware",
     "PurgatoryErrorMiddleware",
     "Wait",
     "health",

@@ -1,6 +1,5 @@
 """Responses to requests that could not wait: 429 or 503, and nothing to a client that has hung up."""
 
-import json
 import math
 from collections.abc import Iterator
 from typing import Any, Final
@@ -9,6 +8,7 @@ from purgatory import PurgatoryClosed, PurgatoryFull
 from purgatory.errors import RelayLost
 
 from .connection import ClientDisconnected
+from .responses import respond, send_if_connected
 from .types import CLOSING, ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["PurgatoryErrorMiddleware", "install_errors"]
@@ -16,6 +16,7 @@ __all__ = ["PurgatoryErrorMiddleware", "install_errors"]
 _CLIENT_CLOSED_REQUEST: Final = 499  # as in nginx; only other middleware and logs see it
 _SERVICE_RESTART: Final = 1012  # WebSocket close codes, as registered with IANA
 _TRY_AGAIN_LATER: Final = 1013
+_CLOSE: Final = (b"connection", b"close")
 
 
 class PurgatoryErrorMiddleware:
@@ -74,7 +75,7 @@ class PurgatoryErrorMiddleware:
                 raise
             disconnected = isinstance(cause, ClientDisconnected)
             if not started:
-                await self._respond("http.response", scope, send, cause)
+                await self._respond(scope, send, cause)
             elif not disconnected:
                 raise
 
@@ -96,24 +97,19 @@ class PurgatoryErrorMiddleware:
             if isinstance(cause, ClientDisconnected):
                 return
             if sent == "" and "websocket.http.response" in scope.get("extensions", {}):
-                await self._respond("websocket.http.response", scope, send, cause)
+                await self._respond(scope, send, cause)
             elif sent in ("", "websocket.accept"):
                 code = _SERVICE_RESTART if isinstance(cause, PurgatoryClosed) else _TRY_AGAIN_LATER
-                await _send_if_connected(send, {"type": "websocket.close", "code": code, "reason": _response(cause)[1]})
+                await send_if_connected(send, {"type": "websocket.close", "code": code, "reason": _response(cause)[1]})
             else:
                 raise
 
-    async def _respond(self, kind: str, scope: Scope, send: Send, error: Exception) -> None:
+    async def _respond(self, scope: Scope, send: Send, error: Exception) -> None:
         status, detail = _response(error)
-        body = json.dumps({"detail": detail}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        if status != _CLIENT_CLOSED_REQUEST:
-            headers.append((b"retry-after", self._retry_after))
-        start: Message = {"type": f"{kind}.start", "status": status, "headers": headers}
-        if isinstance(error, PurgatoryClosed):
-            start = _with_connection_close(scope, start)
-        await _send_if_connected(send, start)
-        await _send_if_connected(send, {"type": f"{kind}.body", "body": body})
+        headers = [] if status == _CLIENT_CLOSED_REQUEST else [(b"retry-after", self._retry_after)]
+        if isinstance(error, PurgatoryClosed) and _may_close_connection(scope):
+            headers.append(_CLOSE)
+        await respond(scope, send, status, detail, headers)
 
 
 def install_errors(app: Any, *, retry_after: float = 1.0) -> None:
@@ -176,13 +172,10 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def _with_connection_close(scope: Scope, start: Message) -> Message:
     """Return the start of a response with ``Connection: close``, if HTTP/1 and if it has no such header."""
     headers = list(start.get("headers", ()))
-    if scope.get("http_version") not in ("1.0", "1.1") or any(name.lower() == b"connection" for name, _ in headers):
+    if not _may_close_connection(scope) or any(name.lower() == b"connection" for name, _ in headers):
         return start
-    return {**start, "headers": [*headers, (b"connection", b"close")]}
+    return {**start, "headers": [*headers, _CLOSE]}
 
 
-async def _send_if_connected(send: Send, message: Message) -> None:
-    try:
-        await send(message)
-    except OSError:
-        return  # the client has disconnected; ASGI servers may report it in this way
+def _may_close_connection(scope: Scope) -> bool:
+    return scope.get("http_version") in ("1.0", "1.1")

@@ -1,0 +1,115 @@
+"""Which hosts and origins may send requests: a check for servers that are meant for one machine or one site.
+
+A server on 127.0.0.1 is not protected by its address, because every web page that the user opens runs in a browser on
+the same machine:
+
+*   **DNS rebinding.**  A page lets the name of its own site resolve to 127.0.0.1, and can then read every response,
+    because for the browser it is the same site.  Only the ``Host`` header shows it.
+*   **Cross-site requests.**  A page can send a POST without custom headers, or open a WebSocket, to any address.  It
+    cannot read the response to the POST, but the request has had its effect.  Browsers send ``Sec-Fetch-Site`` and
+    ``Origin`` with these requests.
+
+Programs that are not browsers send neither, and are not affected.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import urlsplit
+
+from .responses import respond
+from .types import ASGIApp, Receive, Scope, Send
+
+__all__ = ["LOCAL_HOSTS", "OriginCheckMiddleware", "host_names", "refusal"]
+
+LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
+
+_SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
+
+
+class OriginCheckMiddleware:
+    """ASGI middleware that refuses requests for other host names, and changes that a page of another site requests.
+
+    ::
+
+        app.add_middleware(OriginCheckMiddleware)                                  # a server on 127.0.0.1
+        app = OriginCheckMiddleware(app, allowed_hosts=["orders.example.com"])     # any ASGI application
+
+    A request whose ``Host`` header is not one of ``allowed_hosts`` gets 400: a page cannot reach the application
+    through a host name of its own that resolves to this server.  A request with a method other than GET, HEAD, OPTIONS
+    and TRACE, and a WebSocket, get 403 if a browser sends them for a page of another origin.  A program that is not a
+    browser sends no ``Origin``, and is not refused.
+
+    ``allowed_hosts``: host names and addresses without a port; by default those of the local machine.  None allows
+    every host, and the application then relies on a proxy for that check.  TypeError unless it is an iterable of str.
+    """
+
+    def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str] | None = LOCAL_HOSTS) -> None:
+        self.app = app
+        self._allowed_hosts = host_names(allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, unless the request is refused."""
+        refused = refusal(scope, self._allowed_hosts) if scope["type"] in ("http", "websocket") else None
+        if refused is None:
+            await self.app(scope, receive, send)
+        else:
+            await respond(scope, send, *refused)
+
+
+def host_names(allowed_hosts: Iterable[str] | None) -> frozenset[str] | None:
+    """Return the host names in the form in which :func:`refusal` compares them.  TypeError unless all are str."""
+    if allowed_hosts is None:
+        return None
+    if isinstance(allowed_hosts, (str, bytes)) or not isinstance(allowed_hosts, Iterable):
+        raise TypeError(f"allowed_hosts must be an iterable of host names or None, got {allowed_hosts!r}")
+    names = list(allowed_hosts)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"a host of allowed_hosts must be a str, got {name!r}")
+    return frozenset(_normalized(name.strip("[]")) for name in names)
+
+
+def refusal(scope: Scope, allowed_hosts: frozenset[str] | None) -> tuple[int, str] | None:
+    """Return the status and the detail of the response to a request that must be refused; None to allow it."""
+    hosts: list[str] = []
+    origin = site = None
+    for name, value in scope.get("headers", ()):
+        if name == b"host":
+            hosts.append(value.decode("latin-1").strip())
+        elif name == b"origin":
+            origin = value.decode("latin-1").strip()
+        elif name == b"sec-fetch-site":
+            site = value.decode("latin-1").strip()
+    host = hosts[0] if len(hosts) == 1 else ""
+    if allowed_hosts is not None and _host_name(host) not in allowed_hosts:
+        return 400, "the host of the request is not served here"
+    if scope["type"] == "http" and scope["method"] in _SAFE_METHODS:
+        return None
+    if _is_other_site(host, origin, site):
+        return 403, "the request comes from a page of another origin"
+    return None
+
+
+def _is_other_site(host: str, origin: str | None, site: str | None) -> bool:
+    """Return whether a browser sends the request for a page of another origin.  The scheme is left to Sec-Fetch-Site,
+    because the server cannot see the scheme in front of a proxy.
+    """
+    if site is not None:
+        return site not in ("same-origin", "none")
+    if origin is None:
+        return False
+    try:
+        return urlsplit(origin).netloc.lower() != host.lower()
+    except ValueError:  # an incomplete IPv6 address
+        return True
+
+
+def _host_name(host: str) -> str:
+    """Return the name or the address in a ``Host`` header, without the port."""
+    if host.startswith("["):
+        return _normalized(host[1:].partition("]")[0])
+    return _normalized(host.partition(":")[0])
+
+
+def _normalized(name: str) -> str:
+    return name.lower().removesuffix(".")
