@@ -48,6 +48,7 @@ class Event:
     """
 
     __slots__ = (
+        "_kind",
         "deadline_ms",
         "error",
         "finished_ms",
@@ -74,6 +75,7 @@ class Event:
         error: BaseException | None,
         instance: int | None = None,
         reason: object = None,
+        kind: str | None = None,
     ) -> None:
         self.operation: Any = operation
         self.purgatory: str = purgatory
@@ -86,10 +88,13 @@ class Event:
         self.error: BaseException | None = error
         self.instance: int | None = instance
         self.reason: object = reason
+        self._kind = kind
 
     @property
     def kind(self) -> str:
-        """The class name of the operation."""
+        """The class name of the operation, or the ``kind=`` of a wait."""
+        if self._kind is not None:
+            return self._kind
         name: str = _CLASS_NAME.__get__(type(self.operation))
         return name
 

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from purgatory.core.operation.operation import Operation
+from purgatory.core.operation.waits import given_kind
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.watch.thresholds import ThresholdWatch
 from purgatory.texts import safe_repr, type_name
@@ -21,10 +22,10 @@ class Dump(dict[str, Any]):
 
     ``purgatory``: the name; ``closed``; ``now`` in seconds of the clock; ``parked``, ``watched``, ``keys``,
     ``num_delayed`` as in the statistics; ``omitted``: how many operations are not listed.  ``operations``: the longest
-    waiting first, each with ``op_id``, ``kind`` (its class), ``operation`` (its ``repr``), ``keys``: a list of
-    ``key`` and ``threshold`` (or None), ``awaited`` (whether a task awaits it), ``since`` and ``until`` in seconds
-    of the clock, ``waited`` and ``left`` in seconds from now; ``until`` and ``left`` are None without a deadline.
-    Keys other than str, int, float and bool are shown by their ``repr``.
+    waiting first, each with ``op_id``, ``kind`` (its class, or the ``kind=`` of a wait), ``operation`` (its ``repr``),
+    ``keys``: a list of ``key`` and ``threshold`` (or None), ``awaited`` (whether a task awaits it), ``since`` and
+    ``until`` in seconds of the clock, ``waited`` and ``left`` in seconds from now; ``until`` and ``left`` are None
+    without a deadline.  Keys other than str, int, float and bool are shown by their ``repr``.
     """
 
     def __str__(self) -> str:
@@ -70,7 +71,7 @@ def _entry(operation: Operation, now_ms: int) -> dict[str, Any]:
     until_ms = None if operation.delay_ms < 0 else operation._expiration_ms
     return {
         "op_id": operation._op_id,
-        "kind": type_name(operation),
+        "kind": given_kind(operation) or type_name(operation),
         "operation": safe_repr(operation),
         "keys": _keys(operation),
         "awaited": operation._park_future is not None or bool(operation._awaiters),

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
-from purgatory.core.operation.coroutines import is_coroutine, is_coroutine_function, refusal
 from purgatory.core.operation.delayed_operation import DelayedOperation
 from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, fail_externally, terminate
 from purgatory.core.operation.operation import Operation
+from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.core.timer.clock import Clock
 from purgatory.core.timer.units import duration_ms
 from purgatory.core.watch.thresholds import validated_value, wider
 from purgatory.events import Observer
-from purgatory.texts import safe_repr, type_name
+from purgatory.texts import safe_repr
 
 from .changes import Changes, Subscription
 from .closing import Closing
@@ -42,49 +42,11 @@ T = TypeVar("T")
 Op = TypeVar("Op", bound=DelayedOperation[Any])
 
 
-_MISSING: Any = object()
 # A generator of its own, so that it does not advance a generator that the user has seeded.
 _generator = random.Random()  # noqa: S311 - jitter, no secret
 _random = _generator.random
 with contextlib.suppress(AttributeError):  # Windows has no fork()
     os.register_at_fork(after_in_child=_generator.seed)  # otherwise the workers of a server would all jitter alike
-
-
-class _Condition(DelayedOperation[bool]):
-    """The operation of ``wait_until``."""
-
-    __slots__ = ("_predicate",)
-
-    def __init__(self, predicate: Callable[[], object], timeout: float | None) -> None:
-        super().__init__(timeout)
-        self._predicate = predicate
-
-    def try_complete(self) -> bool:
-        held = self._predicate()
-        if held is True or held is False:
-            return held
-        if is_coroutine(held):
-            raise refusal(held, "predicate must return whether the condition holds")
-        return bool(held)
-
-    def on_complete(self) -> bool:
-        return not self.expired
-
-
-# Journals, metrics and dumps show the class of an operation as its kind, so this class has the name of the method.
-_Condition.__name__ = _Condition.__qualname__ = "wait_until"
-
-
-def _condition(predicate: Callable[[], object], timeout: float | None) -> _Condition:
-    """Return the operation that waits for the predicate.  TypeError if the predicate is not a plain callable."""
-    if not callable(predicate):
-        raise TypeError(f"predicate must be callable, got {safe_repr(predicate)}")
-    if is_coroutine_function(predicate):
-        raise TypeError(
-            f"predicate must be a plain function, got the coroutine function {safe_repr(predicate)}:"
-            " it is called, not awaited, so write it with 'def', not 'async def'"
-        )
-    return _Condition(predicate, timeout)
 
 
 class _CheckInSlices:
@@ -231,6 +193,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
         def check_and_complete(self, key: Hashable, value: float | None = None, *, limit: int | None = None) -> int: ...
 
+        def check(self, key: Hashable, value: float | None = None, *, limit: int | None = None) -> int: ...
+
         def cancel_for_key(self, key: Hashable, *, reason: object = None) -> list[Op]: ...
 
         def fail_for_key(self, key: Hashable, error: Exception) -> int: ...
@@ -324,14 +288,30 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
     # Waiting
 
-    async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
+    @overload
+    async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T: ...
+
+    @overload
+    async def park(self, operation: DelayedOperation[T], *, key: Hashable) -> T: ...
+
+    async def park(
+        self,
+        operation: DelayedOperation[T],
+        keys: Iterable[Hashable] | Mapping[Any, float] = MISSING,
+        *,
+        key: Hashable = MISSING,
+    ) -> T:
         """Submit the operation and wait for its end; return the result of its ``on_complete``.
+
+        ``keys``: as in :meth:`try_complete_else_watch`; or ``key``: the only key, any hashable.
 
         If the awaiting task is cancelled, the operation is withdrawn immediately; if the operation has ended in the
         same turn of the loop, its result goes to :meth:`DelayedOperation.on_abandoned`.  Raises the errors of
         :meth:`try_complete_else_watch`, :class:`OperationCancelled` if other code withdraws the operation, and the
-        operation's exception if it failed.
+        operation's exception if it failed.  TypeError unless exactly one of ``keys`` and ``key`` is given.
         """
+        if keys is MISSING or key is not MISSING:
+            keys = keys_of_call("park", key, keys)
         reaper_task = self._reaper.task
         if reaper_task is None or reaper_task.done():
             self._start_reaper()
@@ -389,13 +369,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
     def _abandon(self, operation: DelayedOperation[Any]) -> None:
         """Call ``on_abandoned`` of an operation whose result nothing receives; report what it raises."""
-        hooked: Any = operation  # an override may return anything
-        try:
-            returned = hooked.on_abandoned(operation._value)
-            if is_coroutine(returned):
-                raise refusal(returned, f"{type_name(operation)}.on_abandoned() must return None")
-        except (Exception, asyncio.CancelledError) as error:
-            _report(self.name, error, operation)
+        self._core.give_back(operation, operation._value)
 
     def _give_back_late(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
         if operation._state == COMPLETED or operation._state == EXPIRED:
@@ -409,40 +383,141 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
     @overload
     async def wait_until(
-        self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None
+        self, predicate: Callable[[], object], *, key: Hashable, timeout: float | None, kind: str | None = None
     ) -> bool: ...
 
     @overload
     async def wait_until(
-        self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], deadline: float | None
+        self, predicate: Callable[[], object], *, key: Hashable, deadline: float | None, kind: str | None = None
+    ) -> bool: ...
+
+    @overload
+    async def wait_until(
+        self,
+        predicate: Callable[[], object],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        timeout: float | None,
+        kind: str | None = None,
+    ) -> bool: ...
+
+    @overload
+    async def wait_until(
+        self,
+        predicate: Callable[[], object],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        deadline: float | None,
+        kind: str | None = None,
     ) -> bool: ...
 
     async def wait_until(
         self,
         predicate: Callable[[], object],
         *,
-        keys: Iterable[Hashable] | Mapping[Any, float],
-        timeout: float | None = _MISSING,
-        deadline: float | None = _MISSING,
+        key: Hashable = MISSING,
+        keys: Iterable[Hashable] | Mapping[Any, float] = MISSING,
+        timeout: float | None = MISSING,
+        deadline: float | None = MISSING,
+        kind: str | None = None,
     ) -> bool:
         """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
 
-        Return True as soon as it is true, and False when the time has passed: after ``timeout`` seconds, or at
-        ``deadline``, in seconds of the timer's clock (:meth:`SystemTimer.time`), as in :meth:`SystemTimer.timeout_at`.
-        None: no deadline.
+        Return True as soon as it is true, and False when the time has passed or the purgatory closes.  ``key``: the
+        key to wait on, any hashable; or ``keys``: several of them, or a mapping ``key -> threshold``, as in
+        :meth:`try_complete_else_watch`.  ``timeout``: seconds; or ``deadline``: a time in seconds of the timer's clock
+        (:meth:`SystemTimer.time`).  None: no deadline.  ``kind``: what events, dumps, metrics and journals show as the
+        kind of this wait: few different names, so never a key or an id.  Default: ``wait_until``.
 
-        Raises TypeError unless exactly one of ``timeout`` and ``deadline`` is given.  Also raises TypeError if the
-        predicate is a coroutine function or returns a coroutine, because the predicate is called, not awaited.
+        With a timeout of 0 or a deadline that has passed, the predicate is called once and nothing waits: such a call
+        is not counted, and neither a limit nor a closed purgatory refuses it.
+
+        Raises TypeError unless exactly one of ``key`` and ``keys``, and one of ``timeout`` and ``deadline`` is given.
+        Also raises TypeError if the predicate is a coroutine function or returns a coroutine, because the predicate is
+        called, not awaited.  For the other errors see :meth:`park`.
         """
-        if deadline is _MISSING:
-            if timeout is _MISSING:
-                raise TypeError("wait_until() takes a timeout or a deadline, got neither")
-            return await self.park(_condition(predicate, timeout), keys)
-        if timeout is not _MISSING:
-            raise TypeError("wait_until() takes a timeout or a deadline, got both")
-        condition = _condition(predicate, None)
-        condition.extend_to(deadline)
-        return await self.park(condition, keys)
+        wait = until_wait(self._core.timer, predicate, timeout, deadline, kind)
+        if keys is MISSING or key is not MISSING:
+            keys = keys_of_call("wait_until", key, keys)
+        if wait.delay_ms == 0:
+            return self._core.try_without_parking(wait, keys)  # type: ignore[no-any-return]
+        return await self.park(wait, keys)
+
+    @overload
+    async def wait_value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        key: Hashable,
+        timeout: float | None,
+        kind: str | None = None,
+        on_abandoned: Callable[[Any], object] | None = None,
+    ) -> T | None: ...
+
+    @overload
+    async def wait_value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        key: Hashable,
+        deadline: float | None,
+        kind: str | None = None,
+        on_abandoned: Callable[[Any], object] | None = None,
+    ) -> T | None: ...
+
+    @overload
+    async def wait_value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        timeout: float | None,
+        kind: str | None = None,
+        on_abandoned: Callable[[Any], object] | None = None,
+    ) -> T | None: ...
+
+    @overload
+    async def wait_value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        deadline: float | None,
+        kind: str | None = None,
+        on_abandoned: Callable[[Any], object] | None = None,
+    ) -> T | None: ...
+
+    async def wait_value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        key: Hashable = MISSING,
+        keys: Iterable[Hashable] | Mapping[Any, float] = MISSING,
+        timeout: float | None = MISSING,
+        deadline: float | None = MISSING,
+        kind: str | None = None,
+        on_abandoned: Callable[[Any], object] | None = None,
+    ) -> T | None:
+        """Wait until ``get()`` returns a value, and return it; it is called now and on every check of one of the keys.
+
+        The first value that is not None ends the wait: 0 and ``""`` are values.  ``get`` is not called again after it,
+        nor at the deadline, nor at closing; then the result is None.  So ``get`` may take the value from somewhere::
+
+            item = await room.wait_value(lambda: queue.popleft() if queue else None, key="queue", timeout=30,
+                                         on_abandoned=queue.appendleft)
+
+        ``on_abandoned``: called with the value if the task is cancelled after ``get`` returned the value and before the
+        task received it.  It runs like :meth:`DelayedOperation.on_abandoned`.
+
+        The other parameters and the errors are those of :meth:`wait_until`; the default of ``kind`` is ``wait_value``.
+        With a timeout of 0 or a deadline that has passed, ``get`` is called once, and nothing waits.
+        """
+        wait = value_wait(self._core.timer, get, timeout, deadline, kind, on_abandoned)
+        if keys is MISSING or key is not MISSING:
+            keys = keys_of_call("wait_value", key, keys)
+        if wait.delay_ms == 0:
+            return self._core.try_without_parking(wait, keys)  # type: ignore[no-any-return]
+        return await self.park(wait, keys)
 
     def when_all(
         self, futures: Iterable["asyncio.Future[T]"], timeout: float | None, callback: WhenAll[T] | None = None

@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Mu
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory
-from purgatory.aio.purgatory import _condition, _is_foreign
+from purgatory.aio.purgatory import _is_foreign
+from purgatory.core.operation.waits import MISSING, until_wait
 
 from .connection import ClientDisconnected, Connection, pending_connection
 from .types import CLOSING, Message, Receive, Scope
@@ -69,7 +70,7 @@ class Wait:
         Raises :class:`ClientDisconnected` if the client disconnects first, and the errors of
         :meth:`Purgatory.wait_until`.
         """
-        return self.park(_condition(predicate, timeout), keys)
+        return self.park(until_wait(self._room.timer, predicate, timeout, MISSING, None), keys)
 
     async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
         """Park the operation and return its result, as :meth:`Purgatory.park`.

@@ -88,6 +88,12 @@ class BasePurgatory:
         """
         return self._core.check(key, value, UNLIMITED if limit is None else validated_limit("limit", limit))
 
+    def check(self, key: Hashable, value: Any = None, *, limit: Any = None) -> int:
+        """:meth:`check_and_complete` under its everyday name.  An override of that method is honoured."""
+        if limit is None:
+            return self.check_and_complete(key, value)
+        return self.check_and_complete(key, value, limit=limit)
+
     def cancel_for_key(self, key: Hashable, *, reason: Any = None) -> list[Any]:
         """Withdraw the operations parked on the key and return them, in the order of arrival; they end CANCELLED.
 

@@ -39,9 +39,10 @@ from mypy_extensions import i64
 
 from purgatory.errors import PurgatoryClosed, PurgatoryError, PurgatoryFull
 from purgatory.events import Event
-from purgatory.texts import safe_repr
+from purgatory.texts import safe_repr, type_name
 
 from .hooks import Hooks
+from .operation.coroutines import is_coroutine, refusal
 from .operation.lifecycle import (
     CANCELLED,
     COMPLETED,
@@ -52,6 +53,7 @@ from .operation.lifecycle import (
     fail_tried,
     is_true,
     terminate,
+    validate_new,
 )
 from .operation.operation import AT_ZERO_MS, FOREVER_MS, Operation
 from .operation.stack_guard import ensure_stack
@@ -184,10 +186,7 @@ class PurgatoryCore:
             shard = self.watcher_lists.shard(only)
         elif shard is None:
             plain = validate_keys(many)
-        if operation._state != PENDING:
-            raise ValueError(f"operation must be new, got {safe_repr(operation)}, which has ended")
-        if operation._core is not None:
-            raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
+        validate_new(operation)
         self.ensure_stack()
         parked_ms: i64 = ceil_now(self.timer)  # may raise, and nothing has changed yet
         counters = self.counters
@@ -256,6 +255,44 @@ class PurgatoryCore:
             terminate(operation, CANCELLED, None)
             raise
         return future
+
+    def try_without_parking(self, operation: Operation, keys: Any) -> Any:
+        """Try the operation once, and let it expire if its condition does not hold: a wait of zero.  Return its result.
+
+        It is not counted, no observer is notified, and neither a limit nor a closed purgatory refuses it.  Otherwise
+        the errors are those of :meth:`submit`.
+        """
+        thresholds = validated_thresholds(keys) if not isinstance(keys, (tuple, list)) else None
+        validate_keys(tuple(keys if thresholds is None else thresholds))
+        validate_new(operation)
+        tried: Any = operation  # an override may return any type
+        try:
+            holds: Any = tried.try_complete()
+            if holds is True or (holds is not False and is_true(holds, operation)):
+                complete_or_expire(operation, COMPLETED, False)
+        except BaseException as error:
+            if operation._state == PENDING and self.contains(error):
+                terminate(operation, FAILED, error)
+            raise
+        try:
+            complete_or_expire(operation, EXPIRED, False)
+        except BaseException as error:
+            if operation._state != EXPIRED or not self.contains(error):
+                raise
+            self._hooks.report(error, operation)  # on_expiration() raised: the outcome stands
+        return operation.result()
+
+    def give_back(self, operation: Operation, value: Any) -> None:
+        """Call ``on_abandoned(value)``: no task receives this value.  Report an exception of it."""
+        hooked: Any = operation  # an override may return anything
+        try:
+            returned: Any = hooked.on_abandoned(value)
+            if is_coroutine(returned):
+                raise refusal(returned, f"{type_name(operation)}.on_abandoned() must return None")
+        except BaseException as error:
+            if not self.contains(error):
+                raise
+            self._hooks.report(error, operation)
 
     def validate_open(self) -> None:
         """Raise PurgatoryClosed if no new operation is accepted."""

@@ -113,7 +113,7 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
     values = batch.values
     outcome = _dictionary(values[_STATE::WIDTH], OUTCOMES.__getitem__)
     _release_gil()
-    kind = _dictionary(values[_KIND::WIDTH], _class_name)
+    kind = _dictionary(values[_KIND::WIDTH], _kind_text)
     _release_gil()
     labels = values[PURGATORY::WIDTH]
     purgatory = _dictionary(labels, _purgatory_name)
@@ -186,8 +186,8 @@ def _dictionary(values: list[Any], text_of: Callable[[Any], Any], kind: pa.DataT
     return pa.array(list(map(texts.__getitem__, numbers)), kind)
 
 
-def _class_name(kind: type) -> str:
-    return _encodable(class_name(kind))
+def _kind_text(kind: type | str) -> str:
+    return _encodable(kind if isinstance(kind, str) else class_name(kind))
 
 
 def _purgatory_name(label: tuple[str, int | None]) -> str:

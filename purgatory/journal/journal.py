@@ -257,7 +257,7 @@ class Journal(Observer):
             self.record_buffer,
             state,
             (event.purgatory, event.instance),
-            type(event.operation),
+            type(event.operation) if event._kind is None else event._kind,
             event.op_id,
             event.keys,
             event.parked_ms,

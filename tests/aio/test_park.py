@@ -1,6 +1,7 @@
-"""``park`` and ``wait_until``: a task submits an operation and waits for the answer."""
+"""``park``: a task submits an operation and waits for the answer."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -58,31 +59,29 @@ async def test_without_a_future_the_operation_is_withdrawn(purgatory: Purgatory[
     check(purgatory, parked=0, watched=0, num_delayed=0, cancelled=1)
 
 
-async def test_wait_until_returns_whether_the_predicate_held(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """``wait_until`` returns True if the predicate holds, at once or later, and False at the deadline."""
-    state = {"ready": True}
-    assert await purgatory.wait_until(lambda: state["ready"], keys=["a"], timeout=5) is True
-    state["ready"] = False
-    true, false = (
-        asyncio.create_task(purgatory.wait_until(lambda: state["ready"], keys=[key], timeout=5)) for key in "ab"
-    )
-    await clock.settle()
-    state["ready"] = True
-    assert purgatory.check_and_complete("a") == 1
-    assert await true is True
-    state["ready"] = False
-    await clock.advance(5)
-    assert await false is False
+async def test_park_takes_one_key(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """``key=`` takes any hashable as the only key: also a str, a tuple, and None."""
+    for key in ("abc", ("a", 1), None, 5):
+        task = asyncio.create_task(purgatory.park(Op(5, name="answer", ready=False), key=key))
+        await clock.settle()
+        assert list(purgatory.keys()) == [key]
+        assert purgatory.cancel_for_key(key)
+        with pytest.raises(PurgatoryError):
+            await task
+    check(purgatory, submitted=4, cancelled=4, parked=0)
 
 
-async def test_a_predicate_that_raises_reaches_the_waiter(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """A predicate that raises fails only its own wait."""
-    state: dict[str, int] = {"x": 1}
-    task = asyncio.create_task(purgatory.wait_until(lambda: 1 // state["x"] == 5, keys=["a"], timeout=5))
-    other = asyncio.create_task(purgatory.wait_until(lambda: state["x"] == 0, keys=["a"], timeout=5))
-    await clock.settle()
-    state["x"] = 0
-    assert purgatory.check_and_complete("a") == 1
-    with pytest.raises(ZeroDivisionError):
-        await task
-    assert await other
+async def test_park_takes_a_key_or_keys(purgatory: Purgatory[Op]) -> None:
+    """Exactly one of ``key`` and ``keys`` is given; each error names the parameter to use, and nothing is submitted."""
+    park: Any = purgatory.park
+    with pytest.raises(TypeError, match=r"park\(\) takes key= or keys=, got neither"):
+        await park(Op(5))
+    with pytest.raises(TypeError, match=r"park\(\) takes key= or keys=, got both: key='a' and keys=\['b'\]"):
+        await park(Op(5), ["b"], key="a")
+    with pytest.raises(TypeError, match=r"got 'orders'; for one key, a wait takes key='orders'"):
+        await park(Op(5), "orders")
+    with pytest.raises(
+        TypeError, match=r"key must be one hashable key, got \['a'\]: for several keys use keys=\['a'\]"
+    ):
+        await park(Op(5), key=["a"])
+    check(purgatory, submitted=0)

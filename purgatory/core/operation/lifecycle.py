@@ -45,7 +45,7 @@ from mypy_extensions import i64
 
 from purgatory.errors import OperationCancelled, PurgatoryError
 from purgatory.events import Outcome
-from purgatory.texts import type_name
+from purgatory.texts import safe_repr, type_name
 
 from .coroutines import COROUTINE, is_coroutine, refusal
 
@@ -76,6 +76,7 @@ __all__ = [
     "keys_of",
     "task_was_cancelled",
     "terminate",
+    "validate_new",
 ]
 
 PENDING: Final = 0
@@ -115,6 +116,14 @@ ENDINGS: Final = (
     Ending(Outcome.FAILED, "a callback raises, or fail_for_key()", "nothing more", "that exception"),
 )
 """How an operation can leave ``PENDING``; the documentation draws its picture from here."""
+
+
+def validate_new(operation: Operation) -> None:
+    """Raise ValueError unless the operation is new: neither parked nor ended."""
+    if operation._state != PENDING:
+        raise ValueError(f"operation must be new, got {safe_repr(operation)}, which has ended")
+    if operation._core is not None:
+        raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
 
 
 def complete_or_expire(operation: Operation, state: i64, contained: bool) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from purgatory.core.operation.lifecycle import CANCELLED, FAILED, OUTCOMES, PENDING, error_of, keys_of
 from purgatory.core.operation.operation import AT_ZERO_MS, FOREVER_MS, Operation
+from purgatory.core.operation.waits import LibraryWait, given_kind
 from purgatory.events import Event
 from purgatory.texts import safe_repr
 
@@ -94,6 +95,8 @@ class ObserverNotifier:
             OUTCOMES[PENDING],
             None,
             self.instance,
+            None,
+            given_kind(operation),
         )
 
     def leaving(self, operation: Operation, now_ms: int) -> None:
@@ -140,13 +143,16 @@ class ObserverNotifier:
     def _append(
         self, operation: Operation, keys: tuple[Hashable, ...], deadline_ms: int | None, finished_ms: int
     ) -> None:
+        kind: Any = type(operation)
+        if isinstance(operation, LibraryWait) and operation._given_kind is not None:
+            kind = operation._given_kind
         for observer, buffer in tuple(self._buffers):
             try:
                 append_record(
                     buffer,
                     operation._state,
                     self.label,
-                    type(operation),
+                    kind,
                     operation._op_id,
                     keys,
                     operation._parked_ms,
@@ -179,6 +185,7 @@ class ObserverNotifier:
             error_of(operation) if state == FAILED else None,
             self.instance,
             operation._value if state == CANCELLED else None,
+            given_kind(operation),
         )
         # An observer may cause the next event: all observers receive this one first.
         self._events.append((state, event))

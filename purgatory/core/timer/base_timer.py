@@ -17,7 +17,7 @@ from .timer_core import TimerCore
 from .units import duration_ms
 from .wheel import TimingWheel
 
-__all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "now", "wake_for"]
+__all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "has_passed", "now", "wake_for"]
 
 _FURTHEST_MS: Final = 10**18
 _callable: Final = callable  # compiled code finds a name of its module faster than a builtin
@@ -166,6 +166,12 @@ def ceil_now(timer: BaseTimer) -> int:
     """Return the timer's time in milliseconds, rounded up: deadlines count from here."""
     read = timer._read
     return timer.clock.ceil_ms() if read is None else int(read() * 1000.0) + 1
+
+
+def has_passed(timer: BaseTimer, deadline: float) -> bool:
+    """Return whether the time in seconds of the timer's clock has been reached; never True early."""
+    read = timer._read
+    return deadline <= (timer.clock.now_ms() / 1000 if read is None else read())
 
 
 def add_to(timer: BaseTimer, task: TimerTask) -> None:

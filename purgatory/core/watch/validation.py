@@ -26,7 +26,10 @@ def validated_limit(name: str, limit: Any) -> int:
 def validate_iterable(keys: Any) -> None:
     """Raise TypeError unless the keys are an iterable, and not a text, which would be an iterable of characters."""
     if isinstance(keys, (str, bytes, bytearray)) or not isinstance(keys, Iterable):
-        raise TypeError(f"keys must be an iterable of keys, such as [{safe_repr(keys)}], got {safe_repr(keys)}")
+        text = safe_repr(keys)
+        raise TypeError(
+            f"keys must be an iterable of keys, such as [{text}], got {text}; for one key, a wait takes key={text}"
+        )
 
 
 def validated_thresholds(keys: Any) -> dict[Hashable, Any] | None:

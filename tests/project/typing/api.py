@@ -112,7 +112,11 @@ async def operations() -> None:
     assert_type(Outcome("expired"), Outcome)
 
 
-async def rooms() -> None:
+def next_name() -> str | None:
+    return "name"
+
+
+async def rooms(names: list[str]) -> None:
     async with Purgatory[Fetch]("fetch", max_parked=5, max_parked_per_key=2, observers=[Listener()]) as purgatory:
         assert_type(purgatory, Purgatory[Fetch])
         assert_type(await purgatory.park(Fetch(b""), ["a", ("b", 1)]), bytes)
@@ -141,6 +145,16 @@ async def rooms() -> None:
         assert_type(await purgatory.wait_until(lambda: 1, keys={"a": 3}, timeout=1), bool)
         assert_type(await purgatory.wait_until(lambda: 1, keys=["a"], deadline=None), bool)
         assert_type(await purgatory.wait_until(lambda: 1, keys=["a"], deadline=purgatory.timer.time()), bool)
+        assert_type(await purgatory.wait_until(lambda: 1, key="a", timeout=1, kind="GET /orders"), bool)
+        assert_type(await purgatory.wait_until(lambda: 1, key=None, deadline=None), bool)
+        assert_type(await purgatory.wait_value(names.pop, key=("a", 1), timeout=None), str | None)
+        assert_type(await purgatory.wait_value(next_name, keys=["a"], deadline=5.0, kind="name"), str | None)
+        assert_type(
+            await purgatory.wait_value(next_name, keys={"a": 5}, timeout=1, on_abandoned=names.append), str | None
+        )
+        assert_type(await purgatory.wait_value(lambda: names.pop() if names else None, key="a", deadline=1), str | None)
+        assert_type(await purgatory.park(Fetch(b""), key="a"), bytes)
+        assert_type(purgatory.check("a", 5, limit=1), int)
         assert_type(purgatory.watched, int)
         assert_type(purgatory.num_delayed, int)
         assert_type(len(purgatory), int)

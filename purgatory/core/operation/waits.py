@@ -1,0 +1,198 @@
+"""The operations behind the library's own waits, ``wait_until`` and ``wait_value``.
+
+They are compiled with the core: the only interpreted function that runs for one of them is the user's predicate.
+
+The value that a wait takes
+===========================
+
+The ``get`` of ``wait_value`` may take the value from somewhere, as ``queue.popleft()`` does, so a value must not be
+lost.  Three rules follow.
+
+1.  ``get`` is not called for a task that was cancelled: the wait is withdrawn first.
+2.  The wait completes itself inside :meth:`WaitValue.try_complete`, directly after ``get`` has returned a value, and
+    ``get`` is not called again.
+3.  If the wait cannot complete with the value (``get`` has ended the wait or cancelled its task, or the stack is
+    exhausted), the value goes to ``on_abandoned``.  So does a value whose task is cancelled before it runs again:
+    ``park()`` gives that one back, as it does for every operation.
+"""
+
+from typing import Any, Final, final
+
+from purgatory.core.timer.base_timer import BaseTimer, has_passed
+from purgatory.core.timer.units import deadline_ms, duration_ms
+from purgatory.texts import safe_repr
+
+from .coroutines import COROUTINE, is_coroutine, is_coroutine_function, refusal
+from .lifecycle import CANCELLED, COMPLETED, PENDING, complete_or_expire, task_was_cancelled, terminate
+from .operation import AT_ZERO_MS, FOREVER_MS, Operation
+
+__all__ = [
+    "MISSING",
+    "LibraryWait",
+    "WaitUntil",
+    "WaitValue",
+    "given_kind",
+    "keys_of_call",
+    "until_wait",
+    "value_wait",
+]
+
+MISSING: Final[Any] = object()
+"""The default of parameters for which None has a meaning."""
+
+
+class LibraryWait(Operation):
+    """An operation of the library.  Journals, metrics and dumps show its kind instead of its class.
+
+    ``_given_kind``: the ``kind=`` of the call; None: the name of the class.
+    """
+
+    __slots__ = ("_given_kind",)
+
+    def __init__(self, kind: Any) -> None:
+        if kind is not None and (not isinstance(kind, str) or not kind):
+            raise TypeError(f"kind must be a str that is not empty, or None, got {safe_repr(kind)}")
+        super().__init__(None)
+        self._given_kind: str | None = kind
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        return text if self._given_kind is None else f"<{self._given_kind}{text[text.index(' ') :]}"
+
+
+def given_kind(operation: Operation) -> str | None:
+    """Return the ``kind=`` of a wait; None for other operations, whose kind is their class."""
+    return operation._given_kind if isinstance(operation, LibraryWait) else None
+
+
+@final
+class WaitUntil(LibraryWait):
+    """The operation of ``wait_until``: its result is whether the predicate was true in time."""
+
+    __slots__ = ("_predicate",)
+
+    def __init__(self, predicate: Any, kind: Any) -> None:
+        super().__init__(kind)
+        self._predicate: Any = predicate
+
+    def try_complete(self) -> bool:
+        held: Any = self._predicate()
+        if held is True or held is False:
+            return held is True
+        if is_coroutine(held):
+            raise refusal(held, "predicate must return whether the condition holds")
+        return bool(held)
+
+    def on_complete(self) -> Any:
+        return self._state == COMPLETED
+
+
+@final
+class WaitValue(LibraryWait):
+    """The operation of ``wait_value``: its result is the first value of ``get()`` that is not None."""
+
+    __slots__ = ("_get", "_hook", "_taken")
+
+    def __init__(self, get: Any, on_abandoned: Any, kind: Any) -> None:
+        super().__init__(kind)
+        self._get: Any = get
+        self._hook: Any = on_abandoned
+        self._taken: Any = None
+
+    def try_complete(self) -> bool:
+        if task_was_cancelled(self):
+            terminate(self, CANCELLED, None)
+            return False
+        core = self._core
+        value: Any = self._get()
+        if value is None:
+            return False
+        if type(value) is COROUTINE:
+            raise refusal(value, "get must return a value or None")
+        self._taken = value
+        try:
+            if self._state == PENDING:  # get() may have ended it
+                complete_or_expire(self, COMPLETED, core is not None)
+        finally:
+            if self._taken is not None:
+                self._taken = None  # on_complete() has not run
+                if core is None:
+                    self.on_abandoned(value)
+                else:
+                    core.give_back(self, value)
+        return self._state == COMPLETED
+
+    def on_complete(self) -> Any:
+        value = self._taken
+        self._taken = None
+        return value
+
+    def on_abandoned(self, result: Any) -> Any:
+        return None if result is None or self._hook is None else self._hook(result)
+
+
+# Errors, dumps and the default of ``kind=`` show the class of an operation: here the name of the method.
+for _wait, _name in ((WaitUntil, "wait_until"), (WaitValue, "wait_value")):
+    setattr(_wait, "__name__", _name)  # noqa: B010 - the compiler takes no assignment to a class
+    setattr(_wait, "__qualname__", _name)  # noqa: B010
+
+
+def until_wait(timer: BaseTimer, predicate: Any, timeout: Any, deadline: Any, kind: Any) -> Any:
+    """Return the operation of ``wait_until``.  Its delay is 0 if there is no time to wait: see :func:`_set_deadline`.
+
+    TypeError if the predicate is not a plain callable, unless exactly one of ``timeout`` and ``deadline`` is given, and
+    for a kind that is not a str.  The type is Any because ``park()`` takes the generic class, which is interpreted.
+    """
+    _validate_function("predicate", predicate)
+    wait = WaitUntil(predicate, kind)
+    _set_deadline(wait, "wait_until", timer, timeout, deadline)
+    return wait
+
+
+def value_wait(timer: BaseTimer, get: Any, timeout: Any, deadline: Any, kind: Any, on_abandoned: Any) -> Any:
+    """Return the operation of ``wait_value``; for the rest see :func:`until_wait`."""
+    _validate_function("get", get)
+    if on_abandoned is not None:
+        _validate_function("on_abandoned", on_abandoned)
+    wait = WaitValue(get, on_abandoned, kind)
+    _set_deadline(wait, "wait_value", timer, timeout, deadline)
+    return wait
+
+
+def keys_of_call(method: str, key: Any, keys: Any) -> Any:
+    """Return the keys of a call that takes either ``key=`` or ``keys=``; the other one is MISSING."""
+    if key is MISSING:
+        if keys is MISSING:
+            raise TypeError(f"{method}() takes key= or keys=, got neither")
+        return keys
+    if keys is not MISSING:
+        both = f"key={safe_repr(key)} and keys={safe_repr(keys)}"
+        raise TypeError(f"{method}() takes key= or keys=, got both: {both}")
+    if getattr(type(key), "__hash__", None) is None:
+        text = safe_repr(key)
+        raise TypeError(f"key must be one hashable key, got {text}: for several keys use keys={text}")
+    return (key,)
+
+
+def _validate_function(name: str, function: Any) -> None:
+    if not callable(function):
+        raise TypeError(f"{name} must be callable, got {safe_repr(function)}: pass a function, such as 'lambda: ...'")
+    if is_coroutine_function(function):
+        raise TypeError(
+            f"{name} must be a plain function, got the coroutine function {safe_repr(function)}:"
+            " it is called, not awaited, so write it with 'def', not 'async def'"
+        )
+
+
+def _set_deadline(wait: LibraryWait, method: str, timer: BaseTimer, timeout: Any, deadline: Any) -> None:
+    """Give the wait its deadline.  A timeout of zero and a deadline that has passed are a delay of 0 milliseconds."""
+    if deadline is MISSING:
+        if timeout is MISSING:
+            raise TypeError(f"{method}() takes a timeout or a deadline, got neither: timeout=None waits for ever")
+        wait.delay_ms = FOREVER_MS if timeout is None else duration_ms(timeout, "timeout")
+    elif timeout is not MISSING:
+        given = f"timeout={safe_repr(timeout)} and deadline={safe_repr(deadline)}"
+        raise TypeError(f"{method}() takes a timeout or a deadline, got both: {given}")
+    elif deadline is not None:
+        at_ms = deadline_ms(deadline, "deadline")
+        wait.delay_ms = 0 if has_passed(timer, deadline) else AT_ZERO_MS - at_ms
