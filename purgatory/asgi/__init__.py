@@ -6,10 +6,11 @@
     install_errors(app)                                 # full: 429 or 503; closed: 503; hung up: 499
     app.mount("/healthz", health(room))                 # GET /healthz/: 503 once closing
 
-    @app.get("/orders")
-    async def orders(wait: Annotated[Wait, Depends(waiting(room))], after: int = 0):
-        if not await wait.until(lambda: log.end > after, keys=["orders"], timeout=30):
-            return Response(status_code=204)
+    @app.get("/orders")                                 # GET /orders?wait=30&after=7, or Prefer: wait=30
+    async def orders(wait: Annotated[Wait, Depends(waiting(room, longest=55))], after: int = 0):
+        if not await wait.until(lambda: log.end > after, keys={"orders": after + 1}):
+            wait.raise_if_closing()                     # the server stops: 503
+            return Response(status_code=204)            # no news: poll again
         return log.read(after)                          # a client that hangs up withdraws its wait
 
     @app.get("/events")
@@ -20,6 +21,9 @@
 ``lifespan``, ``signals``        opening, and closing when the server is told to stop
 ``servers``                      detecting that the server stops without a signal
 ``wait``, ``connection``         waiting in a handler, withdrawn when the client hangs up
+``asked``                        how long the client is willing to wait
+``etag``                         versions, for waits until one differs from the client's
+``route``                        the kind of a wait: the method and the pattern of its route
 ``errors``                       responses for the exceptions of a purgatory
 ``health``                       the readiness probe
 ``origin``                       refusing other host names, and changes requested by pages of other sites
@@ -33,6 +37,7 @@ Starlette's ``Response`` if Starlette is installed.
 
 from typing import TYPE_CHECKING, Any
 
+from .asked import InvalidWait
 from .connection import ClientDisconnected
 from .errors import PurgatoryErrorMiddleware, install_errors
 from .health import health
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ClientDisconnected",
     "EventSourceResponse",
+    "InvalidWait",
     "OriginCheckMiddleware",
     "PurgatoryErrorMiddleware",
     "Wait",

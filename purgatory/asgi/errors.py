@@ -1,22 +1,58 @@
 """Responses to requests that could not wait: 429 or 503, and nothing to a client that has hung up."""
 
 import math
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from purgatory import PurgatoryClosed, PurgatoryFull
 from purgatory.errors import RelayLost
 
+from .asked import InvalidWait
 from .connection import ClientDisconnected
-from .responses import respond, send_if_connected
-from .types import CLOSING, ASGIApp, Message, Receive, Scope, Send
+from .responses import is_disconnect, respond, send_if_connected
+from .types import CLOSING, HEADERS, ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["PurgatoryErrorMiddleware", "install_errors"]
 
+RETRY_AFTER: Final = (1.0, 5.0)
+"""The default bounds of the header ``Retry-After``, in seconds."""
+
+_random = random.SystemRandom()  # equal in no two processes, and no generator that the user has seeded
 _CLIENT_CLOSED_REQUEST: Final = 499  # as in nginx; only other middleware and logs see it
-_SERVICE_RESTART: Final = 1012  # WebSocket close codes, as registered with IANA
-_TRY_AGAIN_LATER: Final = 1013
+_TRY_AGAIN_LATER: Final = 1013  # a WebSocket close code, as registered with IANA
+_CODES: Final = ((InvalidWait, 1008), (PurgatoryClosed, 1012))  # policy violation, service restart
+_LONGEST_CHAIN: Final = 20  # exceptions
 _CLOSE: Final = (b"connection", b"close")
+
+
+class RetryAfter:
+    """The values of the header ``Retry-After``: whole seconds, random between two bounds.
+
+    Parsed from one number of seconds or two; TypeError and ValueError for anything else.
+    """
+
+    __slots__ = ("_longest", "_shortest")
+
+    def __init__(self, retry_after: float | tuple[float, float]) -> None:
+        bounds = retry_after if isinstance(retry_after, tuple) else (retry_after, retry_after)
+        if len(bounds) != 2:
+            raise ValueError(f"retry_after must be a number of seconds or two, got {retry_after!r}")
+        self._shortest, self._longest = map(_whole_seconds, bounds)
+        if self._shortest > self._longest:
+            raise ValueError(f"retry_after must have the shorter time first, got {retry_after!r}")
+
+    def draw(self) -> int:
+        """Return the seconds for one response."""
+        return _random.randint(self._shortest, self._longest)
+
+
+def _whole_seconds(retry_after: float) -> int:
+    if isinstance(retry_after, bool) or not isinstance(retry_after, (int, float)):
+        raise TypeError(f"retry_after must be a number of seconds, got {retry_after!r}")
+    if not 0 <= retry_after < math.inf:
+        raise ValueError(f"retry_after must be a finite number of seconds, at least 0, got {retry_after!r}")
+    return math.ceil(retry_after)
 
 
 class PurgatoryErrorMiddleware:
@@ -29,6 +65,7 @@ class PurgatoryErrorMiddleware:
     PurgatoryFull, of one key       429 and Retry-After         the same before it is accepted, then close 1013
     PurgatoryClosed                 503 and Retry-After         the same before it is accepted, then close 1012
     RelayLost                       503 and Retry-After         the same before it is accepted, then close 1013
+    InvalidWait                     422                         the same before it is accepted, then close 1008
     ClientDisconnected              499, which no client gets   nothing
     ==============================  ==========================  ============================================
 
@@ -40,12 +77,14 @@ class PurgatoryErrorMiddleware:
     server closes the connection.  Where the server cannot refuse a WebSocket with a status, it is closed before it is
     accepted, which clients see as 403.
 
-    ``retry_after``: seconds after which a refused client may try again; rounded up to whole seconds.
+    ``retry_after``: seconds after which a refused client may try again, rounded up to whole seconds, or the shortest
+    and the longest of them.  Each response then contains a random number of seconds between the two, so that clients
+    that were refused at the same time do not return at the same time.
     """
 
-    def __init__(self, app: ASGIApp, *, retry_after: float = 1.0) -> None:
+    def __init__(self, app: ASGIApp, *, retry_after: float | tuple[float, float] = RETRY_AFTER) -> None:
         self.app = app
-        self._retry_after = b"%d" % _whole_seconds(retry_after)
+        self._retry_after = RetryAfter(retry_after)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application, and respond if it raises one of these exceptions."""
@@ -58,18 +97,35 @@ class PurgatoryErrorMiddleware:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
+        gone: list[BaseException] = []  # the client had disconnected when a part of the response was sent
+        headers: dict[bytes, bytes] = {}
+        scope[HEADERS] = headers
 
         async def watched_send(message: Message) -> None:
             nonlocal started
             if not started:
                 started = True
-                if CLOSING in scope and message["type"] == "http.response.start":
-                    message = _with_connection_close(scope, message)
-            await send(message)
+                if message["type"] == "http.response.start":
+                    if CLOSING in scope:
+                        message = _with_connection_close(scope, message)
+                    if headers:
+                        message = _with_headers(message, headers)
+            try:
+                await send(message)
+            except Exception as error:
+                if not is_disconnect(error):
+                    raise
+                gone.append(error)
+                if isinstance(error, OSError):
+                    raise
+                gone.append(ConnectionAbortedError("the client has disconnected"))  # which frameworks understand
+                raise gone[-1] from error
 
         try:
             await self.app(scope, receive, watched_send)
         except Exception as error:
+            if gone and _comes_from(error, gone):
+                return
             cause = _cause(error)
             if cause is None:
                 raise
@@ -99,44 +155,40 @@ class PurgatoryErrorMiddleware:
             if sent == "" and "websocket.http.response" in scope.get("extensions", {}):
                 await self._respond(scope, send, cause)
             elif sent in ("", "websocket.accept"):
-                code = _SERVICE_RESTART if isinstance(cause, PurgatoryClosed) else _TRY_AGAIN_LATER
+                code = next((code for kind, code in _CODES if isinstance(cause, kind)), _TRY_AGAIN_LATER)
                 await send_if_connected(send, {"type": "websocket.close", "code": code, "reason": _response(cause)[1]})
             else:
                 raise
 
     async def _respond(self, scope: Scope, send: Send, error: Exception) -> None:
         status, detail = _response(error)
-        headers = [] if status == _CLIENT_CLOSED_REQUEST else [(b"retry-after", self._retry_after)]
+        headers = (
+            [] if status in (_CLIENT_CLOSED_REQUEST, 422) else [(b"retry-after", b"%d" % self._retry_after.draw())]
+        )
         if isinstance(error, PurgatoryClosed) and _may_close_connection(scope):
             headers.append(_CLOSE)
         await respond(scope, send, status, detail, headers)
 
 
-def install_errors(app: Any, *, retry_after: float = 1.0) -> None:
+def install_errors(app: Any, *, retry_after: float | tuple[float, float] = RETRY_AFTER) -> None:
     """Add :class:`PurgatoryErrorMiddleware` to a FastAPI or Starlette application, before it starts.
 
     It does not cover a FastAPI or Starlette application that is mounted in this one, which answers its own errors with
     500: call this for each of them.  Wrap an application of another kind: ``app = PurgatoryErrorMiddleware(app)``.
-    TypeError if the application has no
-    ``add_middleware``, ValueError if ``retry_after`` is not a number of seconds.
+    TypeError if the application has no ``add_middleware``.  TypeError and ValueError unless ``retry_after`` is a finite
+    number of seconds, at least 0, or two of them in order.
     """
     add_middleware = getattr(app, "add_middleware", None)
     if not callable(add_middleware):
         raise TypeError(f"app must have add_middleware(), as Starlette and FastAPI applications do, got {app!r}")
-    _whole_seconds(retry_after)
+    RetryAfter(retry_after)
     add_middleware(PurgatoryErrorMiddleware, retry_after=retry_after)
-
-
-def _whole_seconds(retry_after: float) -> int:
-    if isinstance(retry_after, bool) or not isinstance(retry_after, (int, float)):
-        raise TypeError(f"retry_after must be a number of seconds, got {retry_after!r}")
-    if not 0 <= retry_after < math.inf:
-        raise ValueError(f"retry_after must be a finite number of seconds, at least 0, got {retry_after!r}")
-    return math.ceil(retry_after)
 
 
 def _response(error: Exception) -> tuple[int, str]:
     """Return the status and the detail of the response.  The detail names no keys and no engine: they are internal."""
+    if isinstance(error, InvalidWait):
+        return 422, str(error)
     if isinstance(error, ClientDisconnected):
         return _CLIENT_CLOSED_REQUEST, "the client closed the request"
     if isinstance(error, PurgatoryClosed):
@@ -158,7 +210,13 @@ def _cause(error: BaseException) -> Exception | None:
     return None
 
 
-_ANSWERED: Final = (ClientDisconnected, PurgatoryClosed, RelayLost, PurgatoryFull)  # the first of several counts
+_ANSWERED: Final = (
+    ClientDisconnected,
+    InvalidWait,
+    PurgatoryClosed,
+    RelayLost,
+    PurgatoryFull,
+)  # the first of several counts
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -167,6 +225,27 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(inner)
     else:
         yield error
+
+
+def _comes_from(error: BaseException, causes: list[BaseException]) -> bool:
+    """Return whether the exception is one of the causes, or was raised while one of them was handled."""
+    for leaf in _leaves(error):
+        cause: BaseException | None = leaf
+        for _ in range(_LONGEST_CHAIN):
+            if cause is None or cause in causes:
+                break
+            cause = cause.__cause__ or cause.__context__
+        if cause not in causes:
+            return False
+    return True
+
+
+def _with_headers(start: Message, added: Mapping[bytes, bytes]) -> Message:
+    """Return the start of a response with the headers, except those that it contains."""
+    headers = list(start.get("headers", ()))
+    present = {name.lower() for name, _ in headers}
+    missing = [(name, value) for name, value in added.items() if name not in present]
+    return {**start, "headers": [*headers, *missing]}
 
 
 def _with_connection_close(scope: Scope, start: Message) -> Message:

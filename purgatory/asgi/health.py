@@ -2,17 +2,15 @@
 
 from typing import Any, Final
 
-from purgatory import Purgatory
-
+from .rooms import Room, purgatory_of
 from .types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["health"]
 
-_OPEN: Final = b'{"status":"open"}'
-_CLOSING: Final = b'{"status":"closing"}'
+_BODIES: Final = {status: b'{"status":"%b"}' % status.encode() for status in ("open", "degraded", "closing")}
 
 
-def health(room: Purgatory[Any], *others: Purgatory[Any]) -> ASGIApp:
+def health(room: Room, *others: Room, require_connected: bool = False) -> ASGIApp:
     """Make an ASGI application that answers 200 while all the purgatories are open, and 503 once one is closing.
 
     ::
@@ -20,20 +18,31 @@ def health(room: Purgatory[Any], *others: Purgatory[Any]) -> ASGIApp:
         app.mount("/healthz", health(room))        # answers at /healthz/, and redirects /healthz there
         app.add_route("/healthz", health(room))    # Starlette and FastAPI: answers at /healthz
 
-    It answers GET and HEAD.  TypeError if one of them is not a purgatory.
+    It answers GET and HEAD with ``{"status": "open"}`` or ``{"status": "closing"}``.  Also pass a
+    :class:`purgatory.relay.Relay`: it stands for its purgatory, and while one is not connected to its engine, the
+    status is ``"degraded"``.  ``require_connected``: whether this status is answered with 503 as well.  By default it
+    is 200, because a lost engine concerns all workers at once: with 503 none would serve any more, although each still
+    answers what it knows, and waits end at their deadlines.
+
+    TypeError if one of them is neither a purgatory nor a relay.
     """
-    rooms = (room, *others)
-    for given in rooms:
-        if not isinstance(given, Purgatory):
-            raise TypeError(f"room must be a Purgatory, got {given!r}")
-    return _Health(rooms)
+    return _Health((room, *others), require_connected)
 
 
 class _Health:
     """A class, not a function: Starlette calls an endpoint that is a function with a request."""
 
-    def __init__(self, rooms: tuple[Purgatory[Any], ...]) -> None:
-        self._rooms = rooms
+    def __init__(self, rooms: tuple[Room, ...], require_connected: bool) -> None:
+        self._purgatories = [purgatory_of(room) for room in rooms]
+        self._relays: list[Any] = [room for room in rooms if room not in self._purgatories]
+        self._require_connected = require_connected
+
+    def _status(self) -> tuple[int, str]:
+        if any([purgatory.closed for purgatory in self._purgatories]):
+            return 503, "closing"
+        if not all([relay.connected for relay in self._relays]):
+            return 503 if self._require_connected else 200, "degraded"
+        return 200, "open"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -43,8 +52,8 @@ class _Health:
             status, body = 405, b""
             headers.append((b"allow", b"GET, HEAD"))
         else:
-            closing = any([room.closed for room in self._rooms])
-            status, body = (503, _CLOSING) if closing else (200, _OPEN)
+            status, name = self._status()
+            body = _BODIES[name]
             headers.append((b"content-type", b"application/json"))
         headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": status, "headers": headers})

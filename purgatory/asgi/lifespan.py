@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 from purgatory import Purgatory
 from purgatory.core.timer.units import duration_ms
 
+from .rooms import Room, purgatory_of
+from .servers import graceful_timeout
 from .signals import StopListener
 from .types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,7 +24,7 @@ Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
 def purgatory_lifespan(
-    room: Purgatory[Any], *others: Purgatory[Any], grace: float = 0.0, lifespan: Lifespan | None = None
+    room: Room, *others: Room, grace: float = 0.0, lifespan: Lifespan | None = None
 ) -> "PurgatoryLifespan":
     """Make a lifespan that opens the purgatories, and closes them when the server is told to stop.
 
@@ -39,9 +41,15 @@ def purgatory_lifespan(
     because it has served as many requests as ``--limit-max-requests`` or ``--max-requests`` allows, closes the
     purgatories when it begins to stop.
 
+    Pass a :class:`purgatory.relay.Relay` in place of its purgatory: both are opened, the purgatory closes at the
+    signal, and the relay closes at the end of the lifespan, after the application's own, so that requests in progress
+    can still check keys in the other workers.
+
     ``grace``: seconds in which parked operations may still complete by themselves, as in :meth:`Purgatory.aclose`; the
-    rest expires after it.  It adds to the time that the server takes to exit.  A second signal does not shorten it, but
-    some servers then exit at once and cancel their requests.  ``lifespan``: the application's own, entered when the
+    rest expires after it.  It adds to the time that the server takes to exit.  Keep it below the server's own graceful
+    timeout, after which the server drops the requests without a response; where the lifespan can read that timeout, it
+    logs a warning.  A second signal does not shorten ``grace``, but some servers then exit at once and cancel their
+    requests.  ``lifespan``: the application's own, entered when the
     purgatories are open and left when every operation has been answered.
 
     Signals are chained only in the main thread.  Elsewhere, and where no handler is installed before the application
@@ -55,14 +63,13 @@ def purgatory_lifespan(
 class PurgatoryLifespan:
     """The result of :func:`purgatory_lifespan`: a lifespan for Starlette and FastAPI; others use :meth:`wrap`."""
 
-    def __init__(self, rooms: tuple[Purgatory[Any], ...], grace: float, lifespan: Lifespan | None) -> None:
-        for room in rooms:
-            if not isinstance(room, Purgatory):
-                raise TypeError(f"room must be a Purgatory, got {room!r}")
+    def __init__(self, rooms: tuple[Room, ...], grace: float, lifespan: Lifespan | None) -> None:
+        # By identity: a relay and its purgatory may both be given.
+        self._purgatories = {id(purgatory): purgatory for purgatory in map(purgatory_of, rooms)}.values()
+        self._relays = {id(room): room for room in rooms if id(room) not in map(id, self._purgatories)}.values()
         duration_ms(grace, "grace")
         if lifespan is not None and not callable(lifespan):
             raise TypeError(f"lifespan must be callable with the application, got {lifespan!r}")
-        self._rooms = rooms
         self._grace = grace
         self._lifespan = lifespan
 
@@ -75,12 +82,15 @@ class PurgatoryLifespan:
         self, app: Any, inner: AbstractAsyncContextManager[None] | None = None
     ) -> AsyncIterator[Any]:
         async with AsyncExitStack() as stack:
-            for room in self._rooms:
-                await stack.enter_async_context(room)
-            closing = _Closing(self._rooms, self._grace)
+            for purgatory in self._purgatories:
+                await stack.enter_async_context(purgatory)
+            closing = _Closing(tuple(self._purgatories), self._grace)
             watch = StopListener(closing.begin)
             stack.callback(watch.stop)
             watch.start()
+            _compare_with_server(self._grace)
+            for relay in self._relays:
+                await stack.enter_async_context(relay)
             state = None
             if self._lifespan is not None:
                 state = await stack.enter_async_context(self._lifespan(app))
@@ -122,6 +132,15 @@ class PurgatoryLifespan:
             await send({"type": f"lifespan.{phase}.failed", "message": _text_of(error)})
             raise
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _compare_with_server(grace: float) -> None:
+    """Log a warning if the server drops its requests before the grace has passed."""
+    limit = graceful_timeout() if grace else None
+    if limit is not None and grace >= limit[1]:
+        _LOGGER.warning(
+            "grace=%g is not below %s=%g: the server will drop parked requests without a response", grace, *limit
+        )
 
 
 class _ReportedFailure(RuntimeError):

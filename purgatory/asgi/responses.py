@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from .types import Message, Scope, Send
 
-__all__ = ["respond", "send_if_connected"]
+__all__ = ["is_disconnect", "respond", "send_if_connected"]
 
 
 async def respond(
@@ -28,8 +28,18 @@ async def respond(
 
 
 async def send_if_connected(send: Send, message: Message) -> None:
-    """Send the message; do nothing if the client has disconnected, which ASGI servers may report with an OSError."""
+    """Send the message; do nothing if the client has disconnected."""
     try:
         await send(message)
-    except OSError:
-        return
+    except Exception as error:
+        if not is_disconnect(error):
+            raise
+
+
+def is_disconnect(error: BaseException) -> bool:
+    """Return whether the exception of a ``send()`` reports that the client has disconnected.
+
+    ASGI allows an OSError for that.  With uvloop, uvicorn's ``send()`` raises the RuntimeError of a transport that was
+    closed, if the server has not noticed the disconnect because it does not read from the connection.
+    """
+    return isinstance(error, OSError) or (isinstance(error, RuntimeError) and "the handler is closed" in str(error))

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from .connection import pending_connection
+from .responses import is_disconnect
 from .types import Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -138,8 +139,10 @@ class _ClientGoneError(Exception):
 async def _send(send: Send, message: Message) -> None:
     try:
         await send(message)
-    except OSError as error:  # ASGI servers may report in this way that the client is gone
-        raise _ClientGoneError from error
+    except Exception as error:
+        if is_disconnect(error):
+            raise _ClientGoneError from error
+        raise
 
 
 async def _send_chunk(send: Send, chunk: bytes) -> None:

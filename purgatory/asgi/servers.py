@@ -28,7 +28,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["CallHook", "limit_reached", "serving_frame", "stopping_method"]
+__all__ = ["CallHook", "graceful_timeout", "limit_reached", "serving_frame", "stopping_method"]
 
 _SERVING: ContextVar[FrameType | None] = ContextVar("_SERVING", default=None)  # of the lifespan, and of those it starts
 _STOPPING: Final = {"gunicorn": "_shutdown", "uvicorn": "shutdown"}
@@ -93,6 +93,30 @@ def limit_reached(frame: FrameType) -> Callable[[], bool] | None:
         return event is not None and bool(event.is_set())
 
     return reached
+
+
+def graceful_timeout() -> tuple[str, float] | None:
+    """Return the name and the value of the server's graceful timeout in seconds; None if it has none or is unknown.
+
+    A uvicorn that is a worker of gunicorn has the one of gunicorn, which kills its workers after it.
+    """
+    frame = serving_frame()
+    if frame is None:
+        return None
+    variables = frame.f_locals
+    server = variables.get("self")
+    config: Any = getattr(server, "config", variables.get("config"))
+    worker: Any = getattr(getattr(config, "callback_notify", None), "__self__", server)  # gunicorn's, around uvicorn
+    limits = [
+        (name, value)
+        for name, value in (
+            ("uvicorn's timeout_graceful_shutdown", getattr(config, "timeout_graceful_shutdown", None)),
+            ("hypercorn's graceful_timeout", getattr(config, "graceful_timeout", None)),
+            ("gunicorn's graceful_timeout", getattr(getattr(worker, "cfg", None), "graceful_timeout", None)),
+        )
+        if isinstance(value, (int, float))
+    ]
+    return min(limits, key=lambda limit: limit[1]) if limits else None
 
 
 def _server_of(frame: FrameType) -> str:

@@ -1,23 +1,38 @@
 """Wait in a request handler until a condition holds, the deadline passes, or the client disconnects."""
 
 import inspect
+import logging
+import math
 import sys
+import weakref
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar, overload
 
-from purgatory import DelayedOperation, OperationCancelled, Purgatory
+from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed
 from purgatory.aio.purgatory import _is_foreign
-from purgatory.core.operation.waits import MISSING, until_wait
+from purgatory.core.operation.coroutines import is_coroutine_function
+from purgatory.core.operation.operation import AT_ZERO_MS, FOREVER_MS
+from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
+from purgatory.core.timer.base_timer import has_passed
 
+from .asked import InvalidWait, asked, validated_longest
 from .connection import ClientDisconnected, Connection, pending_connection
-from .types import CLOSING, Message, Receive, Scope
-
-if TYPE_CHECKING:
-    from purgatory.relay import Relay
+from .etag import entity_tag, is_known_in
+from .rooms import Room, purgatory_of
+from .route import kind_of
+from .types import CLOSING, HEADERS, Message, Receive, Scope
 
 __all__ = ["Wait", "waiting"]
 
 T = TypeVar("T")
+V = TypeVar("V", int, str)
+
+_LOGGER = logging.getLogger("purgatory.asgi")
+_NOT_OPEN: Final = (
+    "purgatory %r waits but was not opened, because no lifespan has run: check_threadsafe() raises, and no signal to"
+    " stop answers its waits; run the application with its lifespan, or enter the purgatory with 'async with'"
+)
+_reported: "weakref.WeakSet[Purgatory[Any]]" = weakref.WeakSet()  # purgatories that were not open
 
 
 class Wait:
@@ -37,16 +52,36 @@ class Wait:
     **Cancellation safety.**  As for :meth:`Purgatory.park`: cancelling the task withdraws the operation immediately.
 
     ``room``: the purgatory, or a :class:`purgatory.relay.Relay`, whose ``park`` is then used.  ``connection``: a
-    Starlette or FastAPI ``Request`` or ``WebSocket``, or an ASGI scope with its ``receive``.  Raises TypeError for
-    anything else, and ValueError for the scope of a lifespan.
+    Starlette or FastAPI ``Request`` or ``WebSocket``, or an ASGI scope with its ``receive``.  ``longest``: the client
+    may ask for at most this many seconds, see :attr:`timeout`; None, the default: the client is not asked.
+
+    Raises TypeError for anything else, ValueError for the scope of a lifespan, and with ``longest``
+    :class:`InvalidWait` if the client's query parameter is not a number of seconds; in a Starlette request, it raises
+    Starlette's ``HTTPException`` or ``WebSocketException`` instead.
     """
 
-    __slots__ = ("_connection", "_park", "_room", "_scope")
+    __slots__ = (
+        "_asked",
+        "_connection",
+        "_expired_by_closing",
+        "_park",
+        "_preferred",
+        "_response",
+        "_room",
+        "_scope",
+    )
 
-    def __init__(self, room: "Purgatory[Any] | Relay", connection: Any, receive: Receive | None = None) -> None:
-        self._room = _purgatory_of(room)
+    def __init__(
+        self,
+        room: Room,
+        connection: Any,
+        receive: Receive | None = None,
+        *,
+        longest: float | None = None,
+    ) -> None:
+        self._room = purgatory_of(room)
         park: Any = room.park
-        # None: Purgatory.park itself, whose two halves Wait.park calls directly, without another coroutine.
+        # None: Purgatory.park itself, whose two halves _wait_for calls directly, without another coroutine.
         self._park = None if getattr(park, "__func__", None) is Purgatory.park else park
         if receive is None:
             self._connection = _connection_of_request(connection)
@@ -54,36 +89,336 @@ class Wait:
         else:
             self._connection = _connection_of_scope(connection, receive)
             self._scope = connection
+        self._response: Any = None  # FastAPI's, whose headers it adds to the response
+        self._expired_by_closing = False
+        self._asked: float | None = None
+        self._preferred: int | None = None
+        most = validated_longest(longest)
+        if most is not None:
+            try:
+                self._asked, self._preferred = asked(self._scope, most)
+            except InvalidWait as error:
+                raise (error if receive is not None else _refusal(self._scope, error)) from None
 
     @property
     def disconnected(self) -> bool:
         """Whether a disconnect was detected: an operation was withdrawn, or a read returned the disconnect message."""
         return self._connection.disconnect is not None
 
-    # Not a coroutine function: it would be one more coroutine for each request that waits.
+    @property
+    def timeout(self) -> float | None:
+        """The seconds that the client asked for: the default of ``timeout`` in the methods.
+
+        They come from the query parameter ``wait``, or else from the header ``Prefer: wait=30`` of RFC 7240, which the
+        response then confirms with ``Preference-Applied``.  0 if the client asks for nothing, and never more than
+        ``longest``.  None if ``longest`` is None.
+        """
+        if self._preferred is not None:
+            self._add_header("preference-applied", f"wait={self._preferred}")
+        return self._asked
+
+    @property
+    def expired_by_closing(self) -> bool:
+        """Whether the last wait ended without its condition because the purgatory closes: the server stops."""
+        return self._expired_by_closing
+
+    def raise_if_closing(self) -> None:
+        """Raise :class:`PurgatoryClosed` if :attr:`expired_by_closing`, for a handler in which that is an error.
+
+        ``install_errors`` answers with 503 and ``Retry-After``, so clients can distinguish it from a wait without news.
+        """
+        if self._expired_by_closing:
+            raise PurgatoryClosed(f"purgatory {self._room.name!r} closed while the request waited")
+
+    # Not coroutine functions: each would be one more coroutine for each request that waits.
+
+    @overload
     def until(
-        self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None
+        self,
+        predicate: Callable[[], object],
+        *,
+        key: Hashable,
+        timeout: float | None = ...,
+        kind: str | None = None,
+    ) -> Coroutine[Any, Any, bool]: ...
+
+    @overload
+    def until(
+        self, predicate: Callable[[], object], *, key: Hashable, deadline: float | None, kind: str | None = None
+    ) -> Coroutine[Any, Any, bool]: ...
+
+    @overload
+    def until(
+        self,
+        predicate: Callable[[], object],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        timeout: float | None = ...,
+        kind: str | None = None,
+    ) -> Coroutine[Any, Any, bool]: ...
+
+    @overload
+    def until(
+        self,
+        predicate: Callable[[], object],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        deadline: float | None,
+        kind: str | None = None,
+    ) -> Coroutine[Any, Any, bool]: ...
+
+    def until(
+        self,
+        predicate: Callable[[], object],
+        *,
+        key: Hashable = MISSING,
+        keys: Iterable[Hashable] | Mapping[Any, float] = MISSING,
+        timeout: float | None = MISSING,
+        deadline: float | None = MISSING,
+        kind: str | None = None,
     ) -> Coroutine[Any, Any, bool]:
         """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
 
-        Return True as soon as it is true, and False when ``timeout`` seconds have passed or the purgatory closes.
-        Raises :class:`ClientDisconnected` if the client disconnects first, and the errors of
-        :meth:`Purgatory.wait_until`.
-        """
-        return self.park(until_wait(self._room.timer, predicate, timeout, MISSING, None), keys)
+        Return True as soon as it is true, and False when the time has passed or the purgatory closes, which
+        :attr:`expired_by_closing` distinguishes.  The parameters are those of :meth:`Purgatory.wait_until`, with two
+        other defaults.  ``timeout``: what the client asked for, see :attr:`timeout`.  ``kind``: the method and the
+        pattern of the route, such as ``GET /orders/{id}``, where the framework provides the route.
 
-    async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
+        A wait of 0 seconds is one call of the predicate, which nothing refuses.  Raises :class:`ClientDisconnected` if
+        the client disconnects first, and the errors of :meth:`Purgatory.wait_until`.
+        """
+        timeout = self._default_timeout("until", timeout, deadline)
+        kind = kind_of(self._scope) if kind is None else kind
+        wait = until_wait(self._room._core.timer, predicate, timeout, deadline, kind)
+        return self._wait_for(wait, keys_of_call("until", key, keys), wait.delay_ms == 0)
+
+    @overload
+    def value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        key: Hashable,
+        timeout: float | None = ...,
+        kind: str | None = None,
+        on_abandoned: Callable[[T], object] | None = None,
+    ) -> Coroutine[Any, Any, T | None]: ...
+
+    @overload
+    def value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        key: Hashable,
+        deadline: float | None,
+        kind: str | None = None,
+        on_abandoned: Callable[[T], object] | None = None,
+    ) -> Coroutine[Any, Any, T | None]: ...
+
+    @overload
+    def value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        timeout: float | None = ...,
+        kind: str | None = None,
+        on_abandoned: Callable[[T], object] | None = None,
+    ) -> Coroutine[Any, Any, T | None]: ...
+
+    @overload
+    def value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        deadline: float | None,
+        kind: str | None = None,
+        on_abandoned: Callable[[T], object] | None = None,
+    ) -> Coroutine[Any, Any, T | None]: ...
+
+    def value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        key: Hashable = MISSING,
+        keys: Iterable[Hashable] | Mapping[Any, float] = MISSING,
+        timeout: float | None = MISSING,
+        deadline: float | None = MISSING,
+        kind: str | None = None,
+        on_abandoned: Callable[[T], object] | None = None,
+    ) -> Coroutine[Any, Any, T | None]:
+        """Wait until ``get()`` returns a value that is not None, and return it; None if the time passes first.
+
+        It does the same as :meth:`Purgatory.wait_value`, with the defaults of :meth:`until`.  ``on_abandoned``: called
+        with a value that the request did not receive, because its task was cancelled or its client disconnected in the
+        turn in which ``get`` had returned the value.
+        """
+        timeout = self._default_timeout("value", timeout, deadline)
+        kind = kind_of(self._scope) if kind is None else kind
+        wait = value_wait(self._room._core.timer, get, timeout, deadline, kind, on_abandoned)
+        return self._wait_for(wait, keys_of_call("value", key, keys), wait.delay_ms == 0)
+
+    @overload
+    async def changed(
+        self,
+        version: Callable[[], V | None],
+        *,
+        key: Hashable,
+        timeout: float | None = ...,
+        kind: str | None = None,
+    ) -> V | None: ...
+
+    @overload
+    async def changed(
+        self, version: Callable[[], V | None], *, key: Hashable, deadline: float | None, kind: str | None = None
+    ) -> V | None: ...
+
+    @overload
+    async def changed(
+        self,
+        version: Callable[[], V | None],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        timeout: float | None = ...,
+        kind: str | None = None,
+    ) -> V | None: ...
+
+    @overload
+    async def changed(
+        self,
+        version: Callable[[], V | None],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        deadline: float | None,
+        kind: str | None = None,
+    ) -> V | None: ...
+
+    async def changed(
+        self,
+        version: Callable[[], V | None],
+        *,
+        key: Hashable = MISSING,
+        keys: Iterable[Hashable] | Mapping[Any, float] = MISSING,
+        timeout: float | None = MISSING,
+        deadline: float | None = MISSING,
+        kind: str | None = None,
+    ) -> V | None:
+        """Wait until ``version()`` differs from the versions in the header ``If-None-Match``; return the new version.
+
+        ::
+
+            if await wait.changed(lambda: config.version, key="config") is None:
+                return Response(status_code=304)        # the client has the current version
+            return config
+
+        Without the header, the current version is new.  ``version`` returns an int or a str, or None while there is no
+        version, and the result is None if the time passes first.  The response receives the header ``ETag``:
+        ``install_errors`` adds it to every response, and FastAPI to an object that the handler returns, if
+        ``waiting`` has ``longest``.  The other parameters and the errors are those of :meth:`value`; TypeError and
+        ValueError for a version that an entity tag cannot contain.
+        """
+        is_known = is_known_in(self._scope)
+
+        def news() -> V | None:
+            current = version()
+            return None if current is None or is_known(entity_tag(current)) else current
+
+        given: Any = {"key": key, "keys": keys, "timeout": timeout, "deadline": deadline, "kind": kind}
+        found: V | None = await self.value(version if is_coroutine_function(version) else news, **given)
+        current = version() if found is None else found
+        if current is not None:
+            self._add_header("etag", entity_tag(current))
+        return found
+
+    @overload
+    def park(
+        self,
+        operation: DelayedOperation[T],
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        *,
+        timeout: float | None = ...,
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def park(
+        self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float], *, deadline: float | None
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def park(
+        self, operation: DelayedOperation[T], *, key: Hashable, timeout: float | None = ...
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def park(
+        self, operation: DelayedOperation[T], *, key: Hashable, deadline: float | None
+    ) -> Coroutine[Any, Any, T]: ...
+
+    def park(
+        self,
+        operation: DelayedOperation[T],
+        keys: Iterable[Hashable] | Mapping[Any, float] = MISSING,
+        *,
+        key: Hashable = MISSING,
+        timeout: float | None = MISSING,
+        deadline: float | None = MISSING,
+    ) -> Coroutine[Any, Any, T]:
         """Park the operation and return its result, as :meth:`Purgatory.park`.
+
+        ``timeout``, ``deadline``: replace the operation's own.  Without them, the operation ends at its own deadline,
+        or earlier if the client asked for less, see :attr:`timeout`.  If the time to wait is 0, the operation is tried
+        once, and ends without being parked.
 
         If the client disconnects first, the operation is withdrawn and :class:`ClientDisconnected` is raised.  This
         exception is also raised if the client disconnects in the turn of the loop in which the operation ended.  The
         outcome then stands, and the result goes to :meth:`DelayedOperation.on_abandoned`.
         """
+        keys = keys_of_call("park", key, keys)
+        if deadline is not MISSING:
+            if timeout is not MISSING:
+                raise TypeError(f"park() takes a timeout or a deadline, got both: {timeout!r} and {deadline!r}")
+            operation.extend_to(deadline)
+            return self._wait_for(
+                operation, keys, deadline is not None and has_passed(self._room._core.timer, deadline)
+            )
+        if timeout is not MISSING:
+            operation.extend(timeout)
+            return self._wait_for(operation, keys, timeout is not None and timeout == 0)
+        asked_for = self.timeout
+        if asked_for is not None and self._remaining(operation) > asked_for:
+            operation.extend(asked_for)
+        return self._wait_for(operation, keys, asked_for == 0)
+
+    def _remaining(self, operation: DelayedOperation[Any]) -> float:
+        """Return the seconds until the deadline that a new operation has of its own."""
+        if operation.timeout is not None:
+            return operation.timeout
+        if operation.delay_ms < FOREVER_MS:  # of extend_to()
+            return (AT_ZERO_MS - operation.delay_ms) / 1000 - self._room.timer.time()
+        return math.inf
+
+    def _default_timeout(self, method: str, timeout: Any, deadline: Any) -> Any:
+        if timeout is not MISSING or deadline is not MISSING:
+            return timeout
+        if self._asked is None:
+            raise TypeError(
+                f"{method}() takes a timeout or a deadline, got neither: timeout=None waits for ever, and with"
+                " waiting(room, longest=55) the client decides"
+            )
+        return self.timeout
+
+    async def _wait_for(self, operation: Any, keys: Any, at_once: bool) -> Any:
+        """Park the operation and return its result; ``at_once``: only try it."""
         connection, room = self._connection, self._room
+        self._expired_by_closing = False
         connection.check()
+        if room._loop is None and not at_once:
+            _report_not_open(room)
         result: Any
         watched = False
         try:
+            if at_once:
+                return room._core.try_without_parking(operation, keys)
             if self._park is not None:
                 watched = connection.watch(operation)
                 result = await self._park(operation, keys)
@@ -106,10 +441,19 @@ class Wait:
                 connection.unwatch(operation)
             if room.closed:
                 self._scope[CLOSING] = True
+                self._expired_by_closing = watched and bool(getattr(operation, "expired_by_closing", operation.expired))
         if connection.disconnect is not None:
             room._abandon(operation)
             raise ClientDisconnected("the client disconnected when its request was answered")
-        return result  # type: ignore[no-any-return]
+        return result
+
+    def _add_header(self, name: str, value: str) -> None:
+        """Add a header to the response, as far as the response can be reached."""
+        headers = self._scope.get(HEADERS)
+        if headers is not None:
+            headers[name.encode()] = value.encode()
+        if self._response is not None:
+            self._response.headers[name] = value
 
     async def receive(self) -> Message:
         """Read the connection's next message.  A plain ASGI application must use this ``receive`` from now on."""
@@ -122,53 +466,100 @@ class Wait:
 class _Waiting:
     """What :func:`waiting` returns: a callable whose signature FastAPI understands, without importing Starlette.
 
-    FastAPI passes the request or WebSocket to the parameter that is annotated with Starlette's ``HTTPConnection``.
-    If Starlette is not loaded, no code needs the annotation.
+    FastAPI passes the request or WebSocket to the parameter that is annotated with Starlette's ``HTTPConnection``, and
+    the response whose headers it merges to the one annotated with ``Response``.  It validates ``wait`` and documents
+    it, and ``Prefer``, in the schema; the values are read from the scope, in the same way as without FastAPI.  If
+    Starlette is not loaded, no code needs the annotations.
     """
 
-    def __init__(self, room: "Purgatory[Any] | Relay") -> None:
-        _purgatory_of(room)
+    def __init__(self, room: Room, longest: float | None) -> None:
+        purgatory_of(room)
         self._room = room
+        self._longest = validated_longest(longest)
 
     @property
     def __signature__(self) -> inspect.Signature:
-        requests = sys.modules.get("starlette.requests")
-        annotation = Any if requests is None else requests.HTTPConnection
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return inspect.Signature([inspect.Parameter("connection", kind, annotation=annotation)], return_annotation=Wait)
+        requests = sys.modules.get("starlette.requests")
+        annotation: Any = Any if requests is None else requests.HTTPConnection
+        parameters = [inspect.Parameter("connection", kind, annotation=annotation)]
+        fastapi = sys.modules.get("fastapi")
+        if self._longest is not None and fastapi is not None:
+            of_wait = fastapi.Query(
+                ge=0,
+                description=f"Seconds to wait for a change, at most {self._longest:g}; a longer wait is shortened.",
+            )
+            of_prefer = fastapi.Header(
+                alias="Prefer",
+                description="`wait=30` waits for 30 seconds, like the parameter `wait`, which comes first (RFC 7240).",
+            )
+            parameters += [
+                inspect.Parameter("response", kind, annotation=fastapi.Response),
+                inspect.Parameter("wait", kind, default=0.0, annotation=Annotated[float, of_wait]),
+                inspect.Parameter("prefer", kind, default=None, annotation=Annotated[str | None, of_prefer]),
+            ]
+        return inspect.Signature(parameters, return_annotation=Wait)
 
     # A coroutine function: FastAPI runs any other dependency in a thread.
-    async def __call__(self, connection: Any, receive: Receive | None = None) -> Wait:
-        return Wait(self._room, connection, receive)
+    async def __call__(
+        self,
+        connection: Any,
+        receive: Receive | None = None,
+        *,
+        response: Any = None,
+        wait: Any = 0,
+        prefer: Any = None,
+    ) -> Wait:
+        made = Wait(self._room, connection, receive, longest=self._longest)
+        made._response = response
+        return made
 
     def __repr__(self) -> str:
-        return f"waiting({self._room!r})"
+        return f"waiting({self._room!r}{'' if self._longest is None else f', longest={self._longest:g}'})"
 
 
-def waiting(room: "Purgatory[Any] | Relay") -> _Waiting:
+def waiting(room: Room, *, longest: float | None = None) -> _Waiting:
     """Create a dependency that passes a :class:`Wait` for the purgatory to a handler.
 
     ::
 
         @app.get("/orders")
         async def orders(wait: Annotated[Wait, Depends(waiting(room))], after: int = 0):
-            if not await wait.until(lambda: log.end > after, keys=["orders"], timeout=30):
+            if not await wait.until(lambda: log.end > after, key="orders", timeout=30):
                 return Response(status_code=204)
             return log.read(after)
 
+    ``longest``: lets the client ask for the seconds to wait, with ``?wait=30`` or ``Prefer: wait=30``, and gives it at
+    most this many: see :attr:`Wait.timeout`, which is then the default of ``timeout``.  Proxies often end a request
+    without a response after 60 seconds, so 55 is a good value.  In FastAPI, both appear in the OpenAPI schema, and a
+    ``wait`` that is not a number of at least 0 is answered with 422.
+
     The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself:
     ``await waiting(room)(request)``, or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.
-    Raises TypeError if ``room`` is neither a purgatory nor a relay.
+    Raises TypeError if ``room`` is neither a purgatory nor a relay, or ``longest`` is not a number or None, and
+    ValueError unless ``longest`` is finite and at least 0.
     """
-    return _Waiting(room)
+    return _Waiting(room, longest)
 
 
-def _purgatory_of(room: Any) -> Purgatory[Any]:
-    """Return the purgatory, or the purgatory of a relay.  This module does not import the class of the relay."""
-    purgatory = room if isinstance(room, Purgatory) else getattr(room, "_purgatory", None)
-    if not isinstance(purgatory, Purgatory):
-        raise TypeError(f"room must be a Purgatory or a Relay, got {room!r}")
-    return purgatory
+def _report_not_open(room: Purgatory[Any]) -> None:
+    """Log once that a purgatory waits which no lifespan has opened."""
+    if room not in _reported:
+        _reported.add(room)
+        _LOGGER.warning(_NOT_OPEN, room.name)
+
+
+def _refusal(scope: Scope, error: InvalidWait) -> Exception:
+    """Return the exception that Starlette, and so FastAPI, answers by itself."""
+    exceptions = sys.modules.get("starlette.exceptions")
+    if exceptions is None:
+        return error
+    refusal: Exception
+    if scope["type"] == "websocket":
+        refusal = exceptions.WebSocketException(1008, str(error))
+    else:
+        refusal = exceptions.HTTPException(422, str(error))
+    return refusal
 
 
 def _connection_of_request(request: Any) -> Connection:

@@ -1,12 +1,13 @@
 """Responses to the errors of a purgatory: 429, 503, 499, WebSocket close codes, and no partial responses."""
 
 import asyncio
+import contextlib
 from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends, FastAPI, Request, WebSocket
 from starlette.applications import Starlette
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull
@@ -63,6 +64,14 @@ async def test_http_2_gets_no_connection_header() -> None:
     assert "connection" not in call.headers
 
 
+@pytest.mark.parametrize(("options", "expected"), [({}, range(1, 6)), ({"retry_after": (3, 4.5)}, range(3, 6))])
+async def test_retry_after_spreads(options: dict[str, Any], expected: range) -> None:
+    """Clients that are refused at the same time receive different times, so they do not return at the same time."""
+    calls = [Call.get(raising(CLOSED, **options)) for _ in range(200)]
+    await asyncio.gather(*(call.task for call in calls))
+    assert {int(call.headers["retry-after"]) for call in calls} == set(expected)
+
+
 @pytest.mark.parametrize("error", [FULL, CLOSED])
 async def test_a_response_that_has_started_is_not_followed_by_another(error: Exception) -> None:
     """If the response has started, the error is raised, and the server closes the connection."""
@@ -116,16 +125,75 @@ async def test_a_group_of_these_errors_counts_as_one_of_them(error: Exception, s
     assert call.status == status
 
 
-async def test_a_client_that_is_gone_by_now_is_no_error() -> None:
-    """An OSError from ``send()``, which ASGI allows for a disconnected client, is not an error."""
+@pytest.mark.parametrize("number", [0, 1])
+async def test_a_client_that_is_gone_by_now_is_no_error(number: int) -> None:
+    """An OSError from ``send()``, which ASGI allows for a disconnected client, is not an error; neither is uvloop's."""
 
     async def send(_: Message) -> None:
-        raise BrokenPipeError
+        raise GONE[number]
 
     async def receive() -> Message:
         raise AssertionError
 
     await raising(LEFT)(http_scope(), receive, send)
+
+
+GONE = [
+    BrokenPipeError(),
+    RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed"),  # of uvloop
+]
+
+
+@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_response_to_a_client_that_is_gone_ends_quietly(gone: Exception, streams: bool) -> None:
+    """If the server did not notice the disconnect, ``send()`` raises; the request ends without a traceback."""
+
+    async def chunks() -> Any:
+        yield b"first"
+        await asyncio.sleep(0)
+        yield b"second"
+
+    async def endpoint(request: Request) -> Any:
+        return StreamingResponse(chunks()) if streams else Response(b"all")
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            raise gone
+
+    async def receive() -> Message:
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    app = Starlette(routes=[Route("/", endpoint)])
+    install_errors(app)
+    await app(http_scope(), receive, send)
+
+
+async def test_an_error_beside_a_client_that_is_gone_is_raised() -> None:
+    """An error of the application that does not come from ``send()`` reaches the server."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.suppress(OSError):
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise Boom
+
+    async def send(_: Message) -> None:
+        raise GONE[1]
+
+    with pytest.raises(Boom):
+        await PurgatoryErrorMiddleware(app)(http_scope(), _never, send)  # type: ignore[arg-type]
+
+
+async def test_another_runtime_error_of_send_is_raised() -> None:
+    """A server raises RuntimeError for messages in a wrong order, too."""
+
+    async def send(_: Message) -> None:
+        raise RuntimeError("Expected ASGI message 'http.response.body'")
+
+    with pytest.raises(RuntimeError, match="Expected"):
+        await PurgatoryErrorMiddleware(Response())(http_scope(), _never, send)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="Expected"):
+        await raising(FULL)(http_scope(), _never, send)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("error", "status"), [(FULL, 503), (KEY_FULL, 429), (CLOSED, 503), (LOST, 503)])
@@ -247,6 +315,9 @@ def test_bad_arguments_are_refused() -> None:
     for bad in (-1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="retry_after must be a finite number of seconds"):
             install_errors(app, retry_after=bad)
+    for pair in ((2, 1), (1, 2, 3), ()):
+        with pytest.raises(ValueError, match="retry_after must"):
+            install_errors(app, retry_after=pair)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="retry_after must be a number of seconds, got '1'"):
         install_errors(app, retry_after="1")  # type: ignore[arg-type]
     assert app.user_middleware == []

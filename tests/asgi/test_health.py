@@ -9,6 +9,8 @@ from starlette.applications import Starlette
 from purgatory import Purgatory
 from purgatory.asgi import health
 from purgatory.asgi.types import ASGIApp
+from purgatory.relay import MemoryTransport, Relay
+from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call, http_scope, websocket_scope
 
 
@@ -56,7 +58,30 @@ async def test_it_answers_http_only(purgatory: Purgatory[Any]) -> None:
         await Call(health(purgatory), websocket_scope()).task
 
 
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_lost_engine_is_degraded(clock: VirtualClock, required: bool) -> None:
+    """The status of a relay without its engine is "degraded": 200, or 503 with ``require_connected=True``."""
+    transport = MemoryTransport()
+    room = Purgatory[Any]("test", clock=clock)
+    relay = Relay(room, transport)
+    app = health(relay, room, require_connected=required)
+    async with room, relay:
+        states: list[tuple[int | None, Any]] = []
+        for step in (transport.stop, transport.start, room.aclose):
+            await clock.settle()
+            call = Call.get(app)
+            await call.task
+            states.append((call.status, call.json["status"]))
+            if (returned := step()) is not None:
+                await returned
+            await clock.advance(60.0)
+        call = Call.get(app)
+        await call.task
+        assert (call.status, call.json) == (503, {"status": "closing"})
+    assert states == [(200, "open"), (503 if required else 200, "degraded"), (200, "open")]
+
+
 def test_a_room_must_be_a_purgatory() -> None:
     """Any other object raises TypeError."""
-    with pytest.raises(TypeError, match="room must be a Purgatory, got 3"):
+    with pytest.raises(TypeError, match="room must be a Purgatory or a Relay, got 3"):
         health(3)  # type: ignore[arg-type]

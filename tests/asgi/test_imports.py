@@ -28,6 +28,7 @@ def test_its_public_names_are_what_is_promised() -> None:
     assert asgi.__all__ == [
         "ClientDisconnected",
         "EventSourceResponse",
+        "InvalidWait",
         "OriginCheckMiddleware",
         "PurgatoryErrorMiddleware",
         "Wait",

@@ -20,6 +20,7 @@ from purgatory import Purgatory, PurgatoryClosed
 from purgatory.asgi import purgatory_lifespan
 from purgatory.asgi.signals import StopListener
 from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
+from purgatory.relay import MemoryTransport, Relay
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op
 
@@ -106,6 +107,42 @@ async def test_an_error_inside_closes_the_purgatories(room: Purgatory[Any]) -> N
     assert room.closed
 
 
+async def test_a_relay_is_entered_with_its_purgatory(
+    room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int]
+) -> None:
+    """The signal closes the purgatory; the relay relays checks until the application's own lifespan has ended."""
+    transport = MemoryTransport()
+    relay = Relay(room, transport)
+    steps: list[object] = []
+
+    @asynccontextmanager
+    async def own(_: object) -> AsyncIterator[None]:
+        yield
+        steps.append((room.closed, relay.connected, relay.check("a")))
+
+    async with Purgatory[Any]("other", clock=clock) as other, Relay(other, transport) as neighbour:
+        async with purgatory_lifespan(relay, room, relay, lifespan=own)(None):
+            assert relay.connected
+            waiting = asyncio.create_task(relay.park(Op(), ["a"]))
+            operation = Op()
+            elsewhere = asyncio.create_task(neighbour.park(operation, ["a"]))
+            await clock.settle()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await clock.settle()
+            assert (waiting.done(), room.closed, relay.connected) == (True, True, True)
+            tries = len(operation.calls)
+            relay.check("a")  # a request that is still in progress
+            await clock.settle()
+            assert len(operation.calls) == tries + 1
+        assert steps == [(True, True, 0)]
+        assert not relay.connected
+        with pytest.raises(PurgatoryClosed):
+            relay.check("a")
+        elsewhere.cancel()
+        await asyncio.wait([elsewhere])
+    assert server_handlers == [signal.SIGTERM]
+
+
 async def test_fastapi_takes_it_as_its_lifespan(room: Purgatory[Any]) -> None:
     """The state of the application's lifespan reaches the requests."""
 
@@ -141,7 +178,7 @@ def test_a_thread_gets_no_signal_handlers(server_handlers: list[int]) -> None:
 
 def test_bad_arguments_are_refused(room: Purgatory[Any]) -> None:
     """Bad arguments raise TypeError or ValueError."""
-    with pytest.raises(TypeError, match="room must be a Purgatory, got 3"):
+    with pytest.raises(TypeError, match="room must be a Purgatory or a Relay, got 3"):
         purgatory_lifespan(room, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="grace"):
         purgatory_lifespan(room, grace=-1)

@@ -1,0 +1,75 @@
+"""How long a client is willing to wait: ``?wait=30``, or the header ``Prefer: wait=30`` of RFC 7240, section 4.3."""
+
+import math
+import re
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from purgatory.core.timer.units import duration_ms
+
+from .types import Scope
+
+__all__ = ["InvalidWait", "asked", "validated_longest"]
+
+_BALANCED: Final = re.compile(r'(?:[^"]|"(?:[^"\\]|\\.)*")*')  # every quoted text has its end
+_PREFERENCES: Final = re.compile(r'(?:[^",]|"(?:[^"\\]|\\.)*")+')
+_LONGEST_DIGITS: Final = 15
+
+
+class InvalidWait(ValueError):
+    """The query parameter ``wait`` is not a number of seconds, at least 0.  ``install_errors`` answers with 422."""
+
+
+def validated_longest(longest: float | None) -> float | None:
+    """Return the longest wait.  TypeError unless it is a number or None, ValueError unless finite and at least 0."""
+    if longest is None:
+        return None
+    duration_ms(longest, "longest")
+    return float(longest)
+
+
+def asked(scope: Scope, longest: float) -> tuple[float, int | None]:
+    """Return the seconds that the client asked for, at most ``longest``, and the whole seconds of a ``Prefer`` header.
+
+    The second value is None if the header did not decide: the query parameter comes first, and a header that is
+    malformed is ignored, as RFC 7240 demands.  InvalidWait unless the parameter is a number of at least 0; infinity is
+    a number.
+    """
+    query: bytes = scope.get("query_string", b"")
+    if query:
+        for name, text in reversed(parse_qsl(query.decode("latin-1"), keep_blank_values=True)):
+            if name == "wait":
+                return min(_seconds(text), longest), None
+    preferred = _preferred(scope)
+    if preferred is None:
+        return 0.0, None
+    seconds = min(preferred, longest)
+    return seconds, math.floor(seconds)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise InvalidWait(f"wait must be a number of seconds, at least 0, got {text[:40]!r}")
+    return seconds
+
+
+def _preferred(scope: Scope) -> float | None:
+    """Return the seconds of the first preference ``wait`` in the ``Prefer`` headers; None if it is not valid."""
+    lines: list[Any] = [value for name, value in scope.get("headers", ()) if name == b"prefer"]
+    if not lines:
+        return None
+    header = b",".join(lines).decode("latin-1")
+    if _BALANCED.fullmatch(header) is None:
+        return None
+    for preference in _PREFERENCES.findall(header):
+        name, _, value = preference.partition(";")[0].partition("=")
+        if name.strip().lower() == "wait":
+            digits = value.strip().removeprefix('"').removesuffix('"')
+            if not (digits.isascii() and digits.isdigit()):
+                return None
+            return float(digits) if len(digits) <= _LONGEST_DIGITS else math.inf
+    return None

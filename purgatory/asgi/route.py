@@ -1,0 +1,104 @@
+"""The kind of a request's waits: the method and the pattern of its route, such as ``GET /orders/{id}``.
+
+ASGI does not pass the route to the application, but each framework stores in the scope what it has matched:
+
+==================  ================================================================================================
+FastAPI             ``scope["route"]``; for a route of an included router, the path with the prefix is in the
+                    context of that inclusion, in ``scope["fastapi"]``
+Starlette           ``scope["route"]``, before version 1 only ``scope["endpoint"]``
+Litestar            ``scope["path_template"]``
+==================  ================================================================================================
+
+The path of a route does not contain the path at which its application is mounted.  For these, and for a Starlette that
+stores only the endpoint, the routes of the outermost router are searched once, and the result is kept.
+
+The raw path of a request never becomes a part of the kind, and neither does a method that is not a known one, because
+metrics would have a time series for each of them.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Iterable
+from typing import Any, Final
+
+from .types import Scope
+
+__all__ = ["kind_of"]
+
+_METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"})
+_MOST_KNOWN: Final = 4096  # routes of applications in one process
+
+_known: dict[tuple[int, int], tuple["weakref.ref[Any]", str]] = {}  # by id() of the router and of the route
+
+
+def kind_of(scope: Scope) -> str | None:
+    """Return the method and the pattern of the route; None if the scope does not contain a route."""
+    pattern = _pattern(scope)
+    if pattern is None:
+        return None
+    if scope["type"] == "websocket":
+        return f"WEBSOCKET {pattern}"
+    method = scope.get("method")
+    return f"{method if method in _METHODS else '_OTHER'} {pattern}"
+
+
+def _pattern(scope: Scope) -> str | None:
+    route = scope.get("route")
+    if route is None:
+        template = scope.get("path_template")
+        if isinstance(template, str) and template:
+            return template
+        route = scope.get("endpoint")
+        return None if route is None else _searched(scope, route)
+    own = _path_of(route)
+    included = scope.get("fastapi")
+    if isinstance(included, dict):
+        context = included.get("effective_route_context")
+        if context is not None and getattr(context, "original_route", None) is route:
+            own = _path_of(context) or own
+    root_path = scope.get("root_path", "")
+    if own is not None and root_path != scope.get("app_root_path", root_path):  # inside a Mount
+        if (whole := _searched(scope, route)) is not None:
+            return whole
+        mounted = _searched(scope, scope.get("app"))
+        return own if mounted is None else mounted + own
+    return own
+
+
+def _path_of(route: Any) -> str | None:
+    """Return the path of a route without the converters: ``/orders/{id}`` for ``/orders/{id:int}``."""
+    path = getattr(route, "path_format", None) or getattr(route, "path", None)
+    return path if isinstance(path, str) and path else None
+
+
+def _searched(scope: Scope, target: Any) -> str | None:
+    """Return the whole pattern of the route, or of the one with this endpoint or application."""
+    router = scope.get("router")
+    if router is None or target is None:
+        return None
+    place = (id(router), id(target))
+    known = _known.get(place)
+    if known is not None and known[0]() is target:
+        return known[1]
+    pattern = _search(getattr(router, "routes", ()), target, "")
+    if pattern is not None:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        with contextlib.suppress(TypeError):  # an endpoint whose class has __slots__ is searched each time
+            _known[place] = (weakref.ref(target), pattern)
+    return pattern
+
+
+def _search(routes: Iterable[Any], target: Any, prefix: str) -> str | None:
+    for route in routes or ():
+        path = prefix + (_path_of(route) or "")  # a Host has no path
+        if route is target or getattr(route, "endpoint", None) is target:
+            return path
+        inner = getattr(route, "routes", None)
+        mounted = path.removesuffix("/{path}")  # which Starlette's Mount adds
+        if inner is not None and getattr(route, "app", None) is target:
+            return mounted
+        found = _search(inner, target, mounted) if inner else None
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,144 @@
+"""Waiting until a version differs from the one that the client has: ``If-None-Match`` and ``ETag``."""
+
+import asyncio
+from typing import Annotated, Any
+
+import pytest
+from fastapi import Depends, FastAPI, Response
+
+from purgatory import Purgatory
+from purgatory.asgi import PurgatoryErrorMiddleware, Wait, install_errors, waiting
+from purgatory.asgi.types import Receive, Scope, Send
+from purgatory.testing import VirtualClock
+from tests.asgi.tools import Call, http_scope
+
+
+class Config:
+    """A version, and an application that waits for another one than the client has."""
+
+    def __init__(self, room: Purgatory[Any], version: Any = 41) -> None:
+        self.room = room
+        self.version = version
+        self.results: list[Any] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.results.append(
+            await Wait(self.room, scope, receive).changed(lambda: self.version, key="config", timeout=30)
+        )
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    def change(self, version: Any) -> None:
+        """Change the version."""
+        self.version = version
+        self.room.check_and_complete("config")
+
+    def get(self, *known: str) -> Call:
+        """Request it with these ``If-None-Match`` headers."""
+        return Call(PurgatoryErrorMiddleware(self), knowing(http_scope(), *known))
+
+
+def knowing(scope: Scope, *known: str) -> Scope:
+    """Return the scope with ``If-None-Match`` headers."""
+    return {**scope, "headers": [(b"if-none-match", each.encode("latin-1")) for each in known]}
+
+
+@pytest.fixture
+def config(purgatory: Purgatory[Any]) -> Config:
+    """Return a configuration of version 41."""
+    return Config(purgatory)
+
+
+@pytest.mark.parametrize("known", [[], [""], ['"40"'], ['"4", "1"'], ["41"], ['"40', '"'], ["W/41"]])
+async def test_another_version_is_news_at_once(config: Config, known: list[str]) -> None:
+    """Without the header, with other tags, and with a malformed header, the current version is returned."""
+    call = config.get(*known)
+    await call.task
+    assert (config.results, call.headers["etag"]) == ([41], '"41"')
+
+
+@pytest.mark.parametrize("known", [['"41"'], ['W/"41"'], ['"40", "41"'], ['"40"', '"41"'], ['"a,b" ,"41"']])
+async def test_the_clients_version_waits_for_the_next(config: Config, clock: VirtualClock, known: list[str]) -> None:
+    """The comparison is weak; each tag of each header counts; a check without a change wakes nobody."""
+    call = config.get(*known)
+    await clock.settle()
+    config.change(41)
+    await clock.settle()
+    assert config.results == []
+    config.change(42)
+    await call.task
+    assert (config.results, call.headers["etag"]) == ([42], '"42"')
+
+
+async def test_a_star_knows_every_version(config: Config, clock: VirtualClock) -> None:
+    """``If-None-Match: *`` waits for the first version."""
+    config.version = None
+    calls = [config.get("*"), config.get()]
+    await clock.settle()
+    config.change("v-1")
+    await calls[1].task
+    await clock.advance(30.0)
+    await calls[0].task
+    assert config.results == ["v-1", None]
+
+
+async def test_without_a_change_the_result_is_none(config: Config, clock: VirtualClock) -> None:
+    """At the deadline the result is None, and the response has the tag of the current version, if there is one."""
+    call = config.get('"41"')
+    await clock.advance(30.0)
+    await call.task
+    assert (config.results, call.headers["etag"]) == ([None], '"41"')
+    config.version = None
+    call = config.get()
+    await clock.advance(30.0)
+    await call.task
+    assert "etag" not in call.headers
+
+
+@pytest.mark.parametrize("version", [True, 1.5, b"1", 'a"b', "a b", "", "ä", object()])
+async def test_a_version_that_no_tag_can_contain_is_refused(config: Config, version: Any) -> None:
+    """TypeError or ValueError, and nothing waits."""
+    config.version = version
+    with pytest.raises((TypeError, ValueError), match="version must"):
+        await config.get().task
+    assert len(config.room) == 0
+
+
+async def test_a_coroutine_function_is_refused(purgatory: Purgatory[Any]) -> None:
+    """The error names it."""
+
+    async def version() -> int:
+        return 1
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    wait = Wait(purgatory, http_scope(), receive)
+    with pytest.raises(TypeError, match=r"plain function, got .*version"):
+        await wait.changed(version, key="a", timeout=1)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("errors", [True, False])
+async def test_in_fastapi_the_client_decides_how_long(
+    purgatory: Purgatory[Any], clock: VirtualClock, errors: bool
+) -> None:
+    """Without ``?wait=`` it is a plain conditional request; FastAPI adds the tag to a plain result by itself."""
+    config = Config(purgatory)
+    app = FastAPI()
+    if errors:
+        install_errors(app)
+
+    @app.get("/")
+    async def read(wait: Annotated[Wait, Depends(waiting(purgatory, longest=55))]) -> Any:
+        if await wait.changed(lambda: config.version, key="config") is None:
+            return Response(status_code=304)
+        return config.version
+
+    calls = [Call(app, knowing(http_scope(target), '"41"')) for target in ("/", "/?wait=5", "/?wait=9")]
+    calls.append(Call.get(app))
+    await clock.advance(5.0)
+    config.change(42)
+    await asyncio.gather(*(call.task for call in calls))
+    assert [call.status for call in calls] == [304, 304, 200, 200]
+    tags = ['"41"', '"41"'] if errors else [None, None]
+    assert [call.headers.get("etag") for call in calls] == [*tags, '"42"', '"41"']
