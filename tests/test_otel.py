@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import REGISTRY, start_http_server
 
 from purgatory import otel
+from purgatory.relay import MemoryTransport, Relay
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -145,6 +148,69 @@ async def test_a_purgatory_that_is_gone_is_not_reported(reader: InMemoryMetricRe
     purgatory = None
     gc.collect()
     assert not collected(reader).get("purgatory.operation.parked")
+
+
+async def test_later_calls_add_to_the_same_meter(reader: InMemoryMetricReader) -> None:
+    """A meter reports the purgatories of every call, each once, and the hot keys of the last call for each."""
+    one = meter(reader)
+    async with Purgatory[Wait]("a", clock=VirtualClock()) as a, Purgatory[Wait]("b", clock=VirtualClock()) as b:
+        for purgatory in (a, b):
+            purgatory.try_complete_else_watch(Wait(None), [1, 2])
+        otel.observe(a, meter=one)
+        otel.observe(b, meter=one, hot_keys=1)
+        found = collected(reader)
+        parked = found["purgatory.operation.parked"]
+        assert {key[0][1]: point.value for key, point in parked.items()} == {"a": 1, "b": 1}
+        assert [dict(key)["purgatory.name"] for key in found["purgatory.key.watchers"]] == ["b"]
+        otel.observe(a, meter=one, hot_keys=2)
+        found = collected(reader)
+        assert len(found["purgatory.operation.parked"]) == 2
+        assert sorted(dict(key)["purgatory.name"] for key in found["purgatory.key.watchers"]) == ["a", "a", "b"]
+        other = Purgatory[Wait]("a", clock=VirtualClock())
+        with pytest.raises(ValueError, match="must have different names, got 'a' twice"):
+            otel.observe(other, meter=one)
+    otel.observe(other, meter=one)
+    assert [point.value for point in collected(reader)["purgatory.operation.parked"].values()] == [0, 0]
+    await other.aclose()
+
+
+async def test_later_calls_add_relays_to_the_same_meter(reader: InMemoryMetricReader) -> None:
+    """A meter reports the relays of every call."""
+    one = meter(reader)
+    rooms = [Purgatory[Wait](name, clock=VirtualClock()) for name in ("a", "b", "a")]
+    relays = [Relay(room, MemoryTransport()) for room in rooms]
+    otel.observe_relays(relays[0], meter=one)
+    otel.observe_relays(relays[1], meter=one)
+    connected = collected(reader)["purgatory.relay.connected"]
+    assert {key[0][1]: point.value for key, point in connected.items()} == {"a": 0, "b": 0}
+    with pytest.raises(ValueError, match="purgatories of different names, got 'a' twice"):
+        otel.observe_relays(relays[2], meter=one)
+
+
+GLOBAL_METER = """
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from purgatory import Purgatory, otel
+
+rooms = [Purgatory(name) for name in "abc"]
+otel.observe(rooms[0])
+otel.observe(rooms[1])
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
+otel.observe(rooms[2])
+for resource in reader.get_metrics_data().resource_metrics:
+    for scope in resource.scope_metrics:
+        for metric in scope.metrics:
+            if metric.name == "purgatory.operation.parked":
+                print(sorted(point.attributes["purgatory.name"] for point in metric.data.data_points))
+"""
+
+
+def test_calls_before_and_after_the_global_provider_is_set() -> None:
+    """Without a meter, every purgatory is reported, whether it was observed before or after the provider was set."""
+    done = subprocess.run([sys.executable, "-c", GLOBAL_METER], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.stdout, done.stderr) == ("['a', 'b', 'c']\n", "")
 
 
 async def test_durations_are_recorded_as_histograms(reader: InMemoryMetricReader) -> None:

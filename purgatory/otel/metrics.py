@@ -33,7 +33,7 @@ histograms, at the cost of one call per operation.
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from purgatory.aio.purgatory import Purgatory
 from purgatory.aio.system_timer import SystemTimer
@@ -59,43 +59,49 @@ _Read = Callable[[Statistics], Iterable[tuple[float, dict[str, str]]]]
 
 
 def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: int = 0) -> None:
-    """Report these purgatories, and their timers, to OpenTelemetry.  Call it once for all of them.
+    """Report these purgatories, and their timers, to OpenTelemetry, beside those of earlier calls.
 
     ``meter``: by default that of the global meter provider.  ``hot_keys``: how many of each purgatory's busiest keys to
-    report; each is a separate time series, and finding them visits all keys.
+    report; each is a separate time series, and finding them visits all keys.  A purgatory that the meter reports
+    already is not reported twice; the last ``hot_keys`` counts.
 
-    Raises ValueError for no purgatory, and for two of the same name, because their series would be indistinguishable.
+    Raises ValueError for no purgatory, and for one with the name of another that the meter reports and that is not
+    closed, because their series would be indistinguishable.  A closed one is then no longer reported.
     """
     if not purgatories:
         raise ValueError("observe() must get at least one purgatory, got none")
-    names = [purgatory.name for purgatory in purgatories]
-    if len(set(names)) < len(names):
-        raise ValueError(f"purgatories must have different names, got {names}")
     if type(hot_keys) is not int or hot_keys < 0:
         raise ValueError(f"hot_keys must be an int, at least 0, got {hot_keys!r}")
     if meter is None:
         meter = get_meter(_SCOPE)
-    reader = _Reader(purgatories)
-    for name, unit, text, read in _GAUGES:
-        meter.create_observable_up_down_counter(name, [reader.callback(read)], unit, text)
-    for name, unit, text, read in _COUNTERS:
-        meter.create_observable_counter(name, [reader.callback(read)], unit, text)
-    for name, unit, text, read in _DURATIONS:
-        meter.create_observable_gauge(name, [reader.callback(read)], unit, text)
-    meter.create_observable_up_down_counter(
-        "purgatory.timer.size", [reader.timer_sizes], "{task}", "Tasks on the timer"
-    )
-    meter.create_observable_counter(
-        "purgatory.timer.cascades", [reader.timer_cascades], "{task}", "Tasks moved to a finer wheel"
-    )
-    if hot_keys:
+    reader = _of_meter(_readers, meter)
+    new = reader is None
+    if reader is None:
+        reader = _Reader()
+    reader.add(purgatories, hot_keys)
+    if new:
+        _readers[meter] = reader
+        for name, unit, text, read in _GAUGES:
+            meter.create_observable_up_down_counter(name, [reader.callback(read)], unit, text)
+        for name, unit, text, read in _COUNTERS:
+            meter.create_observable_counter(name, [reader.callback(read)], unit, text)
+        for name, unit, text, read in _DURATIONS:
+            meter.create_observable_gauge(name, [reader.callback(read)], unit, text)
+        meter.create_observable_up_down_counter(
+            "purgatory.timer.size", [reader.timer_sizes], "{task}", "Tasks on the timer"
+        )
+        meter.create_observable_counter(
+            "purgatory.timer.cascades", [reader.timer_cascades], "{task}", "Tasks moved to a finer wheel"
+        )
+    if hot_keys and not reader.reports_keys:
+        reader.reports_keys = True
         meter.create_observable_gauge(
-            "purgatory.key.watchers", [reader.hot_keys(hot_keys)], "{operation}", "Operations that wait on a hot key"
+            "purgatory.key.watchers", [reader.hot_keys], "{operation}", "Operations that wait on a hot key"
         )
 
 
 def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
-    """Report these relays to OpenTelemetry.  Call it once for all of them.
+    """Report these relays to OpenTelemetry, beside those of earlier calls.
 
     ============================  ===============  ==============  ====================================================
     instrument                    kind             unit            attributes besides ``purgatory.name``
@@ -114,31 +120,24 @@ def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
     ``purgatory.relay.reads``      counter         ``{read}``      ``purgatory.relay.outcome``: completed, failed
     ============================  ===============  ==============  ====================================================
 
-    Raises ValueError for no relay, and for two whose purgatories have the same name.
+    Raises ValueError for no relay, and for one whose purgatory has the name of the purgatory of another that the meter
+    reports and whose purgatory is not closed.
     """
     if not relays:
         raise ValueError("observe_relays() must get at least one relay, got none")
-    names = [relay.statistics().purgatory for relay in relays]
-    if len(set(names)) < len(names):
-        raise ValueError(f"relays must have purgatories of different names, got {names}")
     if meter is None:
         meter = get_meter(_SCOPE)
-    references = [weakref.ref(relay) for relay in relays]
-
-    def callback(read: _ReadRelay) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        def observations(_: CallbackOptions) -> Iterable[Observation]:
-            for reference in references:
-                if (relay := reference()) is not None:
-                    statistics = relay.statistics()
-                    for value, attributes in read(statistics):
-                        yield Observation(value, {"purgatory.name": statistics.purgatory, **attributes})
-
-        return observations
-
+    observed = _of_meter(_relays, meter)
+    if observed is not None:
+        observed.add(relays)
+        return
+    observed = _Relays()
+    observed.add(relays)
+    _relays[meter] = observed
     for name, unit, text, read in _RELAY_GAUGES:
-        meter.create_observable_gauge(f"purgatory.relay.{name}", [callback(read)], unit, text)
+        meter.create_observable_gauge(f"purgatory.relay.{name}", [observed.callback(read)], unit, text)
     for name, unit, text, read in _RELAY_COUNTERS:
-        meter.create_observable_counter(f"purgatory.relay.{name}", [callback(read)], unit, text)
+        meter.create_observable_counter(f"purgatory.relay.{name}", [observed.callback(read)], unit, text)
 
 
 class Durations(Observer):
@@ -185,13 +184,31 @@ class Durations(Observer):
 
 
 class _Reader:
-    """Holds the purgatories weakly, and reads them when a reader collects, which may be in another thread."""
+    """Holds the purgatories weakly, and reads them when a reader collects, which may be in another thread.
 
-    def __init__(self, purgatories: Iterable[Purgatory[Any]]) -> None:
-        self._purgatories = [weakref.ref(purgatory) for purgatory in purgatories]
+    A meter has one of these: a second instrument of the same name and meter would be ignored by the SDK.
+    """
+
+    def __init__(self) -> None:
+        # With the number of hot keys.  Replaced, not changed, because another thread may iterate over it.
+        self._purgatories: list[tuple[weakref.ref[Purgatory[Any]], int]] = []
+        self.reports_keys = False
+
+    def add(self, purgatories: Iterable[Purgatory[Any]], hot_keys: int) -> None:
+        """Report these purgatories as well, or raise ValueError, and nothing has changed."""
+        named = {purgatory.name: (purgatory, number) for purgatory, number in self._living_with_keys()}
+        for purgatory in purgatories:
+            other, _ = named.get(purgatory.name, (purgatory, 0))
+            if other is not purgatory and not other.closed:
+                raise ValueError(f"purgatories must have different names, got {purgatory.name!r} twice")
+            named[purgatory.name] = purgatory, hot_keys
+        self._purgatories = [(weakref.ref(purgatory), number) for purgatory, number in named.values()]
+
+    def _living_with_keys(self) -> list[tuple[Purgatory[Any], int]]:
+        return [(found, number) for reference, number in self._purgatories if (found := reference()) is not None]
 
     def _living(self) -> list[Purgatory[Any]]:
-        return [purgatory for reference in self._purgatories if (purgatory := reference()) is not None]
+        return [purgatory for purgatory, _ in self._living_with_keys()]
 
     def callback(self, read: _Read) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observations(_: CallbackOptions) -> Iterable[Observation]:
@@ -217,17 +234,73 @@ class _Reader:
                 seen.add(id(purgatory.timer))
                 yield purgatory.name, purgatory.timer
 
-    def hot_keys(self, number: int) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def hot_keys(self, _: CallbackOptions) -> Iterable[Observation]:
+        for purgatory, number in self._living_with_keys():
+            try:
+                hot = purgatory.hot_keys(number)
+            except RuntimeError:
+                continue  # keys came or went while another thread counted; the next collection sees them
+            for key, watchers in hot:
+                yield Observation(watchers, {"purgatory.name": purgatory.name, "purgatory.key": safe_str(key)})
+
+
+class _Relays:
+    """The same for relays."""
+
+    def __init__(self) -> None:
+        self._relays: list[weakref.ref[Relay]] = []
+
+    def add(self, relays: "Iterable[Relay]") -> None:
+        named = {relay._purgatory.name: relay for relay in self._living()}
+        for relay in relays:
+            name = relay._purgatory.name
+            other = named.get(name, relay)
+            if other is not relay and not other._purgatory.closed:
+                raise ValueError(f"relays must have purgatories of different names, got {name!r} twice")
+            named[name] = relay
+        self._relays = [weakref.ref(relay) for relay in named.values()]
+
+    def _living(self) -> "list[Relay]":
+        return [relay for reference in self._relays if (relay := reference()) is not None]
+
+    def callback(self, read: "_ReadRelay") -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observations(_: CallbackOptions) -> Iterable[Observation]:
-            for purgatory in self._living():
-                try:
-                    hot = purgatory.hot_keys(number)
-                except RuntimeError:
-                    continue  # keys came or went while another thread counted; the next collection sees them
-                for key, watchers in hot:
-                    yield Observation(watchers, {"purgatory.name": purgatory.name, "purgatory.key": safe_str(key)})
+            for relay in self._living():
+                statistics = relay.statistics()
+                for value, attributes in read(statistics):
+                    yield Observation(value, {"purgatory.name": statistics.purgatory, **attributes})
 
         return observations
+
+
+_readers: "weakref.WeakKeyDictionary[Meter, _Reader]" = weakref.WeakKeyDictionary()
+_relays: "weakref.WeakKeyDictionary[Meter, _Relays]" = weakref.WeakKeyDictionary()
+_O = TypeVar("_O")
+
+
+def _of_meter(observed: "weakref.WeakKeyDictionary[Meter, _O]", meter: Meter) -> _O | None:
+    """Return what the meter reports already.
+
+    Until the application sets a meter provider, each call of ``get_meter()`` returns another stand-in.  Those of the
+    same name pass their instruments on to the same meter.
+    """
+    for other, found in list(observed.items()):
+        stand_ins = _is_stand_in(other) and _is_stand_in(meter)
+        if _real(other) is _real(meter) or (stand_ins and _scope(other) == _scope(meter)):
+            return found
+    return None
+
+
+def _scope(meter: Meter) -> tuple[str, str | None, str | None]:
+    return meter.name, meter.version, meter.schema_url
+
+
+def _real(meter: Meter) -> Any:
+    return getattr(meter, "_real_meter", None) or meter
+
+
+def _is_stand_in(meter: Meter) -> bool:
+    return getattr(meter, "_real_meter", meter) is None
 
 
 def _quantiles(quantiles: Quantiles) -> Iterable[tuple[float, dict[str, str]]]:
