@@ -1,6 +1,7 @@
 """Closing a timer: its tasks end at once, and it refuses new ones."""
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -40,6 +41,37 @@ async def test_plain_tasks_of_a_closing_timer_do_not_run(clock: VirtualClock) ->
         await future
     await clock.advance(10)
     assert log == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks come with 3.12")
+@pytest.mark.parametrize("closes", ["timer", "purgatory"])
+async def test_no_task_runs_after_a_callback_has_closed_the_timer_with_an_eager_task(
+    clock: VirtualClock, closes: str
+) -> None:
+    """The other tasks of the same bucket and those that are due later are dropped, and operations are answered."""
+    loop = asyncio.get_running_loop()
+    purgatory = Purgatory[Op]("test", clock=clock)
+    timer = purgatory.timer
+    log: list[str] = []
+    closing: list[asyncio.Task[None]] = []
+
+    def close() -> None:
+        coroutine = timer.aclose() if closes == "timer" else purgatory.aclose()
+        closing.append(asyncio.Task(coroutine, loop=loop, eager_start=True))  # type: ignore[call-arg]
+
+    timer.call_later(5, log.append, "before")
+    timer.call_later(5, close)
+    (task,) = await park_in_tasks(purgatory, clock, Op(5, name="op"))
+    for number in range(100):
+        timer.call_later(5, log.append, f"behind {number}")
+    timer.call_later(5.5, log.append, "later")
+    await clock.advance(10)
+    await asyncio.gather(*closing)
+    assert await task == "op"
+    assert log == ["before"]
+    assert timer.size == 0
+    assert not timer.running
+    await purgatory.aclose()
 
 
 async def test_a_callback_that_raises_as_its_timer_closes(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:

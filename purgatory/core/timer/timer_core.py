@@ -45,6 +45,7 @@ class TimerCore:
     __slots__ = (
         "_contained",
         "_counter",
+        "_drained",
         "_due_when_added",
         "_early_from",
         "_expiring",
@@ -75,6 +76,7 @@ class TimerCore:
         self._taken_ms: i64 = start_ms  # the expiration of the bucket that was taken
         self._taken_coarse: bool = False  # whether it came from an overflow wheel
         self._expiring: bool = False
+        self._drained: bool = False  # the timer closes, so nothing runs any more
         self._early_from: i64 = early_from
         self._on_error = on_error
         self._contained = contained
@@ -164,7 +166,7 @@ class TimerCore:
     def _expire(self, now_ms: i64, left: i64) -> i64:
         self._begin_call()
         ran: i64 = 0
-        while left > 0:
+        while left > 0 and not self._drained:  # a task may have closed the timer
             if self._taken_coarse:
                 left -= self.wheel.cascade(self._taken, self._taken_ms, left)
                 if left == 0:
@@ -216,8 +218,9 @@ class TimerCore:
         """Take tasks off in the order of their deadlines, and of arrival among equal ones: for a timer that closes.
 
         ``limit`` bounds the tasks that are taken off, cascaded or moved, so the list may be empty while :attr:`size` is
-        not yet 0.  The wheel's time advances with the deadlines: nothing may be scheduled afterwards.
+        not yet 0.  The wheel's time advances with the deadlines: nothing may be scheduled afterwards, and nothing runs.
         """
+        self._drained = True
         self._begin_call()
         tasks: list[TimerTask] = []
         left = limit
