@@ -271,8 +271,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
             raise interrupt
 
     async def _wait_until_empty(self, grace_ms: int) -> None:
-        if not self._timer.running and self._own_timer is not None:
-            self._own_timer.start()
+        own = self._own_timer
+        if own is not None and not own.running and not own.closed:  # a closed one has no deadlines left to keep
+            own.start()
         empty = self._empty = asyncio.get_running_loop().create_future()
         alarm = self._core.timer.clock.call_at(self._core.timer.clock.ceil_ms() + grace_ms, self._emptied)
         try:
@@ -324,6 +325,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
             if _is_foreign(waiter, error):
                 return await self._wait_in_this_loop(operation, waiter)
             self._stop_waiting(operation, waiter)
+            # The traceback holds this frame, the waiter holds the exception, and so does an operation that has failed.
+            del operation, waiter
             raise
 
     def _submit_and_wait(
@@ -349,6 +352,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
             return await waiter  # type: ignore[no-any-return]
         except BaseException:
             self._stop_waiting(operation, waiter)
+            del operation, waiter, foreign  # as in park()
             raise
 
     def _stop_waiting(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
@@ -441,7 +445,10 @@ class Purgatory(BasePurgatory, Generic[Op]):
             keys = keys_of_call("wait_until", key, keys)
         if wait.delay_ms == 0:
             return self._core.try_without_parking(wait, keys)  # type: ignore[no-any-return]
-        return await self.park(wait, keys)
+        try:
+            return await self.park(wait, keys)
+        finally:
+            del wait  # as in park()
 
     @overload
     async def wait_value(
@@ -517,7 +524,10 @@ class Purgatory(BasePurgatory, Generic[Op]):
             keys = keys_of_call("wait_value", key, keys)
         if wait.delay_ms == 0:
             return self._core.try_without_parking(wait, keys)  # type: ignore[no-any-return]
-        return await self.park(wait, keys)
+        try:
+            return await self.park(wait, keys)
+        finally:
+            del wait  # as in park()
 
     def when_all(
         self, futures: Iterable["asyncio.Future[T]"], timeout: float | None, callback: WhenAll[T] | None = None
@@ -724,6 +734,14 @@ class Purgatory(BasePurgatory, Generic[Op]):
                 self._loop = loop
             if self._inbox or self._interrupting:
                 loop.call_soon(self._empty_inbox, context=Context())
+
+    def _after_fork(self) -> None:
+        """In the child process, belong to no loop, like a purgatory that was never entered."""
+        self._loop = None
+        self._soon_scheduled = False
+        self._soon_number += 1
+        self._inbox_lock = threading.RLock()  # another thread may have held it
+        self._inbox_busy = False
 
     # Introspection
 

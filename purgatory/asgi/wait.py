@@ -416,32 +416,38 @@ class Wait:
             _report_not_open(room)
         result: Any
         watched = False
+        waiter = None
         try:
-            if at_once:
-                return room._core.try_without_parking(operation, keys)
-            if self._park is not None:
-                watched = connection.watch(operation)
-                result = await self._park(operation, keys)
-            elif (waiter := room._submit_and_wait(operation, keys)) is None:
-                result = operation.result()
-            else:
-                try:
+            try:
+                if at_once:
+                    return room._core.try_without_parking(operation, keys)
+                if self._park is not None:
                     watched = connection.watch(operation)
-                    result = await waiter
-                except BaseException as error:
-                    if not _is_foreign(waiter, error):
-                        room._stop_waiting(operation, waiter)
-                        raise
-                    result = await room._wait_in_this_loop(operation, waiter)
-        except OperationCancelled:
-            connection.check()
+                    result = await self._park(operation, keys)
+                elif (waiter := room._submit_and_wait(operation, keys)) is None:
+                    result = operation.result()
+                else:
+                    try:
+                        watched = connection.watch(operation)
+                        result = await waiter
+                    except BaseException as error:
+                        if not _is_foreign(waiter, error):
+                            room._stop_waiting(operation, waiter)
+                            raise
+                        result = await room._wait_in_this_loop(operation, waiter)
+            finally:
+                if watched:
+                    connection.unwatch(operation)
+                if room.closed:
+                    self._scope[CLOSING] = True
+                    self._expired_by_closing = watched and bool(
+                        getattr(operation, "expired_by_closing", operation.expired)
+                    )
+        except BaseException as error:
+            del operation, waiter  # as in Purgatory.park()
+            if isinstance(error, OperationCancelled):
+                connection.check()
             raise
-        finally:
-            if watched:
-                connection.unwatch(operation)
-            if room.closed:
-                self._scope[CLOSING] = True
-                self._expired_by_closing = watched and bool(getattr(operation, "expired_by_closing", operation.expired))
         if connection.disconnect is not None:
             room._abandon(operation)
             raise ClientDisconnected("the client disconnected when its request was answered")

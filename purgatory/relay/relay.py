@@ -268,7 +268,11 @@ class Relay:
         Raises what :meth:`Purgatory.park` raises; TypeError, with nothing parked, for a key that cannot be relayed;
         :class:`RelayLost` with ``on_lost="fail"`` while not connected.
         """
-        return await self._purgatory.park(operation, self._prepare(keys))
+        try:
+            return await self._purgatory.park(operation, self._prepare(keys))
+        except BaseException:
+            del operation  # as in Purgatory.park()
+            raise
 
     async def wait_until(
         self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None

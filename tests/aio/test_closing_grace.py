@@ -92,3 +92,21 @@ def test_grace_for_operations_parked_before_the_loop_ran(clock: VirtualClock) ->
 
     asyncio.run(main())
     assert purgatory.statistics().lateness.count == 1
+
+
+async def test_a_grace_after_its_own_timer_was_closed(clock: VirtualClock) -> None:
+    """The timer answers the operations with a deadline; the others still have the grace."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    due, done, rest = Op(50, name="due"), Op(None, name="done"), Op(None, name="rest")
+    tasks = await park_in_tasks(purgatory, clock, due, done, rest)
+    await purgatory.timer.aclose()
+    assert due.expired
+    closing = asyncio.create_task(purgatory.aclose(grace=5))
+    await clock.advance(4)
+    assert done.force_complete()
+    assert not closing.done()
+    await clock.advance(1)
+    await closing
+    assert await asyncio.gather(*tasks) == ["due", "done", "rest"]
+    assert (done.outcome, rest.outcome) == (Outcome.COMPLETED, Outcome.EXPIRED)
+    assert not purgatory.timer.running

@@ -3,12 +3,13 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from purgatory import Outcome, Purgatory, SystemTimer
+from purgatory.asgi import Wait
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op
 from tests.proof.leaks import churn, live_objects
@@ -52,10 +53,9 @@ async def test_a_parked_operation_and_its_task_are_freed(clock: VirtualClock, en
     async with Purgatory[Op]("test", clock=clock) as purgatory:
 
         async def handler() -> None:
-            op = Op(5)
-            gone.append(weakref.ref(op))
-            ops.append(op)
-            await purgatory.park(op, ["a", "b"])
+            ops.append(Op(5))
+            gone.append(weakref.ref(ops[0]))
+            await purgatory.park(ops[0], ["a", "b"])
 
         gone: list[weakref.ref[Any]] = []
         ops: list[Op] = []
@@ -70,14 +70,50 @@ async def test_a_parked_operation_and_its_task_are_freed(clock: VirtualClock, en
         else:
             ENDINGS[ending](purgatory, op)
         del op
-        outcome = (await asyncio.gather(task, return_exceptions=True))[0]
-        if isinstance(outcome, BaseException):
-            outcome.__traceback__ = None  # it holds the handler's frame, and that the operation: Python's own doing
+        await asyncio.wait([task])
+        outcome = asyncio.CancelledError() if task.cancelled() else task.exception()
         gone.append(weakref.ref(task))
         del task, outcome
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert [reference() for reference in gone] == [None, None]
+
+
+WAITS: dict[str, Callable[[Purgatory[Any]], Awaitable[object]]] = {
+    "park": lambda purgatory: purgatory.park(Op(5), ["a", "b"]),
+    "wait_until": lambda purgatory: purgatory.wait_until(lambda: False, keys=["a", "b"], timeout=5),
+    "wait_until deadline": lambda purgatory: purgatory.wait_until(lambda: False, keys=["a", "b"], deadline=2000.0),
+    "Wait.park": lambda purgatory: Wait(purgatory, {"type": "http"}, never).park(Op(5), ["a", "b"]),
+    "Wait.until": lambda purgatory: Wait(purgatory, {"type": "http"}, never).until(bool, keys=["a", "b"], timeout=5),
+}
+
+
+async def never() -> Any:
+    """Receive nothing from a client that waits for its answer."""
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("ending", ["task cancelled", "cancel_for_key", "fail_for_key"])
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.usefixtures("no_gc")
+async def test_a_wait_that_raises_leaves_no_cycle(clock: VirtualClock, wait: str, ending: str) -> None:
+    """After a wait was cancelled, withdrawn or failed, the collector finds nothing, whatever holds the exception."""
+    async with Purgatory[Any]("test", clock=clock) as purgatory:
+        tasks = [asyncio.ensure_future(WAITS[wait](purgatory)) for _ in range(10)]
+        await clock.settle()
+        gc.collect()
+        if ending == "task cancelled":
+            for task in tasks:
+                task.cancel()
+        else:
+            ENDINGS[ending](purgatory, Op(None))
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(outcome, BaseException) for outcome in outcomes)
+        tasks.clear()
+        del outcomes
+        await clock.settle()
+        task = None  # type: ignore[assignment]
+        assert gc.collect() == 0
 
 
 @pytest.mark.usefixtures("no_gc")
