@@ -11,10 +11,16 @@ the earliest bucket; with an empty timer it asks for none.
 **Event loops.**  A timer belongs to one event loop at a time.  :meth:`Reaper.bind` moves it to the running one, if the
 loop before is closed or has stopped: a new task replaces the reaper's task, and every sleeper is woken.  Adding a task
 does so only if the task needs an earlier wake-up.
+
+**Forks.**  A loop that runs in the parent when a process forks does not run in the child, but its copy there still says
+so.  In the child, a timer without tasks belongs to no loop again.  One with tasks is refused: their operations are
+parked in the parent, too, and would be answered twice.
 """
 
 import asyncio
 import contextlib
+import os
+import weakref
 from contextvars import Context
 from typing import TYPE_CHECKING
 
@@ -66,6 +72,7 @@ class Reaper:
 
     __slots__ = (
         "_alarm",
+        "_inherited",
         "_sleepers",
         "_timer",
         "_wake_up_ms",
@@ -79,6 +86,7 @@ class Reaper:
         self.task: asyncio.Task[None] | None = None
         self.starts_itself: bool = False
         self._sleepers: list[asyncio.Future[None]] = []
+        self._inherited = False  # with tasks, from the process that forked this one
         self._alarm: Alarm | None = None  # the requested wake-up
         # Its time.  timer.next_wake_ms may be later, so that wake_earlier() is called more often.
         self._wake_up_ms = FAR_MS
@@ -97,11 +105,17 @@ class Reaper:
             raise PurgatoryClosed("the timer is closed")
         loop = self.bind()
         if not self.running:
+            replaces_cancelled = self.task is not None and self.task.done() and self.task.cancelled()
             # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
             self.task = Context().run(loop.create_task, self._reap(), name="purgatory-reaper")
             self.task.add_done_callback(self._task_ended, context=Context())
             self.task.add_done_callback(_report_interruption, context=Context())
             self._timer.started_in = loop
+            if replaces_cancelled:
+                # asyncio.run() cancels every task, and then runs the loop until the default executor has shut down.
+                # Deadlines still come meanwhile, but asyncio cancels no task that starts so late: a reaper that is
+                # asleep when the loop is closed ends there, and is not a task that was forgotten.
+                self.task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def stop(self, task: "asyncio.Task[None] | None") -> None:
         """Cancel the wake-up, and ``task`` unless another one has replaced it."""
@@ -235,14 +249,52 @@ class Reaper:
             self.task = timer.started_in = None
             self._wake_sleepers()
         timer.loop = loop
+        _bound.add(timer)
         if task is not None and not timer.closed:
             self.start()
         timer._loop_changed(loop)
 
     def _refuse_while_running(self) -> None:
         loop = self._timer.loop
+        if self._inherited:
+            raise RuntimeError(
+                "the timer had tasks when this process was forked, and they belong to the parent process:"
+                " create the purgatory after the fork"
+            )
         if loop is not None and not loop.is_closed() and loop.is_running():
             raise RuntimeError(
                 "the timer belongs to an event loop that is running in another thread:"
                 " give each thread a purgatory of its own, or call check_threadsafe()"
             )
+
+    # Forks
+
+    def _after_fork(self) -> None:
+        """In the child process, forget the loop of the parent, its task and its wake-up."""
+        timer = self._timer
+        if timer.loop is None or not timer.loop.is_running():
+            return  # the next loop that uses the timer takes it over
+        if self.task is not None:
+            self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # it ends in the parent
+        self.task = self._alarm = timer.started_in = None
+        self._sleepers.clear()
+        self._wake_up_number += 1
+        timer.next_wake_ms = FAR_MS
+        purgatories = list(timer._purgatories)
+        for purgatory in purgatories:
+            purgatory._after_fork()
+        self._inherited = timer.size > 0 or any(len(purgatory) for purgatory in purgatories)
+        if not self._inherited:
+            timer.loop = None
+
+
+_bound: "weakref.WeakSet[SystemTimer]" = weakref.WeakSet()  # the timers that belong or have belonged to a loop
+
+
+def _after_fork() -> None:
+    for timer in list(_bound):
+        timer._reaper._after_fork()
+
+
+with contextlib.suppress(AttributeError):  # Windows has no fork()
+    os.register_at_fork(after_in_child=_after_fork)
