@@ -5,7 +5,7 @@ A message must not replace the error that it describes: ``repr`` runs the user's
 
 from typing import Any, Final
 
-__all__ = ["class_name", "safe_repr", "safe_str", "type_name"]
+__all__ = ["class_name", "safe_repr", "safe_str", "type_name", "uncopyable"]
 
 _NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
 
@@ -35,3 +35,9 @@ def safe_str(thing: object) -> str:
         return str(thing)
     except Exception as error:
         return f"<{type_name(thing)} whose str raised {type_name(error)}>"
+
+
+def uncopyable(thing: object, why: str) -> TypeError:
+    """Return the error of an object that must not be copied or pickled."""
+    name = type_name(thing)
+    return TypeError(f"{name} must not be copied or pickled: {why}, so make a new {name}")

@@ -47,7 +47,7 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
     ``futures``: futures and tasks of the running loop, else TypeError or ValueError.  ``timeout``: seconds or None.
     """
 
-    __slots__ = ("_callback", "_pending", "futures")
+    __slots__ = ("__weakref__", "_callback", "_pending", "futures")
 
     def __init__(
         self, futures: Iterable["asyncio.Future[T]"], timeout: float | None, callback: WhenAll[T] | None = None

@@ -15,7 +15,7 @@ from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.core.timer.clock import Clock
 from purgatory.core.watch.thresholds import validated_value
 from purgatory.events import Observer, Statistics
-from purgatory.texts import safe_repr
+from purgatory.texts import safe_repr, uncopyable
 
 from .dump import Dump
 from .purgatory import Purgatory
@@ -170,6 +170,9 @@ class ThresholdPurgatory:
     def dump(self, limit: int | None = 1000) -> Dump:
         """See :meth:`Purgatory.dump`."""
         return self._purgatory.dump(limit)
+
+    def __reduce__(self) -> Any:
+        raise uncopyable(self, "its tasks wait in one purgatory")
 
     def __repr__(self) -> str:
         state = "closed" if self._purgatory.closed else "open"

@@ -26,7 +26,7 @@ class Timeout(BaseTimeout):
     If the timer closes while the block runs, the deadline remains valid: the event loop keeps it from then on.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     def _run_soon(self) -> None:
         self._alarm = asyncio.get_running_loop().call_soon(self.run, context=Context())

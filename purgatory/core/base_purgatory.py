@@ -7,7 +7,7 @@ from typing import Any
 from mypy_extensions import mypyc_attr
 
 from purgatory.events import Event, Statistics
-from purgatory.texts import safe_repr
+from purgatory.texts import safe_repr, uncopyable
 
 from .hooks import Hooks
 from .operation.lifecycle import CANCELLED, fail_externally, terminate
@@ -171,6 +171,9 @@ class BasePurgatory:
         For an observer that needs the parked operations now and then, without an event for each parking.
         """
         return [self._core.parked_event(operation) for operation in self._core.watcher_lists.all_operations()]
+
+    def __reduce__(self) -> Any:
+        raise uncopyable(self, "its operations are parked in one purgatory")
 
     def _check(self) -> None:
         """Assert the invariants of the whole purgatory.  For use between calls, not in a callback."""

@@ -9,7 +9,7 @@ from typing import Any, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from purgatory.errors import PurgatoryClosed
-from purgatory.texts import safe_repr
+from purgatory.texts import safe_repr, uncopyable
 
 from .clock import Clock
 from .task import FAR_MS, NOT_QUEUED, TimerTask, unlink
@@ -143,6 +143,9 @@ class BaseTimer:
     def wake_earlier(self, expiration_ms: int) -> None:
         """A bucket falls due before ``next_wake_ms``: the subclass plans an earlier wake-up."""
         self.next_wake_ms = expiration_ms
+
+    def __reduce__(self) -> Any:
+        raise uncopyable(self, "its tasks have one place each")
 
     def _report(self, error: BaseException, task: TimerTask) -> None:
         """Report the exception of a task."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from purgatory.texts import safe_repr, type_name
+from purgatory.texts import safe_repr, uncopyable
 
 if TYPE_CHECKING:
     from .task_list import TimerTaskList
@@ -34,6 +34,9 @@ class TimerTask:
 
     A task cannot be copied or pickled, TypeError: its links belong to the one bucket that holds it.  A subclass that
     needs either defines ``__reduce__``.
+
+    Weak references need a subclass without ``__slots__``, or with ``__weakref__`` among them.  Operations are tasks,
+    and a slot for weak references in each would take more memory than the few that use one justify.
     """
 
     __slots__ = ("_expiration_ms", "_list", "_next", "_prev", "delay_ms")
@@ -67,8 +70,7 @@ class TimerTask:
         return None if self._expiration_ms == NOT_QUEUED else self._expiration_ms
 
     def __reduce__(self) -> Any:
-        name = type_name(self)
-        raise TypeError(f"{name} must not be copied or pickled: it has one place on a timer, so make a new {name}")
+        raise uncopyable(self, "it has one place on a timer")
 
     def _abandon(self, error: BaseException) -> None:
         """Called when the timer closes while the task is on it, after it was taken off."""
