@@ -83,6 +83,7 @@ WAITS: dict[str, Callable[[Purgatory[Any]], Awaitable[object]]] = {
     "park": lambda purgatory: purgatory.park(Op(5), ["a", "b"]),
     "wait_until": lambda purgatory: purgatory.wait_until(lambda: False, keys=["a", "b"], timeout=5),
     "wait_until deadline": lambda purgatory: purgatory.wait_until(lambda: False, keys=["a", "b"], deadline=2000.0),
+    "wait_value": lambda purgatory: purgatory.wait_value(lambda: None, keys=["a", "b"], timeout=5),
     "Wait.park": lambda purgatory: Wait(purgatory, {"type": "http"}, never).park(Op(5), ["a", "b"]),
     "Wait.until": lambda purgatory: Wait(purgatory, {"type": "http"}, never).until(bool, keys=["a", "b"], timeout=5),
 }
