@@ -40,6 +40,9 @@ class _Wait(DelayedOperation[Any]):
         return self.value
 
 
+_Wait.__name__ = _Wait.__qualname__ = "wait"  # the kind in events, dumps, and journals
+
+
 class ThresholdPurgatory:
     """Tasks wait until the value of a key reaches their threshold, or their deadline passes.
 

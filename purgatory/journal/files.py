@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -62,6 +63,9 @@ _DATA_NAME: Final = re.compile(r"[^/\0]+\.parquet")
 _NOTE: Final = "it must have the names of a merged file and of the files that it replaces"
 _PROBE: Final = b"x" * 65_536
 _DATE: Final = "date="
+_QUERY_LIMITED_INFORMATION: Final = 0x1000  # these three are of the Windows API
+_STILL_ACTIVE: Final = 259
+_INVALID_PARAMETER: Final = 87
 _DAY_MS: Final = 86_400_000
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
@@ -319,6 +323,8 @@ def _remove_unfinished(directory: Path) -> None:
 def _alive(source: str, pid: int) -> bool:
     if pid == os.getpid():  # in a container, the killed server and the next one may both have the process id 1
         return source in _SOURCES
+    if sys.platform == "win32":
+        return _alive_on_windows(pid)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -326,3 +332,19 @@ def _alive(source: str, pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def _alive_on_windows(pid: int) -> bool:
+    """Return whether the process exists.  ``os.kill(pid, 0)`` would send it Ctrl-C there."""
+    import ctypes
+
+    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined,unused-ignore]  # of Windows only
+    handle = kernel.OpenProcess(_QUERY_LIMITED_INFORMATION, False, pid)
+    if not handle:
+        return bool(kernel.GetLastError() != _INVALID_PARAMETER)  # another error: it exists and belongs to others
+    try:
+        status = ctypes.c_ulong()
+        known = kernel.GetExitCodeProcess(handle, ctypes.byref(status))
+        return not known or status.value == _STILL_ACTIVE
+    finally:
+        kernel.CloseHandle(handle)

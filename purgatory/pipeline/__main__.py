@@ -1,8 +1,13 @@
 """``python -m purgatory.pipeline``: report, compare, replay, compact, synthesize, stream, backfill."""
 
 import argparse
+import logging
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
 
 from purgatory.broken_pipe import run_command
 from purgatory.errors import PurgatoryError
@@ -17,6 +22,9 @@ from .commands.report import add_report
 from .commands.stream import add_stream
 from .commands.synthesize import add_synthesize
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 __all__ = ["main"]
 
 _NEEDED = ("pyspark", "pandas", "numpy", "pyarrow", "matplotlib", "jinja2", "rich")
@@ -26,7 +34,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m purgator
     """Run a command and return the exit status.
 
     1: the command failed, and the reason is on standard error.  130: it was interrupted.  141: the reader of its output
-    is gone.
+    is gone.  143: SIGTERM ended it.
 
     ``prog``: the name of the program in its messages.
     """
@@ -42,7 +50,21 @@ def _run(arguments: Sequence[str] | None, prog: str) -> int:
         return 1
     from rich.console import Console
 
-    console = Console(stderr=True)
+    signals = _Signals()
+    try:
+        with signals.raising():
+            status = _run_command(options, Console(stderr=True))
+    except KeyboardInterrupt:
+        if signals.received is None:
+            raise
+        status = signals.status
+    except Exception:
+        if signals.received is None:  # otherwise, the error is a consequence
+            raise
+    return status if signals.received is None else signals.status
+
+
+def _run_command(options: argparse.Namespace, console: "Console") -> int:
     try:
         check_paths(options)
         return int(options.run(options, console))
@@ -59,6 +81,44 @@ def _run(arguments: Sequence[str] | None, prog: str) -> int:
             raise
         print(f"error: {reason}", file=sys.stderr)
         return 1
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM has arrived.  Py4J closes its connection to Java after a KeyboardInterrupt, and after nothing else."""
+
+
+class _Signals:
+    """SIGINT and SIGTERM, as exceptions.  ``received``: the one that has arrived."""
+
+    def __init__(self) -> None:
+        self.received: KeyboardInterrupt | None = None
+
+    @property
+    def status(self) -> int:
+        """The exit status that a shell reports for a program that the signal has ended."""
+        return 128 + (signal.SIGTERM if isinstance(self.received, _Terminated) else signal.SIGINT)
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raise on a signal within the block, so that temporary directories are removed and Spark ends.
+
+        A handler of the program stays as it is.
+        """
+        default = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        own = {n: h for n, h in default.items() if in_main_thread and signal.getsignal(n) is h}
+        for number in own:
+            signal.signal(number, self._receive)
+        try:
+            yield
+        finally:
+            for number, before in own.items():
+                signal.signal(number, before)
+
+    def _receive(self, number: int, _: object) -> NoReturn:
+        logging.disable(logging.CRITICAL)  # Py4J logs an interrupted call with a traceback
+        self.received = _Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+        raise self.received
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

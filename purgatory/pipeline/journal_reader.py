@@ -121,9 +121,12 @@ def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None
     files = data_files(directory)
     with ThreadPoolExecutor(_THREADS) as pool:
         results = list(pool.map(_check_file, map(str, files)))
-    unreadable = tuple(result for result in results if isinstance(result, str))
+    unreadable = tuple(str(result) for result in results if not isinstance(result, int))
     if unreadable and not skip_corrupt:
+        foreign = next((result for result in results if isinstance(result, _Foreign)), None)
         more = f" (and {len(unreadable) - 1} more files)" if len(unreadable) > 1 else ""
+        if foreign is not None:  # --skip-corrupt would skip damage too, which is something else
+            raise JournalError(f"{foreign}{more}; move it out of the journal's directory")
         raise JournalError(f"{unreadable[0]}{more}; --skip-corrupt skips such files")
     readable = tuple(str(file) for file, result in zip(files, results, strict=True) if isinstance(result, int))
     rows = sum(result for result in results if isinstance(result, int))
@@ -178,13 +181,20 @@ def readable_files(files: Iterable[str]) -> tuple[list[str], list[str]]:
     return readable, [result for result in results if result is not None]
 
 
+class _Foreign(str):
+    """The reason why an intact file is no part of a journal."""
+
+    __slots__ = ()
+
+
 def _check_file(file: str) -> int | str:
     """Return the number of rows of a file, or the reason why it cannot be read."""
     try:
         footer = read_footer(file)
     except JournalError as error:
         return str(error)
-    return check_footer(footer) or footer.rows
+    wrong = check_footer(footer)
+    return footer.rows if wrong is None else _Foreign(wrong)
 
 
 def _check_rows(file: str) -> str | None:

@@ -23,7 +23,8 @@ class Recipe:
 
     ``rate`` is in operations per second.  ``skew`` is the exponent of the Zipf distribution of the ``keys``, 0 for a
     uniform one.  ``median_wait`` is in seconds, and ``spread`` is the standard deviation of the logarithm of the wait.
-    ``immediate``, ``cancelled``, and ``failed`` are shares.  ``dropped`` is the number of dropped rows that each file
+    ``immediate``, ``cancelled``, and ``failed`` are shares.  ``unique`` is the share of the operations that wait on a
+    key of their own, which no other operation has.  ``dropped`` is the number of dropped rows that each file
     records.
     """
 
@@ -37,6 +38,7 @@ class Recipe:
     immediate: float = 0.05
     cancelled: float = 0.02
     failed: float = 0.01
+    unique: float = 0.0
     dropped: int = 0
     rows_per_file: int = 250_000
 
@@ -53,3 +55,5 @@ class Recipe:
         shares = (self.immediate, self.cancelled, self.failed)
         if not all(0 <= share <= 1 for share in shares) or sum(shares) > 1:
             raise ValueError(f"immediate, cancelled, and failed must be shares, together at most 1, got {shares}")
+        if not 0 <= self.unique <= 1:
+            raise ValueError(f"unique must be a share, at least 0 and at most 1, got {self.unique}")

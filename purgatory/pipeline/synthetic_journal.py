@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from purgatory.journal import JournalError
 from purgatory.journal.files import ARROW_SCHEMA, data_files, prepare
 from purgatory.journal.schema import CANCELLED, COMPLETED, DROPPED, EXPIRED, FAILED, OUTCOMES, PENDING
 
+from .output.directory import reason_of
 from .recipe import Recipe
 
 __all__ = ["generate"]
@@ -28,6 +30,7 @@ _KINDS: Final = (("fetch", "DelayedFetch"), ("fetch", "DelayedListing"), ("produ
 _KIND_SHARES: Final = (0.6, 0.1, 0.3)
 _TIMEOUTS_MS: Final = (500, 5_000, 30_000, -1)  # the last has no deadline
 _TIMEOUT_SHARES: Final = (0.3, 0.4, 0.25, 0.05)
+_TOP: Final = 10
 _LONGEST_WAIT_MS: Final = 1e15  # a longer wait is longer than any journal
 _NONE: Final = np.iinfo(np.int64).min
 
@@ -50,7 +53,10 @@ def generate(path: Path, recipe: Recipe) -> dict[str, Any]:
         columns = _draw(draw, recipe, start, rows, ladder, closing_ms)
         tally.add(columns)
         table = _table(columns, recipe)
-        pq.write_table(table, path / f"part-synthetic-{recipe.seed}-0-{number:06d}.parquet", compression="zstd")
+        try:
+            pq.write_table(table, path / f"part-synthetic-{recipe.seed}-0-{number:06d}.parquet", compression="zstd")
+        except OSError as error:
+            raise JournalError(f"the journal {path} cannot be written: {reason_of(error)}") from error
     answers = tally.answers()
     (path / "_answers.json").write_text(json.dumps(answers, indent=2) + "\n")
     return answers
@@ -84,6 +90,9 @@ def _draw(
     drawn = np.searchsorted(ladder, draw.random(int(number_of_keys.sum())))
     offsets = np.concatenate([[0], np.cumsum(number_of_keys)])
     drawn = _distinct(np.minimum(drawn, recipe.keys - 1), offsets, recipe.keys)
+    if recipe.unique:
+        own = (draw.random(rows) < recipe.unique) & (number_of_keys > 0)
+        drawn[offsets[:-1][own]] = recipe.keys + start + 1 + np.flatnonzero(own)  # beyond the keys: its op_id
     columns = {
         "op_id": np.arange(start + 1, start + rows + 1),
         "kind": kind,
@@ -119,8 +128,12 @@ def _distinct(drawn: Any, offsets: Any, keys: int) -> Any:
 
 def _table(columns: dict[str, Any], recipe: Recipe) -> pa.Table:
     rows = len(columns["op_id"])
-    names = pa.array([f"key-{n:05d}" for n in range(recipe.keys)])
-    key_texts = pa.DictionaryArray.from_arrays(pa.array(columns["keys"], pa.int32()), names).cast(pa.string())
+    keys = columns["keys"]
+    own, place = np.unique(keys[keys >= recipe.keys], return_inverse=True)
+    names = pa.array([f"key-{n:05d}" for n in range(recipe.keys)] + [_own_key(n - recipe.keys) for n in own.tolist()])
+    numbers = keys.copy()
+    numbers[keys >= recipe.keys] = recipe.keys + place
+    key_texts = pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), names).cast(pa.string())
     keys_type = ARROW_SCHEMA.field("keys").type
     on_deadline = columns["outcome"] == _EXPIRED
     late = np.where(on_deadline, (columns["finished"] - columns["deadline"]) / 1000, 0.0)
@@ -153,6 +166,10 @@ def _table(columns: dict[str, Any], recipe: Recipe) -> pa.Table:
     return pa.concat_tables([table, pa.Table.from_pylist([gap], schema=ARROW_SCHEMA)])
 
 
+def _own_key(op_id: int) -> str:
+    return f"request-{op_id:011d}"
+
+
 def _stamps(ms: Any) -> pa.Array:
     return pa.array(ms, pa.int64(), mask=ms == _NONE).cast(pa.timestamp("ms", tz="UTC"))
 
@@ -168,6 +185,8 @@ class _Tally:
         self._longest_ms = 0
         self._latest_ms = 0
         self._keys = np.zeros((2, recipe.keys), dtype=np.int64)
+        self._own: tuple[list[int], list[int]] = ([], [])  # the first keys that have one operation, by purgatory
+        self._unique = 0
 
     def add(self, columns: dict[str, Any]) -> None:
         self._files += 1
@@ -180,7 +199,13 @@ class _Tally:
         late = (columns["finished"] - columns["deadline"])[columns["outcome"] == _EXPIRED]
         self._latest_ms = max(self._latest_ms, int(late.max(initial=0)))
         purgatories = (columns["kind"] == len(_KINDS) - 1).astype(np.int64)
-        np.add.at(self._keys, (np.repeat(purgatories, each), columns["keys"]), 1)
+        of_key = np.repeat(purgatories, each)
+        shared = columns["keys"] < self._recipe.keys
+        np.add.at(self._keys, (of_key[shared], columns["keys"][shared]), 1)
+        self._unique += int((~shared).sum())
+        for number, first in enumerate(self._own):
+            own = columns["keys"][~shared & (of_key == number)] - self._recipe.keys
+            first[:] = sorted([*first, *own.tolist()])[:_TOP]
 
     def answers(self) -> dict[str, Any]:
         """Return the counts as JSON values."""
@@ -193,16 +218,18 @@ class _Tally:
         names = ("fetch", "produce")
         flat = [(-int(n), names[p], f"key-{k:05d}") for p, k in zip(*np.nonzero(self._keys), strict=True)
                 for n in [self._keys[p, k]]]  # fmt: skip
+        flat += [(-1, names[p], _own_key(op_id)) for p, first in enumerate(self._own) for op_id in first]
         return {
             "rows": self._recipe.rows,
             "files": self._files,
             "dropped": self._recipe.dropped * self._files,
+            "unique_keys": self._unique,
             "outcomes": sorted(outcomes, key=lambda row: (row["purgatory"], row["kind"], row["outcome"])),
             "total_wait_ms": self._total_wait_ms,
             "longest_wait_ms": self._longest_ms,
             "latest_ms": self._latest_ms,
             "hot_keys": [
                 {"purgatory": purgatory, "key": key, "operations": -number}
-                for number, purgatory, key in sorted(flat)[:10]
+                for number, purgatory, key in sorted(flat)[:_TOP]
             ],
         }

@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
 
 import pyarrow.parquet as pq
 
-from purgatory import Observer, Purgatory
+from purgatory import Observer, Purgatory, ThresholdPurgatory
 from purgatory.journal import SCHEMA_VERSION, Journal, JournalError, files
 from purgatory.journal.files import ARROW_SCHEMA, data_files
 from purgatory.journal.schema import VERSION_KEY
@@ -526,3 +526,17 @@ def test_workers_that_are_forked_after_the_journal_was_created_keep_all_rows(tmp
     found = sorted((row["purgatory"], row["op_id"]) for row in rows(tmp_path))
     assert found == [(name, number) for name in ("one", "two") for number in range(1, 21)]
     assert len({row["source"] for row in rows(tmp_path)}) == 2
+
+
+async def test_a_wait_for_a_threshold_has_a_kind_that_users_know(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """In the journal and in dumps, the kind is ``wait``, as the method is."""
+    async with (
+        virtual_journal(tmp_path, clock) as journal,
+        ThresholdPurgatory("p", clock=clock, observers=[journal]) as p,
+    ):
+        waiting = asyncio.ensure_future(p.wait("a", 5, timeout=1.0))
+        await asyncio.sleep(0)
+        assert [operation["kind"] for operation in p.purgatory.dump()["operations"]] == ["wait"]
+        assert p.maybe_complete("a", 5) == 1
+        await waiting
+    assert [row["kind"] for row in rows(tmp_path)] == ["wait"]

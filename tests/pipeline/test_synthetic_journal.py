@@ -3,6 +3,7 @@
 import math
 import pathlib
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -149,3 +150,20 @@ def test_a_directory_with_a_journal_is_refused(tmp_path: pathlib.Path, folder: s
     with pytest.raises(ValueError, match=r"^journal must be a directory without a journal, got "):
         generate(tmp_path, RECIPE)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
+
+
+def test_a_share_of_the_operations_has_keys_of_their_own(tmp_path: pathlib.Path) -> None:
+    """Each of these keys has one operation; the answers count them, and the other columns are as without."""
+    answers = generate(tmp_path / "own", Recipe(4_000, keys=3, unique=0.5, rows_per_file=1_500))
+    rows = [row for file in sorted((tmp_path / "own").glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    counted = Counter(key for row in rows for key in row["keys"])
+    own = [key for key in counted if key.startswith("request-")]
+    assert len(own) == answers["unique_keys"] == sum(counted[key] for key in own)
+    assert 0.45 < len(own) / sum(bool(row["keys"]) for row in rows) < 0.55
+    assert all(len(set(row["keys"])) == len(row["keys"]) for row in rows)
+    by_purgatory = Counter((row["purgatory"], key) for row in rows for key in row["keys"])
+    hottest = sorted(by_purgatory, key=lambda pair: (-by_purgatory[pair], *pair))[:10]
+    assert [(row["purgatory"], row["key"]) for row in answers["hot_keys"]] == hottest
+    without = generate(tmp_path / "shared", Recipe(4_000, keys=3, rows_per_file=1_500))
+    assert without["outcomes"] == answers["outcomes"]
+    assert without["unique_keys"] == 0

@@ -26,12 +26,16 @@ def add_compact(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace, _console: object) -> int:
-    from purgatory.journal import compact
+    from purgatory.journal import JournalError, compact
     from purgatory.pipeline.locations import local_path
+    from purgatory.pipeline.output.directory import reason_of
 
     path = local_path(options.journal)
     if path is None:
         raise ValueError(f"journal must be a directory of this machine, got {options.journal}")
-    done = compact(path, options.rows_per_file)
+    try:
+        done = compact(path, options.rows_per_file)
+    except OSError as error:  # it has a path only if the system call had one
+        raise JournalError(f"the journal {path} cannot be compacted: {reason_of(error)}") from error
     print(f"{done.before:,} files became {done.after:,}; {done.rows:,} rows were merged: {options.journal}")
     return 0

@@ -69,7 +69,15 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     if remote_url(options) is not None:
         raise ValueError("the stream cannot run on Spark Connect: submit it to the cluster with spark-submit instead")
     from purgatory.pipeline.spark import session
-    from purgatory.pipeline.stream.job import LateRows, Settings, check_stream_files, make_sink, number_of_shards, run
+    from purgatory.pipeline.stream.job import (
+        LateRows,
+        Settings,
+        check_output,
+        check_stream_files,
+        make_sink,
+        number_of_shards,
+        run,
+    )
 
     settings = Settings(
         source=options.source,
@@ -90,6 +98,8 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         number_of_shards(settings)
     if options.out == "kafka" or not (is_uri(options.out) or is_uri(options.checkpoint)):
         make_sink(settings)
+        if not is_uri(options.checkpoint):
+            check_output(settings)
     check_stream_files(settings)
     own = local_settings(
         options.source,

@@ -22,6 +22,7 @@ _MEANING: Final = {
     "immediate": "share of operations that never wait",
     "cancelled": "share of cancelled operations",
     "failed": "share of failed operations",
+    "unique": "share of operations that wait on a key of their own, as request ids are",
     "dropped": "number of dropped rows that each file records",
     "rows_per_file": "operations per file",
 }

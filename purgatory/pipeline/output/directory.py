@@ -1,11 +1,13 @@
 """The directory that a command writes its results into: a path of this machine, or a URI."""
 
+import errno
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from purgatory.errors import PurgatoryError
 from purgatory.pipeline.locations import Location, local_path
@@ -13,7 +15,10 @@ from purgatory.pipeline.locations import Location, local_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["BadOutput", "check_out", "check_store", "replace_files", "write_files"]
+__all__ = ["BadOutput", "check_out", "check_store", "reason_of", "replace_files", "write_files"]
+
+
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 
 
 class BadOutput(PurgatoryError):
@@ -35,7 +40,7 @@ def check_out(location: Location, name: str = "out") -> None:
         with tempfile.NamedTemporaryFile(prefix=".probe-", dir=existing):
             pass
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise BadOutput(f"{name} must be a directory that can be written, got {out}: {reason}") from error
 
 
@@ -52,6 +57,11 @@ def check_store(spark: "SparkSession", location: Location, name: str = "out") ->
         HadoopDirectory(spark, str(location)).check_writable()
     except StoreError as error:
         raise BadOutput(f"{name} must be a directory that can be written: {error}") from error
+
+
+def reason_of(error: OSError) -> str:
+    """Return the system's reason for an error, without a path."""
+    return os.strerror(error.errno) if error.errno is not None else str(error)
 
 
 @contextmanager
@@ -71,7 +81,12 @@ def write_files(location: Location, spark: "SparkSession | None" = None) -> Iter
     store = directory_at(location, spark)
     assert isinstance(store, HadoopDirectory)
     with tempfile.TemporaryDirectory(prefix="purgatory-") as made:
-        yield Path(made)
+        try:
+            yield Path(made)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise BadOutput(f"out cannot be prepared in {made}: {reason_of(error)}") from error
         store.upload(Path(made))
 
 
@@ -79,16 +94,24 @@ def write_files(location: Location, spark: "SparkSession | None" = None) -> Iter
 def replace_files(out: Path) -> Iterator[Path]:
     """Yield an empty directory beside ``out``, and move its files into ``out`` at the end.
 
-    If the block raises, ``out`` is unchanged.  BadOutput if ``out`` is a file.
+    If the block raises, ``out`` is unchanged.  BadOutput if ``out`` is a file, or a file cannot be written, for example
+    because the disk is full.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.exists() and not out.is_dir():
-        raise BadOutput(f"out must be a directory, got {out}, which is a file")
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.exists() and not out.is_dir():
+            raise BadOutput(f"out must be a directory, got {out}, which is a file")
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise BadOutput(f"out cannot be written, {out}: {reason_of(error)}") from error
     try:
         yield unfinished
         out.mkdir(exist_ok=True)
         for file in unfinished.iterdir():
             file.replace(out / file.name)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise BadOutput(f"out cannot be written, {out}: {reason_of(error)}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

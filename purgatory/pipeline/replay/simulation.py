@@ -32,7 +32,7 @@ from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
 from purgatory.testing import ManualClock
 
-__all__ = ["Measured", "Trace", "replay"]
+__all__ = ["Measured", "Trace", "first_impossible", "replay"]
 
 _PENDING, _COMPLETED, _EXPIRED, _CANCELLED, _FAILED = (
     OUTCOMES.index(outcome) for outcome in (PENDING, COMPLETED, EXPIRED, CANCELLED, FAILED)
@@ -95,6 +95,12 @@ class _Recorded(DelayedOperation[None]):
 
 class _RecordedFailure(Exception):
     """Replaces the exception of the recorded failure."""
+
+
+def first_impossible(trace: Trace) -> int | None:
+    """Return the position of the first operation that ended before it parked, or None.  No purgatory records one."""
+    wrong = np.flatnonzero((trace.outcomes != _PENDING) & (trace.finished_ms < trace.parked_ms))
+    return int(wrong[0]) if len(wrong) else None
 
 
 def replay(trace: Trace, tick_ms: int, wheel_size: int) -> Measured:

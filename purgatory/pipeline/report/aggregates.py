@@ -25,12 +25,14 @@ All times are in milliseconds unless stated otherwise.  The number of operations
 import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from math import isqrt
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.ipc
 from numpy.typing import NDArray
 
 from purgatory.journal.schema import DROPPED, EXPIRED, OUTCOMES
@@ -62,6 +64,7 @@ _EXACT: Final = 1 << _EXACT_BITS  # smaller durations are not rounded
 _STEPS_PER_DECADE: Final = 8
 _MOST_CELLS: Final = 4_000_000  # of an array that counts by position
 _MOST_KEY_ROWS: Final = 1_000_000
+_IS_TABLE: Final = b"table"  # a cell begins with this if it is a table; pickle begins with another byte
 # The shortest duration of each step: the eighth root of a power of ten, rounded up.
 _STEP_STARTS: Final = np.array([isqrt(isqrt(isqrt(10**step - 1))) + 1 if step else 1 for step in range(8 * 15)])
 
@@ -95,14 +98,16 @@ class KeyCounts:
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
         self._rows = 0
+        self._most = _MOST_KEY_ROWS
 
     def add(self, table: pa.Table) -> None:
         """Add rows of ``purgatory``, ``key``, ``operations``."""
         self._tables.append(table)
         self._rows += table.num_rows
-        if self._rows > _MOST_KEY_ROWS and len(self._tables) > 1:
+        if self._rows > self._most and len(self._tables) > 1:
             before = self.table()
             self._tables, self._rows = [before], before.num_rows
+            self._most = max(_MOST_KEY_ROWS, 2 * before.num_rows)  # or distinct keys are grouped again at each call
 
     def table(self) -> pa.Table:
         """Return one row per purgatory and key."""
@@ -145,20 +150,24 @@ class Aggregates:
             yield zlib.crc32("\0".join(key).encode("utf-8", "surrogatepass")) % parts, pickle.dumps(payload)
         counts = self.keys.table()
         if parts == 1:
-            yield 0, pickle.dumps(counts)
+            yield 0, _table_as_bytes(counts)
             return
-        of_part = np.array([zlib.crc32(key.encode("utf-8", "surrogatepass")) for key in counts["key"].to_pylist()])
-        for part in range(parts if len(of_part) else 0):
-            yield part, pickle.dumps(counts.filter(pa.array(of_part % parts == part)))
+        hashes = (zlib.crc32(key.encode("utf-8", "surrogatepass")) for key in counts["key"].to_pylist())
+        of_part = np.fromiter(hashes, dtype=np.int64, count=counts.num_rows) % parts
+        counts = counts.take(pa.array(np.argsort(of_part, kind="stable")))
+        ends = np.cumsum(np.bincount(of_part, minlength=parts)).tolist()
+        for part, (begin, end) in enumerate(pairwise([0, *ends])):
+            if end > begin:
+                yield part, _table_as_bytes(counts.slice(begin, end - begin))
 
     def add_cells(self, cells: Iterable[bytes]) -> None:
         """Add what :meth:`cells` yielded."""
         for cell in cells:
-            payload = pickle.loads(cell)  # noqa: S301 - a task of this job made it
-            if isinstance(payload, pa.Table):
-                self.keys.add(payload)
+            if cell.startswith(_IS_TABLE):
+                with pa.ipc.open_stream(memoryview(cell)[len(_IS_TABLE) :]) as stream:
+                    self.keys.add(stream.read_all())
             else:
-                self.add(*payload)
+                self.add(*pickle.loads(cell))  # noqa: S301 - a task of this job made it
 
     def finish(self, bucket_ms: int, top: int, since_ms: int | None = None) -> None:
         """Reduce what is complete: net changes to levels by bucket, hot keys to quantiles, keys to the top ones.
@@ -480,6 +489,18 @@ def _added(some: list[Aggregate]) -> Aggregate:
     values = np.concatenate([one.values for one in some])
     counts = np.concatenate([one.counts for one in some])
     return Aggregate(sums, maxima, *_summed(values, counts))
+
+
+def _table_as_bytes(table: pa.Table) -> bytes:
+    """Return a table in Arrow's format for streams.
+
+    Chunks and slices share their buffers.  The format has only the parts in use; pickle has all of each.
+    """
+    sink = pa.BufferOutputStream()
+    sink.write(_IS_TABLE)
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
 
 
 def _summed(values: Any, counts: Any) -> tuple[Any, Any]:

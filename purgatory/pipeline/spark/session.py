@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.locations import is_local_mode
 
+from .ending import interruptible, stopped_at_end
 from .java import find_java, quiet_home
 from .scripts import worker_python
 
@@ -33,7 +34,8 @@ def spark_session(
     An active session, or the session of ``spark-submit``, is used as it is and not stopped.  Otherwise, a session is
     created with ``settings``.  If ``master`` (default ``local[*]``) is local, settings for one machine apply where
     ``settings`` has none.  With ``remote``, the URL of a Spark Connect server, the session is one of that server.  The
-    created session is stopped at the end, and its directories are removed.
+    created session is stopped at the end, and its directories are removed.  SparkEnded if the Java process of the
+    created session ends before that.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -60,19 +62,20 @@ def spark_session(
         if where.startswith("local"):
             _prepare_environment()
             own = local_settings(scratch)
+            # Otherwise a thread of Spark dies alone, and the others wait for it.
+            own["spark.driver.extraJavaOptions"] += " -XX:+ExitOnOutOfMemoryError"
             if "spark.driver.memory" not in wanted:
                 own["spark.driver.extraJavaOptions"] += _SMALL_HEAP
             wanted = own | wanted
         for name, value in wanted.items():
             builder = builder.config(name, value)
-        session = builder.appName(wanted.get("spark.app.name", "purgatory")).getOrCreate()
+        with interruptible():
+            session = builder.appName(wanted.get("spark.app.name", "purgatory")).getOrCreate()
         if where.startswith("local"):
             context = session.sparkContext
             context.pythonExec = worker_python(context.pythonExec)
-        try:
+        with stopped_at_end(session, scratch):
             yield session
-        finally:
-            session.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -30,6 +30,7 @@ __all__ = [
     "LateRows",
     "Settings",
     "StreamFailed",
+    "check_output",
     "check_stream_files",
     "load_conditions",
     "make_sink",
@@ -43,6 +44,7 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SHARDS_A_PARTITION = 16  # so that their sizes even out
 _SHARDS_FILE = "shards"  # in the checkpoint
+_OUT_FILE = "out"  # in the checkpoint: where its outcomes go
 _POLL_S = 0.2  # seconds between two checks for finished batches; only the progress line is delayed
 
 
@@ -173,6 +175,39 @@ def make_sink(settings: Settings, spark: SparkSession | None = None) -> Sink:
     return DirectorySink(settings.out)
 
 
+def check_output(settings: Settings, spark: SparkSession | None = None) -> None:
+    """Raise ValueError if the checkpoint belongs to a job with another output, whose batches this one would replace.
+
+    A checkpoint of an earlier release has no location: its batches must then be those of the output.  ``spark``: the
+    session for URIs.
+    """
+    checkpoint = directory_at(settings.checkpoint, spark)
+    begun = checkpoint.names("offsets")
+    if not begun:
+        return
+    stored, wanted = checkpoint.read_text(_OUT_FILE), _location_of_output(settings)
+    if stored is not None and stored.strip() != wanted:
+        raise ValueError(
+            f"out must be {stored.strip()}, as when the checkpoint {checkpoint} was started, got {wanted}: pass the"
+            f" checkpoint of this output; if the output was moved, write its location into {checkpoint}/{_OUT_FILE}"
+        )
+    if stored is None and settings.out != "kafka":
+        known = max((int(name) for name in begun if name.isdecimal()), default=-1)
+        batches = (name.removeprefix("batch=") for name in directory_at(settings.out, spark).names())
+        there = max((int(name) for name in batches if name.isdecimal()), default=-1)
+        if there > known:
+            raise ValueError(
+                f"{settings.out} holds a batch {there}, and {checkpoint} is not its checkpoint: it has begun {known}"
+            )
+
+
+def _location_of_output(settings: Settings) -> str:
+    if settings.out == "kafka":
+        return f"kafka {settings.sink_options.get('topic', '')}".strip()
+    path = local_path(settings.out)
+    return settings.out.rstrip("/") if path is None else str(path.resolve())
+
+
 def number_of_shards(settings: Settings, spark: SparkSession | None = None) -> int | None:
     """Return the number of shards of the checkpoint or, for a new one, of the settings; None if neither specifies it.
 
@@ -217,10 +252,13 @@ def run(spark: SparkSession, settings: Settings, report: Callable[[BatchProgress
         raise StreamFailed("the stream cannot run in a session of Spark Connect: submit it to the cluster instead")
     load_conditions(settings.modules)
     sink = make_sink(settings, spark)
+    check_output(settings, spark)
     shards = number_of_shards(settings, spark) or _SHARDS_A_PARTITION * int(
         str(spark.conf.get("spark.sql.shuffle.partitions"))
     )
-    directory_at(settings.checkpoint, spark).write_text(_SHARDS_FILE, f"{shards}\n")
+    checkpoint = directory_at(settings.checkpoint, spark)
+    checkpoint.write_text(_SHARDS_FILE, f"{shards}\n")
+    checkpoint.write_text(_OUT_FILE, f"{_location_of_output(settings)}\n")
     ship_package(spark)
     silence_state_server(spark)
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):

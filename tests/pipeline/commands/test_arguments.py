@@ -1,8 +1,10 @@
 """Mistakes in a command's arguments: one line on standard error, before Spark starts."""
 
 import argparse
+import errno
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -398,3 +400,35 @@ def test_a_path_that_the_terminal_cannot_show_is_escaped(tmp_path: pathlib.Path)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.endswith(": journal-\\xe9\n")
     assert len(data_files(tmp_path / "journal-é")) == 1
+
+
+def test_a_file_of_another_program_is_no_damage_that_a_flag_may_skip(
+    refused: Refused, journal: str, tmp_path: pathlib.Path
+) -> None:
+    """The error does not recommend --skip-corrupt, which would skip damaged files too, also if there is such a file."""
+    path = tmp_path / "journal"
+    path.mkdir()
+    (path / "a.parquet").write_bytes(b"PAR1 nothing PAR1")
+    assert refused("report", path, "--out", tmp_path / "out").endswith("; --skip-corrupt skips such files")
+    pq.write_table(pa.table({"x": [1]}), path / "b.parquet")
+    line = refused("report", path, "--out", tmp_path / "out")
+    assert line.startswith(f"error: {path / 'b.parquet'} lacks the columns")
+    assert line.endswith("(and 1 more files); move it out of the journal's directory")
+
+
+def test_a_full_disk_is_an_error_with_the_path(
+    refused: Refused, journal: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's error has none."""
+
+    def full(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "write_table", full)
+        line = refused("synthesize", tmp_path / "made", "--rows", "5")
+    assert line == f"error: the journal {tmp_path / 'made'} cannot be written: No space left on device"
+    shutil.copytree(journal, tmp_path / "journal")
+    monkeypatch.setattr("purgatory.journal.compaction._compact_folder", full)
+    line = refused("compact", tmp_path / "journal")
+    assert line == f"error: the journal {tmp_path / 'journal'} cannot be compacted: No space left on device"

@@ -37,3 +37,20 @@ def test_files_replace_the_old_ones_only_when_all_are_complete(tmp_path: pathlib
     assert list(out.parent.iterdir()) == [out]
     with pytest.raises(BadOutput, match="out must be a directory"), replace_files(out / "a"):
         raise AssertionError("there is nowhere to write")
+
+
+def test_a_full_disk_is_an_error_with_the_path(tmp_path: pathlib.Path) -> None:
+    """The system's error has no path; earlier files stay, and nothing is left beside them."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "table").write_text("before")
+
+    def write() -> None:
+        with replace_files(out) as directory:
+            (directory / "table").symlink_to("/dev/full")
+            (directory / "table").write_text("now")
+
+    with pytest.raises(BadOutput, match=f"out cannot be written, {out}: No space left on device"):
+        write()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (out / "table").read_text() == "before"

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -320,3 +321,22 @@ def test_a_killed_job_goes_on_where_it_was(spark: Any, killing: Future[KilledJob
     assert ends_in(spark, where / "out") == in_one_go(rows)
     assert lines[-1].live == 0, "it has counted on from what waited in the checkpoint"
     assert kept_state(spark, where / "checkpoint") == 0
+
+
+def test_the_checkpoint_of_another_job_is_refused(spark: Any, tmp_path: Path) -> None:
+    """Its batches would replace those of the output that has the same numbers.  Also without the location, as earlier
+    releases left it."""
+    for name in ("one", "two"):
+        write_trace(trace(3, 5), tmp_path / name / "rows", files=1)
+        run(spark, settings(tmp_path / name), print)
+    before = ends_in(spark, tmp_path / "one" / "out")
+    mixed = replace(settings(tmp_path / "one"), checkpoint=tmp_path / "two" / "checkpoint")
+    with pytest.raises(ValueError, match=f"out must be {tmp_path}/two/out, as when .* got {tmp_path}/one/out"):
+        run(spark, mixed, print)
+    assert ends_in(spark, tmp_path / "one" / "out") == before
+    (tmp_path / "two" / "checkpoint" / "out").unlink()
+    (tmp_path / "one" / "out" / "batch=000000099").mkdir()
+    with pytest.raises(ValueError, match=r"holds a batch 99, and .* is not its checkpoint"):
+        run(spark, mixed, print)
+    run(spark, settings(tmp_path / "two"), print)  # of an earlier release
+    assert (tmp_path / "two" / "checkpoint" / "out").read_text() == f"{tmp_path}/two/out\n"

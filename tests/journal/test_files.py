@@ -1,0 +1,59 @@
+"""Files of killed processes."""
+
+import ctypes
+import os
+import pathlib
+import sys
+from typing import Any, NoReturn
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
+
+from purgatory.journal.files import new_source, prepare
+
+ALIVE, DEAD, FOREIGN = 4_000_001, 4_000_002, 4_000_003
+
+
+class Kernel:
+    """The three functions of Windows, for one process of each kind."""
+
+    def __init__(self) -> None:
+        self.closed: list[int] = []
+        self.error = 0
+
+    def OpenProcess(self, access: int, inherit: bool, pid: int) -> int:  # noqa: N802 - the name in Windows
+        assert (access, inherit) == (0x1000, False)
+        self.error = {ALIVE: 0, DEAD: 87, FOREIGN: 5}.get(pid, 0)
+        return 0 if self.error else pid
+
+    def GetLastError(self) -> int:  # noqa: N802
+        return self.error
+
+    def GetExitCodeProcess(self, handle: int, status: Any) -> int:  # noqa: N802
+        status._obj.value = 259 if handle == ALIVE else 1
+        return 1
+
+    def CloseHandle(self, handle: int) -> None:  # noqa: N802
+        self.closed.append(handle)
+
+
+def test_on_windows_no_process_is_sent_a_signal(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, ``os.kill(pid, 0)`` sends Ctrl-C.  Files of processes that exist, of any user, stay."""
+
+    def kill(pid: int, number: int) -> NoReturn:
+        raise AssertionError(f"{pid} was sent {number}")
+
+    kernel = Kernel()
+    host, _, start = new_source().rsplit("-", 2)
+    ended = ALIVE + 10  # its handle can still be opened
+    files = {pid: tmp_path / f".part-{host}-{pid}-{start}-0.tmp" for pid in (ALIVE, DEAD, FOREIGN, ended)}
+    for file in files.values():
+        file.touch()
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(ctypes, "windll", type("windll", (), {"kernel32": kernel}), raising=False)
+    prepare(tmp_path)
+    monkeypatch.undo()
+    assert sorted(tmp_path.iterdir()) == sorted([files[ALIVE], files[FOREIGN]])
+    assert sorted(kernel.closed) == [ALIVE, ended]
