@@ -1,8 +1,9 @@
 """What relaying a check costs: ``python -m benchmarks.relay [--engine NAME ...] [--samples N] [--down SECONDS]``.
 
-Two processes share a channel of a real Postgres, Redis or NATS on loopback.  A request is parked in one, the other
-checks its key, and the time from there to the answer is taken, beside the time that the same message takes through the
-bare client library.  The samples of both take turns, so they meet the same machine.
+Two processes share a channel of a real Postgres, Redis or NATS on loopback, or a directory of sockets.  A request is
+parked in one, the other checks its key, and the time from there to the answer is taken, beside the time that the same
+message takes through the bare client library or transport.  The samples of both take turns, so they meet the same
+machine.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from typing import Any
 
 from purgatory import DelayedOperation, Purgatory
 from purgatory.relay import MemoryTransport, Relay
-from tests.relay.engines import ENGINES, Engine
+from tests.relay.engines import ENGINES, SERVERS, Engine
 
 CHANNEL = "measured"
 BARE = "bare"
@@ -309,7 +310,7 @@ def main() -> int:
         engine.start()
         try:
             asyncio.run(measure(engine, options.samples))
-            if options.down:
+            if options.down and name in SERVERS:
                 asyncio.run(down(engine, options.down))
         finally:
             engine.close()

@@ -13,6 +13,7 @@
 ``transport``        the protocol of three methods that an engine has to satisfy
 ``loop_lock``        relays that share a transport publish one after the other
 ``memory``           an engine in memory, with faults on command, for tests
+``unix``             workers of one machine, without a server: sockets in a directory
 ``postgres redis nats``  the engines; each imports its client library: extras ``postgres``, ``redis``, ``nats``
 ===================  =============================================================================================
 """
@@ -25,6 +26,7 @@ from .memory import MemoryTransport
 from .relay import Relay
 from .statistics import RelayStatistics
 from .transport import TransactionalTransport, Transport
+from .unix import UnixTransport
 
 if TYPE_CHECKING:
     from .nats import NatsTransport
@@ -41,6 +43,7 @@ __all__ = [
     "RelayStatistics",
     "TransactionalTransport",
     "Transport",
+    "UnixTransport",
 ]
 
 _CLIENTS = {"NatsTransport": "nats", "PostgresTransport": "postgres", "RedisTransport": "redis"}

@@ -50,6 +50,7 @@ DEFINED = {
         "its own pause of up to 5 s": "the same constant",
         "at most 7 999 bytes": "the limit of Postgres, in purgatory/relay/postgres.py",
         "at most 32 768 bytes here": "a constant of purgatory/relay/redis.py and nats.py",
+        "at most 91 bytes on Linux": "the limit of the system, in purgatory/relay/unix.py",
     },
     "docs/how-to/testing-time.md": {"parks for 5 seconds": "an example"},
     "docs/kafka-differences.md": {

@@ -1,5 +1,7 @@
 """Real engines for the tests, which start them on the loopback interface without root, kill and restart them.
 
+The last one, sockets in a directory, has no server.
+
 An environment variable can contain the address of a running engine, which the tests use and never stop.
 """
 
@@ -20,7 +22,7 @@ from typing import Any
 from purgatory import relay  # a transport loads its client library when it is named
 from purgatory.relay import Transport
 
-__all__ = ["ENGINES", "Engine", "NatsServer", "PostgresServer", "RedisServer", "free_port"]
+__all__ = ["ENGINES", "SERVERS", "Engine", "NatsServer", "PostgresServer", "RedisServer", "UnixDirectory", "free_port"]
 
 _READY_S = 30.0
 
@@ -308,4 +310,27 @@ class NatsServer(Engine):
         return ["max_pending: 4MB"] if self.small_buffers else []
 
 
-ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (PostgresServer, RedisServer, NatsServer)}
+class UnixDirectory(Engine):
+    """A directory for the sockets of the workers, with one folder for each channel."""
+
+    name = "unix"
+    variable = "PURGATORY_TEST_UNIX"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None if hasattr(socket, "AF_UNIX") else "Python has no Unix sockets on this system"
+
+    def own_url(self, port: int) -> str:
+        assert self.folder is not None
+        return str(self.folder)
+
+    def transport(self, channel: str, url: str | None = None) -> Transport:
+        return relay.UnixTransport(Path(url or self.url, channel))
+
+    def start(self) -> None:
+        if not self.given and self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="unix-"))
+
+
+SERVERS: dict[str, type[Engine]] = {engine.name: engine for engine in (PostgresServer, RedisServer, NatsServer)}
+ENGINES: dict[str, type[Engine]] = {**SERVERS, UnixDirectory.name: UnixDirectory}

@@ -7,9 +7,12 @@
 Each of several processes has a purgatory, a relay, writers and waiters.  The state is a table in shared memory with
 the version of every key and the time at which it was written.  A waiter waits for the next version of a key, which a
 writer in any of the processes writes.  Meanwhile, the engine is killed with SIGKILL and restarted; the engine ends the
-connections that listen (for NATS, which has no command for this, the proxy does); a worker is stopped with SIGSTOP; the
-connections become silent or are cut; and a flood of messages fills the buffers of a worker that does not read, until
-the engine ends its subscription.  Postgres keeps the messages instead.
+connections that listen (for NATS, which has no command for this, the proxy does); a worker is stopped with SIGSTOP, or
+killed with SIGKILL and replaced; the connections become silent or are cut; and a flood of messages fills the buffers of
+a worker that does not read, until the engine ends its subscription.  Postgres keeps the messages instead.
+
+``--engine unix`` has no server and no proxy: instead, the directory with the sockets is removed, and where this process
+may mount a file system, the directory has no room for sockets for a while.
 
 The command prints one table per engine.  It fails if a waiter was answered twice, or if it expired although its key had
 the version for longer than the resync bound.
@@ -22,8 +25,10 @@ import json
 import mmap
 import os
 import random
+import shutil
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -36,7 +41,7 @@ from typing import Any
 from purgatory import DelayedOperation, Purgatory
 from purgatory.relay import Relay
 from purgatory.relay.codec import encode_keys
-from tests.relay.engines import ENGINES, Engine
+from tests.relay.engines import ENGINES, SERVERS, Engine
 from tests.relay.proxy import Proxy
 
 CHANNEL = "nemesis"
@@ -201,13 +206,26 @@ def _resident() -> int:
 # The parent
 
 
-class Nemesis:
-    """A program that injects one fault after another."""
+def run(*command: str) -> bool:
+    """Run a program.  Return whether it succeeded."""
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
-    def __init__(self, engine: Engine, proxy: Proxy, workers: list[asyncio.subprocess.Process], seed: int) -> None:
+
+class Nemesis:
+    """A program that injects one fault after another.  ``start``: starts the worker of this number."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        proxy: Proxy | None,
+        workers: list[asyncio.subprocess.Process],
+        start: Callable[[int], Awaitable[asyncio.subprocess.Process]],
+        seed: int,
+    ) -> None:
         self.engine = engine
         self.proxy = proxy
         self.workers = workers
+        self.start = start
         self.rng = random.Random(seed)
         self.faults: Counter[str] = Counter()
         self.flooding = engine.transport(CHANNEL)
@@ -215,9 +233,14 @@ class Nemesis:
 
     async def rage(self, seconds: float) -> None:
         """Inject one fault after another, with pauses in between."""
-        kinds: list[Callable[[], Awaitable[None]]] = [
-            self.engine_killed, self.listener_ended, self.worker_stopped, self.line_silent, self.line_cut, self.flood
-        ]  # fmt: skip
+        kinds: list[Callable[[], Awaitable[None]]] = [self.worker_stopped, self.worker_killed, self.flood]
+        if self.proxy is not None:
+            kinds += [self.engine_killed, self.listener_ended, self.line_silent, self.line_cut]
+        else:
+            kinds.append(self.directory_removed)
+            if await self._mount():
+                await self._unmount()
+                kinds.append(self.directory_full)
         until = time.monotonic() + seconds
         number = 0
         while time.monotonic() < until:
@@ -251,7 +274,7 @@ class Nemesis:
             async with Redis.from_url(self.engine.url) as client:
                 await client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")  # type: ignore[no-untyped-call]
         else:
-            self.proxy.cut()  # NATS, for one, has no command to end a connection
+            await self.line_cut()  # NATS, for one, has no command to end a connection
 
     async def worker_stopped(self) -> None:
         """Stop a worker with SIGSTOP for some seconds."""
@@ -260,14 +283,46 @@ class Nemesis:
         await asyncio.sleep(self.rng.uniform(0.5, 3.0))
         worker.send_signal(signal.SIGCONT)
 
+    async def worker_killed(self) -> None:
+        """Kill a worker with SIGKILL, and start another one that writes the same keys."""
+        number = self.rng.randrange(len(self.workers))
+        self.workers[number].kill()
+        await self.workers[number].wait()
+        await asyncio.sleep(self.rng.uniform(0.0, 1.0))
+        self.workers[number] = await self.start(number)
+
+    async def directory_removed(self) -> None:
+        """Remove the directory with the sockets of the workers."""
+        await asyncio.to_thread(shutil.rmtree, Path(self.engine.url, CHANNEL), ignore_errors=True)
+
+    async def directory_full(self) -> None:
+        """For some seconds, a new directory has no room for a socket."""
+        await self._mount()
+        await asyncio.sleep(self.rng.uniform(0.5, 2.0))
+        await self._unmount()
+
+    async def _unmount(self) -> None:
+        await asyncio.to_thread(run, "umount", f"{self.engine.url}/{CHANNEL}")
+
+    async def _mount(self) -> bool:
+        """Cover a new directory with a file system without room.  Return whether that is possible here."""
+        await self.directory_removed()
+        await asyncio.to_thread(Path(self.engine.url, CHANNEL).mkdir, 0o700, exist_ok=True)
+        options = "nr_inodes=1,mode=0700"
+        return await asyncio.to_thread(
+            run, "mount", "-t", "tmpfs", "-o", options, "none", f"{self.engine.url}/{CHANNEL}"
+        )
+
     async def line_silent(self) -> None:
         """Make every open connection half-open."""
+        assert self.proxy is not None
         self.proxy.silence()
         await asyncio.sleep(self.rng.uniform(0.2, 3.0))
         self.proxy.restore()
 
     async def line_cut(self) -> None:
         """Reset every connection."""
+        assert self.proxy is not None
         self.proxy.cut()
 
     async def flood(self) -> None:
@@ -278,6 +333,11 @@ class Nemesis:
         worker = self.rng.choice(self.workers)
         payload = next(iter(encode_keys("nemesis", [(f"x{n}", None) for n in range(5000)], self.flooding.max_payload)))
         before = self.engine.overflows()
+        listening = None
+        if self.proxy is None:  # a worker that listens drops notices; another program would wait for the stopped one
+            subscribed = asyncio.Event()
+            listening = asyncio.create_task(self.flooding.listen(subscribed.set, lambda _: None))
+            await asyncio.wait([listening, asyncio.create_task(subscribed.wait())], return_when=asyncio.FIRST_COMPLETED)
         worker.send_signal(signal.SIGSTOP)
         try:
             async with asyncio.timeout(5.0):
@@ -290,6 +350,9 @@ class Nemesis:
             pass
         finally:
             worker.send_signal(signal.SIGCONT)
+            if listening is not None:
+                listening.cancel()
+                await asyncio.wait([listening])
         self.overflows = self.engine.overflows()
 
 
@@ -297,24 +360,28 @@ async def trial(kind: type[Engine], seconds: float, number: int, keys: int, wait
     """Test one engine.  Return True if no wake-up was lost."""
     engine = kind(small_buffers=True)
     await asyncio.to_thread(engine.start)
-    proxy = Proxy(engine.url)
-    await proxy.start()
+    proxy = None
+    if engine.name in SERVERS:
+        proxy = Proxy(engine.url)
+        await proxy.start()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table"
         Table.create(path, keys)
-        arguments = [engine.name, str(number), str(path), proxy.url, str(waiters)]
-        workers = [
-            await asyncio.create_subprocess_exec(
+        arguments = [engine.name, str(number), str(path), proxy.url if proxy is not None else engine.url, str(waiters)]
+
+        async def start(index: int) -> asyncio.subprocess.Process:
+            worker = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "tests.relay.nemesis", "--worker", str(index), *arguments,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 26,
-            )
-            for index in range(number)
-        ]  # fmt: skip
+            )  # fmt: skip
+            assert worker.stdout is not None
+            assert (await worker.stdout.readline()).strip() == b"ready"
+            return worker
+
+        workers: list[asyncio.subprocess.Process] = []
         try:
-            for worker in workers:
-                assert worker.stdout is not None
-                assert (await worker.stdout.readline()).strip() == b"ready"
-            nemesis = Nemesis(engine, proxy, workers, seed)
+            workers.extend([await start(index) for index in range(number)])
+            nemesis = Nemesis(engine, proxy, workers, start, seed)
             await nemesis.rage(seconds)
             await nemesis.flooding.aclose()
             await _ask(workers)  # to wait no further
@@ -324,7 +391,8 @@ async def trial(kind: type[Engine], seconds: float, number: int, keys: int, wait
                 if worker.returncode is None:
                     worker.kill()
                     await worker.wait()
-            await proxy.close()
+            if proxy is not None:
+                await proxy.close()
             await asyncio.to_thread(engine.close)
     return _print(engine, nemesis, reports)
 

@@ -1,4 +1,4 @@
-"""The transports on real Postgres, Redis and NATS servers, which are killed, stopped and cut off."""
+"""The transports on real Postgres, Redis and NATS servers, which are killed, stopped and cut off, and without one."""
 
 import asyncio
 import functools
@@ -27,7 +27,7 @@ from purgatory.relay import (
 )
 from tests.conftest import _LOOPS
 from tests.parts import missing
-from tests.relay.engines import ENGINES, Engine, NatsServer, PostgresServer
+from tests.relay.engines import ENGINES, SERVERS, Engine, NatsServer, PostgresServer
 from tests.relay.kit import Worker
 from tests.relay.proxy import Proxy
 
@@ -76,6 +76,9 @@ async def connected(*processes: Worker) -> None:
 async def have_read(worker: Worker, *keys: Hashable) -> None:
     """Wait until the worker has read the keys, so that only a notice can change them from now on."""
     await worker.purgatory.wait_until(lambda: all(key in worker.state for key in keys), keys=keys, timeout=30.0)
+
+
+ON_SERVERS = pytest.mark.parametrize("engine", SERVERS, indirect=True)
 
 
 def own(engine: Engine) -> None:
@@ -149,6 +152,7 @@ async def test_the_largest_payload_is_taken(engine: Engine) -> None:
     assert isinstance(transport, Transport)
 
 
+@ON_SERVERS
 async def test_the_engine_is_killed_and_started_again(engine: Engine, pair: tuple[Worker, Worker]) -> None:
     """Changes during the outage are answered after the restart, in both directions."""
     own(engine)
@@ -167,6 +171,7 @@ async def test_the_engine_is_killed_and_started_again(engine: Engine, pair: tupl
     assert first.relay.statistics().losses >= 1
 
 
+@ON_SERVERS
 async def test_an_engine_that_stands_still_is_given_up(engine: Engine, pair: tuple[Worker, Worker]) -> None:
     """SIGSTOP closes no socket: the relay misses the ping, disconnects, and reconnects after SIGCONT."""
     own(engine)
@@ -206,6 +211,7 @@ async def test_two_loops_of_one_process(engine: Engine, channel: str, pair: tupl
     assert await answer is True
 
 
+@ON_SERVERS
 async def test_closing_while_the_line_is_silent(engine: Engine) -> None:
     """If nothing answers or fails, the relay drops its connections within its grace and its heartbeats."""
     proxy = Proxy(engine.url)
@@ -253,6 +259,7 @@ async def test_two_relays_share_a_transport(engine: Engine) -> None:
     assert asyncio.all_tasks() == before
 
 
+@ON_SERVERS
 @pytest.mark.parametrize("loop", _LOOPS)
 def test_relays_that_share_a_transport_in_one_event_loop_after_another(engine: Engine, loop: str) -> None:
     """Both loops have relays that wait for each other, and a publish is interrupted when the first loop ends."""
@@ -276,6 +283,7 @@ def test_relays_that_share_a_transport_in_one_event_loop_after_another(engine: E
         runner.run(publish_together())
 
 
+@ON_SERVERS
 async def test_an_engine_that_is_away_at_the_start(engine: Engine, reported: list[dict[str, Any]]) -> None:
     """The relay opens without a connection, connects when the engine is available, and only logs a line."""
     own(engine)

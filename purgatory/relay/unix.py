@@ -1,0 +1,555 @@
+"""Workers of one machine, without a server: stream sockets in a directory.
+
+Each worker listens on a socket in the directory and connects to the sockets of the others.  A connection carries lines
+in one direction: notices in the format of :mod:`.codec`, and ``hello NAME``, with which a worker names its own socket.
+
+How the workers find each other
+===============================
+
+1.  A worker binds its socket under a temporary name, listens, and renames it.  So a socket with a final name that
+    refuses connections has lost its process, and the worker that finds it removes it.
+2.  The worker connects to every socket in the directory, its own included, and says hello.
+3.  A worker that reads a hello connects to the socket named in it, and says hello in return.
+4.  The new worker is subscribed when every worker that it has found has said hello, or after a quarter of a second: a
+    worker that is stopped or busy does not delay it.
+
+Why no notice is lost
+=====================
+
+1.  A connection delivers what is written to it, in order, unless one of the two workers dies.
+2.  When a connection begins, its sender may have published before.  Therefore the connection then begins with "check
+    every key".  A worker ignores this until it is subscribed, because the relay reads every key at that moment.
+3.  If the socket of a worker is full, because the worker is stopped or busy, further notices to it are dropped.  When
+    the socket has room again, "check every key" makes up for them.  So nothing blocks, and memory is bounded.
+4.  At least once a second while it publishes, a worker reads the directory.  If its own socket is missing, others
+    cannot find it, and the connection counts as lost; the relay then begins again with a new socket, in a new directory
+    if the old one was removed.  The workers that had the directory open learn of it from the end of the connections.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import secrets
+import socket
+import stat
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from .codec import encode_everything
+from .transport import Received, Subscribed
+
+__all__ = ["UnixTransport"]
+
+_LOGGER = logging.getLogger("purgatory.relay")
+_SOCKET: Final = re.compile(r"[0-9a-f]{10}\.sock")
+_NEW: Final = re.compile(r"[0-9a-f]{10}\.new")
+_LONGEST_NAME: Final = 15
+_LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103  # sun_path without its NUL
+_HELLO: Final = b"hello "
+_EVERYTHING: Final = encode_everything("").encode() + b"\n"
+_CHUNK: Final = 32_768  # bytes that are read from one connection in a turn of the loop
+_LONGEST_LINE: Final = 1_048_576
+_BACKLOG: Final = 1024
+_ACCEPTS: Final = 64  # connections that are accepted in a turn of the loop
+_WELCOME_S: Final = 0.25
+_LOOK_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 0.05  # after the end of a connection
+_ABANDONED_S: Final = 60.0  # after which a socket that was never renamed has no process
+
+
+class UnixTransport:
+    """Relay between the workers of one machine, through sockets in a directory; no server is needed.
+
+    ``directory``: an absolute or relative path.  Every worker of the application names the same directory, on a local
+    file system; other applications name another one.  It is created with mode 0700 if it is missing.  An existing
+    directory must belong to the user of the process, and nobody else may write to it.  Processes of other users are
+    refused.  Raises ValueError if the path of a socket in the directory would be longer than the system allows.
+
+    A relay is connected while its own socket is in the directory and its pings return through that socket.  No other
+    worker is needed for this: a worker that is alone is connected.
+
+    For Linux and macOS.  On Windows, the constructor raises RuntimeError.
+    """
+
+    max_payload = 32_768
+    """A payload of this size is read within a millisecond or two."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        if not hasattr(socket, "AF_UNIX"):
+            raise RuntimeError(
+                "UnixTransport needs Unix sockets, which Python does not have on this system: use PostgresTransport,"
+                " RedisTransport or NatsTransport"
+            )
+        path: object = os.fspath(directory) if isinstance(directory, os.PathLike) else directory
+        if not isinstance(path, str):
+            raise TypeError(f"directory must be a str or a path, got {directory!r}")
+        if not path or "\0" in path:
+            raise ValueError(f"directory must be a path, got {directory!r}")
+        self._directory = os.path.abspath(path)
+        longest = _LONGEST_PATH - 1 - _LONGEST_NAME
+        length = len(os.fsencode(self._directory))
+        if length > longest:
+            raise ValueError(
+                f"directory must have an absolute path of at most {longest} bytes, because the system limits the path"
+                f" of a socket in it to {_LONGEST_PATH}, got {length}: {self._directory!r}"
+            )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: dict[str, _Listener] = {}
+        self._links: dict[str, _Link] = {}
+        self._refused: set[str] = set()  # sockets of other users
+        self._has_published = False
+        self._looked = -_LOOK_S  # when the directory was read
+        self._look_alarm: asyncio.TimerHandle | None = None
+
+    def __copy__(self) -> "UnixTransport":
+        """Return a transport to the same directory, without connections."""
+        return type(self)(self._directory)
+
+    # The protocol
+
+    async def listen(self, subscribed: Subscribed, received: Received) -> None:
+        """See :meth:`Transport.listen`."""
+        self._use_running_loop()
+        listener = _Listener(self, received)
+        try:
+            listener.open(self._directory)
+            self._listeners[listener.name] = listener
+            for link in list(self._links.values()):
+                link.write(_HELLO + listener.name.encode() + b"\n")
+            self._look()
+            listener.awaited.update(self._links.keys() - self._listeners.keys())
+            await listener.welcomed()
+            if not listener.lost.done():
+                listener.is_subscribed = True
+                subscribed()
+            await listener.lost
+        finally:
+            self._listeners.pop(listener.name, None)
+            listener.close()
+
+    async def publish(self, payload: str) -> None:
+        """See :meth:`Transport.publish`.
+
+        Without a ``listen``, this returns when every worker's socket has accepted the payload, and raises
+        ConnectionRefusedError if there is no directory, because then there has been no worker.
+        """
+        self._use_running_loop()
+        line = payload.encode() + b"\n"
+        if not self._listeners:
+            await self._publish_alone(line)
+            return
+        try:
+            if time.monotonic() - self._looked >= _LOOK_S:
+                self._look()
+        finally:
+            self._has_published = True
+            for link in list(self._links.values()):
+                link.write(line)
+        await asyncio.sleep(0)  # a long series of payloads must not stall the loop
+
+    async def _publish_alone(self, line: bytes) -> None:
+        """Publish without a socket of its own: nobody can find this process, so it has to find the others each time."""
+        for link in list(self._links.values()):
+            link.read()  # the loop may not have run since the connection ended
+        self._look()
+        self._has_published = True
+        links = list(self._links.values())
+        for link in links:
+            link.write(line)
+        for link in links:
+            await link.is_written()
+        if any(link.is_closed for link in links):
+            raise ConnectionResetError("a worker has closed its connection while it was sent a notice")
+
+    async def aclose(self) -> None:
+        """See :meth:`Transport.aclose`.  While another relay listens through the transport, its connections stay."""
+        if not self._listeners or (self._loop is not None and self._loop.is_closed()):
+            self._close_links()
+
+    def __repr__(self) -> str:
+        return f"<UnixTransport directory={self._directory!r}>"
+
+    # Inside
+
+    def _use_running_loop(self) -> None:
+        """Begin anew if the last loop has ended; a transport may outlive a loop."""
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        if self._listeners and self._loop is not None and self._loop.is_running():
+            raise RuntimeError("a UnixTransport serves one event loop at a time: create another one for this loop")
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
+        self._close_links()
+        self._loop = loop
+
+    def _close_links(self) -> None:
+        if self._look_alarm is not None:
+            self._look_alarm.cancel()
+            self._look_alarm = None
+        for link in list(self._links.values()):
+            link.close()
+        self._links.clear()
+
+    def _greeting(self, name: str) -> bytes:
+        """Return the lines with which a connection to the socket begins, also after notices to it were dropped.
+
+        An own socket that is not subscribed yet misses nothing.
+        """
+        hellos = b"".join(_HELLO + own.encode() + b"\n" for own in self._listeners)
+        listener = self._listeners.get(name)
+        if not self._has_published or (listener is not None and not listener.is_subscribed):
+            return hellos
+        return hellos + _EVERYTHING
+
+    def _look(self) -> None:
+        """Read the directory: check that the own sockets are there, and connect to new ones."""
+        self._looked = time.monotonic()
+        if self._look_alarm is not None:
+            self._look_alarm.cancel()
+            self._look_alarm = None
+        try:
+            names = set(os.listdir(self._directory))
+        except (FileNotFoundError, NotADirectoryError):
+            if not self._listeners:
+                raise ConnectionRefusedError(f"no worker has created the directory {self._directory!r}") from None
+            names = set()
+        for name, listener in list(self._listeners.items()):
+            if name not in names:
+                listener.lose(ConnectionResetError(f"the socket {name} was removed from {self._directory!r}"))
+        self._refused &= names
+        for name in names - self._links.keys() - self._refused:
+            if _SOCKET.fullmatch(name):
+                self._connect(name)
+            elif _NEW.fullmatch(name):
+                self._remove_abandoned(name)
+
+    def _look_soon(self) -> None:
+        """Read the directory after the end of a connection, a moment later: its socket may be stale."""
+        loop = self._loop
+        if self._look_alarm is None and self._listeners and loop is not None:
+            self._look_alarm = loop.call_later(_LOOK_AGAIN_S, self._or_lose, self._look)
+
+    def _or_lose(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Do the step in a callback of the loop; if the system refuses it, the connection is lost."""
+        try:
+            step(*arguments)
+        except OSError as error:
+            for listener in self._listeners.values():
+                listener.lose(error)
+
+    def _connect(self, name: str) -> None:
+        """Connect to a socket and begin with a greeting.  A connection of a Unix socket succeeds or fails at once.
+
+        macOS also refuses if too many connections wait for a worker that is stopped.  When the worker continues, it
+        finds its socket removed and begins again.
+        """
+        path = f"{self._directory}/{name}"
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            connection.connect(path)
+            if _user_of(connection) != os.geteuid():
+                raise PermissionError("it is the socket of another user")
+        except ConnectionRefusedError:
+            connection.close()
+            self._remove_stale(path)
+        except FileNotFoundError:
+            connection.close()
+        except BlockingIOError:  # too many connections wait for it; the next look tries again
+            connection.close()
+            if not self._listeners:
+                raise ConnectionRefusedError(f"the worker at {path} accepts no further connections") from None
+        except PermissionError as error:
+            connection.close()
+            self._refused.add(name)
+            _LOGGER.warning("the socket %s is not used: %s", path, error)
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            assert self._loop is not None
+            self._links[name] = link = _Link(self, name, connection, self._loop)
+            if greeting := self._greeting(name):
+                link.write(greeting)
+
+    def _remove_stale(self, path: str) -> None:
+        """Remove the socket of a process that has died."""
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.lstat(path).st_mode):
+                os.unlink(path)
+
+    def _remove_abandoned(self, name: str) -> None:
+        """Remove the socket of a process that has died before it renamed the socket."""
+        path = f"{self._directory}/{name}"
+        with contextlib.suppress(OSError):
+            if time.time() - os.lstat(path).st_mtime > _ABANDONED_S:
+                self._remove_stale(path)
+
+    def _greeted(self, name: str) -> None:
+        """A worker has said hello."""
+        for listener in self._listeners.values():
+            listener.stop_waiting_for(name)
+        if name not in self._links and name not in self._refused and _SOCKET.fullmatch(name):
+            self._or_lose(self._connect, name)
+
+    def _ended(self, link: "_Link") -> None:
+        """A connection has ended: the worker has closed its socket, or has died."""
+        if self._links.get(link.name) is link:
+            del self._links[link.name]
+            for listener in self._listeners.values():
+                listener.stop_waiting_for(link.name)
+            self._look_soon()
+
+
+class _Link:
+    """A connection to the socket of a worker; only this side writes.
+
+    ``rest``: what the socket has not taken of a line; while there is some, further lines are dropped.  ``behind``: a
+    line was dropped.
+    """
+
+    __slots__ = ("_loop", "_owner", "behind", "connection", "name", "rest", "written")
+
+    def __init__(
+        self, owner: UnixTransport, name: str, connection: socket.socket, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.name = name
+        self.connection = connection
+        self.rest = b""
+        self.behind = False
+        self.written: asyncio.Future[None] | None = None
+        self._owner = owner
+        self._loop = loop
+        loop.add_reader(connection, self.read)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self.connection.fileno() < 0
+
+    def write(self, line: bytes) -> None:
+        """Write the line, or drop it if the socket is full."""
+        if self.rest:
+            self.behind = True
+        elif not self.is_closed:
+            self._send(line)
+
+    async def is_written(self) -> None:
+        """Return when the socket has taken everything, or the connection has ended."""
+        while self.rest:
+            if self.written is None:
+                self.written = self._loop.create_future()
+            await asyncio.shield(self.written)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self.is_closed:
+            return
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self.connection)
+            self._loop.remove_writer(self.connection)
+        self.connection.close()
+        self.rest = b""
+        self._wake()
+
+    def _wake(self) -> None:
+        written, self.written = self.written, None
+        if written is not None and not written.done() and not self._loop.is_closed():
+            written.set_result(None)
+
+    def _send(self, data: bytes) -> None:
+        try:
+            sent = self.connection.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:  # the worker has died; the reader has not noticed yet
+            self._end()
+            return
+        if sent < len(data) and not self.rest:
+            self._loop.add_writer(self.connection, self._has_room)
+        self.rest = data[sent:]
+
+    def _has_room(self) -> None:
+        self._send(self.rest)
+        if self.rest or self.is_closed:
+            return
+        self._loop.remove_writer(self.connection)
+        if self.behind:
+            self.behind = False
+            self._send(self._owner._greeting(self.name))
+        if not self.rest:
+            self._wake()
+
+    def read(self) -> None:
+        """Notice the end of the connection; the other side writes nothing."""
+        try:
+            data = self.connection.recv(_CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._end()
+
+    def _end(self) -> None:
+        self.close()
+        self._owner._ended(self)
+
+
+class _Listener:
+    """The socket on which one relay listens, and the connections to it.
+
+    ``awaited``: the workers that have not said hello yet.
+    """
+
+    def __init__(self, owner: UnixTransport, received: Received) -> None:
+        self.name = f"{secrets.token_hex(5)}.sock"
+        self.is_subscribed = False
+        self.awaited: set[str] = set()
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self._welcomed: asyncio.Future[None] = self._loop.create_future()
+        self._owner = owner
+        self._received = received
+        self._path = ""
+        self._socket: socket.socket | None = None
+        self._connections: dict[socket.socket, bytes] = {}  # with the beginning of the next line
+
+    def open(self, directory: str) -> None:
+        """Listen in the directory, which is created if it is missing."""
+        _require_own(directory)
+        path = f"{directory}/{self.name}"
+        new = path.removesuffix(".sock") + ".new"
+        listening = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.setblocking(False)
+        listening.bind(new)
+        self._path = new
+        os.chmod(new, 0o600)
+        listening.listen(_BACKLOG)
+        os.rename(new, path)
+        self._path = path
+        self._loop.add_reader(listening, self._accept)
+
+    async def welcomed(self) -> None:
+        """Return when every awaited worker has said hello, or after a moment."""
+        if self.awaited:
+            alarm = self._loop.call_later(_WELCOME_S, self._stop_waiting)
+            try:
+                await self._welcomed
+            finally:
+                alarm.cancel()
+
+    def stop_waiting_for(self, name: str) -> None:
+        """A worker has said hello, or its connection has ended."""
+        self.awaited.discard(name)
+        if not self.awaited:
+            self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if not self._welcomed.done():
+            self._welcomed.set_result(None)
+
+    def lose(self, reason: Exception) -> None:
+        """End ``listen`` with the reason."""
+        self._stop_waiting()
+        if not self.lost.done():
+            self.lost.set_exception(reason)
+
+    def close(self) -> None:
+        """Close the socket and its connections, and remove the socket from the directory."""
+        if not self.lost.cancel() and not self.lost.cancelled():
+            self.lost.exception()  # retrieved: it was raised, or the task was cancelled
+        for connection in list(self._connections):
+            self._drop(connection)
+        if self._socket is not None:
+            self._stop_reading(self._socket)
+            self._socket = None
+        if self._path:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+    def _stop_reading(self, connection: socket.socket) -> None:
+        if not self._loop.is_closed():
+            self._loop.remove_reader(connection)
+        connection.close()
+
+    def _accept(self) -> None:
+        assert self._socket is not None
+        for _ in range(_ACCEPTS):
+            try:
+                connection, _address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # the process has too many open files
+                self.lose(error)
+                return
+            if _user_of(connection) != os.geteuid():
+                connection.close()
+                _LOGGER.warning("a process of another user was refused at %s", self._path)
+                continue
+            connection.setblocking(False)
+            self._connections[connection] = b""
+            self._loop.add_reader(connection, self._read, connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        del self._connections[connection]
+        self._stop_reading(connection)
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(_CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        *lines, rest = (self._connections[connection] + data).split(b"\n")
+        for line in lines:
+            self._line(line)
+        if not data or len(rest) > _LONGEST_LINE:  # ended, or not the connection of a worker
+            self._line(rest)  # if it is not empty, it cannot be read, and therefore means "check every key"
+            if connection in self._connections:
+                self._drop(connection)
+        elif connection in self._connections:
+            self._connections[connection] = rest
+
+    def _line(self, line: bytes) -> None:
+        if line.startswith(_HELLO):
+            self._owner._greeted(line.removeprefix(_HELLO).decode("ascii", "replace"))
+        elif line and self.is_subscribed and not self.lost.done():
+            self._received(line)
+
+
+def _require_own(directory: str) -> None:
+    """Create the directory if it is missing.  Raise an OSError unless it is only this user's to write."""
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    status = os.stat(directory)
+    if status.st_uid != os.geteuid():
+        raise PermissionError(
+            f"directory must belong to the user of this process ({os.geteuid()}), got one of user {status.st_uid}:"
+            f" {directory!r}"
+        )
+    if status.st_mode & 0o022:
+        mode = stat.S_IMODE(status.st_mode)
+        raise PermissionError(f"directory must be writable by its owner only, got mode {mode:04o}: {directory!r}")
+
+
+def _user_of(connection: socket.socket) -> int:
+    """Return the user of the process at the other end; -1 if the system does not say."""
+    names: Any = socket  # each system has one of the two options
+    if hasattr(names, "SO_PEERCRED"):
+        _pid, user, _group = struct.unpack("iIi", connection.getsockopt(socket.SOL_SOCKET, names.SO_PEERCRED, 12))
+    elif hasattr(names, "LOCAL_PEERCRED"):  # macOS and FreeBSD: struct xucred begins with a version and the user
+        try:
+            _version, user = struct.unpack_from("II", connection.getsockopt(0, names.LOCAL_PEERCRED, 128))
+        except OSError:  # as if it did not say
+            return -1
+    else:
+        return -1
+    return int(user)
