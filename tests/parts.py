@@ -56,6 +56,9 @@ PARTS: Final = (
     ),
     Part("pages in a browser", ("examples/web/test_page.py",), ("playwright", "axe_playwright_python")),
     Part("gRPC", ("frameworks/test_grpc.py",), ("grpc",)),
+    Part("Litestar", ("frameworks/test_litestar.py",), ("litestar",)),
+    Part("Quart", ("frameworks/test_quart.py",), ("quart",)),
+    Part("Django", ("frameworks/test_django.py",), ("django",)),
 )
 
 

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from .asked import InvalidWait
 from .connection import ClientDisconnected
-from .errors import PurgatoryErrorMiddleware, install_errors
+from .errors import ErrorResponse, PurgatoryErrorMiddleware, error_response, install_errors
 from .health import health
 from .lifespan import purgatory_lifespan
 from .origin import OriginCheckMiddleware
@@ -50,11 +50,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClientDisconnected",
+    "ErrorResponse",
     "EventSourceResponse",
     "InvalidWait",
     "OriginCheckMiddleware",
     "PurgatoryErrorMiddleware",
     "Wait",
+    "error_response",
     "health",
     "install_errors",
     "purgatory_lifespan",

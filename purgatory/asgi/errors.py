@@ -1,19 +1,23 @@
-"""Responses to requests that could not wait: 429 or 503, and nothing to a client that has hung up."""
+"""Responses to requests that could not wait: 429 or 503, and nothing to a client that has hung up.
+
+A middleware sees an exception only if the framework lets it through, as Starlette and FastAPI do.  Litestar, Quart and
+Django answer every exception themselves; their error handlers call :func:`error_response`.
+"""
 
 import math
 import random
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from purgatory import PurgatoryClosed, PurgatoryFull
 from purgatory.errors import RelayLost
 
 from .asked import InvalidWait
 from .connection import ClientDisconnected
-from .responses import is_disconnect, respond, send_if_connected
+from .responses import body_of, is_disconnect, respond, send_if_connected
 from .types import CLOSING, HEADERS, ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["PurgatoryErrorMiddleware", "install_errors"]
+__all__ = ["ErrorResponse", "PurgatoryErrorMiddleware", "error_response", "install_errors"]
 
 RETRY_AFTER: Final = (1.0, 5.0)
 """The default bounds of the header ``Retry-After``, in seconds."""
@@ -42,9 +46,11 @@ class RetryAfter:
         if self._shortest > self._longest:
             raise ValueError(f"retry_after must have the shorter time first, got {retry_after!r}")
 
-    def draw(self) -> int:
-        """Return the seconds for one response."""
-        return _random.randint(self._shortest, self._longest)
+    def headers(self, error: Exception) -> list[tuple[bytes, bytes]]:
+        """Return the header for the response to an exception; none where trying again is of no use."""
+        if isinstance(error, (ClientDisconnected, InvalidWait)):
+            return []
+        return [(b"retry-after", b"%d" % _random.randint(self._shortest, self._longest))]
 
 
 def _whole_seconds(retry_after: float) -> int:
@@ -162,12 +168,36 @@ class PurgatoryErrorMiddleware:
 
     async def _respond(self, scope: Scope, send: Send, error: Exception) -> None:
         status, detail = _response(error)
-        headers = (
-            [] if status in (_CLIENT_CLOSED_REQUEST, 422) else [(b"retry-after", b"%d" % self._retry_after.draw())]
-        )
+        headers = self._retry_after.headers(error)
         if isinstance(error, PurgatoryClosed) and _may_close_connection(scope):
             headers.append(_CLOSE)
         await respond(scope, send, status, detail, headers)
+
+
+class ErrorResponse(NamedTuple):
+    """The response to a request that could not wait: what :func:`error_response` returns."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def error_response(
+    error: BaseException, *, retry_after: float | tuple[float, float] = RETRY_AFTER
+) -> ErrorResponse | None:
+    """Return the response of :class:`PurgatoryErrorMiddleware` to an exception; None for an exception of other code.
+
+    For the error handlers of frameworks that answer exceptions themselves, so that no middleware sees them: Litestar,
+    Quart, Django, aiohttp.  The body is JSON, and contains no names and no keys.  TypeError and ValueError for
+    ``retry_after`` as in :func:`install_errors`.
+    """
+    bounds = RetryAfter(retry_after)
+    cause = _cause(error)
+    if cause is None:
+        return None
+    status, detail = _response(cause)
+    headers = {name.decode(): value.decode() for name, value in bounds.headers(cause)}
+    return ErrorResponse(status, {"content-type": "application/json", **headers}, body_of(detail))
 
 
 def install_errors(app: Any, *, retry_after: float | tuple[float, float] = RETRY_AFTER) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from .types import Message, Scope, Send
 
-__all__ = ["is_disconnect", "respond", "send_if_connected"]
+__all__ = ["body_of", "is_disconnect", "respond", "send_if_connected"]
 
 
 async def respond(
@@ -21,10 +21,15 @@ async def respond(
             await send_if_connected(send, {"type": "websocket.close", "code": 1008, "reason": detail})
             return
         kind = "websocket.http.response"
-    body = json.dumps({"detail": detail}).encode()
+    body = body_of(detail)
     head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
     await send_if_connected(send, {"type": f"{kind}.start", "status": status, "headers": head})
     await send_if_connected(send, {"type": f"{kind}.body", "body": body})
+
+
+def body_of(detail: str) -> bytes:
+    """Return the body of a response."""
+    return json.dumps({"detail": detail}).encode()
 
 
 async def send_if_connected(send: Send, message: Message) -> None:

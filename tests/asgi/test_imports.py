@@ -27,11 +27,13 @@ def test_its_public_names_are_what_is_promised() -> None:
     """The public names are those in the documentation, sorted, and each has a docstring."""
     assert asgi.__all__ == [
         "ClientDisconnected",
+        "ErrorResponse",
         "EventSourceResponse",
         "InvalidWait",
         "OriginCheckMiddleware",
         "PurgatoryErrorMiddleware",
         "Wait",
+        "error_response",
         "health",
         "install_errors",
         "purgatory_lifespan",
