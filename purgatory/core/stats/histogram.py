@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from purgatory.events import Quantiles
 
-__all__ = ["Histogram"]
+__all__ = ["Histogram", "quantiles_between"]
 
 _LINEAR_BITS: Final = 6  # values below 2**6 are exact
 _HALF_CELLS: Final = 32  # cells per power of two above that
@@ -40,9 +40,7 @@ class Histogram:
         self._run_length += 1
 
     def _end_run(self) -> None:
-        value: int = max(self._run, 0)
-        shift = max(value.bit_length() - _LINEAR_BITS, 0)
-        index = shift * _HALF_CELLS + (value >> shift)
+        index = _index(max(self._run, 0))
         cells = self._cells
         if index >= len(cells):
             cells.extend([0] * (index + 1 - len(cells)))
@@ -70,6 +68,16 @@ class Histogram:
                 return min(edge_ms, self.max_ms)
         return self.max_ms
 
+    def cells(self) -> list[int]:
+        """Return a copy of the cells, for :func:`quantiles_between`.  This changes nothing."""
+        cells = list(self._cells)
+        if self._run_length:
+            index = _index(max(self._run, 0))
+            if index >= len(cells):
+                cells.extend([0] * (index + 1 - len(cells)))
+            cells[index] += self._run_length
+        return cells
+
     def quantiles(self) -> Quantiles:
         """Return p50, p99, p99.9 and the maximum, in seconds."""
         if not self.count:
@@ -81,6 +89,32 @@ class Histogram:
             p999=self.quantile_ms(0.999) / 1000,
             max=self.max_ms / 1000,
         )
+
+
+def quantiles_between(before: list[int], after: list[int]) -> Quantiles:
+    """Return the quantiles of the values recorded between two copies of the cells; ``max`` is the edge of a cell."""
+    counts = [count - (before[index] if index < len(before) else 0) for index, count in enumerate(after)]
+    total = sum(counts)
+    if total <= 0:
+        return Quantiles()
+    edges = []
+    for fraction in (0.5, 0.99, 0.999, 1.0):
+        wanted = total * fraction
+        seen = 0
+        edge_ms = 0
+        for index, count in enumerate(counts):
+            if count:
+                seen += count
+                edge_ms = _upper_edge_ms(index)
+                if seen >= wanted:
+                    break
+        edges.append(edge_ms / 1000)
+    return Quantiles(count=total, p50=edges[0], p99=edges[1], p999=edges[2], max=edges[3])
+
+
+def _index(value: int) -> int:
+    shift = max(value.bit_length() - _LINEAR_BITS, 0)
+    return shift * _HALF_CELLS + (value >> shift)
 
 
 def _upper_edge_ms(index: int) -> int:

@@ -213,6 +213,23 @@ class ObserverNotifier:
                 self._detach(observer)
                 self.on_error(error, observer)
 
+    def attach(self, observer: object) -> None:
+        """Add an observer between two events, while no operation is ending.  TypeError if it has no method."""
+        self._attach(observer)
+        self.active = True
+
+    def detach(self, observer: object) -> None:
+        """Remove an observer, also in one of its own methods."""
+        self._detach(observer)
+
+    def observers(self) -> list[object]:
+        """Return the observers, each once."""
+        found: dict[int, object] = {id(observer): observer for observer, _ in self._buffers}
+        for pairs in self._methods:
+            for observer, _ in pairs:
+                found[id(observer)] = observer
+        return list(found.values())
+
     def _attach(self, observer: object) -> None:
         buffer = observer if isinstance(observer, RecordBuffer) else getattr(observer, "record_buffer", None)
         if isinstance(buffer, RecordBuffer):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from purgatory.core.stats.histogram import Histogram
+from purgatory.core.stats.histogram import Histogram, quantiles_between
+from purgatory.events import Quantiles
 
 FRACTIONS = (0.5, 0.99, 0.999)
 values = st.one_of(st.integers(-5, 130), st.integers(0, 5000), st.integers(0, 10**12))
@@ -82,3 +83,21 @@ def test_the_memory_is_bounded_by_the_largest_value() -> None:
     for value in (0, 365 * 86_400_000, 5):
         histogram.record(value)
     assert len(histogram._cells) < 1000
+
+
+@given(st.lists(values, max_size=30), st.lists(values, min_size=1, max_size=30))
+def test_two_copies_of_the_cells_give_the_quantiles_between_them(before: list[int], after: list[int]) -> None:
+    """Only the values recorded between the copies count, and the copies change nothing."""
+    histogram, alone = Histogram(), Histogram()
+    for value in before:
+        histogram.record(value)
+    first = histogram.cells()
+    assert quantiles_between(first, histogram.cells()) == Quantiles()
+    for value in after:
+        histogram.record(value)
+        alone.record(value)
+    found = quantiles_between(first, histogram.cells())
+    assert (found.count, found.max) == (len(after), edge(max(*after, 0)) / 1000)
+    for fraction, quantile_s in zip(FRACTIONS, (found.p50, found.p99, found.p999), strict=True):
+        assert min(round(quantile_s * 1000), alone.max_ms) == alone.quantile_ms(fraction)
+    assert sum(histogram.cells()) == histogram.count == len(before) + len(after)

@@ -1,0 +1,189 @@
+"""The survey of the parked operations: what it counts, and that it may stop anywhere."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purgatory.core.survey import AGES_MS, OTHERS, Survey, rows_of_key
+from purgatory.testing import ManualClock
+from tests.helpers import Op
+from tests.sansio import make_purgatory
+
+
+def survey(room: Any, portion: int = 1000, **options: Any) -> Survey:
+    """Return a complete survey, made in portions."""
+    made = Survey(room._core, room._core.timer.clock.now_ms(), **{"most_keys": 5, "most_rows": 5, **options})
+    while made.step(portion):
+        pass
+    return made
+
+
+def test_each_operation_is_counted_once_and_each_key_with_its_watchers() -> None:
+    """An operation on several keys counts once as an operation, and once for each key; thresholds are keys, too."""
+    clock = ManualClock()
+    room = make_purgatory(clock=clock)
+    room.try_complete_else_watch(Op(), ["a", "b", ("c", 1)])
+    clock.time_ms += 1000
+    room.try_complete_else_watch(Op(30.0), {"a": 5, "d": 7})
+    room.try_complete_else_watch(Op(30.0), ["a"])
+    room.try_complete_else_watch(Op(30.0), ["e"])
+    clock.time_ms += 2000
+    found = survey(room)
+    assert (found.visited, found.keys) == (4, 5)
+    kind = found.kinds["Op"]
+    assert (kind.parked, kind.endless, kind.unawaited, kind.oldest_ms) == (
+        4,
+        1,
+        4,
+        room._core.timer.clock.now_ms() - 3000,
+    )
+    assert found.ages == [0, 4, 0, 0, 0]
+    first = found.by_watchers()[0]
+    assert (first.key, first.watchers, first.total_wait_ms) == ("a", 3, 3000 + 2000 + 2000)
+    assert {hot.key: hot.total_wait_ms for hot in found.by_total_wait()} == {
+        "a": 7000, "b": 3000, ("c", 1): 3000, "d": 2000, "e": 2000,
+    }  # fmt: skip
+    rows = found.rows()
+    assert [row.op_id for row in rows] == [1, 2, 3, 4]
+    assert rows[0].keys == [("a", None), ("b", None), (("c", 1), None)]
+    assert rows[1].keys == [("a", 5), ("d", 7)]
+    assert [row.until_ms is None for row in rows] == [True, False, False, False]
+
+
+def test_ages_have_the_documented_edges() -> None:
+    """An operation is counted below the first edge that is greater than its age."""
+    clock = ManualClock()
+    room = make_purgatory(clock=clock)
+    for pause in (3600.0, 300.0, 30.0, 5.0, 0.5):
+        room.try_complete_else_watch(Op(), [pause])
+        clock.time_ms += int(pause * 1000)
+    assert AGES_MS == (1_000, 10_000, 60_000, 600_000)
+    assert survey(room).ages == [1, 1, 1, 1, 1]
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=4), max_size=25), st.integers(1, 7))
+def test_the_size_of_a_portion_changes_nothing(keys: list[list[str]], portion: int) -> None:
+    """A survey in small portions has the results of one in a single portion."""
+    room = make_purgatory(clock=ManualClock())
+    for some in keys:
+        room.try_complete_else_watch(Op(), some)
+    whole, sliced = survey(room, 10**6), survey(room, portion)
+    assert (sliced.visited, sliced.keys, sliced.ages) == (whole.visited, whole.keys, whole.ages)
+    assert whole.visited == len(keys)
+    assert whole.keys == len({key for some in keys for key in some})
+    assert [row.op_id for row in sliced.rows()] == [row.op_id for row in whole.rows()]
+    assert [(hot.key, hot.watchers) for hot in sliced.by_watchers()] == [
+        (hot.key, hot.watchers) for hot in whole.by_watchers()
+    ]
+
+
+@given(st.data())
+def test_operations_may_come_and_go_between_two_portions(data: st.DataObject) -> None:
+    """What is parked all the time is counted exactly once, and the rest at most once."""
+    room = make_purgatory(clock=ManualClock())
+    keys: list[Hashable] = ["a", "b", ("c",), 4]
+    parked: list[Op] = []
+
+    def park() -> None:
+        operation = Op()
+        some = data.draw(st.lists(st.sampled_from(keys), min_size=1, unique=True))
+        room.try_complete_else_watch(operation, data.draw(st.sampled_from([some, dict.fromkeys(some, 3)])))
+        parked.append(operation)
+
+    for _ in range(data.draw(st.integers(0, 8))):
+        park()
+    stay = list(parked)
+    arrived = len(parked)
+    made = Survey(room._core, room._core.timer.clock.now_ms(), 100, 100)
+    for portion in data.draw(st.lists(st.integers(1, 200), max_size=12)):
+        made.step(portion)
+        if data.draw(st.booleans()):
+            park()
+            arrived += 1
+        elif parked:
+            gone = parked.pop(data.draw(st.integers(0, len(parked) - 1)))
+            gone.cancel()
+            stay = [operation for operation in stay if operation is not gone]
+        room._check()
+    while made.step(100):
+        pass
+    numbers = [row.op_id for row in made.rows()]
+    assert len(set(numbers)) == len(numbers) == made.visited <= arrived
+    assert {operation._op_id for operation in stay} <= set(numbers)
+
+
+def test_rows_and_kinds_are_bounded() -> None:
+    """The rows are the longest waiting operations, of one kind if that is given; very many kinds become one."""
+    room = make_purgatory(clock=ManualClock())
+    for number in range(300):
+        kind = type(f"Kind{number}", (Op,), {})
+        room.try_complete_else_watch(kind(), [number])
+        room.try_complete_else_watch(Op(), [number])
+    found = survey(room, most_rows=3)
+    assert [row.op_id for row in found.rows()] == [1, 2, 3]
+    assert len(found.kinds) == 201
+    assert sum(kind.parked for kind in found.kinds.values()) == 600
+    assert found.kinds[OTHERS].parked > 90
+    assert [row.kind for row in survey(room, most_rows=2, only_kind="Kind7").rows()] == ["Kind7"]
+    assert survey(room, most_rows=0, most_keys=0).rows() == []
+
+
+def test_no_code_of_the_user_runs() -> None:
+    """Neither a key nor an operation is hashed, compared or shown."""
+    room = make_purgatory(clock=ManualClock())
+    armed = False
+
+    class Key:
+        def __hash__(self) -> int:
+            assert not armed
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            assert not armed
+            return self is other
+
+        def __repr__(self) -> str:
+            raise AssertionError
+
+        __str__ = __lt__ = __repr__  # type: ignore[assignment]
+
+    class Hostile(Op):
+        __repr__ = __str__ = Key.__repr__
+
+    keys = [Key() for _ in range(4)]
+    for key in keys:
+        for _ in range(2):
+            room.try_complete_else_watch(Hostile(), [key])
+    armed = True
+    found = survey(room, 1)
+    assert (found.visited, found.keys) == (8, 4)
+    assert {id(hot.key) for hot in found.by_watchers()} == {id(key) for key in keys}
+    armed = False
+
+
+def test_the_buckets_of_the_timer_are_counted() -> None:
+    """Each operation with a deadline counts in the list that belongs to its bucket."""
+    room = make_purgatory(clock=ManualClock())
+    for seconds in (0.005, 0.005, 30.0, None):
+        room.try_complete_else_watch(Op(seconds), ["a"])
+    places = {
+        id(bucket): [level, 0]
+        for level, wheel in enumerate(room._core.timer.wheel.levels())
+        for bucket in wheel._buckets
+    }
+    survey(room, buckets=places)
+    assert sorted((level, tasks) for level, tasks in places.values() if tasks) == [(0, 2), (3, 1)]
+
+
+def test_rows_of_a_key_come_in_the_order_of_arrival() -> None:
+    """At most ``number`` of them; none for a key that is not watched; TypeError for one that cannot be hashed."""
+    room = make_purgatory(clock=ManualClock())
+    for _ in range(4):
+        room.try_complete_else_watch(Op(), ["a"])
+    assert [row.op_id for row in rows_of_key(room._core, "a", 3)] == [1, 2, 3]
+    assert rows_of_key(room._core, "b", 3) == []
+    with pytest.raises(TypeError):
+        rows_of_key(room._core, [], 3)  # type: ignore[arg-type]
