@@ -5,6 +5,7 @@
     app = FastAPI(lifespan=purgatory_lifespan(room))    # SIGTERM answers every parked request
     install_errors(app)                                 # full: 429 or 503; closed: 503; hung up: 499
     app.mount("/healthz", health(room))                 # GET /healthz/: 503 once closing
+    app.mount("/purgatory", inspector(room))            # for operators: who waits for what
 
     @app.get("/orders")                                 # GET /orders?wait=30&after=7, or Prefer: wait=30
     async def orders(wait: Annotated[Wait, Depends(waiting(room, longest=55))], after: int = 0):
@@ -28,6 +29,7 @@
 ``health``                       the readiness probe
 ``origin``                       refusing other host names, and changes requested by pages of other sites
 ``responses``                    what the middlewares answer with
+``inspector/``                   the page for operators
 ``server_sent_events``           the checks of a purgatory as server-sent events
 ===============================  ==================================================================
 
@@ -41,6 +43,7 @@ from .asked import InvalidWait
 from .connection import ClientDisconnected
 from .errors import ErrorResponse, PurgatoryErrorMiddleware, error_response, install_errors
 from .health import health
+from .inspector import InspectorAction, inspector
 from .lifespan import purgatory_lifespan
 from .origin import OriginCheckMiddleware
 from .wait import Wait, waiting
@@ -52,12 +55,14 @@ __all__ = [
     "ClientDisconnected",
     "ErrorResponse",
     "EventSourceResponse",
+    "InspectorAction",
     "InvalidWait",
     "OriginCheckMiddleware",
     "PurgatoryErrorMiddleware",
     "Wait",
     "error_response",
     "health",
+    "inspector",
     "install_errors",
     "purgatory_lifespan",
     "waiting",

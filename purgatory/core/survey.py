@@ -21,6 +21,7 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from purgatory.core.operation.operation import Operation
+from purgatory.core.operation.waits import given_kind
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.watch.thresholds import ThresholdWatch
 from purgatory.core.watch.watch import LONE, Watch, WatchList
@@ -46,7 +47,7 @@ class Row:
 
     def __init__(self, operation: Operation) -> None:
         self.op_id: int = operation._op_id
-        self.kind: str = type_name(operation)
+        self.kind: str = given_kind(operation) or type_name(operation)
         self.since_ms: int = operation._parked_ms
         self.until_ms: int | None = None if operation.delay_ms < 0 else operation._expiration_ms
         self.awaited: bool = operation._park_future is not None or bool(operation._awaiters)
@@ -241,7 +242,7 @@ class Survey:
                 break
             age += 1
         self.ages[age] += 1
-        name = type_name(operation)
+        name = given_kind(operation) or type_name(operation)
         kind = self.kinds.get(name)
         if kind is None:
             kind = self._new_kind(name, since_ms)

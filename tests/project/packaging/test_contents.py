@@ -182,7 +182,7 @@ def good_wheel() -> set[str]:
     """Return the names of the files in a correct wheel."""
     info = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE")
     package = {
-        path.relative_to(ROOT).as_posix() for kind in ("py", "html", "properties")
+        path.relative_to(ROOT).as_posix() for kind in ("css", "html", "js", "properties", "py")
         for path in (ROOT / PACKAGE).rglob(f"*.{kind}")
     }  # fmt: skip
     return {f"aiopurgatory-1.dist-info/{name}" for name in info} | package | {"purgatory/py.typed"}
@@ -212,6 +212,7 @@ def test_what_has_no_place_in_a_wheel_is_found(name: str) -> None:
         "purgatory/journal/schema.py",
         "purgatory/pytest_plugin.py",
         "purgatory/pipeline/output/page.html",
+        "purgatory/asgi/inspector/page/page.js",
     ],
 )
 def test_what_is_missing_in_a_wheel_is_found(name: str) -> None:

@@ -1,0 +1,456 @@
+"""The ASGI application of an inspector: its routes, what it refuses, and its budget.
+
+==================  =================================================================================================
+``GET /``           the page, with ``page.css`` and ``page.js``
+``GET /events``     frames as server-sent events; 503 with too many viewers
+``GET /state.json`` one frame.  ``?key=TEXT`` searches keys; ``?id=ID`` lists the operations on a key that a frame
+                    shows, ``?kind=KIND`` those of a kind, at most ``?rows=N``; ``?room=NAME`` selects the
+                    purgatory, by default the first one
+``POST /withdraw``  withdraw the operations on one key, if ``authorize`` allows it
+``POST /fail``      fail the operations on one key, if ``authorize`` allows it
+==================  =================================================================================================
+
+Budget
+======
+
+Frames are taken for all viewers at once, at most one per second, and only while there are viewers.  Everything that
+reads the purgatories runs in :class:`Slices`, one request at a time, so that together they take at most a twentieth of
+the time of the loop.  Requests that have to wait too long for their turn get 503.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import ipaddress
+import json
+import logging
+import math
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextvars import Context
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from purgatory.asgi.connection import ClientDisconnected
+from purgatory.asgi.origin import host_names, refusal
+from purgatory.asgi.responses import respond, send_if_connected
+from purgatory.asgi.types import Receive, Scope, Send
+from purgatory.texts import safe_repr
+
+from .collector import MOST_ROWS, ROWS, Collector, UnknownKeyError
+from .loop_lag import LoopLag
+
+__all__ = ["InspectorAction", "InspectorApp"]
+
+_LOGGER = logging.getLogger("purgatory.asgi.inspector")
+_FOLDER: Final = Path(__file__).parent / "page"
+_FILES: Final = {
+    "/": ("page.html", b"text/html; charset=utf-8"),
+    "/page.css": ("page.css", b"text/css; charset=utf-8"),
+    "/page.js": ("page.js", b"text/javascript; charset=utf-8"),
+}
+_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", _POLICY),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+_INTERVAL: Final = 1.0  # seconds between two frames
+_PATIENCE: Final = 2.0  # seconds that one request may search
+_MOST_WAITING: Final = 16  # requests that wait for their turn
+_LONGEST_BODY: Final = 16_384
+_LONGEST_QUERY: Final = 8_192
+_RETRY: Final = 1.0  # seconds after which a browser reconnects
+_LINGER: Final = 10.0  # seconds without a viewer and without a request after which nobody looks any more
+_HOST: Final = re.compile(r"(?:(?P<name>[\w.-]+)|\[(?P<address>[^\]]+)\])(?::\d+)?", re.ASCII)
+_CLOSED_EVERY: Final = 0.1  # seconds after which the streams notice that the purgatories close
+
+
+class InspectorAction:
+    """A change that a viewer requests; :func:`inspector` passes it to ``authorize``.
+
+    ``verb``: "withdraw" or "fail".  ``room``: the name of the purgatory.  ``key``: the key itself.  ``scope``: the ASGI
+    scope of the request.  ``headers``: the headers of the request, with names in lower case.
+    """
+
+    __slots__ = ("headers", "key", "room", "scope", "verb")
+
+    def __init__(self, verb: str, room: str, key: Any, scope: Scope) -> None:
+        self.verb = verb
+        self.room = room
+        self.key = key
+        self.scope = scope
+        self.headers: Mapping[str, str] = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())
+        }
+
+    def __repr__(self) -> str:
+        return f"<InspectorAction {self.verb} {safe_repr(self.key)} of {self.room!r}>"
+
+
+class _Error(Exception):
+    """A response with a status and a detail."""
+
+    def __init__(self, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = headers
+
+
+class _Desk:
+    """What belongs to one event loop: the viewers, the latest frame, and whose turn it is to read."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.waiting = 0
+        self.viewers = 0
+        self.frame = b""
+        self.taken_at = -math.inf
+        self.number = 0
+        self.lag = LoopLag()
+        self.news: asyncio.Event = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.resting: asyncio.TimerHandle | None = None
+
+
+class InspectorApp:
+    """See :func:`purgatory.asgi.inspector`.  A class, because Starlette calls an endpoint that is a function."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        title: str,
+        authorize: Callable[[InspectorAction], Any] | None,
+        allowed_hosts: Iterable[str] | None,
+        local: bool,
+        max_viewers: int,
+    ) -> None:
+        self._collector = collector
+        self._title = title
+        self._authorize = authorize
+        self._allowed_hosts = host_names(allowed_hosts)
+        self._local = local  # only names that no foreign site can have
+        self._max_viewers = max_viewers
+        self._files = {path: ((_FOLDER / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()}
+        self._desks: dict[int, tuple[asyncio.AbstractEventLoop, _Desk]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] not in ("http", "websocket"):
+            raise RuntimeError(f"inspector() answers HTTP requests, got a scope of type {scope['type']!r}")
+        try:
+            await self._answer(scope, receive, send)
+        except _Error as error:
+            await respond(scope, send, error.status, error.detail, (*_HEADERS, *error.headers))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._validate_source(scope)
+        path = _path(scope)
+        if scope["type"] == "websocket" or (path not in _ROUTES and path != ""):
+            raise _Error(404, "there is no such page")
+        allowed = _ROUTES.get(path, _GET)
+        if scope["method"] not in allowed:
+            raise _Error(405, "the method is not allowed", (b"allow", ", ".join(allowed).encode()))
+        if path == "":
+            # Relative links need the slash.  "//" at the start would be another host.
+            place = "/" + (scope.get("root_path", "") + "/").lstrip("/")
+            raise _Error(307, "the page ends with a slash", (b"location", place.encode("utf-8", "replace")))
+        if path in self._files:
+            await self._send(scope, send, *self._files[path])
+        elif path == "/events":
+            await self._events(scope, receive, send)
+        elif path == "/state.json":
+            await self._send(scope, send, await self._state(scope), b"application/json")
+        else:
+            body = await self._act(path[1:], scope, receive)
+            await self._send(scope, send, body, b"application/json")
+
+    async def _send(self, scope: Scope, send: Send, body: bytes, kind: bytes) -> None:
+        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *_HEADERS]
+        await send_if_connected(send, {"type": "http.response.start", "status": 200, "headers": headers})
+        body = b"" if scope["method"] == "HEAD" else body
+        await send_if_connected(send, {"type": "http.response.body", "body": body})
+
+    def _validate_source(self, scope: Scope) -> None:
+        """Raise unless the request is for an allowed host, and does not come from a page of another site."""
+        if (refused := refusal(scope, self._allowed_hosts)) is not None:
+            raise _Error(*refused)
+        hosts = _headers(scope, b"host")
+        if self._local and not (len(hosts) == 1 and _is_local(hosts[0])):
+            raise _Error(400, "the host of the request is not served here: pass allowed_hosts to inspector()")
+        for site in _headers(scope, b"sec-fetch-site"):
+            # Others may link to the page, but not load it or its data.
+            links = _headers(scope, b"sec-fetch-mode") == ["navigate"] and _path(scope) in ("", "/")
+            if site not in ("same-origin", "none") and not links:
+                raise _Error(403, "the request comes from a page of another origin")
+
+    # Reading
+
+    def _desk(self) -> _Desk:
+        """Return the desk of the running loop.  Those of loops that are closed are dropped."""
+        loop = asyncio.get_running_loop()
+        found = self._desks.get(id(loop))
+        if found is None or found[0] is not loop:
+            self._desks = {
+                identity: (other, desk) for identity, (other, desk) in self._desks.items() if not other.is_closed()
+            }
+            found = self._desks[id(loop)] = (loop, _Desk())
+        return found[1]
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, desk: _Desk) -> AsyncIterator[float]:
+        """Wait for the turn to read; yield the time until which to search.  503 if too many requests wait."""
+        if desk.waiting >= _MOST_WAITING:
+            raise _Error(503, "too many requests wait for the inspector", (b"retry-after", b"1"))
+        desk.waiting += 1
+        try:
+            async with desk.turn:
+                yield time.monotonic() + _PATIENCE
+        finally:
+            desk.waiting -= 1
+
+    async def _take(self, desk: _Desk, until: float) -> None:
+        """Take a frame, and make it the latest one."""
+        self._looking(desk)
+        frame = await self._collector.frame(until, desk.lag.lap())
+        frame["title"] = self._title
+        frame["viewers"] = desk.viewers
+        frame["authorize"] = self._authorize is not None
+        desk.frame = json.dumps(frame, separators=(",", ":")).encode()
+        desk.taken_at = time.monotonic()
+        desk.number += 1
+        desk.news.set()
+        desk.news = asyncio.Event()
+
+    async def _state(self, scope: Scope) -> bytes:
+        query = _query(scope)
+        desk = self._desk()
+        if not query:
+            if time.monotonic() - desk.taken_at >= _INTERVAL:
+                async with self._turn(desk) as until:
+                    if time.monotonic() - desk.taken_at >= _INTERVAL:  # nobody has taken one meanwhile
+                        await self._take(desk, until)
+            return desk.frame
+        rows = _number(query.get("rows"))
+        room = self._collector.room_number(query.get("room"))
+        if room is None:
+            raise _Error(404, "there is no such purgatory")
+        answer: dict[str, Any] = {"version": 1, "time": time.time(), "worker": self._collector.worker(), "rows": rows}
+        async with self._turn(desk) as until:
+            if "id" in query:
+                answer.update(await self._collector.operations_on(room, query["id"], rows))
+            elif "key" in query:
+                answer.update(await self._collector.search(room, query["key"], until, rows))
+            else:
+                answer.update(await self._collector.operations(room, until, rows, query.get("kind")))
+        return json.dumps(answer, separators=(",", ":")).encode()
+
+    def _looking(self, desk: _Desk) -> None:
+        """Note that somebody looks, and rest when nobody has looked for some seconds."""
+        desk.lag.start()
+        if desk.resting is not None:
+            desk.resting.cancel()
+        desk.resting = asyncio.get_running_loop().call_later(_LINGER, self._rest, desk, context=Context())
+
+    def _rest(self, desk: _Desk) -> None:
+        if desk.resting is not None:
+            desk.resting.cancel()
+            desk.resting = None
+        desk.lag.stop()
+        self._collector.rest()
+
+    # Watching
+
+    async def _events(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from purgatory.asgi.server_sent_events import EventSourceResponse  # imports Starlette if it is installed
+
+        desk = self._desk()
+        if desk.viewers >= self._max_viewers:
+            raise _Error(503, "too many viewers", (b"retry-after", b"5"))
+        headers = {name.decode(): value.decode() for name, value in _HEADERS}
+        await EventSourceResponse(self._frames(desk), headers=headers, retry=_RETRY)(scope, receive, send)
+
+    async def _frames(self, desk: _Desk) -> AsyncGenerator[bytes, None]:
+        """Yield the frames until the purgatories close; skip frames if the viewer is slow."""
+        if desk.task is None or desk.task.done():
+            # In an empty context: the task outlives the request of this viewer.
+            task = Context().run(asyncio.get_running_loop().create_task, self._watch(desk))
+            desk.task = task
+        desk.viewers += 1
+        try:
+            shown = 0 if time.monotonic() - desk.taken_at < _INTERVAL else desk.number
+            while not (desk.number == shown and desk.task.done()):
+                if desk.number == shown:
+                    await desk.news.wait()
+                else:
+                    shown = desk.number
+                    yield desk.frame
+        finally:
+            desk.viewers -= 1
+            if not desk.viewers:
+                desk.task.cancel()
+                desk.task = None
+
+    async def _watch(self, desk: _Desk) -> None:
+        """Take frames while there are viewers, and a last one when the purgatories have closed."""
+        try:
+            closed = False
+            # A viewer that has left may come back at once.
+            await asyncio.sleep(max(0.0, desk.taken_at + _INTERVAL - time.monotonic()))
+            while not closed:
+                began = time.monotonic()
+                closed = self._collector.closed
+                async with desk.turn:
+                    await self._take(desk, began + _INTERVAL)
+                while not closed and (left := began + _INTERVAL - time.monotonic()) > 0:
+                    await asyncio.sleep(min(left, _CLOSED_EVERY))
+                    if self._collector.closed:
+                        break
+        except Exception:
+            _LOGGER.exception("the inspector could not take a frame")
+        finally:
+            desk.news.set()
+            desk.news = asyncio.Event()
+
+    # Acting
+
+    async def _act(self, verb: str, scope: Scope, receive: Receive) -> bytes:
+        if self._authorize is None:
+            raise _Error(403, "the inspector was made without authorize, so it changes nothing")
+        content_types = _headers(scope, b"content-type")
+        # A form of another site can send other types without a preflight request.
+        if len(content_types) != 1 or content_types[0].partition(";")[0].strip().lower() != "application/json":
+            raise _Error(415, "the body must be application/json")
+        order = _order(await _body(receive))
+        room = self._collector.room_number(order.get("room"))
+        if room is None:
+            raise _Error(404, "there is no such purgatory")
+        try:
+            key = self._collector.find_key(room, order.get("id"), order.get("key"))
+        except UnknownKeyError as error:
+            raise _Error(404, str(error)) from None
+        name = self._collector.name_of(room)
+        action = InspectorAction(verb, name, key, scope)
+        allowed = self._authorize(action)
+        if inspect.isawaitable(allowed):
+            allowed = await allowed
+        if allowed is not True:
+            _LOGGER.warning("refused: %r", action)
+            raise _Error(403, "authorize does not allow it")
+        reason = order.get("reason") or f"{verb} by an operator"
+        act = self._collector.withdraw if verb == "withdraw" else self._collector.fail
+        ended = await act(room, key, reason)
+        _LOGGER.warning("%s: %r ended %d operations, reason %r", verb, action, ended, reason[:300])
+        return json.dumps({"ended": ended}).encode()
+
+
+_GET: Final = ("GET", "HEAD")
+_ROUTES: Final[dict[str, tuple[str, ...]]] = {
+    "/": _GET,
+    "/page.css": _GET,
+    "/page.js": _GET,
+    "/events": _GET,
+    "/state.json": _GET,
+    "/withdraw": ("POST",),
+    "/fail": ("POST",),
+}
+
+
+def _path(scope: Scope) -> str:
+    """Return the path below the place at which the inspector is mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    # Servers and frameworks disagree on whether the path contains the root path.
+    if root and (path == root or path.startswith(root + "/")):
+        return path[len(root) :]
+    return path
+
+
+def _headers(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1").strip() for header, value in scope.get("headers", ()) if header == name]
+
+
+def _is_local(host: str) -> bool:
+    """Return whether the host is an address, or a name that no foreign site can have: one without a dot.
+
+    An attack by DNS rebinding needs a name that the attacker registered.  A page of an address has the address itself
+    as its origin.
+    """
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return False
+    name = (match["name"] or "").lower().removesuffix(".")
+    if name and "." not in name:
+        return True
+    try:
+        ipaddress.ip_address(name or match["address"])
+    except ValueError:
+        return name.endswith(".localhost")
+    return True
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    """Return the parameters.  400 for one that is unknown or given twice, because a filter must not be ignored."""
+    raw: bytes = scope.get("query_string", b"")
+    if len(raw) > _LONGEST_QUERY:
+        raise _Error(414, "the query is too long")
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
+        if name not in ("room", "key", "id", "kind", "rows"):
+            raise _Error(400, "a parameter must be room, key, id, kind or rows")
+        if name in found:
+            raise _Error(400, f"{name} must be given once")
+        found[name] = value
+    return found
+
+
+def _number(text: str | None) -> int:
+    """Return the number of rows, at most MOST_ROWS."""
+    if text is None:
+        return ROWS
+    if not (text.isascii() and text.isdecimal()):
+        raise _Error(400, "rows must be an integer, at least 0")
+    return MOST_ROWS if len(text) > 9 else min(int(text), MOST_ROWS)
+
+
+async def _body(receive: Receive) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected("the client has disconnected")
+        part: bytes = message.get("body", b"")
+        body += part
+        if len(body) > _LONGEST_BODY:
+            raise _Error(413, "the body is too long")
+        if not message.get("more_body", False):
+            return body
+
+
+def _order(body: bytes) -> dict[str, Any]:
+    """Return the body of an action: ``room``, ``reason``, and ``id`` or ``key``."""
+    try:
+        order = json.loads(body)
+    except (ValueError, RecursionError):
+        order = None
+    if not isinstance(order, dict):
+        raise _Error(400, "the body must be a JSON object")
+    if ("id" in order) == ("key" in order):
+        raise _Error(400, "the body must have either id or key")
+    for name in order:
+        if name not in ("room", "reason", "id", "key"):
+            raise _Error(400, "a field must be room, reason, id or key")
+        kinds: tuple[type, ...] = (str, int) if name == "key" else (str,)
+        if type(order[name]) not in kinds:
+            raise _Error(400, f"{name} must be a {' or an '.join([kind.__name__ for kind in kinds])}")
+    return order

@@ -1,0 +1,231 @@
+"""Frames: everything that an inspector shows, as a dict for JSON."""
+
+import asyncio
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from purgatory import COMPILED, PurgatoryError, __version__
+
+from .findings import findings
+from .loops import other_loop
+from .room_view import KeyIds, RoomView, timer_view
+from .slices import SHARE, Slices
+from .texts import shortened
+
+if TYPE_CHECKING:
+    from purgatory import Purgatory
+    from purgatory.relay import Relay
+
+__all__ = ["MOST_ROWS", "ROWS", "Collector", "UnknownKeyError"]
+
+T = TypeVar("T")
+
+ROWS: Final = 30
+MOST_ROWS: Final = 500
+MOST_KEYS: Final = 50
+_PATIENCE: Final = 5.0  # seconds that another thread has to answer
+_LONGEST_REASON: Final = 300
+
+
+class UnknownKeyError(LookupError):
+    """The key to withdraw is not watched, or its id was not shown lately."""
+
+
+class Collector:
+    """Takes frames of purgatories and relays.
+
+    A purgatory is read in its own event loop: in a running loop of another thread, or else in the loop of the caller.
+    """
+
+    def __init__(self, rooms: Sequence["Purgatory[Any]"], relays: Sequence["Relay"], history: float) -> None:
+        self._ids = KeyIds()
+        self._views = [RoomView(number, room, history, self._ids) for number, room in enumerate(rooms)]
+        self._relays = relays
+        self._began = time.monotonic()
+        self._number = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether every purgatory is closed."""
+        return all([view.room.closed for view in self._views])
+
+    async def frame(self, until: float, lag: float | None) -> dict[str, Any]:
+        """Take a frame.  ``until``: the time at which surveys that are not complete pause, as ``time.monotonic()``.
+
+        ``lag``: the longest turn of the loop lately, in seconds, or None if it was not measured.
+        """
+        rooms = []
+        for left, view in zip(range(len(self._views), 0, -1), self._views, strict=True):
+            now = time.monotonic()
+            rooms.append(await self._in_loop_of(view, self._take, view, now + max(0.0, until - now) / left))
+        self._number += 1
+        frame = {
+            "version": 1,
+            "number": self._number,
+            "time": time.time(),
+            "worker": self.worker(),
+            "loop": {"lag": lag},
+            "rooms": [
+                {"name": shortened(view.room.name), "silent": True} if room is None else room
+                for view, room in zip(self._views, rooms, strict=True)
+            ],
+            "timers": self._timers(),
+            "relays": [_relay(relay) for relay in self._relays],
+            "cost": {
+                "busy": sum([room["cost"]["busy"] for room in rooms if room is not None]),
+                "longest": max([room["cost"]["longest"] for room in rooms if room is not None], default=0.0),
+                "share": SHARE,
+            },
+        }
+        frame["findings"] = findings(frame)
+        return frame
+
+    def worker(self) -> dict[str, Any]:
+        """Return which process this is."""
+        return {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "python": platform.python_version(),
+            "purgatory": __version__,
+            "compiled": COMPILED,
+            "uptime": round(time.monotonic() - self._began, 1),
+        }
+
+    async def operations(self, room: int, until: float, rows: int, kind: str | None) -> dict[str, Any]:
+        """Return the longest waiting operations of a purgatory, of one kind or of all."""
+        view = self._views[room]
+
+        async def take() -> dict[str, Any]:
+            slices = Slices()
+            found, complete = await view.rows_of_kind(slices, until, rows, kind)
+            return {"operations": await view.rows(found, slices), "complete": complete}
+
+        return await self._in_loop_of(view, take) or {"operations": [], "complete": False}
+
+    async def search(self, room: int, text: str, until: float, rows: int) -> dict[str, Any]:
+        """Return the keys of a purgatory that contain the text, and the operations on the best match."""
+        view = self._views[room]
+
+        async def take() -> dict[str, Any]:
+            keys, found, complete = await view.search(text, Slices(), until, MOST_KEYS, rows)
+            return {"keys": keys, "operations": found, "complete": complete}
+
+        return await self._in_loop_of(view, take) or {"keys": [], "operations": [], "complete": False}
+
+    async def operations_on(self, room: int, identity: str, rows: int) -> dict[str, Any]:
+        """Return the operations on a key that a frame shows."""
+        view = self._views[room]
+        try:
+            key = self.find_key(room, identity, None)
+        except UnknownKeyError:
+            return {"keys": [], "operations": [], "complete": True}
+
+        async def take() -> dict[str, Any]:
+            keys, found = await view.rows_of_key(key, Slices(), rows)
+            return {"keys": keys, "operations": found, "complete": True}
+
+        return await self._in_loop_of(view, take) or {"keys": [], "operations": [], "complete": False}
+
+    def room_number(self, name: str | None) -> int | None:
+        """Return the number of the purgatory with this name; without a name, that of the first one."""
+        if name is None:
+            return 0
+        for view in self._views:
+            if shortened(view.room.name) == name:
+                return view.number
+        return None
+
+    def find_key(self, room: int, identity: str | None, key: str | int | None) -> Any:
+        """Return a key by the id that a frame shows, or a key that is a str or an int.  UnknownKeyError without it."""
+        if identity is not None:
+            found = self._ids.find(identity)
+            if found is None or found[0] != room:
+                raise UnknownKeyError("the id of the key was not shown lately")
+            return found[1]
+        if not self._views[room].room.is_watched(key):
+            raise UnknownKeyError("no operation waits on the key")
+        return key
+
+    async def withdraw(self, room: int, key: Any, reason: str) -> int:
+        """Withdraw the operations on the key, and return how many."""
+        view = self._views[room]
+
+        async def end() -> int:
+            return len(await view.room.acancel_for_key(key, reason=reason[:_LONGEST_REASON]))
+
+        return await self._in_loop_of(view, end) or 0
+
+    async def fail(self, room: int, key: Any, reason: str) -> int:
+        """Fail the operations on the key with a PurgatoryError, and return how many."""
+        view = self._views[room]
+
+        async def end() -> int:
+            return await view.room.afail_for_key(key, PurgatoryError(reason[:_LONGEST_REASON]))
+
+        return await self._in_loop_of(view, end) or 0
+
+    def name_of(self, room: int) -> str:
+        """Return the name of a purgatory."""
+        return self._views[room].room.name
+
+    def rest(self) -> None:
+        """Nobody looks any more: detach the observers, and drop what was collected."""
+        for view in self._views:
+            loop = other_loop(view.room)
+            if loop is None:
+                view.forget()
+            else:
+                loop.call_soon_threadsafe(view.forget, context=Context())
+        self._ids.clear()
+
+    async def _take(self, view: RoomView, until: float) -> dict[str, Any]:
+        slices = Slices()
+        view.endings.begin()
+        await view.survey(slices, until, ROWS)
+        seen = await view.view(slices)
+        slices.end()
+        seen["cost"] = {"busy": slices.busy, "longest": slices.longest}
+        return seen
+
+    async def _in_loop_of(
+        self, view: RoomView, make: Callable[..., Coroutine[Any, Any, T]], *arguments: Any
+    ) -> T | None:
+        """Run a coroutine in the loop of the purgatory.  None if that loop, in another thread, does not answer."""
+        loop = other_loop(view.room)
+        if loop is None:
+            return await make(*arguments)
+        future = asyncio.run_coroutine_threadsafe(make(*arguments), loop)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
+            return None
+
+    def _timers(self) -> list[dict[str, Any]]:
+        by_timer: dict[int, list[RoomView]] = {}
+        for view in self._views:
+            by_timer.setdefault(id(view.room.timer), []).append(view)
+        return [timer_view(views[0].room.timer, views) for views in by_timer.values()]
+
+
+def _relay(relay: "Relay") -> dict[str, Any]:
+    """Return the state of a relay."""
+    statistics = relay.statistics()
+    loss = statistics.last_loss
+    return {
+        "purgatory": shortened(statistics.purgatory),
+        "transport": type(relay._transport).__name__,
+        "last_loss": None if loss is None else shortened(loss, _LONGEST_REASON),
+        **{
+            name: getattr(statistics, name)
+            for name in (
+                "connected", "lag", "peers", "connects", "losses", "resyncs", "sent", "received", "unreadable",
+                "pending", "stale", "reads", "failed_reads",
+            )
+        },
+    }  # fmt: skip

@@ -1,0 +1,153 @@
+"""The last minutes of a purgatory: samples of its counters and histograms, and what they say about a window of time.
+
+``statistics()`` counts from the start of the process.  An operator asks about the last minute.  So while the timer of
+the purgatory runs, a task on that timer samples the counters and copies the histograms every ten seconds, about 20 µs
+of work; the difference of two samples gives the rates and quantiles between them.
+"""
+
+import contextlib
+import math
+import weakref
+from collections import deque
+from contextvars import Context
+from itertools import pairwise
+from typing import Any, Final
+
+from purgatory import Purgatory, PurgatoryClosed, Quantiles
+from purgatory.core.stats.histogram import quantiles_between
+
+from .loops import other_loop
+
+__all__ = ["INTERVAL", "TOTALS", "History", "Sample"]
+
+INTERVAL: Final = 10.0
+"""Seconds of the clock of the timer between two samples."""
+TOTALS: Final = (
+    "submitted",
+    "immediate",
+    "completed",
+    "expired",
+    "cancelled",
+    "failed",
+    "expired_by_closing",
+    "refused",
+)
+_RECENT: Final = 12  # samples of the frames, for the rates of the last seconds
+
+
+class Sample:
+    """The counters of a purgatory at one moment; the histograms only in the samples of the history."""
+
+    __slots__ = ("at_ms", "late_cells", "parked", "totals", "wait_cells")
+
+    def __init__(self, room: Purgatory[Any], *, cells: bool) -> None:
+        counters = room._core.counters
+        self.at_ms: int = room.timer.clock.now_ms()
+        self.parked: int = counters.parked
+        self.totals: dict[str, int] = {name: getattr(counters, name, 0) for name in TOTALS}
+        self.wait_cells: list[int] = counters.wait.cells() if cells else []
+        self.late_cells: list[int] = counters.lateness.cells() if cells else []
+
+
+class History:
+    """The samples of a purgatory over the last ``seconds``; 0: none are taken while nobody looks."""
+
+    def __init__(self, room: Purgatory[Any], seconds: float) -> None:
+        self._room = room
+        self.seconds = seconds
+        self._samples: deque[Sample] = deque(maxlen=max(1, math.ceil(seconds / INTERVAL)) + 1)
+        self._recent: deque[Sample] = deque(maxlen=_RECENT)
+        self._samples.append(Sample(room, cells=True))
+        if seconds > 0:
+            loop = other_loop(room)
+            if loop is None:
+                _sample_later(self)
+            else:
+                loop.call_soon_threadsafe(_sample_later, self, context=Context())
+
+    def sample(self) -> None:
+        """Add a sample to the history."""
+        self._samples.append(Sample(self._room, cells=True))
+
+    def look(self) -> Sample:
+        """Take a sample for a frame, and return it."""
+        sample = Sample(self._room, cells=True)
+        if not self._recent or sample.at_ms - self._recent[-1].at_ms >= 500:
+            self._recent.append(sample)
+        return sample
+
+    def forget_recent(self) -> None:
+        """Nobody looks any more, so that the samples of the frames grow old."""
+        self._recent.clear()
+
+    def rates(self, now: Sample) -> dict[str, float | None]:
+        """Return the endings and refusals per second of the clock, over the last ten seconds or so."""
+        before = self._before(now, INTERVAL)
+        span = 0.0 if before is None else (now.at_ms - before.at_ms) / 1000
+        if before is None or span <= 0:
+            return dict.fromkeys(TOTALS)
+        return {name: round((now.totals[name] - before.totals[name]) / span, 3) for name in TOTALS}
+
+    def window(self, now: Sample, seconds: float) -> dict[str, Any]:
+        """Return totals and quantiles of the last ``seconds``, or of as many as the history has."""
+        before = self._samples[0]
+        for sample in self._samples:
+            if now.at_ms - sample.at_ms < seconds * 1000:
+                break
+            before = sample
+        return {
+            "seconds": (now.at_ms - before.at_ms) / 1000,
+            "parked_before": before.parked,
+            **{name: now.totals[name] - before.totals[name] for name in TOTALS},
+            "wait": _plain(quantiles_between(before.wait_cells, now.wait_cells)),
+            "lateness": _plain(quantiles_between(before.late_cells, now.late_cells)),
+        }
+
+    def lines(self, now: Sample) -> dict[str, Any]:
+        """Return the points of the history for a drawing: the rates between samples, and the parked operations."""
+        samples = [*self._samples, now]
+        pairs = [(old, new) for old, new in pairwise(samples) if new.at_ms > old.at_ms]
+        return {
+            "ago": [round((now.at_ms - new.at_ms) / 1000, 1) for _, new in pairs],
+            "parked": [new.parked for _, new in pairs],
+            **{
+                name: [
+                    round((new.totals[name] - old.totals[name]) * 1000 / (new.at_ms - old.at_ms), 2)
+                    for old, new in pairs
+                ]
+                for name in ("completed", "expired", "failed", "refused")
+            },
+        }
+
+    def _before(self, now: Sample, seconds: float) -> Sample | None:
+        """Return the oldest sample within ``seconds`` before ``now``, else the newest before that; None without one."""
+        samples = [sample for sample in (*self._samples, *self._recent) if sample.at_ms < now.at_ms]
+        if not samples:
+            return None
+        within = [sample for sample in samples if now.at_ms - sample.at_ms <= seconds * 1000]
+        return min(within, key=_at_ms) if within else max(samples, key=_at_ms)
+
+
+def _at_ms(sample: Sample) -> int:
+    return sample.at_ms
+
+
+def _plain(quantiles: Quantiles) -> dict[str, float]:
+    return {"count": quantiles.count, "p50": quantiles.p50, "p99": quantiles.p99, "max": quantiles.max}
+
+
+def _sample_later(history: History) -> None:
+    """Sample the history every ten seconds, for as long as it exists and the timer is open."""
+    reference = weakref.ref(history)
+
+    def sample() -> None:
+        found = reference()
+        if found is not None:
+            found.sample()
+            begin(found)
+
+    def begin(history: History) -> None:
+        with contextlib.suppress(PurgatoryClosed):
+            history._room.timer.call_later(INTERVAL, sample)
+
+    begin(history)

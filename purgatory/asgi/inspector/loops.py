@@ -1,0 +1,19 @@
+"""The event loop of a purgatory, which may run in another thread."""
+
+import asyncio
+from typing import Any
+
+from purgatory import Purgatory
+
+__all__ = ["other_loop"]
+
+
+def other_loop(room: Purgatory[Any]) -> asyncio.AbstractEventLoop | None:
+    """Return the running loop of the purgatory; None if that is the loop that runs here, or if none runs."""
+    loop: asyncio.AbstractEventLoop | None = room.timer.loop
+    if loop is None or not loop.is_running():
+        return None
+    try:
+        return None if loop is asyncio.get_running_loop() else loop
+    except RuntimeError:  # no loop runs in this thread
+        return loop

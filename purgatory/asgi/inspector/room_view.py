@@ -1,0 +1,366 @@
+"""What an inspector shows of one purgatory."""
+
+import math
+import secrets
+import time
+from collections.abc import Hashable, Iterable
+from typing import Any, Final
+
+from purgatory import Purgatory, SystemTimer
+from purgatory.core.survey import AGES_MS, HotKey, Row, Survey, rows_of_key
+from purgatory.core.watch.validation import UNLIMITED
+from purgatory.texts import type_name
+
+from .endings import Endings
+from .history import History
+from .slices import Slices
+from .texts import key_text, shortened
+
+__all__ = ["HOT_KEYS", "KeyIds", "RoomView", "timer_view"]
+
+HOT_KEYS: Final = 8
+_MOST_BUCKETS: Final = 512  # of one level; with more of them, the page shows only the totals
+_MOST_IDS: Final = 4096
+_LONGEST_SEARCHED: Final = 1000  # characters of a key
+_SEARCHED: Final = 64  # keys whose text is made before the searcher looks at its budget
+
+
+class KeyIds:
+    """Short names for the keys that a frame shows, so that a browser can name a key that is no str.
+
+    The ids are random: only a reader of a frame knows them.  Of the keys, the last four thousand are kept, while
+    somebody looks.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[str, tuple[int, Hashable]] = {}
+        self._ids: dict[tuple[int, str, str], str] = {}
+
+    def of(self, room: int, key: Hashable, text: str) -> str:
+        """Return the id of a key of the purgatory with this number.  Keys with one class and text share an id."""
+        identity = (room, type_name(key), text)
+        found = self._ids.get(identity)
+        if found is None:
+            if len(self._keys) >= _MOST_IDS:
+                self.clear()
+            found = self._ids[identity] = secrets.token_urlsafe(9)
+        self._keys[found] = (room, key)
+        return found
+
+    def find(self, identity: str) -> tuple[int, Hashable] | None:
+        """Return the number of the purgatory and the key, or None."""
+        return self._keys.get(identity)
+
+    def clear(self) -> None:
+        """Forget all keys."""
+        self._keys.clear()
+        self._ids.clear()
+
+
+class RoomView:
+    """One purgatory with its history, its survey, and its sample of endings.  Use it in the loop of the purgatory."""
+
+    def __init__(self, number: int, room: Purgatory[Any], history: float, ids: KeyIds) -> None:
+        self.number = number
+        self.room = room
+        self.history = History(room, history)
+        self.endings = Endings(room)
+        self._core = room._core
+        self._ids = ids
+        self._survey: Survey | None = None  # under way
+        self._survey_began = 0.0
+        self._buckets: list[tuple[int, int, list[int]]] = []
+        self._done: Survey | None = None  # the last complete one
+        self._done_at = 0.0
+        self._took = 0.0
+        self._done_buckets: list[tuple[int, int, list[int]]] = []
+
+    # The survey
+
+    async def survey(self, slices: Slices, until: float, rows: int) -> bool:
+        """Go on with the survey until it is complete, or until that time.  Return whether it is complete."""
+        if self._survey is None:
+            self._buckets = _buckets_of(self.room.timer)
+            places = {identity: place for _, identity, place in self._buckets}
+            now_ms = self.room.timer.clock.now_ms()
+            self._survey = Survey(self._core, now_ms, HOT_KEYS, rows, None, places)
+            self._survey_began = time.monotonic()
+        survey = self._survey
+        if not await _run(survey, slices, until):
+            return False
+        self._done = survey
+        self._done_buckets = self._buckets
+        self._done_at = time.monotonic()
+        self._took = self._done_at - self._survey_began
+        self._survey = None
+        return True
+
+    async def rows_of_kind(self, slices: Slices, until: float, rows: int, kind: str | None) -> tuple[list[Row], bool]:
+        """Return the longest waiting operations of a kind, and whether the search is complete."""
+        survey = Survey(self._core, self.room.timer.clock.now_ms(), 0, rows, kind)
+        complete = await _run(survey, slices, until)
+        return survey.rows(), complete
+
+    def forget(self) -> None:
+        """Nobody looks any more."""
+        self.endings.end()
+        self.history.forget_recent()
+        self._survey = self._done = None
+        self._buckets = []
+        self._done_buckets = []
+
+    # The frame
+
+    async def view(self, slices: Slices) -> dict[str, Any]:
+        """Return what a frame shows of this purgatory."""
+        room, core = self.room, self._core
+        counters = core.counters
+        now = self.history.look()
+        survey = self._done if self._done is not None else self._survey
+        assert survey is not None
+        seen_ms = survey.now_ms
+        await slices.pause_if_due()
+        hot = {
+            "watchers": [self._hot_key(key, seen_ms) for key in survey.by_watchers()],
+            "total_wait": [self._hot_key(key, seen_ms) for key in survey.by_total_wait()],
+            "expired": [
+                {**self.key(found.key), "ended": found.ended, "expired": found.expired}
+                for found in self.endings.by_expired(HOT_KEYS)
+            ],
+        }
+        await slices.pause_if_due()
+        longest = await self.rows(survey.rows(), slices)
+        fullest = hot["watchers"][0]["watchers"] if hot["watchers"] else 0
+        kinds = sorted(survey.kinds.values(), key=lambda kind: -kind.parked)
+        return {
+            "name": shortened(room.name),
+            "closed": room.closed,
+            "clock": now.at_ms / 1000,
+            "parked": counters.parked,
+            "watched": counters.watched,
+            "keys": core.watcher_lists.num_keys(),
+            "delayed": counters.delayed,
+            "endless": counters.parked - counters.delayed,
+            "totals": now.totals,
+            "observers_detached": counters.detached,
+            "rates": self.history.rates(now),
+            "minute": self.history.window(now, 60.0),
+            "window": self.history.window(now, max(60.0, self.history.seconds)),
+            "lines": self.history.lines(now),
+            "limits": {
+                "max_parked": _limit(core._max_parked),
+                "max_parked_per_key": _limit(core._max_parked_per_key),
+                "fullest_key": fullest,
+            },
+            "ages": {"edges": [edge_ms / 1000 for edge_ms in AGES_MS], "parked": list(survey.ages)},
+            "kinds": [
+                {
+                    "kind": shortened(kind.kind),
+                    "parked": kind.parked,
+                    "endless": kind.endless,
+                    "unawaited": kind.unawaited,
+                    "oldest": max(0, seen_ms - kind.oldest_ms) / 1000,
+                }
+                for kind in kinds
+            ],
+            "hot": hot,
+            "longest": longest,
+            "failures": [
+                {"at": at, "kind": shortened(kind), "key": keys, "error": error}
+                for at, kind, keys, error in reversed(self.endings.failures)
+            ],
+            "survey": {
+                "complete": survey is self._done,
+                "visited": survey.visited,
+                "seconds": round(self._took, 3),
+                "ago": round(time.monotonic() - self._done_at, 3) if survey is self._done else 0.0,
+            },
+        }
+
+    async def rows(self, rows: Iterable[Row], slices: Slices) -> list[dict[str, Any]]:
+        """Return rows of operations for JSON."""
+        now_ms = self.room.timer.clock.now_ms()
+        tracers = [
+            trace_id
+            for observer in self._core._notifier.observers()
+            if callable(trace_id := getattr(observer, "trace_id", None))
+        ]
+        instance = self._core._notifier.instance
+        made = []
+        for row in rows:
+            made.append(
+                {
+                    "op_id": row.op_id,
+                    "kind": shortened(row.kind),
+                    "keys": [{**self.key(key), "threshold": _number(threshold)} for key, threshold in row.keys],
+                    "more_keys": row.num_keys - len(row.keys),
+                    "waited": max(0, now_ms - row.since_ms) / 1000,
+                    "left": None if row.until_ms is None else (row.until_ms - now_ms) / 1000,
+                    "awaited": row.awaited,
+                    "trace_id": next((found for tracer in tracers if (found := tracer(instance, row.op_id))), None),
+                }
+            )
+            await slices.pause_if_due()
+        return made
+
+    def key(self, key: Hashable) -> dict[str, Any]:
+        """Return the text, the class, and the id of a key."""
+        text = key_text(key)
+        return {"key": text, "type": shortened(type_name(key)), "id": self._ids.of(self.number, key, text)}
+
+    def _hot_key(self, hot: HotKey, seen_ms: int) -> dict[str, Any]:
+        return {
+            **self.key(hot.key),
+            "watchers": hot.watchers,
+            "total_wait": hot.total_wait_ms / 1000,
+            "oldest": max(0, seen_ms - hot.oldest_ms) / 1000,
+        }
+
+    # The search
+
+    async def search(
+        self, text: str, slices: Slices, until: float, most_keys: int, most_rows: int
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
+        """Return the keys that contain the text, the operations on the best match, and whether all keys were compared.
+
+        A key whose text equals the searched one comes first.
+        """
+        exact = [key for key in _exact_keys(text) if self._core.watcher_lists.count(key)]
+        found: list[Hashable] = []
+        complete = True
+        wanted = text.casefold()
+        for visited, key in enumerate(self._core.watcher_lists.keys()):
+            if len(exact) + len(found) >= most_keys:
+                complete = False
+                break
+            if type(key) is str:
+                if key != text and wanted in key[:_LONGEST_SEARCHED].casefold():
+                    found.append(key)
+            elif type(key) is not int or str(key) != text:
+                other = key_text(key)
+                if other == text:
+                    exact.append(key)
+                elif wanted in other.casefold():
+                    found.append(key)
+            if type(key) is not str or visited % _SEARCHED == 0:
+                await slices.pause_if_due()
+                if time.monotonic() >= until:
+                    complete = False
+                    break
+        keys = []
+        for key in (*exact, *found):
+            keys.append({**self.key(key), "watchers": self._count(key)})
+            await slices.pause_if_due()
+        rows: list[Row] = []
+        for key in exact or found[:1]:
+            rows += self._rows_of_key(key, most_rows - len(rows))
+        return keys, await self.rows(rows, slices), complete
+
+    async def rows_of_key(
+        self, key: Hashable, slices: Slices, most_rows: int
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the key, unless no operation waits on it, and the operations on it, in the order of arrival."""
+        watchers = self._count(key)
+        keys = [{**self.key(key), "watchers": watchers}] if watchers else []
+        return keys, await self.rows(self._rows_of_key(key, most_rows), slices)
+
+    def _count(self, key: Hashable) -> int:
+        try:
+            return self._core.watcher_lists.count(key)
+        except Exception:
+            return 0  # the key raises when it is hashed or compared
+
+    def _rows_of_key(self, key: Hashable, number: int) -> list[Row]:
+        try:
+            return rows_of_key(self._core, key, number)
+        except Exception:
+            return []
+
+    # The timer
+
+    def timer_tasks(self) -> dict[tuple[int, int], int]:
+        """Return the operations of this purgatory in each slot of each level, as the last survey found them."""
+        found: dict[tuple[int, int], int] = {}
+        for level, _, place in self._done_buckets or self._buckets:
+            if place[1]:
+                slot = level, place[0]
+                found[slot] = found.get(slot, 0) + place[1]
+        return found
+
+
+def timer_view(timer: SystemTimer, views: list[RoomView]) -> dict[str, Any]:
+    """Return what a frame shows of a timer and of the operations of these purgatories on it."""
+    now_ms = timer.wheel.current_time_ms
+    next_ms = timer.next_expiration_ms
+    tasks: dict[tuple[int, int], int] = {}
+    for view in views:
+        for place, number in view.timer_tasks().items():
+            tasks[place] = tasks.get(place, 0) + number
+    levels = []
+    for number, wheel in enumerate(timer.wheel.levels()):
+        tick_ms, size = wheel.tick_ms, wheel.wheel_size
+        here = now_ms // tick_ms
+        buckets: dict[int, list[int]] = {}
+        for (level, slot), held in tasks.items():
+            if level == number:
+                ahead = (slot - here) % (2 * size)
+                bucket = buckets.setdefault(slot % size, [slot % size, 0, 0])
+                bucket[1] = max(0, (here + ahead) * tick_ms - now_ms) if ahead < 2 * size - 1 else 0
+                bucket[2] += held
+        levels.append(
+            {
+                "tick_ms": tick_ms,
+                "wheel_size": size,
+                "interval_ms": wheel.interval_ms,
+                "slot": here % size,
+                "tasks": sum([bucket[2] for bucket in buckets.values()]),
+                "buckets": sorted(buckets.values()) if size <= _MOST_BUCKETS else [],
+            }
+        )
+    return {
+        "rooms": [shortened(view.room.name) for view in views],
+        "size": timer.size,
+        "cascades": timer.cascades,
+        "next_ms": None if next_ms is None else max(0, next_ms - now_ms),
+        "levels": levels,
+    }
+
+
+async def _run(survey: Survey, slices: Slices, until: float) -> bool:
+    """Run the survey in slices.  Return whether it is complete."""
+    while survey.step(64):
+        await slices.pause_if_due()
+        if time.monotonic() >= until:
+            return False
+    return True
+
+
+def _buckets_of(timer: SystemTimer) -> list[tuple[int, int, list[int]]]:
+    """Return (level, ``id()`` of the bucket, [slot, operations]) of every bucket of the timer."""
+    found = []
+    for level, wheel in enumerate(timer.wheel.levels()):
+        if wheel.wheel_size <= _MOST_BUCKETS:
+            for slot, bucket in enumerate(wheel._buckets):
+                found.append((level, id(bucket), [slot, 0]))
+    return found
+
+
+def _exact_keys(text: str) -> list[Hashable]:
+    """Return the plain keys that the text can mean: the text itself, and an int."""
+    keys: list[Hashable] = [text]
+    if len(text) < 40 and text.removeprefix("-").isdecimal() and text.isascii() and str(int(text)) == text:
+        keys.append(int(text))
+    return keys
+
+
+def _limit(limit: int) -> int | None:
+    return None if limit >= UNLIMITED else limit
+
+
+def _number(threshold: Any) -> Any:
+    """Return a threshold for JSON, which has no infinity and no long integers."""
+    if threshold is None or (type(threshold) is int and abs(threshold) < 1 << 53):
+        return threshold
+    if type(threshold) is float and math.isfinite(threshold):
+        return threshold
+    return key_text(threshold)
