@@ -51,7 +51,12 @@ PARTS: Final = (
     ),
     Part(
         "the relay on real engines",
-        ("relay/test_engines.py", "relay/test_nemesis.py", "examples/orders/test_orders.py"),
+        (
+            "relay/test_engines.py",
+            "relay/test_nemesis.py",
+            "examples/orders/test_orders.py",
+            "examples/test_job_status_relayed.py",
+        ),
         ("psycopg", "redis", "nats"),
     ),
     Part("pages in a browser", ("examples/web/test_page.py",), ("playwright", "axe_playwright_python")),

@@ -69,6 +69,7 @@ class Wait:
         "_response",
         "_room",
         "_scope",
+        "_try",
     )
 
     def __init__(
@@ -83,6 +84,7 @@ class Wait:
         park: Any = room.park
         # None: Purgatory.park itself, whose two halves _wait_for calls directly, without another coroutine.
         self._park = None if getattr(park, "__func__", None) is Purgatory.park else park
+        self._try = getattr(room, "_try_without_parking", None) or self._room._core.try_without_parking
         if receive is None:
             self._connection = _connection_of_request(connection)
             self._scope: Scope = connection.scope
@@ -420,7 +422,7 @@ class Wait:
         try:
             try:
                 if at_once:
-                    return room._core.try_without_parking(operation, keys)
+                    return self._try(operation, keys)
                 if self._park is not None:
                     watched = connection.watch(operation)
                     result = await self._park(operation, keys)

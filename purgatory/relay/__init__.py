@@ -9,6 +9,7 @@
 ``relay``            :class:`Relay`, what an application uses
 ``connection``       one connection to the engine, from the attempt to connect until it is lost
 ``refresh``          which keys are stale, and reading them one batch at a time
+``state``            what was read, for the keys that are watched, and which waits may see it
 ``codec pending``    payloads, and sets of keys that do not grow without bound
 ``transport``        the protocol of three methods that an engine has to satisfy
 ``loop_lock``        relays that share a transport publish one after the other

@@ -15,6 +15,9 @@ relay reads the state of all stale keys that are watched in one call of ``refres
    one key at a time is tried.  Each read that succeeds doubles the size of the next.  So a short failure causes no
    further reads, and an outage does not multiply them.
 
+6.  A read that finds less than a notice has announced has read from a replica that lags, or before the commit.  The
+   key stays stale, and is read again after its own pause, until the announced value is found or nothing waits on it.
+
 Without ``refresh`` a stale key is checked at once.
 """
 
@@ -24,6 +27,7 @@ import contextvars
 import heapq
 import itertools
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
@@ -34,6 +38,7 @@ from purgatory.texts import safe_repr
 
 from .codec import Entry, is_key, is_value
 from .pending import PendingKeys
+from .state import RelayState, RelayWait
 from .timing import backoff_ms, end_tasks, new_jitter, sleep_ms, wait_until
 
 __all__ = ["Refresh", "Refresher"]
@@ -46,6 +51,7 @@ _SLICE: Final = 200  # keys that are handled in one turn of the loop
 _REPEATED: Final = 3  # times that a read is repeated before it is split
 _OUTAGE: Final = 12  # reads that fail in a row until no further read is split
 
+_MISSING: Final = object()
 _NUMBERS = itertools.count()  # the order of keys that are to be read at the same time
 
 _Errors = set[type[Exception]]
@@ -60,6 +66,20 @@ class _Unreadable:
         self.entry = entry
         self.failures = 1
         self.reported = reported
+
+
+class _Announced:
+    """What a notice has announced for a key, until a read finds it.
+
+    ``due_ms``: when the key is read again, because a read has found less; 0: none has yet.
+    """
+
+    __slots__ = ("due_ms", "lags", "value")
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+        self.lags = 0
+        self.due_ms = 0
 
 
 class Refresher:
@@ -77,6 +97,7 @@ class Refresher:
         self.reads: int = 0
         self.failed_reads: int = 0
         self.resyncs: int = 0
+        self.state: RelayState[Any, Any] = RelayState(purgatory)
         self._purgatory = purgatory
         self._refresh = refresh
         self._clock = clock
@@ -94,11 +115,13 @@ class Refresher:
         self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap: when to read it, number, key
         self._not_before_ms = 0  # when the next unreadable key may be read
         self._apart: set[Hashable] = set()  # the keys in parts, and the unreadable ones
+        self._announced: dict[Hashable, _Announced] = {}  # at most max_keys
+        self._lagging: list[tuple[int, int, Hashable]] = []  # a heap: when to read it again, number, key
 
     @property
     def waiting(self) -> int:
         """The number of keys that wait to be read."""
-        return len(self.stale) + len(self._apart)
+        return len(self.stale) + len(self._apart) + len(self._lagging)
 
     def mark(self, key: Hashable, value: float | None) -> None:
         """The key may have changed, up to ``value``."""
@@ -107,14 +130,31 @@ class Refresher:
         if self._refresh is None:
             self._purgatory.check_soon(key, value)
         else:
+            if value is not None and math.isfinite(value):
+                self._announce(key, value)
             self.stale.add(key, value)
             self._wake.set()
+
+    def _announce(self, key: Hashable, value: float) -> None:
+        announced = self._announced.get(key)
+        if announced is not None:
+            announced.value = max(announced.value, value)
+        elif len(self._announced) < self.stale.max_keys:
+            self._announced[key] = _Announced(value)
 
     def mark_parked(self, keys: Iterable[Hashable]) -> None:
         """An operation is about to be parked on the keys: read them, whether or not they are watched already."""
         for key in keys:
             self.stale.add(key, None)
         self._wake.set()
+
+    def end(self, wait: RelayWait) -> None:
+        """The wait has ended: forget what is known of those of its keys that nothing waits on any more."""
+        self.state.end(wait)
+        if self._announced:
+            for key in wait.keys:
+                if key in self._announced and not self._purgatory.is_watched(key):
+                    del self._announced[key]
 
     def mark_everything(self) -> None:
         """Every key may have changed."""
@@ -131,11 +171,11 @@ class Refresher:
             batch: list[Entry] = []
             unreadable: _Unreadable | None = None
             try:
+                self._mark_lagging()
                 unreadable = self._next_unreadable()
                 batch = [unreadable.entry] if unreadable else await self._next_keys()
                 if batch:
-                    found = await self._read([key for key, _ in batch])
-                    await self._check(batch, found)
+                    await self._read_and_check(batch)
                     self._succeeded()
                 elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may have left keys
                     await self._wait()
@@ -231,16 +271,47 @@ class Refresher:
     # Which keys are next
 
     async def _wait(self) -> None:
-        """Wait until there are stale keys, or an unreadable key is to be read."""
+        """Wait until there are stale keys, or a key is to be read again."""
         alarm = None
-        if self._unreadable:
-            alarm = self._clock.call_at(max(self._unreadable[0][0], self._not_before_ms), self._wake.set)
+        due_ms = [max(self._unreadable[0][0], self._not_before_ms)] if self._unreadable else []
+        if self._lagging:
+            due_ms.append(self._lagging[0][0])
+        if due_ms:
+            alarm = self._clock.call_at(min(due_ms), self._wake.set)
         try:
             await self._wake.wait()
         finally:
             if alarm is not None:
                 alarm.cancel()
         self._wake.clear()
+
+    def _mark_lagging(self) -> None:
+        """Mark the keys stale whose last read found less than was announced, if their pauses have passed."""
+        now_ms = self._clock.now_ms()
+        while self._lagging and self._lagging[0][0] <= now_ms and len(self.stale) < self.stale.max_keys:
+            due_ms, _, key = heapq.heappop(self._lagging)
+            announced = self._announced.get(key)
+            if announced is None or announced.due_ms != due_ms:
+                continue  # it was found, or is read again later
+            announced.due_ms = 0
+            if self._purgatory.is_watched(key):
+                self.stale.add(key, None)
+            else:
+                del self._announced[key]
+
+    def _compare(self, key: Hashable, found: Mapping[Any, object]) -> None:
+        """Leave the key stale if the read found less than a notice has announced."""
+        announced = self._announced.get(key)
+        if announced is None:
+            return
+        value = found.get(key, _MISSING)
+        lags = value is _MISSING or (is_value(value) and value < announced.value)
+        if not lags or not self._purgatory.is_watched(key):
+            del self._announced[key]
+        elif announced.due_ms == 0:
+            announced.lags += 1
+            announced.due_ms = self._clock.ceil_ms() + backoff_ms(announced.lags, self.jitter)
+            heapq.heappush(self._lagging, (announced.due_ms, next(_NUMBERS), key))
 
     def _next_unreadable(self) -> _Unreadable | None:
         """Take out an unreadable key whose pause has passed; forget those that are not watched any more."""
@@ -281,6 +352,7 @@ class Refresher:
         purgatory = self._purgatory
         batch: dict[Hashable, float | None] = {}
         if self.stale.take_everything():
+            await self._forget_unwatched()
             if self._all_keys is None:
                 self._all_keys = purgatory.keys()
             else:
@@ -312,9 +384,24 @@ class Refresher:
                     await asyncio.sleep(0)
         return list(batch.items())
 
+    async def _forget_unwatched(self) -> None:
+        """Forget what is known of keys on which nothing waits any more."""
+        for key in list(self._announced):
+            if not self._purgatory.is_watched(key):
+                del self._announced[key]
+        for _ in range(0, self.state.kept, _SLICE):
+            self.state.examine(_SLICE)
+            await asyncio.sleep(0)
+
     # One read
 
-    async def _read(self, keys: list[Hashable]) -> Mapping[Any, object]:
+    async def _read_and_check(self, batch: list[Entry]) -> None:
+        # The values are in this frame only, so that they are freed when the last watcher of their key has left.
+        number = self.state.begin_read()
+        found = await self._read([key for key, _ in batch])
+        await self._check(batch, found, number)
+
+    async def _read(self, keys: list[Hashable]) -> Mapping[Any, object] | None:
         """Call ``refresh`` in a task of its own, so that it can be cancelled when it takes too long.
 
         A call that swallows its cancellations is left behind after as long again.
@@ -338,21 +425,24 @@ class Refresher:
             raise RuntimeError(f"refresh of {len(keys)} keys was interrupted") from error  # the loop has raised it
         return reading.result()
 
-    async def _call(self, keys: list[Hashable]) -> Mapping[Any, object]:
+    async def _call(self, keys: list[Hashable]) -> Mapping[Any, object] | None:
         assert self._refresh is not None
         found = await self._refresh(keys)
-        if found is None:
-            return {}
-        if not isinstance(found, Mapping):
+        if found is not None and not isinstance(found, Mapping):
             raise TypeError(f"refresh must return a mapping of keys to values, or None, got {found!r}")
         return found
 
-    async def _check(self, batch: list[Entry], found: Mapping[Any, object]) -> None:
-        """Check the keys that were read, each with its value if that is a number."""
-        for number, (key, _) in enumerate(batch, 1):
-            value = found.get(key)
+    async def _check(self, batch: list[Entry], found: Mapping[Any, object] | None, number: int) -> None:
+        """Store what was read, and check the keys, each with its value if that is a number."""
+        for count, (key, _) in enumerate(batch, 1):
+            self.state.store(key, {} if found is None else found, number)
+            if found is None:
+                self._announced.pop(key, None)
+            else:
+                self._compare(key, found)
+            value = None if found is None else found.get(key)
             self._purgatory.check_soon(key, value if is_value(value) else None)
-            if number % _SLICE == 0:
+            if count % _SLICE == 0:
                 await asyncio.sleep(0)
         self.reads += 1
         self.refreshed += len(batch)

@@ -23,13 +23,14 @@ import asyncio
 import contextvars
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, overload
 
 from purgatory import Clock, DelayedOperation, Purgatory, PurgatoryClosed
 from purgatory.clock import Alarm
+from purgatory.core.operation.waits import MISSING, WaitUntil, WaitValue, keys_of_call, until_wait, value_wait
 from purgatory.core.timer.units import duration_ms
 from purgatory.core.watch.validation import validate_iterable
 from purgatory.errors import RelayLost
@@ -38,8 +39,9 @@ from .codec import encode_everything, encode_keys, is_key, validate_key, validat
 from .connection import Connection, State
 from .pending import PendingKeys
 from .receiver import Receiver
-from .refresh import Refresh, Refresher
+from .refresh import Refresher
 from .sender import Sender
+from .state import NEVER, RelayWait
 from .statistics import RelayStatistics
 from .timing import backoff_ms, end_tasks, new_jitter, seconds_ms, sleep_ms, wait_until, wake
 from .transport import TransactionalTransport, Transport
@@ -47,6 +49,14 @@ from .transport import TransactionalTransport, Transport
 __all__ = ["Relay"]
 
 T = TypeVar("T")
+if TYPE_CHECKING:  # the defaults of PEP 696: a relay without annotations is a Relay[Any, Any]
+    import typing_extensions
+
+    K = typing_extensions.TypeVar("K", default=Any)
+    V = typing_extensions.TypeVar("V", default=Any)
+else:
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 _LOGGER = logging.getLogger("purgatory.relay")
 _SLICE: Final = 100  # keys and operations after which the failing of operations waits for the next turn of the loop
@@ -57,15 +67,15 @@ def _new_origin() -> str:
     return secrets.token_hex(8)
 
 
-class Relay:
+class Relay(Generic[K, V]):
     """Relay the checks of a purgatory to the other processes that use the same channel of an engine.
 
     **Usage.**  ::
 
         relay = Relay(purgatory, PostgresTransport(dsn, channel="orders"), refresh=load)
         async with purgatory, relay:
-            answer = await relay.park(operation, ["o-1"])   # in the request's handler
-            relay.check("o-1", 1502)                        # wherever the state has changed
+            status = await relay.wait_value(lambda: relay.state.get("o-1"), key="o-1", timeout=30)  # in the handler
+            relay.check("o-1")                                                 # wherever the state has changed
 
     **Implementation.**  One task maintains the connection, one listens, one sends and, with ``refresh``, one
     refreshes.  The keys that are checked in one turn of the loop are sent at its end, each key once with its largest
@@ -73,12 +83,13 @@ class Relay:
 
     **Cancellation safety.**  The same as for :meth:`Purgatory.park`.
 
-    ``refresh``: ``async (keys) -> {key: value}``; reads the shared state of these keys, stores it where the conditions
-    find it, and returns it.  A value that is a number is the key's level, and operations with a higher threshold are
+    ``refresh``: ``async (keys) -> {key: value}``; reads the shared state of these keys and returns it; conditions find
+    it in :attr:`state`.  A value that is a number is the key's level, and operations with a higher threshold are
     skipped; for other values, for None, and for absent keys, the check has no value.  ``refresh`` is called with
     watched keys only, at most ``max_keys`` of them, and one call at a time; a call that takes longer than
-    ``resync_every`` is cancelled and repeated.  Without ``refresh``, a notice only checks the keys: the conditions must
-    then read the shared state themselves.
+    ``resync_every`` is cancelled and repeated.  If a read finds less than the value that a notice has announced, or not
+    the key, the key is read again after a pause of 50 ms at first and 5 s at most, until the value is found.  Without
+    ``refresh``, a notice only checks the keys: the conditions must then read the shared state themselves.
 
     ``max_keys``: above this number of pending keys, the relay sends "check every key"; the same limit applies to stale
     keys.  ``heartbeat``: the number of seconds within which a ping must return through the engine, and within which the
@@ -93,7 +104,7 @@ class Relay:
         room: Purgatory[Any],
         transport: Transport,
         *,
-        refresh: Refresh | None = None,
+        refresh: Callable[[list[K]], Awaitable[Mapping[K, V] | None]] | None = None,
         max_keys: int = 10_000,
         heartbeat: float = 10.0,
         resync_every: float = 60.0,
@@ -141,6 +152,23 @@ class Relay:
         """Whether the subscription is confirmed and the connection not known to be lost: for a readiness probe."""
         connection = self._connection
         return connection is not None and connection.state is State.CONNECTED
+
+    @property
+    def state(self) -> Mapping[K, V]:
+        """What ``refresh`` returned, for the keys on which operations wait.
+
+        A key is absent when nothing waits on it, or when the last read did not return it.  Each read replaces the
+        values of its keys.  When the last operation leaves a key, its value is dropped, so read the state within the
+        condition; :meth:`wait_value` returns what its condition found there.
+
+        A wait through the relay is never answered from a value that was read before the wait began.  A condition of
+        :meth:`wait_until` or :meth:`wait_value` that looks up one of its keys too early is evaluated again after the
+        read, whatever it returned or raised; in the :meth:`DelayedOperation.try_complete` of an operation of your own,
+        such a key is absent.  Raises RuntimeError for a relay without ``refresh``.
+        """
+        if not self._refreshes:
+            raise RuntimeError("a relay without refresh= has no state")
+        return self._refresher.state
 
     # Life
 
@@ -218,6 +246,7 @@ class Relay:
             self._report_unfinished(unfinished)
         finally:
             self._connection = None
+            self._refresher.state.clear()
             if self._loop is not None:
                 await self._release_transport(self._loop)
 
@@ -262,40 +291,203 @@ class Relay:
 
     # Waiting
 
-    async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T:
+    @overload
+    async def park(self, operation: DelayedOperation[T], keys: Iterable[Hashable] | Mapping[Any, float]) -> T: ...
+
+    @overload
+    async def park(self, operation: DelayedOperation[T], *, key: Hashable) -> T: ...
+
+    async def park(
+        self,
+        operation: DelayedOperation[T],
+        keys: Iterable[Hashable] | Mapping[Any, float] = MISSING,
+        *,
+        key: Hashable = MISSING,
+    ) -> T:
         """Park the operation, refresh its keys, and check them: no change between the read and the watch is missed.
 
         Raises what :meth:`Purgatory.park` raises; TypeError, with nothing parked, for a key that cannot be relayed;
         :class:`RelayLost` with ``on_lost="fail"`` while not connected.
         """
-        try:
-            return await self._purgatory.park(operation, self._prepare(keys))
-        except BaseException:
-            del operation  # as in Purgatory.park()
-            raise
-
-    async def wait_until(
-        self, predicate: Callable[[], object], *, keys: Iterable[Hashable] | Mapping[Any, float], timeout: float | None
-    ) -> bool:
-        """Do the same for :meth:`Purgatory.wait_until` with a ``timeout``: park, refresh the keys, and check them."""
-        return await self._purgatory.wait_until(predicate, keys=self._prepare(keys), timeout=timeout)
-
-    def _prepare(self, keys: Any) -> Any:
-        """Validate the keys and request a refresh of them.
-
-        A separate task refreshes: it runs when the caller awaits its operation, which is parked by then.
-        """
+        if keys is MISSING or key is not MISSING:
+            keys = keys_of_call("park", key, keys)
         self._require_open()
-        if not isinstance(keys, Mapping):
-            validate_iterable(keys)
-            keys = list(keys)
-        for key in keys:
-            validate_key(key)
+        keys = _validated(keys)
         if self._fails and not self.connected:
             raise RelayLost(f"the relay is not connected: {self._last_loss}")
-        if self._refreshes:
-            self._refresher.mark_parked(keys)
-        return keys
+        if not self._refreshes:
+            return await self._purgatory.park(operation, keys)
+        wait = self._begin(operation, keys)
+        try:
+            return await self._purgatory.park(operation, keys)
+        finally:
+            self._refresher.end(wait)
+            del operation  # as in Purgatory.park()
+
+    def _begin(self, operation: DelayedOperation[Any], keys: Any) -> RelayWait:
+        """Note a wait on the keys, and request a read of them.
+
+        A separate task reads: it runs when the caller awaits its operation, which is parked by then.
+        """
+        state = self._refresher.state
+        wait = state.begin(operation, keys if isinstance(keys, Mapping) else frozenset(keys))
+        self._know_first(operation, wait)
+        self._refresher.mark_parked(keys)
+        return wait
+
+    def _know_first(self, operation: Any, wait: RelayWait) -> None:
+        """Make the condition of ``wait_until`` or ``wait_value`` ignore what it finds before its keys are read."""
+        state = self._refresher.state
+        if isinstance(operation, WaitUntil):
+            operation._predicate = state.known_only(wait, operation._predicate, False)
+        elif isinstance(operation, WaitValue):
+            wait.give_back = partial(self._purgatory._core.give_back, operation)
+            operation._get = state.known_only(wait, operation._get, None)
+
+    @overload
+    async def wait_until(
+        self, predicate: Callable[[], object], *, key: Hashable, timeout: float | None, kind: str | None = None
+    ) -> bool: ...
+
+    @overload
+    async def wait_until(
+        self, predicate: Callable[[], object], *, key: Hashable, deadline: float | None, kind: str | None = None
+    ) -> bool: ...
+
+    @overload
+    async def wait_until(
+        self,
+        predicate: Callable[[], object],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        timeout: float | None,
+        kind: str | None = None,
+    ) -> bool: ...
+
+    @overload
+    async def wait_until(
+        self,
+        predicate: Callable[[], object],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        deadline: float | None,
+        kind: str | None = None,
+    ) -> bool: ...
+
+    async def wait_until(
+        self,
+        predicate: Callable[[], object],
+        *,
+        key: Hashable = MISSING,
+        keys: Iterable[Hashable] | Mapping[Any, float] = MISSING,
+        timeout: float | None = MISSING,
+        deadline: float | None = MISSING,
+        kind: str | None = None,
+    ) -> bool:
+        """Do the same for :meth:`Purgatory.wait_until`: park, refresh the keys, and check them.
+
+        After it has returned, the key may be gone from :attr:`state`: to have the value, use :meth:`wait_value`.
+
+        With a timeout of 0 or a deadline that has passed, the predicate is called once, and nothing is read or parked;
+        because no value was read after such a call began, a predicate that depends on :attr:`state` counts as false.
+        """
+        wait = until_wait(self._purgatory.timer, predicate, timeout, deadline, kind)
+        try:
+            return await self._wait(wait, keys_of_call("wait_until", key, keys))  # type: ignore[no-any-return]
+        finally:
+            del wait  # as in Purgatory.park()
+
+    @overload
+    async def wait_value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        key: Hashable,
+        timeout: float | None,
+        kind: str | None = None,
+        on_abandoned: Callable[[T], object] | None = None,
+    ) -> T | None: ...
+
+    @overload
+    async def wait_value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        key: Hashable,
+        deadline: float | None,
+        kind: str | None = None,
+        on_abandoned: Callable[[T], object] | None = None,
+    ) -> T | None: ...
+
+    @overload
+    async def wait_value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        timeout: float | None,
+        kind: str | None = None,
+        on_abandoned: Callable[[T], object] | None = None,
+    ) -> T | None: ...
+
+    @overload
+    async def wait_value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        keys: Iterable[Hashable] | Mapping[Any, float],
+        deadline: float | None,
+        kind: str | None = None,
+        on_abandoned: Callable[[T], object] | None = None,
+    ) -> T | None: ...
+
+    async def wait_value(
+        self,
+        get: Callable[[], T | None],
+        *,
+        key: Hashable = MISSING,
+        keys: Iterable[Hashable] | Mapping[Any, float] = MISSING,
+        timeout: float | None = MISSING,
+        deadline: float | None = MISSING,
+        kind: str | None = None,
+        on_abandoned: Callable[[T], object] | None = None,
+    ) -> T | None:
+        """Do the same for :meth:`Purgatory.wait_value`: park, refresh the keys, and check them.
+
+        ::
+
+            status = await relay.wait_value(lambda: relay.state.get("o-1"), key="o-1", timeout=30)
+
+        The result is the first value of ``get()`` that is not None and does not depend on a value that was read before
+        the wait began; None at the deadline, and when the purgatory closes.  With a timeout of 0 or a deadline that has
+        passed, ``get`` is called once, and nothing is read or parked, as in :meth:`wait_until`: read the state
+        yourself before such a call.
+        """
+        wait = value_wait(self._purgatory.timer, get, timeout, deadline, kind, on_abandoned)
+        try:
+            return await self._wait(wait, keys_of_call("wait_value", key, keys))  # type: ignore[no-any-return]
+        finally:
+            del wait  # as in Purgatory.park()
+
+    async def _wait(self, operation: Any, keys: Any) -> Any:
+        try:
+            if operation.delay_ms == 0:
+                return self._try_without_parking(operation, keys)
+            return await self.park(operation, keys)
+        finally:
+            del operation  # as in Purgatory.park()
+
+    def _try_without_parking(self, operation: Any, keys: Any) -> Any:
+        """Try the operation of a wait of zero once.  No read began after it, so it finds no value in the state."""
+        keys = _validated(keys)
+        wait = RelayWait(None, keys if isinstance(keys, Mapping) else frozenset(keys), NEVER)
+        self._know_first(operation, wait)
+        try:
+            with self._refresher.state.of(wait):
+                return self._purgatory._core.try_without_parking(operation, keys)
+        finally:
+            wait.give_back = None
+            del operation
 
     # Checking
 
@@ -474,3 +666,13 @@ class Relay:
 
         task.add_done_callback(ended)
         return task
+
+
+def _validated(keys: Any) -> Any:
+    """Return the keys as a mapping or a list.  TypeError for a key that cannot be relayed."""
+    if not isinstance(keys, Mapping):
+        validate_iterable(keys)
+        keys = list(keys)
+    for key in keys:
+        validate_key(key)
+    return keys

@@ -48,6 +48,7 @@ DEFINED = {
     "docs/how-to/several-workers.md": {
         "random pause of up to 5 s": "a constant of purgatory/relay/timing.py",
         "its own pause of up to 5 s": "the same constant",
+        "that grow to up to 5 s": "the same constant",
         "at most 7 999 bytes": "the limit of Postgres, in purgatory/relay/postgres.py",
         "at most 32 768 bytes here": "a constant of purgatory/relay/redis.py and nats.py",
         "at most 91 bytes on Linux": "the limit of the system, in purgatory/relay/unix.py",

@@ -1,6 +1,6 @@
 """The types of the relay: results keep their types, and ``refresh`` may declare the type of its keys."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, assert_type
 
 from purgatory import DelayedOperation, Purgatory
@@ -55,7 +55,13 @@ async def use(room: Purgatory[Any], connection: object) -> None:
     async with Relay(
         room, transports[0], refresh=load, max_keys=10, heartbeat=1.0, resync_every=5, on_lost="fail"
     ) as relay:
-        assert_type(relay, Relay)
+        assert_type(relay, Relay[str, int])
+        assert_type(relay.state, Mapping[str, int])
+        assert_type(await relay.park(Fetch(1.0), key="a"), bytes)
+        assert_type(await relay.wait_value(lambda: relay.state.get("a"), key="a", timeout=5), int | None)
+        assert_type(
+            await relay.wait_value(lambda: "a", keys=["a"], deadline=5.0, kind="job", on_abandoned=print), str | None
+        )
         assert_type(await relay.park(Fetch(1.0), ["a"]), bytes)
         assert_type(await relay.wait_until(lambda: True, keys={("a", 1): 5.0}, timeout=None), bool)
         assert_type(relay.check("a", 5), int)

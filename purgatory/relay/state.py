@@ -1,0 +1,206 @@
+"""What ``refresh`` returned for the watched keys, and which waits may see it.
+
+A wait through the relay must not be answered from a value that was read before the wait began: another wait may have
+had the key read long ago.  So the reads are numbered.  Each wait notes the number of the first read that begins after
+it, each value carries the number of its read, and a condition sees a value only from its own number on.
+
+Until then the key is not *absent* for the condition but *unknown*, and the two must not be confused: a condition such
+as ``state.get(key) != "pending"`` would hold at once.  So when a condition of ``wait_until`` or ``wait_value`` looks up
+an unknown key, its result is ignored, and it is evaluated again after the read.  An operation that an application
+wrote itself finds the key absent.
+
+A value is kept while an operation waits on its key.  When a wait ends, it removes the values of those of its keys that
+have lost their last watcher.  Operations that were parked on the purgatory directly do not do that, so whenever a value
+is stored, the two oldest are examined as well: the cost of each is O(1), and no value stays for long.
+"""
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+from purgatory import DelayedOperation, Purgatory
+from purgatory.core.operation.coroutines import is_coroutine
+
+__all__ = ["NEVER", "RelayState", "RelayWait"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+T = TypeVar("T")
+
+NEVER: Final = 1 << 62  # the number of a read that no relay makes
+_ABSENT: Final[Any] = object()
+
+
+class RelayWait:
+    """One wait through the relay.
+
+    ``since``: the number of the first read that began after the wait.  ``unknown``: its condition has looked up a key
+    that had not been read since then.  ``give_back`` gets a value that its condition returned and that is ignored.
+    """
+
+    __slots__ = ("give_back", "keys", "operation", "since", "unknown")
+
+    def __init__(self, operation: DelayedOperation[Any] | None, keys: Collection[Hashable], since: int) -> None:
+        self.operation: DelayedOperation[Any] | None = operation
+        self.keys: Collection[Hashable] = keys
+        self.since: int = since
+        self.unknown: bool = False
+        self.give_back: Callable[[Any], object] | None = None
+
+
+class RelayState(Mapping[K, V]):
+    """What ``refresh`` returned, for watched keys only.
+
+    A key is absent when no operation waits on it, and when the last read of it did not return it.  Inside a condition
+    that waits through the relay, a value that was read before the wait began is not visible: see
+    :meth:`Relay.wait_value`.
+    """
+
+    __slots__ = ("_current", "_purgatory", "_reads", "_values", "_waits")
+
+    def __init__(self, purgatory: Purgatory[Any]) -> None:
+        self._purgatory = purgatory
+        self._reads = 0  # that have begun
+        self._values: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()  # key -> number of its read, value
+        self._waits: dict[int, RelayWait] = {}  # by the id() of the operation
+        self._current: RelayWait | None = None  # the wait whose condition runs, or whose operation is submitted
+
+    # The mapping
+
+    def __getitem__(self, key: K) -> V:
+        value = self._value(key)
+        if value is _ABSENT:
+            raise KeyError(key)
+        return value  # type: ignore[no-any-return]
+
+    def __contains__(self, key: object) -> bool:
+        return self._value(key) is not _ABSENT
+
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over the keys that are present now."""
+        wait = self._wait()
+        if wait is not None:
+            for key in wait.keys:
+                self._value(key)  # the condition depends on all keys of its wait
+        keys: list[Any] = list(self._values)
+        return iter([key for key in keys if self._value(key) is not _ABSENT])
+
+    def __len__(self) -> int:
+        """Return the number of keys that are present.  O(watched keys)."""
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"<RelayState of purgatory {self._purgatory.name!r} keys={len(self._values)}>"
+
+    def _value(self, key: Any) -> Any:
+        wait = self._wait()
+        number, value = self._values.get(key, (0, _ABSENT))
+        if wait is not None and key in wait.keys:
+            if number >= wait.since:
+                return value  # also in on_complete(), when the operation has left the key
+            wait.unknown = True
+            return _ABSENT
+        if wait is not None and number < wait.since:
+            return _ABSENT
+        return value if value is not _ABSENT and self._purgatory.is_watched(key) else _ABSENT
+
+    def _wait(self) -> RelayWait | None:
+        """Return the wait that looks up a key, or None if the code belongs to no wait."""
+        current = self._current
+        if current is not None:
+            operation = current.operation
+            if operation is None or (operation._core is not None and operation._watch is None):
+                return current  # its condition runs, or its first try
+        trying = self._purgatory._core._trying
+        return None if trying is None else self._waits.get(id(trying))
+
+    # Waits
+
+    def begin(self, operation: DelayedOperation[Any] | None, keys: Collection[Hashable]) -> RelayWait:
+        """Note a wait that begins now.  ``operation``: None for a condition that :meth:`known_only` wraps."""
+        wait = RelayWait(operation, keys, self._reads + 1)
+        if operation is not None and self._waits.setdefault(id(operation), wait) is wait:
+            self._current = wait
+        return wait
+
+    def end(self, wait: RelayWait) -> None:
+        """Forget the wait, and the values of its keys that have no watcher without it."""
+        operation, wait.operation, wait.give_back = wait.operation, None, None
+        # The wrapped condition of the operation leads to the wait, so this leaves no cycle.
+        if operation is not None and self._waits.get(id(operation)) is wait:
+            del self._waits[id(operation)]
+        if self._current is wait:
+            self._current = None
+        for key in wait.keys:
+            if key in self._values and not self._purgatory.is_watched(key):
+                del self._values[key]
+
+    @contextlib.contextmanager
+    def of(self, wait: RelayWait) -> Iterator[None]:
+        """Make the code that runs within belong to the wait."""
+        outer, self._current = self._current, wait
+        try:
+            yield
+        finally:
+            self._current = outer
+
+    def known_only(self, wait: RelayWait, get: Callable[[], T], nothing: Any) -> Callable[[], T]:
+        """Wrap the condition of the wait: return ``nothing`` while it depends on a key that is not known yet."""
+
+        def known() -> T:
+            wait.unknown = False
+            try:
+                with self.of(wait):
+                    result = get()
+            except Exception:
+                if wait.unknown:
+                    return nothing  # type: ignore[no-any-return]
+                raise
+            if not wait.unknown or is_coroutine(result):
+                return result
+            if wait.give_back is not None and result is not nothing:
+                wait.give_back(result)
+            return nothing  # type: ignore[no-any-return]
+
+        return known
+
+    # Reads
+
+    def begin_read(self) -> int:
+        """Return the number of a read that begins now."""
+        self._reads += 1
+        return self._reads
+
+    def store(self, key: Hashable, found: Mapping[Any, Any], number: int) -> None:
+        """Replace the value of the key by what a read found."""
+        if self._purgatory.is_watched(key):
+            self._values[key] = number, found.get(key, _ABSENT)
+            self._values.move_to_end(key)
+        else:
+            self._values.pop(key, None)
+        self.examine(2)
+
+    def examine(self, number: int) -> None:
+        """Remove those of the ``number`` oldest values whose keys are not watched any more."""
+        values = self._values
+        for _ in range(min(number, len(values))):
+            key = next(iter(values))
+            if self._purgatory.is_watched(key):
+                values.move_to_end(key)
+            else:
+                del values[key]
+
+    def clear(self) -> None:
+        """Forget all values: the relay is closed."""
+        self._values.clear()
+
+    @property
+    def kept(self) -> int:
+        """The number of values in memory."""
+        return len(self._values)
+
+    def _check(self) -> None:
+        """Assert the invariants, while no condition runs."""
+        assert all(wait.operation is not None and id(wait.operation) == number for number, wait in self._waits.items())
+        assert all(0 < number <= self._reads for number, _ in self._values.values())

@@ -1,0 +1,760 @@
+"""``relay.state``: what a wait may see of it, and what stays in memory."""
+
+import asyncio
+import gc
+import random
+import weakref
+from collections.abc import Hashable
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from purgatory import DelayedOperation, Purgatory, PurgatoryClosed
+from purgatory.asgi import Wait
+from purgatory.relay import MemoryTransport, Relay
+from purgatory.testing import VirtualClock
+from tests.asgi.tools import Call
+
+
+class Store:
+    """A purgatory and a relay whose ``refresh`` reads the table; it keeps nothing itself."""
+
+    def __init__(self, clock: VirtualClock, transport: MemoryTransport | None = None, **options: Any) -> None:
+        self.table: dict[Hashable, Any] = {}
+        self.reads: list[list[Hashable]] = []
+        self.read_takes = 0.0
+        self.clock = clock
+        self.room = Purgatory[Any]("test", clock=clock)
+        self.relay = Relay(self.room, transport or MemoryTransport(clock=clock), refresh=self.load, **options)
+
+    async def load(self, keys: list[Hashable]) -> dict[Hashable, Any]:
+        """Return the values at the time of the query, ``read_takes`` seconds later."""
+        self.reads.append(list(keys))
+        found = {key: self.table[key] for key in keys if key in self.table}
+        if self.read_takes:
+            await self.clock.sleep(self.read_takes)
+        return found
+
+    def value(self, key: Hashable, timeout: float | None = 30.0) -> "asyncio.Task[Any]":
+        """Return a task that waits for any value of the key."""
+        return asyncio.create_task(self.relay.wait_value(lambda: self.relay.state.get(key), key=key, timeout=timeout))
+
+    def at_least(self, key: Hashable, goal: float, timeout: float | None = 30.0) -> "asyncio.Task[Any]":
+        """Return a task that waits until the value of the key has reached the goal."""
+        state = self.relay.state
+
+        def reached() -> Any:
+            return state[key] if state.get(key, 0) >= goal else None
+
+        return asyncio.create_task(self.relay.wait_value(reached, keys={key: goal}, timeout=timeout))
+
+    async def __aenter__(self) -> Self:
+        await self.room.__aenter__()
+        await self.relay.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.relay.aclose()
+        await self.room.aclose()
+        self.relay._refresher.state._check()
+        self.room._check()
+        assert self.relay._refresher.state.kept == 0
+
+
+async def test_the_value_that_refresh_returned_is_the_answer(clock: VirtualClock) -> None:
+    """The wait has its key read and returns what was found, and a notice of another process brings a later value."""
+    transport = MemoryTransport(clock=clock)
+    async with Store(clock, transport) as one, Store(clock, transport.peer()) as other:
+        other.table = one.table
+        one.table["a"] = 1
+        first = other.value("a")
+        await clock.settle()
+        assert await first == 1
+        later = other.at_least("a", 2)
+        await clock.settle()
+        one.table["a"] = 2
+        one.relay.check("a", 2)
+        await clock.settle()
+        assert later.done()
+        assert await later == 2
+
+
+async def test_zero_and_an_empty_text_are_values(clock: VirtualClock) -> None:
+    """Only None is no value."""
+    async with Store(clock) as store:
+        store.table.update({"zero": 0, "empty": "", "none": None})
+        tasks = [store.value(key) for key in store.table]
+        await clock.settle()
+        assert [task.done() for task in tasks] == [True, True, False]
+        assert [await task for task in tasks[:2]] == [0, ""]
+        tasks[2].cancel()
+
+
+async def test_a_wait_is_not_answered_from_a_value_that_was_read_before_it(clock: VirtualClock) -> None:
+    """Another operation keeps an old value of the key; the new wait is answered by a read of its own."""
+    async with Store(clock) as store:
+        store.table["a"] = "old"
+        other = asyncio.create_task(store.relay.wait_until(lambda: False, key="a", timeout=30.0))
+        await clock.settle()
+        assert store.relay.state["a"] == "old"
+        store.table["a"] = "new"
+        waiting = store.value("a")
+        await clock.settle()
+        assert waiting.done()
+        assert await waiting == "new"
+        assert store.reads == [["a"], ["a"]]
+        other.cancel()
+
+
+async def test_a_read_that_began_before_the_wait_does_not_answer_it(clock: VirtualClock) -> None:
+    """The value of the earlier read answers the earlier wait only."""
+    async with Store(clock) as store:
+        store.read_takes = 1.0
+        store.table["a"] = "old"
+        first = store.value("a")
+        await clock.advance(0.5)
+        store.table["a"] = "new"
+        second = store.value("a")
+        await clock.advance(0.5)
+        assert first.done()
+        assert not second.done()
+        assert await first == "old"
+        await clock.advance(1.0)
+        assert second.done()
+        assert await second == "new"
+
+
+async def test_waits_that_begin_during_every_read_are_answered(clock: VirtualClock) -> None:
+    """A wait needs one read that began after it, however many waits follow: none waits longer than two reads."""
+    async with Store(clock) as store:
+        store.read_takes = 0.3
+        store.table["a"] = 1
+        tasks = []
+        for _ in range(50):
+            tasks.append(store.value("a"))
+            await clock.advance(0.1)
+        assert sum(not task.done() for task in tasks) <= 6
+        await clock.advance(1.0)
+        assert await asyncio.gather(*tasks) == [1] * 50
+
+
+@pytest.mark.parametrize(
+    ("condition", "ends_when_removed"),
+    [
+        (lambda state: state.get("a") != "pending", False),
+        (lambda state: state["a"] == "done", False),
+        (lambda state: all(value == "done" for value in state.values()), False),
+        (lambda state: "a" not in state, True),
+        (lambda state: not state, True),
+    ],
+)
+async def test_a_key_that_has_not_been_read_yet_is_not_absent_for_a_condition(
+    clock: VirtualClock, condition: Any, ends_when_removed: bool
+) -> None:
+    """A condition that would hold for an absent key, or raise, is evaluated again after the read."""
+    async with Store(clock) as store:
+        store.table["a"] = "pending"
+        store.read_takes = 1.0
+        other = asyncio.create_task(store.relay.wait_until(lambda: False, key="a", timeout=30.0))
+        await clock.advance(1.0)
+        waiting = asyncio.create_task(
+            store.relay.wait_until(lambda: condition(store.relay.state), key="a", timeout=30.0)
+        )
+        value = asyncio.create_task(
+            store.relay.wait_value(lambda: condition(store.relay.state) or None, key="a", timeout=30.0)
+        )
+        await clock.advance(0.5)
+        store.room.check_and_complete("a")
+        assert not waiting.done()
+        await clock.advance(5.0)
+        assert not waiting.done()
+        store.table["a"] = "done"
+        if ends_when_removed:
+            del store.table["a"]
+        store.relay.check("a")
+        await clock.advance(2.0)
+        assert waiting.done()
+        assert await waiting is True
+        assert await value is True
+        other.cancel()
+
+
+async def test_an_error_of_a_condition_that_knows_its_keys_reaches_the_caller(clock: VirtualClock) -> None:
+    """After the read, a KeyError is the condition's own."""
+    async with Store(clock) as store:
+        waiting = asyncio.create_task(store.relay.wait_until(lambda: store.relay.state["a"] > 1, key="a", timeout=30.0))
+        await clock.settle()
+        with pytest.raises(KeyError, match="a"):
+            await waiting
+
+
+async def test_a_value_that_is_discarded_goes_to_on_abandoned(clock: VirtualClock) -> None:
+    """If ``get`` takes a value before its keys are read, the value is given back, and taken again after the read."""
+    async with Store(clock) as store:
+        store.table["a"] = 1
+        items: list[int] = [1, 2]
+        back: list[int] = []
+
+        def get() -> int:
+            store.relay.state.get("a")
+            return items.pop(0)
+
+        waiting = asyncio.create_task(store.relay.wait_value(get, key="a", timeout=30.0, on_abandoned=back.append))
+        await clock.settle()
+        assert await waiting == 2
+        assert back == [1]
+
+
+async def test_a_condition_of_several_keys_waits_until_all_are_read(clock: VirtualClock) -> None:
+    """With one key in each read, the condition holds only after the last of them."""
+    async with Store(clock, max_keys=1) as store:
+        store.table = {"a": 1, "b": 2, "c": 3}
+        store.read_takes = 1.0
+        state = store.relay.state
+        waiting = asyncio.create_task(
+            store.relay.wait_value(lambda: sum(state.get(key, 0) for key in "abc"), keys=["a", "b", "c"], timeout=30.0)
+        )
+        await clock.advance(2.5)
+        assert not waiting.done()
+        await clock.advance(20.0)
+        assert await waiting == 6
+
+
+async def test_a_condition_that_does_not_use_the_state_holds_at_once(clock: VirtualClock) -> None:
+    """Conditions on the application's own state behave as before: no read is awaited."""
+    async with Store(clock) as store:
+        store.read_takes = 1.0
+        assert await store.relay.wait_until(lambda: True, key="a", timeout=30.0) is True
+        ready = False
+        waiting = asyncio.create_task(store.relay.wait_until(lambda: ready, key="a", timeout=30.0))
+        await clock.settle()
+        ready = True
+        assert store.relay.check("a") == 1
+        assert await waiting is True
+
+
+async def test_an_operation_of_your_own_finds_a_key_absent_until_it_is_read(clock: VirtualClock) -> None:
+    """``try_complete`` sees no value of a read before ``park``, and ``on_complete`` sees the value that ended it."""
+    seen: list[Any] = []
+
+    class Paid(DelayedOperation[Any]):
+        def try_complete(self) -> bool:
+            seen.append(store.relay.state.get("a"))
+            return seen[-1] is not None
+
+        def on_complete(self) -> Any:
+            return store.relay.state["a"]
+
+    async with Store(clock) as store:
+        store.table["a"] = "old"
+        other = asyncio.create_task(store.relay.wait_until(lambda: False, key="a", timeout=30.0))
+        await clock.settle()
+        store.table["a"] = "paid"
+        waiting = asyncio.create_task(store.relay.park(Paid(30.0), key="a"))
+        await asyncio.sleep(0)
+        store.room.check_and_complete("a")
+        other.cancel()
+        await clock.settle()
+        assert await waiting == "paid"
+        assert seen == [None, None, "paid"]
+
+
+async def test_a_read_replaces_what_it_finds_and_removes_what_it_does_not_find(clock: VirtualClock) -> None:
+    """The state is what the last read of each key has returned."""
+    async with Store(clock) as store:
+        state = store.relay.state
+        store.table.update({"a": 1, "b": 2})
+        waiting = asyncio.create_task(store.relay.wait_until(lambda: False, keys=["a", "b"], timeout=30.0))
+        await clock.settle()
+        assert dict(state) == {"a": 1, "b": 2}
+        assert (len(state), "a" in state, list(state)) == (2, True, ["a", "b"])
+        store.table["a"] = 5
+        del store.table["b"]
+        store.relay.check("a")
+        store.relay.check("b")
+        assert dict(state) == {"a": 1, "b": 2}
+        await clock.settle()
+        assert dict(state) == {"a": 5}
+        assert "b" not in state
+        with pytest.raises(KeyError, match="b"):
+            state["b"]
+        assert state.get("b", 7) == 7
+        waiting.cancel()
+
+
+async def test_keys_that_were_not_asked_for_are_not_kept(clock: VirtualClock) -> None:
+    """A read may return more keys than it was given."""
+    room = Purgatory[Any]("test", clock=clock)
+
+    async def load(_: list[str]) -> dict[str, int]:
+        return {"a": 1, "b": 2}
+
+    async with room, Relay(room, MemoryTransport(), refresh=load) as relay:
+        waiting = asyncio.create_task(relay.wait_until(lambda: False, key="a", timeout=1.0))
+        await clock.settle()
+        assert dict(relay.state) == {"a": 1}
+        waiting.cancel()
+
+
+@pytest.mark.parametrize("end", ["answered", "expired", "cancelled", "failed", "withdrawn"])
+async def test_the_value_is_dropped_when_the_last_watcher_leaves(clock: VirtualClock, end: str) -> None:
+    """However the last operation of a key ends, the key is absent at once, and its value is freed."""
+
+    class Value:
+        pass
+
+    async with Store(clock) as store:
+        store.table["a"] = value = Value()
+        freed = weakref.ref(value)
+        done = False
+        tasks = [asyncio.create_task(store.relay.wait_until(lambda: done, key="a", timeout=30.0)) for _ in range(2)]
+        await clock.settle()
+        assert store.relay.state["a"] is value
+        store.table.clear()
+        del value
+        tasks.pop().cancel()
+        await clock.settle()
+        assert freed() is not None
+        if end == "answered":
+            done = True
+            assert store.room.check_and_complete("a") == 1
+        elif end == "expired":
+            await clock.advance(30.0)
+        elif end == "cancelled":
+            tasks[0].cancel()
+        elif end == "failed":
+            store.room.fail_for_key("a", ValueError("failed"))
+        else:
+            store.room.cancel_for_key("a")
+        await asyncio.wait(tasks)
+        assert "a" not in store.relay.state
+        assert freed() is None
+        if not tasks[0].cancelled():
+            tasks[0].exception()
+
+
+async def test_a_key_is_absent_when_nothing_waits_on_it_at_the_look_up(clock: VirtualClock) -> None:
+    """Operations that were parked on the purgatory itself count as well, and their values are freed soon."""
+    async with Store(clock) as store:
+        state = store.relay.state
+        store.table.update({number: number for number in range(1000)})
+        waiting = [
+            asyncio.create_task(store.room.wait_until(lambda: False, keys=[number], timeout=10.0))
+            for number in range(1000)
+        ]
+        await clock.settle()
+        for number in range(1000):
+            store.relay.check(number)
+        await clock.settle()
+        assert len(state) == 1000
+        assert state[7] == 7
+        await clock.advance(10.0)
+        assert [await task for task in waiting] == [False] * 1000
+        assert len(state) == 0
+        assert 7 not in state
+        store.table["a"] = 1
+        for _ in range(500):
+            assert await during_reads(clock, store.value("a")) == 1
+        assert store.relay._refresher.state.kept <= 1
+
+
+async def during_reads(clock: VirtualClock, task: "asyncio.Task[Any]") -> Any:
+    """Let the reads happen, and return the result of the task."""
+    await clock.settle()
+    return await task
+
+
+async def test_the_periodic_resync_frees_what_is_left(clock: VirtualClock) -> None:
+    """Values of keys on which nothing waits any more are gone after ``resync_every``, if nothing else happens."""
+    async with Store(clock, resync_every=20.0) as store:
+        waiting = asyncio.create_task(store.room.wait_until(lambda: False, keys=["a"], timeout=10.0))
+        await clock.settle()
+        store.table["a"] = 1
+        store.relay.check("a")
+        await clock.advance(10.0)
+        assert await waiting is False
+        assert store.relay._refresher.state.kept == 1
+        await clock.advance(20.0)
+        assert store.relay._refresher.state.kept == 0
+
+
+async def test_nothing_is_left_of_waits_that_are_over(clock: VirtualClock) -> None:
+    """Waits of many keys, and what was announced for them, leave no value and no entry behind."""
+    async with Store(clock, max_keys=50) as store:
+        for number in range(300):
+            store.table[number] = number
+        for start in range(0, 300, 30):
+            tasks = [store.at_least(number, number + 1, timeout=0.5) for number in range(start, start + 30)]
+            await clock.settle()
+            for number in range(start, start + 30):
+                store.relay.check(number, number + 5)
+            await clock.advance(0.5)
+            assert await asyncio.gather(*tasks) == [None] * 30
+        refresher = store.relay._refresher
+        assert refresher.state.kept == 0
+        assert refresher.state._waits == {}
+        assert refresher._announced == {}
+        await clock.advance(10.0)
+        assert refresher._lagging == []
+        assert store.relay.statistics().stale == 0
+
+
+async def test_a_relay_without_refresh_has_no_state(clock: VirtualClock) -> None:
+    """The attribute raises RuntimeError."""
+    room = Purgatory[Any]("test", clock=clock)
+    relay = Relay(room, MemoryTransport())
+    with pytest.raises(RuntimeError, match="a relay without refresh= has no state"):
+        relay.state  # noqa: B018
+
+
+async def test_a_closed_relay_keeps_no_values(clock: VirtualClock) -> None:
+    """Operations stay parked; without reads, their keys are absent."""
+    async with Store(clock) as store:
+        store.table["a"] = 1
+        waiting = asyncio.create_task(
+            store.relay.wait_until(lambda: store.relay.state.get("a") == 2, key="a", timeout=9.0)
+        )
+        await clock.settle()
+        assert dict(store.relay.state) == {"a": 1}
+        await store.relay.aclose()
+        assert dict(store.relay.state) == {}
+        assert not waiting.done()
+        store.room.check_and_complete("a")
+        await clock.advance(9.0)
+        assert await waiting is False
+
+
+# Reads that find less than was announced
+
+
+async def test_a_read_below_the_announced_value_is_repeated(clock: VirtualClock) -> None:
+    """A replica that lags has the key read again, after pauses that grow, until it has the announced value."""
+    async with Store(clock, resync_every=3600.0) as store:
+        store.table["a"] = 80
+        waiting = store.at_least("a", 90, timeout=300.0)
+        await clock.settle()
+        store.reads.clear()
+        store.relay.check("a", 90)
+        await clock.settle()
+        assert store.reads == [["a"]]
+        assert store.relay.statistics().stale == 1
+        await clock.advance(60.0)
+        assert 60 / 5 <= len(store.reads) <= 60 / 2.5 + 8
+        store.table["a"] = 90
+        await clock.advance(5.0)
+        assert waiting.done()
+        assert await waiting == 90
+        assert store.relay.statistics().stale == 0
+        reads = len(store.reads)
+        await clock.advance(60.0)
+        assert len(store.reads) == reads
+
+
+async def test_a_row_that_a_replica_does_not_have_yet_is_read_again(clock: VirtualClock) -> None:
+    """A key that the read does not return is below every announced value."""
+    async with Store(clock, resync_every=3600.0) as store:
+        waiting = store.value("a")
+        await clock.settle()
+        store.relay.check("a", 1)
+        await clock.settle()
+        assert not waiting.done()
+        store.table["a"] = 1
+        await clock.advance(0.1)
+        assert await waiting == 1
+
+
+async def test_the_announced_value_survives_other_reads(clock: VirtualClock) -> None:
+    """Neither a new wait nor a notice without a value makes the relay forget it, and both have the key read at once."""
+    async with Store(clock, resync_every=3600.0) as store:
+        store.table["a"] = 80
+        waiting = store.at_least("a", 90, timeout=300.0)
+        await clock.settle()
+        store.relay.check("a", 90)
+        await clock.advance(30.0)
+        reads = len(store.reads)
+        other = store.at_least("a", 85, timeout=300.0)
+        await clock.settle()
+        assert len(store.reads) == reads + 1
+        store.table["a"] = 85
+        store.relay.check("a")
+        await clock.settle()
+        assert await other == 85
+        store.table["a"] = 91
+        await clock.advance(5.0)
+        assert await waiting == 91
+
+
+async def test_a_state_that_is_no_number_is_read_once(clock: VirtualClock) -> None:
+    """An announced value can be compared with numbers only; ``refresh`` may also return nothing at all."""
+    for result in ({"a": "paid"}, {"a": None}, {"a": 9}, None):
+        reads = 0
+
+        async def load(_: list[str], result: Any = result) -> Any:
+            nonlocal reads
+            reads += 1
+            return result
+
+        room = Purgatory[Any]("test", clock=clock)
+        async with room, Relay(room, MemoryTransport(), refresh=load, resync_every=3600.0) as relay:
+            waiting = asyncio.create_task(relay.wait_until(lambda: False, key="a", timeout=60.0))
+            await clock.settle()
+            relay.check("a", 9)
+            await clock.advance(60.0)
+            assert await waiting is False
+            assert reads == 2, result
+
+
+async def test_an_announced_value_is_forgotten_with_the_last_watcher(clock: VirtualClock) -> None:
+    """No key is read for an operation that has ended, however much was announced."""
+    async with Store(clock, resync_every=3600.0) as store:
+        store.table["a"] = 80
+        waiting = store.at_least("a", 90, timeout=2.0)
+        await clock.settle()
+        store.relay.check("a", 90)
+        await clock.advance(2.0)
+        assert await waiting is None
+        reads = len(store.reads)
+        await clock.advance(60.0)
+        assert len(store.reads) == reads
+        assert store.relay.statistics().stale == 0
+
+
+# A wait of zero
+
+
+async def test_a_wait_of_zero_is_one_try_without_a_read(clock: VirtualClock) -> None:
+    """It reads, parks and counts nothing, and does not answer from a value that another operation keeps."""
+    async with Store(clock) as store:
+        store.table["a"] = 1
+        other = asyncio.create_task(store.relay.wait_until(lambda: False, key="a", timeout=30.0))
+        await clock.settle()
+        before, reads = store.room.statistics(), list(store.reads)
+        calls: list[Any] = []
+
+        def get() -> Any:
+            calls.append(store.relay.state.get("a"))
+            return calls[-1]
+
+        for given in ({"timeout": 0}, {"deadline": clock.time() - 1.0}):
+            assert await store.relay.wait_value(get, key="a", **given) is None
+            assert await store.relay.wait_until(lambda: store.relay.state.get("a") != 2, key="a", **given) is False
+            assert await store.relay.wait_value(lambda: "own", key="a", **given) == "own"
+            assert await store.relay.wait_until(lambda: True, keys=["a"], **given) is True
+        await clock.settle()
+        assert calls == [None, None]
+        assert (store.room.statistics(), store.reads) == (before, reads)
+        other.cancel()
+
+
+async def test_a_request_that_does_not_wait_is_one_try_without_a_read(clock: VirtualClock) -> None:
+    """Without ``?wait=``, a handler finds no value in the state, whatever another request keeps there."""
+    results: list[Any] = []
+
+    class Known(DelayedOperation[Any]):
+        def try_complete(self) -> bool:
+            return "a" in store.relay.state
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        wait = Wait(store.relay, scope, receive, longest=55)
+        results.append(await wait.value(lambda: store.relay.state.get("a"), key="a"))
+        results.append(await wait.until(lambda: "a" in store.relay.state, key="a"))
+        operation = Known(30.0)
+        await wait.park(operation, key="a")
+        results.append(operation.expired)
+
+    async with Store(clock) as store:
+        store.table["a"] = 1
+        other = asyncio.create_task(store.relay.wait_until(lambda: False, key="a", timeout=30.0))
+        await clock.settle()
+        await Call.get(app).task
+        assert results == [None, False, True]
+        assert store.reads == [["a"]]
+        other.cancel()
+
+
+async def test_a_wait_of_zero_is_not_refused(clock: VirtualClock) -> None:
+    """It needs no place, no connection and no open relay; a key that cannot be relayed is refused."""
+    transport = MemoryTransport(clock=clock)
+    room = Purgatory[Any]("test", clock=clock, max_parked=1)
+    async with room, Relay(room, transport, on_lost="fail") as relay:
+        waiting = asyncio.create_task(room.wait_until(lambda: False, keys=["a"], timeout=30.0))
+        await clock.settle()
+        transport.stop()
+        await clock.settle()
+        assert await relay.wait_value(lambda: 1, key="a", timeout=0) == 1
+        with pytest.raises(TypeError, match="a key to relay must be"):
+            await relay.wait_value(lambda: 1, key=1.5, timeout=0)
+        waiting.cancel()
+    assert await relay.wait_until(lambda: False, key="a", timeout=0) is False
+    with pytest.raises(PurgatoryClosed):
+        await relay.wait_until(lambda: False, key="a", timeout=1)
+
+
+# The parameters of the waits
+
+
+async def test_key_deadline_kind_and_the_errors_are_those_of_the_purgatory(clock: VirtualClock) -> None:
+    """The waits take what those of the purgatory take, and refuse what those refuse, in the same words."""
+    async with Store(clock) as store:
+        state = store.relay.state
+        waiting = asyncio.create_task(
+            store.relay.wait_value(lambda: state.get("a"), key="a", deadline=clock.time() + 5.0, kind="job")
+        )
+        await clock.settle()
+        assert store.room.dump()["operations"][0]["operation"].startswith("<job PENDING")
+        await clock.advance(5.0)
+        assert await waiting is None
+        wrong: list[dict[str, Any]] = [
+            {"timeout": 1.0},
+            {"key": "a", "keys": ["a"], "timeout": 1.0},
+            {"key": ["a"], "timeout": 1.0},
+            {"key": "a"},
+            {"key": "a", "timeout": 1.0, "deadline": 1.0},
+            {"key": "a", "timeout": -1.0},
+            {"key": "a", "timeout": 1.0, "kind": 3},
+        ]
+        for arguments in wrong:
+            for method in ("wait_until", "wait_value"):
+                messages = set()
+                for waits in (store.room, store.relay):
+                    with pytest.raises((TypeError, ValueError)) as refused:
+                        await getattr(waits, method)(lambda: None, **arguments)
+                    messages.add(str(refused.value))
+                assert len(messages) == 1, messages
+        with pytest.raises(TypeError, match="key= or keys="):
+            await store.relay.park(DelayedOperation[Any](1.0))  # type: ignore[call-overload]
+        assert len(store.room) == 0
+
+
+async def test_a_cancelled_wait_gives_its_value_back(clock: VirtualClock) -> None:
+    """A task that is cancelled in the turn in which its value was found hands it to ``on_abandoned``."""
+    async with Store(clock) as store:
+        store.table["a"] = 1
+        back: list[int] = []
+
+        def get() -> int | None:
+            found: int | None = store.relay.state.get("a")
+            if found is not None:
+                asyncio.get_running_loop().call_soon(waiting.cancel)
+            return found
+
+        waiting = asyncio.create_task(store.relay.wait_value(get, key="a", timeout=30.0, on_abandoned=back.append))
+        await clock.settle()
+        assert waiting.cancelled()
+        assert back == [1]
+
+
+async def test_a_handler_waits_for_a_value_of_the_relay(clock: VirtualClock) -> None:
+    """``Wait(relay, ...).until`` sees only what was read after it began, too."""
+    results: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        wait = Wait(store.relay, scope, receive)
+        results.append(await wait.until(lambda: store.relay.state.get("a") != "old", keys=["a"], timeout=30.0))
+
+    async with Store(clock) as store:
+        store.table["a"] = "old"
+        call = Call.get(app)
+        await clock.settle()
+        assert results == []
+        store.table["a"] = "new"
+        store.relay.check("a")
+        await clock.settle()
+        assert results == [True]
+        await call.task
+
+
+async def test_no_wait_is_answered_from_an_earlier_read_whatever_happens(clock: VirtualClock) -> None:
+    """With random waits, checks, pauses and slow reads, each answer was read after its wait began, and none is lost."""
+    draw = random.Random(5)
+    room = Purgatory[Any]("test", clock=clock)
+    versions = dict.fromkeys(range(4), 0)
+
+    async def load(keys: list[int]) -> dict[int, tuple[int, float]]:
+        found = {key: (versions[key], clock.time()) for key in keys}
+        await clock.sleep(draw.choice([0.0, 0.01, 0.3]))
+        if draw.random() < 0.1:
+            raise ConnectionError("the store is away")
+        return found
+
+    async with room, Relay(room, MemoryTransport(clock=clock), refresh=load, max_keys=draw.choice([1, 3])) as relay:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        state = relay.state
+
+        async def wait(key: int, goal: int) -> None:
+            began = clock.time()
+            found = await relay.wait_value(
+                lambda: state[key] if state[key][0] >= goal else None, key=key, timeout=120.0
+            )
+            assert found is not None
+            assert found[0] >= goal
+            assert found[1] >= began
+
+        tasks = []
+        for _ in range(600):
+            key = draw.randrange(4)
+            if draw.random() < 0.5:
+                tasks.append(asyncio.create_task(wait(key, versions[key] + draw.choice([0, 0, 1]))))
+                if draw.random() < 0.1:
+                    tasks.pop().cancel()
+            else:
+                versions[key] += 1
+                relay.check(key)
+            await clock.advance(draw.choice([0.0, 0.001, 0.05, 0.2]))
+        for key in versions:
+            versions[key] += 1
+            relay.check(key)
+        await clock.advance(60.0)
+        await asyncio.gather(*tasks)
+        relay._refresher.state._check()
+
+
+@pytest.mark.parametrize("ending", ["answered", "expired", "cancelled", "withdrawn", "failed"])
+@pytest.mark.usefixtures("no_gc")
+async def test_a_wait_leaves_no_cycle(clock: VirtualClock, ending: str) -> None:
+    """However a wait through the relay ends, the collector finds nothing afterwards."""
+    async with Store(clock) as store:
+        state = store.relay.state
+
+        async def wait(number: int) -> Any:
+            if number % 2:
+                return await store.relay.wait_value(lambda: state.get("a"), key="a", timeout=5.0, on_abandoned=print)
+            return await store.relay.wait_until(lambda: "a" in state, key="a", timeout=5.0)
+
+        tasks = [asyncio.ensure_future(wait(number)) for number in range(10)]
+        await clock.settle()
+        gc.collect()
+        if ending == "answered":
+            store.table["a"] = 1
+            store.relay.check("a")
+        elif ending == "expired":
+            await clock.advance(5.0)
+        elif ending == "cancelled":
+            for task in tasks:
+                task.cancel()
+        elif ending == "withdrawn":
+            store.room.cancel_for_key("a")
+        else:
+            store.room.fail_for_key("a", ValueError("failed"))
+        await clock.settle()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(outcomes) == 10
+        tasks.clear()
+        del outcomes
+        task = None  # type: ignore[assignment]
+        await clock.settle()
+        assert gc.collect() == 0
+
+
+@pytest.mark.usefixtures("no_gc")
+async def test_a_wait_of_zero_leaves_no_cycle(clock: VirtualClock) -> None:
+    """The collector finds nothing after waits that did not park."""
+    async with Store(clock) as store:
+        gc.collect()
+        for _ in range(10):
+            assert await store.relay.wait_value(lambda: store.relay.state.get("a"), key="a", timeout=0) is None
+            assert await store.relay.wait_until(lambda: True, key="a", timeout=0) is True
+        assert gc.collect() == 0
