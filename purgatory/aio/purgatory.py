@@ -538,6 +538,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         pending futures fail with TimeoutError, and pending tasks are cancelled.  For a call in an executor, pass a task
         that awaits it.  See :class:`purgatory.DelayedFuture`.
         """
+        self._core.validate_thread()
         operation = DelayedFuture(futures, timeout, callback)
         self._bind()  # it may raise, and nothing is parked yet
         wait_for_all(self, self._done_callbacks, operation)
@@ -611,6 +612,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         return len(await self._end_for_key(key, lambda operation: fail_externally(operation, error)))
 
     async def _end_for_key(self, key: Hashable, ending: Callable[[Operation], bool]) -> list[Any]:
+        self._core.validate_thread()
         ended: list[Any] = []
         cursor = self._core.cursor(key, None)
         if cursor is None:
@@ -640,6 +642,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         checked once more.  Raises RuntimeError if no loop runs, TypeError for an unhashable key or a value that is not
         a number, and ValueError for NaN.
         """
+        self._core.validate_thread()
         hash(key)
         if value is not None:
             value = validated_value(value)
@@ -652,6 +655,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         The keys are also collected in slices, so a million keys do not delay the loop.  Raises RuntimeError if no loop
         runs.
         """
+        self._core.validate_thread()
         self._schedule_checks()
         self._soon.add_all()
 

@@ -20,12 +20,15 @@ parked in the parent, too, and would be answered twice.
 import asyncio
 import contextlib
 import os
+import threading
 import weakref
+from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING
 
 from purgatory.core.timer.clock import Alarm
 from purgatory.core.timer.task import FAR_MS
+from purgatory.core.timer.thread_guard import FOREIGN_THREAD
 from purgatory.errors import PurgatoryClosed
 
 from .error_reporting import report
@@ -178,7 +181,7 @@ class Reaper:
         if loop is None:
             # No loop runs.  The sleepers look again when their loop continues.  Until then each added task calls this
             # method, so the first one that is added in a running loop is noticed.
-            self._refuse_while_running()
+            self._refuse_elsewhere()
             self._wake_sleepers()
             return
         if loop is not timer.loop and timer.loop is not None:
@@ -231,7 +234,10 @@ class Reaper:
         A timer that comes from another loop brings its tasks with their deadlines, and its reaper if it had one.
         RuntimeError where no loop runs, and while the loop of the timer runs in another thread.
         """
-        loop = asyncio.get_running_loop()
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            self._refuse_elsewhere()
+            raise RuntimeError("no running event loop: from another thread call check_threadsafe()")
         if loop is not self._timer.loop:
             self._move_to(loop)
         return loop
@@ -240,7 +246,7 @@ class Reaper:
         timer = self._timer
         task = self.task
         if timer.loop is not None:
-            self._refuse_while_running()
+            self._refuse_elsewhere()
             if task is not None and not task.done():
                 if timer.loop.is_closed():
                     task._log_destroy_pending = False  # type: ignore[attr-defined]  # a new task replaces it
@@ -250,22 +256,31 @@ class Reaper:
             self._wake_sleepers()
         timer.loop = loop
         _bound.add(timer)
+        self._guard_thread()
         if task is not None and not timer.closed:
             self.start()
         timer._loop_changed(loop)
 
-    def _refuse_while_running(self) -> None:
+    def _guard_thread(self) -> None:
+        """From now on the timer refuses calls from other threads than this one, while its loop runs."""
+        owned = threading.RLock()
+        owned.acquire()  # never released: it only knows its owner
+        is_here: Callable[[], bool] = owned._is_owned  # type: ignore[attr-defined]
+        self._timer.guard.bind(is_here, self._refuse_elsewhere)
+
+    def _refuse_elsewhere(self) -> None:
+        """Raise RuntimeError if the loop of the timer runs in another thread than this one."""
         loop = self._timer.loop
         if self._inherited:
             raise RuntimeError(
                 "the timer had tasks when this process was forked, and they belong to the parent process:"
                 " create the purgatory after the fork"
             )
-        if loop is not None and not loop.is_closed() and loop.is_running():
-            raise RuntimeError(
-                "the timer belongs to an event loop that is running in another thread:"
-                " give each thread a purgatory of its own, or call check_threadsafe()"
-            )
+        if loop is None or loop.is_closed() or not loop.is_running():
+            return
+        if loop is not asyncio._get_running_loop():
+            raise RuntimeError(FOREIGN_THREAD)
+        self._guard_thread()  # the loop was started again, in this thread
 
     # Forks
 
@@ -284,7 +299,9 @@ class Reaper:
         for purgatory in purgatories:
             purgatory._after_fork()
         self._inherited = timer.size > 0 or any(len(purgatory) for purgatory in purgatories)
-        if not self._inherited:
+        if self._inherited:
+            timer.guard.bind(lambda: False, self._refuse_elsewhere)
+        else:
             timer.loop = None
 
 

@@ -32,6 +32,7 @@ __all__ = ["SystemTimer"]
 _LONGEST_BUDGET_MS = 1e9
 
 event_loop.running_loop = asyncio.get_running_loop
+event_loop.current_loop = asyncio._get_running_loop
 event_loop.current_task = asyncio.current_task
 
 

@@ -23,7 +23,8 @@ __all__ = ["BasePurgatory"]
 class BasePurgatory:
     """The synchronous part of :class:`Purgatory`.
 
-    It uses no event loop and reads no clock but its timer's, so it also works without a loop.  The parameters are those
+    It uses no event loop and reads no clock but its timer's, so it also works without a loop.  While the event loop of
+    its timer runs, calls that change anything raise RuntimeError in every other thread.  The parameters are those
     of :class:`Purgatory`; ``contained``: the exceptions that are an operation's own failure, all others propagate;
     ``hooks``: where errors are reported.
     """
@@ -101,6 +102,7 @@ class BasePurgatory:
 
         One synchronous call, O(watchers); :meth:`Purgatory.acancel_for_key` does the same in slices.
         """
+        self._core.validate_thread()
         self._core.ensure_stack()
         return [
             operation
@@ -115,6 +117,7 @@ class BasePurgatory:
         """
         if not isinstance(error, Exception):
             raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
+        self._core.validate_thread()
         self._core.ensure_stack()
         return sum([fail_externally(operation, error) for operation in self._core.watcher_lists.operations(key)])
 

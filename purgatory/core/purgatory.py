@@ -61,6 +61,7 @@ from .stats.counters import Counters
 from .stats.observers import ObserverNotifier
 from .timer.base_timer import BaseTimer, ceil_now, now
 from .timer.task import NOT_QUEUED, unlink
+from .timer.thread_guard import ThreadGuard
 from .timer.timer_core import TimerCore
 from .timer.units import validated_fraction
 from .watch.cursor import ReachedCursor, WatchCursor
@@ -94,6 +95,7 @@ class PurgatoryCore:
 
     __slots__ = (
         "_contained",
+        "_guard",
         "_hooks",
         "_jitter",
         "_jitter_source",
@@ -139,6 +141,7 @@ class PurgatoryCore:
         self.depth: i64 = 0
         self._hooks: Hooks = hooks
         self._timer_core: TimerCore = timer.core
+        self._guard: ThreadGuard = timer.guard
         self._contained = contained
         self._last_id: i64 = 0
         self._trying: Operation | None = None  # the operation that a check tries
@@ -161,6 +164,7 @@ class PurgatoryCore:
 
     def submit(self, operation: Operation, keys: Any) -> bool:
         """See :meth:`BasePurgatory.try_complete_else_watch`."""
+        self._guard.validate()
         self.validate_open()
         if self.watcher_lists.asking:
             raise PurgatoryError("a key must not submit an operation while it is hashed or compared")
@@ -262,6 +266,7 @@ class PurgatoryCore:
         It is not counted, no observer is notified, and neither a limit nor a closed purgatory refuses it.  Otherwise
         the errors are those of :meth:`submit`.
         """
+        self._guard.validate()
         thresholds = validated_thresholds(keys) if not isinstance(keys, (tuple, list)) else None
         validate_keys(tuple(keys if thresholds is None else thresholds))
         validate_new(operation)
@@ -293,6 +298,13 @@ class PurgatoryCore:
             if not self.contains(error):
                 raise
             self._hooks.report(error, operation)
+
+    def validate_thread(self) -> None:
+        """Raise RuntimeError in another thread than that of the event loop, while that loop runs.
+
+        Every public call that changes something asks this first.
+        """
+        self._guard.validate()
 
     def validate_open(self) -> None:
         """Raise PurgatoryClosed if no new operation is accepted."""
@@ -419,6 +431,7 @@ class PurgatoryCore:
 
     def check(self, key: Hashable, value: Any, limit: i64) -> i64:
         """See :meth:`BasePurgatory.check_and_complete`; ``limit`` is UNLIMITED for no limit."""
+        self._guard.validate()
         if value is not None:
             value = validated_value(value)
         entry = self.watcher_lists.entry(key)
@@ -734,6 +747,7 @@ class PurgatoryCore:
 
     def extend(self, operation: Operation, delay_ms: int) -> None:
         """Move the deadline of an operation to ``delay_ms`` from now; a negative delay removes the deadline."""
+        self._guard.validate()
         if operation._watch is None:  # in its first try: it is put on the timer when it is parked
             operation.delay_ms = delay_ms
             operation._expiration_ms = NOT_QUEUED if delay_ms < 0 else ceil_now(self.timer) + delay_ms
@@ -744,6 +758,7 @@ class PurgatoryCore:
 
     def extend_to(self, operation: Operation, at_ms: int) -> None:
         """Move the deadline of an operation to ``at_ms`` on the timer's clock, or to now if that has passed."""
+        self._guard.validate()
         if operation._watch is None:  # in its first try
             operation.delay_ms = AT_ZERO_MS - at_ms
             operation._expiration_ms = NOT_QUEUED

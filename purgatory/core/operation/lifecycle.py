@@ -43,6 +43,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mypy_extensions import i64
 
+from purgatory.core.timer.event_loop import event_loop
+from purgatory.core.timer.thread_guard import FOREIGN_THREAD
 from purgatory.errors import OperationCancelled, PurgatoryError
 from purgatory.events import Outcome
 from purgatory.texts import safe_repr, type_name
@@ -76,6 +78,7 @@ __all__ = [
     "keys_of",
     "task_was_cancelled",
     "terminate",
+    "validate_awaiters",
     "validate_new",
 ]
 
@@ -256,36 +259,71 @@ def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashab
     park_future = operation._park_future
     awaiters = operation._awaiters
     answered = False
+    failed: Exception | None = None
     if park_future is not None:
         operation._park_future = None
-        answered = answer(operation, park_future, keys)
+        try:
+            answered = answer(operation, park_future, keys)
+        except Exception as error:
+            failed = error
     if awaiters is not None:
         operation._awaiters = None
         for waiter in awaiters:
-            if answer(operation, waiter, keys):
-                answered = True
+            try:
+                if answer(operation, waiter, keys):
+                    answered = True
+            except Exception as error:
+                failed = error
     if core is not None:
         operation._core = None
         core.ended(operation)
+    if failed is not None:  # all others have their answer now
+        if core is None:
+            raise failed
+        core.report(failed, operation)
     return answered
 
 
 def answer(operation: Operation, waiter: Any, keys: tuple[Hashable, ...]) -> bool:
-    """Set the result or the exception of the future.  False if it was cancelled, or if its loop is closed."""
+    """Set the result or the exception of the future.  False if it was cancelled, or if its loop is closed.
+
+    An event loop in debug mode raises RuntimeError in another thread than its own.
+    """
     # The error is made outside the try: an error hidden there would leave the future pending forever.
     if operation._state == COMPLETED or operation._state == EXPIRED:
         try:
             waiter.set_result(operation._value)
         except Exception:
-            # InvalidStateError: it was cancelled.  RuntimeError: its loop is closed, and no task will ever read it.
-            return False
+            if _is_lost(waiter):
+                return False
+            raise
         return True
     error = exception_of(operation, keys)
     try:
         waiter.set_exception(error)
     except Exception:
-        return False
+        if _is_lost(waiter):
+            return False
+        raise
     return True
+
+
+def _is_lost(waiter: Any) -> bool:
+    """Return whether no task will read the future: it was cancelled, or its loop is closed."""
+    return bool(waiter.cancelled() or waiter.get_loop().is_closed())
+
+
+def validate_awaiters(operation: Operation) -> None:
+    """Raise RuntimeError if the loop of a task that awaits the operation, which is not parked, runs in another thread.
+
+    A parked operation needs no such question: it is awaited in the loop of its purgatory.
+    """
+    if operation._awaiters is not None:
+        running: Any = event_loop.current_loop()
+        for waiter in operation._awaiters:
+            loop: Any = waiter.get_loop()
+            if loop is not running and loop.is_running() and not waiter.done():
+                raise RuntimeError(FOREIGN_THREAD)
 
 
 def exception_of(operation: Operation, keys: tuple[Hashable, ...]) -> BaseException:

@@ -27,6 +27,7 @@ from .lifecycle import (
     exception_of,
     keys_of,
     terminate,
+    validate_awaiters,
 )
 
 if TYPE_CHECKING:
@@ -126,7 +127,11 @@ class Operation(TimerTask):
         An exception from :meth:`on_complete` reaches the caller and every awaiter, and the operation has failed.
         """
         core = self._core
-        return complete_or_expire(self, COMPLETED, core is not None and core.is_trying(self))
+        if core is None:
+            validate_awaiters(self)
+            return complete_or_expire(self, COMPLETED, False)
+        core.validate_thread()
+        return complete_or_expire(self, COMPLETED, core.is_trying(self))
 
     def cancel(self, reason: Any = None) -> bool:
         """Withdraw the operation from the timer and from every key; :meth:`on_complete` is not called.
@@ -135,7 +140,10 @@ class Operation(TimerTask):
         the ``reason``, any object.
         """
         core = self._core
-        if core is not None:
+        if core is None:
+            validate_awaiters(self)
+        else:
+            core.validate_thread()
             core.ensure_stack()
         return terminate(self, CANCELLED, reason)
 
@@ -232,7 +240,13 @@ class Operation(TimerTask):
         raise exception_of(self, ())
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the end; return the result, or raise the exception, that :meth:`result` has then."""
+        """Wait for the end; return the result, or raise the exception, that :meth:`result` has then.
+
+        RuntimeError in another thread than that of its purgatory's event loop, while the operation waits there.
+        """
+        core = self._core
+        if core is not None:
+            core.validate_thread()
         waiter = new_future()
         if self._state != PENDING and self._core is None:
             answer(self, waiter, ())

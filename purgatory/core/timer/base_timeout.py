@@ -87,6 +87,7 @@ class BaseTimeout(TimerTask):
         changes a number.  RuntimeError unless the block runs and its deadline has not passed; TypeError or ValueError
         unless ``when`` is a time.
         """
+        self._timer.guard.validate()
         if self._state != _ACTIVE:
             if self._state == _CREATED:
                 raise RuntimeError("the timeout has not been entered: use it with 'async with' first")

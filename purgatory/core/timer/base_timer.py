@@ -13,6 +13,7 @@ from purgatory.texts import safe_repr, uncopyable
 
 from .clock import Clock
 from .task import FAR_MS, NOT_QUEUED, TimerTask, unlink
+from .thread_guard import ThreadGuard
 from .timer_core import TimerCore
 from .units import duration_ms
 from .wheel import TimingWheel
@@ -51,17 +52,19 @@ class CallLaterTask(TimerTask):
 class BaseTimer:
     """The synchronous part of :class:`SystemTimer`.
 
-    ``core``: the timer without a clock.  ``next_wake_ms``: when the subclass wakes up next; FAR_MS: never.
-    ``contained``: the exceptions of a task that are reported; all others propagate.
+    ``core``: the timer without a clock.  ``guard``: refuses calls from other threads.  ``next_wake_ms``: when the
+    subclass wakes up next; FAR_MS: never.  ``contained``: the exceptions of a task that are reported; all others
+    propagate.
     """
 
-    __slots__ = ("_read", "clock", "closed", "core", "loop", "next_wake_ms", "started_in")
+    __slots__ = ("_read", "clock", "closed", "core", "guard", "loop", "next_wake_ms", "started_in")
 
     def __init__(
         self, tick_ms: Any, wheel_size: Any, clock: Clock, contained: tuple[type[BaseException], ...] = (Exception,)
     ) -> None:
         self.clock: Clock = clock
         self.core: TimerCore = TimerCore(tick_ms, wheel_size, clock.now_ms(), self._report, contained)
+        self.guard: ThreadGuard = self.core.guard
         # Reading the default clock directly saves a method call.
         self._read: Callable[[], float] | None = clock.reader()
         self.loop: Any = None  # the event loop of the subclass, once it has one
@@ -73,8 +76,10 @@ class BaseTimer:
         """Put the task on the timer, to run ``task.delay_ms`` from now, rounded up to the next tick.
 
         A task that is already due runs on the reaper's next turn, never in here.  A task that is on the timer is moved.
-        PurgatoryClosed if the timer is closed, TypeError unless it is a task.
+        PurgatoryClosed if the timer is closed, TypeError unless it is a task, RuntimeError in another thread than that
+        of the timer's event loop, while that loop runs.
         """
+        self.guard.validate()
         try:
             delay_ms = task.delay_ms
         except AttributeError:
@@ -91,7 +96,7 @@ class BaseTimer:
         """Call ``callback(*args)`` in ``delay`` seconds; return the task, which can be cancelled.
 
         Never early; late by at most one tick and what the loop was busy.  Unlike the loop's ``call_later`` it keeps no
-        copy of the context: the callback runs in an empty one.
+        copy of the context: the callback runs in an empty one.  RuntimeError as for :meth:`add`.
         """
         if not _callable(callback):
             raise TypeError(f"callback must be callable, got {safe_repr(callback)}")
@@ -104,8 +109,9 @@ class BaseTimer:
 
         This reads no clock.  A task that is already due when a callback adds it waits for the next call.  The tasks run
         in the caller's context.  Once the timer is closed, nothing runs.  TypeError unless ``now_ms`` is an int,
-        ValueError beyond ``10**18`` either way of zero.
+        ValueError beyond ``10**18`` either way of zero, RuntimeError as for :meth:`add`.
         """
+        self.guard.validate()
         if not isinstance(now_ms, int):
             raise TypeError(f"now_ms must be an int, got {safe_repr(now_ms)}")
         if not -_FURTHEST_MS <= now_ms <= _FURTHEST_MS:
@@ -179,6 +185,7 @@ def has_passed(timer: BaseTimer, deadline: float) -> bool:
 
 def add_to(timer: BaseTimer, task: TimerTask) -> None:
     """:meth:`BaseTimer.add` for a task of the library."""
+    timer.guard.validate()
     if timer.closed:
         raise PurgatoryClosed("the timer is closed")
     now_ms: i64 = ceil_now(timer)

@@ -7,10 +7,14 @@ __all__ = ["event_loop"]
 
 
 class _EventLoop:
-    """``running_loop()`` returns the running loop; ``current_task(loop)`` the task that runs in it, or None."""
+    """``running_loop()`` returns the running loop, or raises RuntimeError; ``current_loop()`` returns it or None.
 
-    __slots__ = ("current_task", "running_loop")
+    ``current_task(loop)``: the task that runs in it, or None.
+    """
 
+    __slots__ = ("current_loop", "current_task", "running_loop")
+
+    current_loop: Callable[[], Any]
     current_task: Callable[[Any], Any]
     running_loop: Callable[[], Any]
 

@@ -56,7 +56,14 @@ class TimerTask:
         """Run the task.  Called once, on expiry, in the loop's thread.  An exception is reported."""
 
     def cancel(self) -> bool:
-        """Take the task off its timer, in O(1).  True iff this call did: False if it has run or was never added."""
+        """Take the task off its timer, in O(1).  True iff this call did: False if it has run or was never added.
+
+        RuntimeError in another thread than that of the timer's event loop, while that loop runs.
+        """
+        bucket = self._list
+        if bucket is None:
+            return False
+        bucket.counter.guard.validate()
         return unlink(self)
 
     @property

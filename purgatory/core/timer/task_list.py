@@ -9,19 +9,21 @@ from collections.abc import Callable, Iterator
 from mypy_extensions import i64
 
 from .task import NOT_QUEUED, TimerTask, unlink
+from .thread_guard import ThreadGuard
 
 __all__ = ["TaskCounter", "TimerTaskList"]
 
 
 class TaskCounter:
-    """Counts shared by all buckets and wheels of one timer; Kafka's ``taskCounter``.
+    """What all buckets and wheels of one timer share: Kafka's ``taskCounter``, and the guard of the timer's thread.
 
     ``value``: the number of tasks.  ``cascades``: how many times a task was moved to a finer wheel.
     """
 
-    __slots__ = ("cascades", "value")
+    __slots__ = ("cascades", "guard", "value")
 
     def __init__(self) -> None:
+        self.guard: ThreadGuard = ThreadGuard()
         self.value: i64 = 0
         self.cascades: i64 = 0
 

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from .delay_queue import DelayQueue
 from .task import FAR_MS, TimerTask, unlink
 from .task_list import TaskCounter, TimerTaskList
+from .thread_guard import ThreadGuard
 from .wheel import TimingWheel
 
 __all__ = ["TimerCore"]
@@ -80,6 +81,11 @@ class TimerCore:
         self._early_from: i64 = early_from
         self._on_error = on_error
         self._contained = contained
+
+    @property
+    def guard(self) -> ThreadGuard:
+        """The guard of the timer's thread."""
+        return self._counter.guard
 
     @property
     def size(self) -> int:
