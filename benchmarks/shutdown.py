@@ -225,7 +225,7 @@ async def shut_down(name: str, *, connections: int, hang_up: float, timeout: flo
             run.wrong.append(f"of {connections - gone} clients not all were answered with 204: {statuses}")
         if any(headers.get("connection", "").lower() != "close" for _, headers, _ in responses):
             run.wrong.append("a response does not say that the connection is closed")
-        expected = {"submitted": connections, "expired": connections - gone, "cancelled": gone, "parked": 0}
+        expected = {"submitted": connections, "expired_by_closing": connections - gone, "cancelled": gone, "parked": 0}
         found = {word: run.statistics.get(word) for word in expected}
         if found != expected:
             run.wrong.append(f"the statistics are {found}, not {expected}")

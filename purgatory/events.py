@@ -30,27 +30,29 @@ class Event:
     All times are those of the purgatory's clock (monotonic by default).  The ``*_ms`` fields are whole milliseconds, as
     the timer counts them; the properties give the same in seconds.
 
-    ===============  ====================================================================================
-    field            meaning
-    ===============  ====================================================================================
-    ``operation``    the operation; its ``result()`` is available once it is COMPLETED or EXPIRED
-    ``purgatory``    the name of the purgatory
-    ``op_id``        a number that increases in the order of parking, unique within one purgatory
-    ``keys``         its keys, in the order given, without duplicates; empty if it completed at once
-    ``parked_ms``    when it was submitted
-    ``deadline_ms``  its deadline; None: it has no deadline
-    ``finished_ms``  when it ended; None: it is still parked
-    ``outcome``      PENDING in a ``parked`` event, the outcome in all others
-    ``error``        the exception of a FAILED operation, else None
-    ``instance``     the number of the purgatory in this process, also for two with one name; or None
-    ``reason``       the reason given to ``cancel()`` or ``cancel_for_key()``, else None
-    ===============  ====================================================================================
+    ======================  ====================================================================================
+    field                   meaning
+    ======================  ====================================================================================
+    ``operation``           the operation; its ``result()`` is available once it is COMPLETED or EXPIRED
+    ``purgatory``           the name of the purgatory
+    ``op_id``               a number that increases in the order of parking, unique within one purgatory
+    ``keys``                its keys, in the order given, without duplicates; empty if it completed at once
+    ``parked_ms``           when it was submitted
+    ``deadline_ms``         its deadline; None: it has no deadline
+    ``finished_ms``         when it ended; None: it is still parked
+    ``outcome``             PENDING in a ``parked`` event, the outcome in all others
+    ``error``               the exception of a FAILED operation, else None
+    ``instance``            the number of the purgatory in this process, also for two with one name; or None
+    ``reason``              the reason given to ``cancel()`` or ``cancel_for_key()``, else None
+    ``expired_by_closing``  whether it expired because its purgatory closed, and not at its deadline
+    ======================  ====================================================================================
     """
 
     __slots__ = (
         "_kind",
         "deadline_ms",
         "error",
+        "expired_by_closing",
         "finished_ms",
         "instance",
         "keys",
@@ -76,6 +78,7 @@ class Event:
         instance: int | None = None,
         reason: object = None,
         kind: str | None = None,
+        expired_by_closing: bool = False,
     ) -> None:
         self.operation: Any = operation
         self.purgatory: str = purgatory
@@ -89,6 +92,7 @@ class Event:
         self.instance: int | None = instance
         self.reason: object = reason
         self._kind = kind
+        self.expired_by_closing: bool = expired_by_closing
 
     @property
     def kind(self) -> str:
@@ -122,9 +126,11 @@ class Event:
     def lateness(self) -> float | None:
         """Seconds from the deadline to the expiry, never negative; None unless the deadline passed.
 
-        An operation that expires before its deadline, because its purgatory closes, has None.
+        An operation that expires because its purgatory closes has None.
         """
-        if self.outcome is not Outcome.EXPIRED or self.deadline_ms is None or self.finished_ms is None:
+        if self.outcome is not Outcome.EXPIRED or self.expired_by_closing:
+            return None
+        if self.deadline_ms is None or self.finished_ms is None:
             return None
         late_ms = self.finished_ms - self.deadline_ms
         return late_ms / 1000 if late_ms >= 0 else None
@@ -156,7 +162,7 @@ class Observer(Protocol):
         return
 
     def expired(self, event: Event) -> None:
-        """Its deadline has passed, or its purgatory closes."""
+        """Its deadline has passed, or its purgatory closes: see ``event.expired_by_closing``."""
         return
 
     def cancelled(self, event: Event) -> None:
@@ -189,8 +195,10 @@ class Statistics:
 
     Gauges: ``parked`` operations, ``watched`` (operation, key) pairs, ``keys`` with at least one watcher,
     ``num_delayed`` operations on the timer.  Totals since the start: ``submitted`` operations, of which ``immediate``
-    completed without waiting (they also count as completed), ``completed``, ``expired``, ``cancelled``, ``failed``.
-    Between two callbacks these always balance: ``submitted == completed + expired + cancelled + failed + parked``.
+    completed without waiting (they also count as completed), ``completed``, ``expired`` at their deadline,
+    ``expired_by_closing``, ``cancelled``, ``failed``.  Between two callbacks these always balance:
+    ``submitted == completed + expired + expired_by_closing + cancelled + failed + parked``.  ``refused`` counts
+    :class:`PurgatoryFull`, outside ``submitted``; of these ``refused_by_key`` because of ``max_parked_per_key``.
     ``wait`` is the time from parking to the end of the operations that were parked, ``lateness`` the time from the
     deadline to the expiry of those whose deadline passed.  ``observers_detached`` counts observers that raised.
     """
@@ -209,3 +217,6 @@ class Statistics:
     wait: Quantiles
     lateness: Quantiles
     observers_detached: int
+    expired_by_closing: int = 0
+    refused: int = 0
+    refused_by_key: int = 0

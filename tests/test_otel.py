@@ -1,6 +1,7 @@
 """Metrics report the values of ``statistics()`` under the documented names."""
 
 import asyncio
+import contextlib
 import json
 import re
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, Purgatory, SystemTimer
+from purgatory import DelayedOperation, Purgatory, PurgatoryFull, SystemTimer
 from purgatory.events import Outcome
 from purgatory.testing import VirtualClock
 
@@ -106,6 +107,38 @@ async def test_every_outcome_has_a_counter(reader: InMemoryMetricReader) -> None
         ended = collected(reader)["purgatory.operation.ended"]
     reported = [dict(attributes)["purgatory.outcome"] for attributes in ended]
     assert sorted(reported) == sorted(outcome.value for outcome in Outcome if outcome is not Outcome.PENDING)
+
+
+async def test_closing_is_no_timeout(reader: InMemoryMetricReader) -> None:
+    """What closing ends has an outcome of its own, in the counter and in the histogram of the waits."""
+    clock, provided = VirtualClock(), meter(reader)
+    async with Purgatory[Wait]("fetch", clock=clock, observers=[otel.Durations(provided)]) as purgatory:
+        otel.observe(purgatory, meter=provided)
+        for timeout in (1.0, 5.0, None):
+            purgatory.try_complete_else_watch(Wait(timeout), ["a"])
+        await clock.advance(1.0)
+    found = collected(reader)
+    ended = {dict(key)["purgatory.outcome"]: point.value for key, point in found["purgatory.operation.ended"].items()}
+    assert ended == {"completed": 0, "expired": 1, "expired_by_closing": 2, "cancelled": 0, "failed": 0}
+    waits = found["purgatory.operation.wait.duration"]
+    assert {dict(key)["purgatory.outcome"]: point.count for key, point in waits.items()} == {
+        "expired": 1,
+        "expired_by_closing": 2,
+    }
+
+
+async def test_refusals_have_a_counter(reader: InMemoryMetricReader) -> None:
+    """Each limit has its own series."""
+    async with Purgatory[Wait]("fetch", clock=VirtualClock(), max_parked=2, max_parked_per_key=1) as purgatory:
+        otel.observe(purgatory, meter=meter(reader))
+        for key in ("a", "a", "b", "c", "d"):
+            with contextlib.suppress(PurgatoryFull):
+                purgatory.try_complete_else_watch(Wait(1.0), [key])
+        refused = collected(reader)["purgatory.operation.refused"]
+    assert {dict(key)["purgatory.limit"]: point.value for key, point in refused.items()} == {
+        "max_parked": 2,
+        "max_parked_per_key": 1,
+    }
 
 
 async def test_a_key_without_a_text_hides_no_other_key(reader: InMemoryMetricReader) -> None:

@@ -102,6 +102,20 @@ async def test_every_outcome_ends_the_span(
     assert not observer._spans
 
 
+async def test_closing_is_no_timeout(
+    clock: VirtualClock, provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    """The span of an operation that closing ends has an outcome of its own, and the kind of a wait is its ``kind=``."""
+    async with Purgatory[Any]("fetch", clock=clock, observers=[tracing(provider)]) as purgatory:
+        task = asyncio.create_task(purgatory.wait_until(lambda: False, key="a", timeout=5, kind="GET /jobs/{id}"))
+        await clock.settle()
+    assert not await task
+    (span,) = _waits(exporter)
+    assert span.attributes["purgatory.outcome"] == "expired_by_closing"
+    assert span.attributes["purgatory.operation.kind"] == "GET /jobs/{id}"
+    assert "purgatory.operation.late.duration" not in span.attributes
+
+
 async def test_the_parkers_own_span_is_not_linked(
     purgatory: Purgatory[Any], clock: VirtualClock, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:

@@ -266,9 +266,8 @@ async def _check_statistics(run: Run) -> None:
 
 
 def _balance(run: Run, after: dict[str, Any]) -> None:
-    moved = {
-        name: after[name] - run.before[name] for name in ("submitted", "completed", "expired", "cancelled", "failed")
-    }
+    names = ("submitted", "completed", "expired", "expired_by_closing", "cancelled", "failed")
+    moved = {name: after[name] - run.before[name] for name in names}
     submitted = moved.pop("submitted")
     print(f"counters    {submitted} submitted = " + " + ".join(f"{number} {name}" for name, number in moved.items()))
     run.expect(submitted == sum(moved.values()) == len(run.readers), f"the counters do not add up: {submitted} {moved}")

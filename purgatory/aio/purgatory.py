@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
 from purgatory.core.operation.delayed_operation import DelayedOperation
-from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, fail_externally, terminate
+from purgatory.core.operation.lifecycle import CANCELLED, fail_externally, has_result, terminate
 from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.stats.record_buffer import RecordBuffer
@@ -357,7 +357,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
     def _stop_waiting(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
         """Clean up when the task in :meth:`park` raises: its own cancellation, or the exception of its operation."""
-        if operation._state == COMPLETED or operation._state == EXPIRED:
+        if has_result(operation):
             self._give_back(operation, waiter)
         else:
             operation._park_future = None  # the task that waited here has left
@@ -376,7 +376,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._core.give_back(operation, operation._value)
 
     def _give_back_late(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-        if operation._state == COMPLETED or operation._state == EXPIRED:
+        if has_result(operation):
             self._give_back(operation, waiter)
 
     def _start_reaper(self) -> None:

@@ -47,6 +47,7 @@ from .operation.lifecycle import (
     CANCELLED,
     COMPLETED,
     EXPIRED,
+    EXPIRED_BY_CLOSING,
     FAILED,
     PENDING,
     complete_or_expire,
@@ -328,8 +329,10 @@ class PurgatoryCore:
             raise
 
     def _admit(self, keys: Iterable[Hashable]) -> None:
-        """Raise PurgatoryFull if a limit is reached."""
-        if self.counters.parked >= self._max_parked:
+        """Raise PurgatoryFull, and count the refusal, if a limit is reached."""
+        counters = self.counters
+        if counters.parked >= self._max_parked:
+            counters.refused += 1
             raise PurgatoryFull(
                 f"purgatory {self.name!r} is full: max_parked={self._max_parked} operations are parked",
                 limit=self._max_parked,
@@ -338,6 +341,8 @@ class PurgatoryCore:
             return
         for key in keys:
             if self.watcher_lists.count(key) >= self._max_parked_per_key:
+                counters.refused += 1
+                counters.refused_by_key += 1
                 raise PurgatoryFull(
                     f"key {safe_repr(key)} of purgatory {self.name!r} is full:"
                     f" max_parked_per_key={self._max_parked_per_key} operations are parked on it",
@@ -621,10 +626,10 @@ class PurgatoryCore:
         return number
 
     def expire_some(self, number: int) -> int:
-        """Expire up to ``number`` parked operations, whatever their deadlines; return the number that ended."""
+        """Expire up to ``number`` parked operations, because the purgatory closes; return the number that ended."""
         waiting = self.counters.parked
         for operation in self.watcher_lists.some(number):
-            complete_or_expire(operation, EXPIRED, True)
+            complete_or_expire(operation, EXPIRED_BY_CLOSING, True)
         return waiting - self.counters.parked
 
     def _cursor_along(self, entry: Watch, value: Any, most: i64) -> WatchCursor:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from purgatory.core.operation.lifecycle import EXPIRED_BY_CLOSING
 from purgatory.texts import class_name, type_name
 
 from .files import ARROW_SCHEMA, date_folder
@@ -111,7 +112,10 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
     It releases the GIL often, so that the event loop is not held up.
     """
     values = batch.values
-    outcome = _dictionary(values[_STATE::WIDTH], OUTCOMES.__getitem__)
+    states = values[_STATE::WIDTH]
+    outcome = _dictionary(states, _outcome)
+    _release_gil()
+    by_closing = _dictionary(states, _is_by_closing, pa.bool_())
     _release_gil()
     kind = _dictionary(values[_KIND::WIDTH], _kind_text)
     _release_gil()
@@ -128,7 +132,8 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
     # Lateness alone is computed from both, and it is null for a deadline later than any end.
     deadline = pc.min_element_wise(deadline, _LATEST_MS - batch.anchor_ms, skip_nulls=False)
     late = pc.subtract(finished, deadline)
-    on_time = pc.and_(pc.equal(outcome, EXPIRED), pc.greater_equal(late, 0))
+    at_deadline = pc.and_not(pc.equal(outcome, EXPIRED), by_closing)
+    on_time = pc.and_(at_deadline, pc.greater_equal(late, 0))
     rows = batch.rows
     columns = {
         "source": pa.repeat(source, rows),
@@ -144,6 +149,7 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
         "dropped": pa.nulls(rows, pa.int64()),
         "anchor_ms": pa.repeat(pa.scalar(batch.anchor_ms, pa.int64()), rows),
         "instance": instance,
+        "expired_by_closing": by_closing,
     }
     table = pa.Table.from_arrays([columns[name] for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA)
     if batch.gap is not None:
@@ -184,6 +190,14 @@ def _dictionary(values: list[Any], text_of: Callable[[Any], Any], kind: pa.DataT
     texts = {number: text_of(value) for number, value in dict(zip(numbers, values, strict=True)).items()}
     _release_gil()
     return pa.array(list(map(texts.__getitem__, numbers)), kind)
+
+
+def _outcome(state: int) -> str:
+    return EXPIRED if _is_by_closing(state) else OUTCOMES[state]
+
+
+def _is_by_closing(state: int) -> bool:
+    return state == EXPIRED_BY_CLOSING
 
 
 def _kind_text(kind: type | str) -> str:

@@ -48,6 +48,7 @@ _TYPES: Final = {
     "strings": pa.list_(pa.field("element", pa.string(), nullable=False)),
     "int64": pa.int64(),
     "double": pa.float64(),
+    "bool": pa.bool_(),
     "timestamp": pa.timestamp("ms", tz="UTC"),
 }
 ARROW_SCHEMA: Final = pa.schema(
@@ -295,6 +296,7 @@ _ACCEPTED: Final[dict[str, Callable[[pa.DataType], bool]]] = {
     "strings": _is_texts,
     "int64": lambda kind: bool(pa.types.is_signed_integer(kind)),
     "double": lambda kind: kind in (pa.float32(), pa.float64()),
+    "bool": lambda kind: bool(pa.types.is_boolean(kind)),
     "timestamp": _is_time,
 }
 

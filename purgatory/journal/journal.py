@@ -31,6 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
+from purgatory.core.operation.lifecycle import EXPIRED, EXPIRED_BY_CLOSING
 from purgatory.core.stats.record_buffer import RecordBuffer, append_record
 from purgatory.core.timer.clock import Clock
 from purgatory.core.timer.units import duration_ms
@@ -209,8 +210,8 @@ class Journal(Observer):
         self._record(1, event)
 
     def expired(self, event: Event) -> None:
-        """Its deadline passed."""
-        self._record(2, event)
+        """Its deadline passed, or its purgatory closed."""
+        self._record(EXPIRED_BY_CLOSING if event.expired_by_closing else EXPIRED, event)
 
     def cancelled(self, event: Event) -> None:
         """It was withdrawn."""

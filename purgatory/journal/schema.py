@@ -45,7 +45,7 @@ OUTCOMES: Final = (PENDING, *ENDED, DROPPED)
 
 
 class Column(NamedTuple):
-    """One column: ``type`` is one of string, strings, int64, double, timestamp (milliseconds, UTC)."""
+    """One column: ``type`` is one of string, strings, int64, double, bool, timestamp (milliseconds, UTC)."""
 
     name: str
     type: str
@@ -57,7 +57,7 @@ class Column(NamedTuple):
 COLUMNS: Final = (
     Column("source", "string", False, "the process that wrote the row: host, process id, start time"),
     Column("purgatory", "string", True, "name of the purgatory; null in a `dropped` row"),
-    Column("kind", "string", True, "class name of the operation; null in a `dropped` row"),
+    Column("kind", "string", True, "class name of the operation, or the `kind=` of a wait; null in a `dropped` row"),
     Column(
         "op_id",
         "int64",
@@ -96,6 +96,14 @@ COLUMNS: Final = (
         True,
         "number of the purgatory within its process, which distinguishes two of the same name; null in a `dropped` row,"
         " and in files of releases without this column",
+        added=True,
+    ),
+    Column(
+        "expired_by_closing",
+        "bool",
+        True,
+        "whether it is `expired` because its purgatory closed, and not at its deadline; null in a `dropped` row, and in"
+        " files of releases without this column",
         added=True,
     ),
 )

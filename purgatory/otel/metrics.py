@@ -17,6 +17,7 @@ instrument                             kind              unit             in Kaf
 ``purgatory.watch.count``              up-down counter   ``{watch}``      ``PurgatorySize``
 ``purgatory.key.count``                up-down counter   ``{key}``
 ``purgatory.operation.ended``          counter           ``{operation}``  ``ExpiresPerSec`` is the rate of the expired
+``purgatory.operation.refused``        counter           ``{operation}``
 ``purgatory.operation.wait.quantile``  gauge             ``s``
 ``purgatory.operation.late.quantile``  gauge             ``s``
 ``purgatory.key.watchers``             gauge             ``{operation}``
@@ -25,10 +26,12 @@ instrument                             kind              unit             in Kaf
 ``purgatory.timer.cascades``           counter           ``{task}``
 =====================================  ================  ===============  ===========================================
 
-``ended`` has the attribute ``purgatory.outcome`` (completed, expired, cancelled, failed), the quantiles have
-``quantile`` (0.5, 0.99, 0.999, 1), ``key.watchers`` has ``purgatory.key`` and is reported only on request.  Quantiles
-of several processes cannot be combined.  If you need that, attach a :class:`Durations` as an observer: it records
-histograms, at the cost of one call per operation.
+``ended`` has the attribute ``purgatory.outcome``: completed, expired, expired_by_closing (once a purgatory has closed),
+cancelled, failed.
+``refused`` has ``purgatory.limit``: max_parked, max_parked_per_key.  The quantiles have ``quantile`` (0.5, 0.99, 0.999,
+1), ``key.watchers`` has ``purgatory.key`` and is reported only on request.  Quantiles of several processes cannot be
+combined.  If you need that, attach a :class:`Durations` as an observer: it records histograms, at the cost of one call
+per operation.
 """
 
 import weakref
@@ -39,6 +42,8 @@ from purgatory.aio.purgatory import Purgatory
 from purgatory.aio.system_timer import SystemTimer
 from purgatory.events import Event, Observer, Quantiles, Statistics
 from purgatory.texts import safe_str
+
+from .spans import outcome_of
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
@@ -179,7 +184,7 @@ class Durations(Observer):
 
     def _record(self, event: Event) -> None:
         if event.wait is not None:
-            attributes = {"purgatory.name": event.purgatory, "purgatory.outcome": event.outcome.value}
+            attributes = {"purgatory.name": event.purgatory, "purgatory.outcome": outcome_of(event)}
             self._wait.record(event.wait, attributes)
 
 
@@ -311,6 +316,13 @@ def _quantiles(quantiles: Quantiles) -> Iterable[tuple[float, dict[str, str]]]:
 def _outcomes(statistics: Statistics) -> Iterable[tuple[float, dict[str, str]]]:
     for outcome in _OUTCOMES:
         yield getattr(statistics, outcome), {"purgatory.outcome": outcome}
+    if statistics.expired_by_closing:  # a purgatory closes once, so until then a series of zeros would mean nothing
+        yield statistics.expired_by_closing, {"purgatory.outcome": "expired_by_closing"}
+
+
+def _refusals(statistics: Statistics) -> Iterable[tuple[float, dict[str, str]]]:
+    yield statistics.refused - statistics.refused_by_key, {"purgatory.limit": "max_parked"}
+    yield statistics.refused_by_key, {"purgatory.limit": "max_parked_per_key"}
 
 
 _GAUGES: tuple[tuple[str, str, str, _Read], ...] = (
@@ -321,6 +333,7 @@ _GAUGES: tuple[tuple[str, str, str, _Read], ...] = (
 )
 _COUNTERS: tuple[tuple[str, str, str, _Read], ...] = (
     ("purgatory.operation.ended", "{operation}", "Operations that have ended", _outcomes),
+    ("purgatory.operation.refused", "{operation}", "Operations that a limit refused", _refusals),
     (
         "purgatory.observer.detached",
         "{observer}",

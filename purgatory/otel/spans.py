@@ -18,7 +18,7 @@ try:
 except ImportError as _missing:
     raise ImportError("purgatory.otel needs OpenTelemetry: pip install 'aiopurgatory[otel]'") from _missing
 
-__all__ = ["Tracing", "tracing"]
+__all__ = ["Tracing", "outcome_of", "tracing"]
 
 
 class Tracing(Observer):
@@ -62,7 +62,7 @@ class Tracing(Observer):
             return  # it completed at once, or its span does not record
         span, parent = found
         try:
-            span.set_attribute("purgatory.outcome", event.outcome.value)
+            span.set_attribute("purgatory.outcome", outcome_of(event))
             if event.wait is not None:
                 span.set_attribute("purgatory.operation.wait.duration", event.wait)
             if event.lateness is not None:
@@ -76,6 +76,11 @@ class Tracing(Observer):
                 _record(span, event.error)
         finally:
             span.end()
+
+
+def outcome_of(event: Event) -> str:
+    """Return the outcome as an attribute: an operation that expired because its purgatory closed has its own."""
+    return "expired_by_closing" if event.expired_by_closing else event.outcome.value
 
 
 def _record(span: Span, error: BaseException) -> None:
@@ -103,9 +108,9 @@ def tracing(tracer_provider: TracerProvider | None = None) -> Tracing:
     attribute                              type    meaning
     =====================================  ======  ====================================================================
     ``purgatory.name``                     string  the name of the purgatory
-    ``purgatory.operation.kind``           string  the class of the operation
+    ``purgatory.operation.kind``           string  the class of the operation, or the ``kind=`` of a wait
     ``purgatory.key.count``                int     the number of keys it is parked on
-    ``purgatory.outcome``                  string  completed, expired, cancelled, failed
+    ``purgatory.outcome``                  string  completed, expired, expired_by_closing, cancelled, failed
     ``purgatory.operation.wait.duration``  double  seconds from parking to the end, on the purgatory's clock
     ``purgatory.operation.late.duration``  double  seconds from the deadline to the expiry, if it expired
     ``purgatory.cancel.reason``            string  the reason given to ``cancel()``, if it is a str

@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DoubleType,
     LongType,
@@ -53,6 +54,7 @@ _TYPES: Final[dict[str, DataType]] = {
     "strings": ArrayType(StringType()),
     "int64": LongType(),
     "double": DoubleType(),
+    "bool": BooleanType(),
     "timestamp": TimestampType(),
 }
 SPARK_SCHEMA: Final = StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])

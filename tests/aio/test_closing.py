@@ -21,7 +21,7 @@ async def test_every_operation_is_answered_and_the_reaper_ends(clock: VirtualClo
     assert [op.outcome for op in ops] == [Outcome.EXPIRED] * 2
     assert [op.calls[-1] for op in ops] == ["expire"] * 2
     assert purgatory.statistics().lateness.count == 0
-    check(purgatory, parked=0, expired=2, watched=0, num_delayed=0)
+    check(purgatory, parked=0, expired_by_closing=2, watched=0, num_delayed=0)
     assert not purgatory.timer.running
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert clock.next_alarm_ms is None
@@ -61,7 +61,7 @@ async def test_closing_twice_is_closing_once(clock: VirtualClock) -> None:
     assert not purgatory.timer.running
     await purgatory.aclose()
     assert await task == "x"
-    check(purgatory, expired=1)
+    check(purgatory, expired_by_closing=1)
 
 
 async def test_when_the_second_call_returns_the_reaper_is_gone_too(clock: VirtualClock) -> None:
@@ -108,7 +108,7 @@ async def test_many_are_answered_in_slices(clock: VirtualClock) -> None:
     steps = [before - after for before, after in itertools.pairwise(left)]
     assert len(steps) > 10
     assert max(steps) <= 1024
-    check(purgatory, parked=0, expired=5000)
+    check(purgatory, parked=0, expired_by_closing=5000)
 
 
 async def test_closing_one_purgatory_leaves_the_timer_and_the_others(clock: VirtualClock) -> None:

@@ -78,7 +78,7 @@ async def test_parking_in_a_callback_during_closing_is_refused(
         await tasks[0]
     assert await tasks[1] == "x"
     assert again.outcome is Outcome.PENDING
-    check(purgatory, parked=0, failed=1, expired=1)
+    check(purgatory, parked=0, failed=1, expired_by_closing=1)
 
 
 async def test_a_check_in_a_callback_during_closing_completes_operations(clock: VirtualClock) -> None:

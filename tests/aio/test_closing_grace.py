@@ -29,7 +29,8 @@ async def test_operations_end_normally_within_the_grace(clock: VirtualClock) -> 
     await clock.advance(0.001)
     await closing
     assert await asyncio.gather(*tasks) == ["due", "done", "rest"]
-    check(purgatory, parked=0, completed=1, expired=2)
+    check(purgatory, parked=0, completed=1, expired=1, expired_by_closing=1)
+    assert [op.expired_by_closing for op in ops] == [False, False, True]
 
 
 async def test_it_ends_as_soon_as_no_operation_is_parked(clock: VirtualClock) -> None:
@@ -75,7 +76,7 @@ async def test_a_grace_on_a_closed_timer_ends(clock: VirtualClock) -> None:
     assert not closing.done()
     await clock.advance(0.001)
     await closing
-    check(purgatory, parked=0, expired=1)
+    check(purgatory, parked=0, expired_by_closing=1)
 
 
 def test_grace_for_operations_parked_before_the_loop_ran(clock: VirtualClock) -> None:

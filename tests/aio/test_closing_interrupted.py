@@ -25,7 +25,7 @@ async def test_cancelled_during_the_grace(clock: VirtualClock) -> None:
     await waiting
     assert await task == "x"
     assert not purgatory.timer.running
-    check(purgatory, parked=0, expired=1)
+    check(purgatory, parked=0, expired_by_closing=1)
     assert clock.next_alarm_ms is None
 
 
@@ -41,7 +41,7 @@ async def test_cancelling_a_second_closer_leaves_the_first_alone(clock: VirtualC
     assert second.cancelled()
     await clock.advance(10)
     await first
-    check(purgatory, parked=0, expired=1)
+    check(purgatory, parked=0, expired_by_closing=1)
 
 
 async def test_a_timer_that_is_cancelled_while_it_closes(clock: VirtualClock) -> None:
@@ -83,7 +83,7 @@ async def test_an_interrupt_passes_and_every_operation_is_answered(
     with pytest.raises(kind):
         await purgatory.aclose()
     await purgatory.aclose()
-    check(purgatory, parked=0, failed=interrupts, expired=10 - interrupts)
+    check(purgatory, parked=0, failed=interrupts, expired_by_closing=10 - interrupts)
     assert not purgatory.timer.running
     assert purgatory.timer.closed
 
@@ -128,5 +128,5 @@ async def test_cancelled_and_then_interrupted(clock: VirtualClock) -> None:
     closing.cancel()
     with pytest.raises(Interrupt):
         await closing
-    check(purgatory, parked=0, expired=399, failed=1)
+    check(purgatory, parked=0, expired_by_closing=399, failed=1)
     assert not purgatory.timer.running

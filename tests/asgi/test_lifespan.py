@@ -200,7 +200,7 @@ async def test_a_signal_answers_every_waiter_and_reaches_the_server(
         signal.raise_signal(number)
         assert server_handlers == [number]
         await waiting
-        assert room.statistics().expired == 1
+        assert room.statistics().expired_by_closing == 1
         with pytest.raises(PurgatoryClosed):
             await room.park(Op(), ["a"])
 

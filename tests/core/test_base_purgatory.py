@@ -39,7 +39,7 @@ def test_expire_some_returns_how_many_have_left() -> None:
     for number in range(5):
         room.try_complete_else_watch(Op(), [number])
     assert [room._core.expire_some(2) for _ in range(4)] == [2, 2, 1, 0]
-    check(room, parked=0, expired=5)  # type: ignore[arg-type]
+    check(room, parked=0, expired_by_closing=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("bad", [1, 2, 3])

@@ -93,7 +93,7 @@ async def test_without_handler_cancellation_a_hang_up_goes_unnoticed() -> None:
         async with session.get(f"http://127.0.0.1:{port}/none") as response:  # the server has turned meanwhile
             assert response.status == 404
         assert len(room) == 1
-    assert room.statistics().expired == 1
+    assert room.statistics().expired_by_closing == 1
 
 
 async def test_a_shutdown_answers_every_waiter_first() -> None:
@@ -107,7 +107,7 @@ async def test_a_shutdown_answers_every_waiter_first() -> None:
         assert [response.status for response in responses] == [204] * 10
         for response in responses:
             response.release()
-    assert room.statistics().expired == 10
+    assert room.statistics().expired_by_closing == 10
 
 
 async def test_refusals_have_a_status() -> None:
@@ -145,7 +145,7 @@ async def ready(_):
 
 app.on_startup.append(ready)
 web.run_app(app, sock=socket.socket(fileno={fd}), handler_cancellation=True, print=None)
-print("stopped", room.statistics().expired, flush=True)
+print("stopped", room.statistics().expired_by_closing, flush=True)
 """
 
 

@@ -165,7 +165,7 @@ async def test_closing_in_a_cancelled_scope_answers_every_waiter(clock: VirtualC
     assert scope.cancelled_caught
     await waiting
     assert all(operation.expired for operation in operations)
-    check(purgatory, parked=0, expired=5001)
+    check(purgatory, parked=0, expired_by_closing=5001)
 
 
 async def test_a_purgatory_around_a_cancelled_scope_closes_as_usual(clock: VirtualClock) -> None:

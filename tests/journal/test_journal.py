@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
 
 import pyarrow.parquet as pq
 
-from purgatory import Observer, Purgatory, ThresholdPurgatory
+from purgatory import Event, Observer, Purgatory, ThresholdPurgatory
 from purgatory.journal import SCHEMA_VERSION, Journal, JournalError, files
 from purgatory.journal.files import ARROW_SCHEMA, data_files
 from purgatory.journal.schema import VERSION_KEY
@@ -540,3 +540,46 @@ async def test_a_wait_for_a_threshold_has_a_kind_that_users_know(tmp_path: pathl
         assert p.maybe_complete("a", 5) == 1
         await waiting
     assert [row["kind"] for row in rows(tmp_path)] == ["wait"]
+
+
+async def test_closing_and_deadlines_are_told_apart(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """Both are ``expired``; ``expired_by_closing`` is true for one of them, in recorded rows and in observed events."""
+    recorded, by_hand = virtual_journal(tmp_path / "recorded", clock), virtual_journal(tmp_path / "by-hand", clock)
+
+    class Forward(Observer):
+        def expired(self, event: Event) -> None:
+            by_hand.expired(event)
+
+    async with recorded, by_hand, Purgatory[Fetch]("f", clock=clock, observers=[recorded, Forward()]) as purgatory:
+        for timeout in (1.0, 5.0, None):
+            purgatory.try_complete_else_watch(Fetch(timeout), ["a"])
+        await clock.advance(1.0)
+    for journal in (recorded, by_hand):
+        found = sorted(rows(journal.path), key=lambda row: row["op_id"])
+        assert [(row["outcome"], row["expired_by_closing"], row["lateness"]) for row in found] == [
+            ("expired", False, 0.0),
+            ("expired", True, None),
+            ("expired", True, None),
+        ]
+
+
+async def test_the_kind_of_a_wait(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """``kind=`` is the kind in recorded rows, in pending rows, and in observed events."""
+    recorded, by_hand = virtual_journal(tmp_path / "recorded", clock), virtual_journal(tmp_path / "by-hand", clock)
+
+    class Forward(Observer):
+        def expired(self, event: Event) -> None:
+            by_hand.expired(event)
+
+    async with Purgatory[Any]("p", clock=clock, observers=[recorded, Forward()]) as purgatory, recorded, by_hand:
+        tasks = [
+            asyncio.create_task(purgatory.wait_value(lambda: None, key="a", timeout=time, kind="GET /jobs/{id}"))
+            for time in (1.0, None)
+        ]
+        await clock.advance(1.0)
+    assert [(row["kind"], row["outcome"]) for row in rows(recorded.path)] == [
+        ("GET /jobs/{id}", "expired"),
+        ("GET /jobs/{id}", "pending"),
+    ]
+    assert [row["kind"] for row in rows(by_hand.path)] == ["GET /jobs/{id}"]
+    assert await asyncio.gather(*tasks) == [None, None]

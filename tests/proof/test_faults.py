@@ -244,7 +244,7 @@ async def test_it_is_closed_in_another_loop() -> None:
     assert not purgatory.timer.running
     await purgatory.aclose()
     assert op.outcome is Outcome.EXPIRED
-    check(purgatory, parked=0, expired=1)
+    check(purgatory, parked=0, expired_by_closing=1)
 
 
 async def test_eight_threads_hammer_a_busy_loop() -> None:

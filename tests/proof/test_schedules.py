@@ -280,7 +280,13 @@ async def _play(name: str, cancelled: bool) -> None:
     purgatory._check()
     statistics = purgatory.statistics()
     assert statistics.parked == 0
-    ended = statistics.completed + statistics.expired + statistics.cancelled + statistics.failed
+    ended = (
+        statistics.completed
+        + statistics.expired
+        + statistics.expired_by_closing
+        + statistics.cancelled
+        + statistics.failed
+    )
     assert statistics.submitted == ended
     assert op.completions <= 1
     if isinstance(answer, PurgatoryClosed) or op.outcome is Outcome.PENDING:

@@ -140,13 +140,14 @@ class AnswerCheck:
         for gauge in ("parked", "watched", "keys", "num_delayed"):
             if statistics[gauge]:
                 self.complain(f"{gauge} must be 0 while no request waits, got {statistics[gauge]}")
-        ended = sum(statistics[end] for end in ("completed", "expired", "cancelled"))
+        ends = _ends(statistics)
+        ended = sum(ends.values())
         if statistics["submitted"] != ended or statistics["failed"]:
             self.complain(f"the counters of the server do not add up: {dict(statistics)}")
         counts = self.counts
         for end, came in (("completed", counts.filled), ("expired", counts.timed_out), ("cancelled", 0)):
-            if not came <= statistics[end] <= came + counts.hung_up:
-                self.complain(f"{end} must be {came} to {came + counts.hung_up}, got {statistics[end]}")
+            if not came <= ends[end] <= came + counts.hung_up:
+                self.complain(f"{end} must be {came} to {came + counts.hung_up}, got {ends[end]}")
 
     def check_exactly(self, before: Mapping[str, Any], after: Mapping[str, Any], counts: Counts) -> None:
         """Compare the change of the statistics with the responses, for a phase without disconnects.
@@ -156,6 +157,14 @@ class AnswerCheck:
         """
         filled, timed_out = self.counts.filled - counts.filled, self.counts.timed_out - counts.timed_out
         expected = {"submitted": filled + timed_out, "completed": filled, "expired": timed_out, "cancelled": 0}
+        counted = {"submitted": after["submitted"] - before["submitted"]}
+        counted |= {end: number - _ends(before)[end] for end, number in _ends(after).items()}
         for end, number in expected.items():
-            if after[end] - before[end] != number:
-                self.complain(f"{end} must increase by {number}, got {after[end] - before[end]}")
+            if counted[end] != number:
+                self.complain(f"{end} must increase by {number}, got {counted[end]}")
+
+
+def _ends(statistics: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many requests ended in each way: for a client, closing looks like a deadline."""
+    expired = statistics["expired"] + statistics.get("expired_by_closing", 0)
+    return {"completed": statistics["completed"], "expired": expired, "cancelled": statistics["cancelled"]}

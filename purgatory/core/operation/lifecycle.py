@@ -63,6 +63,7 @@ __all__ = [
     "COMPLETED",
     "ENDINGS",
     "EXPIRED",
+    "EXPIRED_BY_CLOSING",
     "FAILED",
     "OUTCOMES",
     "PENDING",
@@ -74,8 +75,11 @@ __all__ = [
     "exception_of",
     "fail_externally",
     "fail_tried",
+    "has_expired",
+    "has_result",
     "is_true",
     "keys_of",
+    "outcome_of",
     "task_was_cancelled",
     "terminate",
     "validate_awaiters",
@@ -87,6 +91,7 @@ COMPLETED: Final = 1
 EXPIRED: Final = 2
 CANCELLED: Final = 3
 FAILED: Final = 4
+EXPIRED_BY_CLOSING: Final = 5  # the outcome is EXPIRED: see outcome_of()
 OUTCOMES: Final = (Outcome.PENDING, Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED)
 
 
@@ -129,9 +134,25 @@ def validate_new(operation: Operation) -> None:
         raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
 
 
+def outcome_of(state: i64) -> Outcome:
+    """Return the outcome that users see for a state."""
+    return Outcome.EXPIRED if state == EXPIRED_BY_CLOSING else OUTCOMES[state]
+
+
+def has_result(operation: Operation) -> bool:
+    """Return whether the operation has ended COMPLETED or EXPIRED."""
+    return operation._state == COMPLETED or has_expired(operation)
+
+
+def has_expired(operation: Operation) -> bool:
+    """Return whether the operation has ended EXPIRED: at its deadline, or because its purgatory closed."""
+    return operation._state == EXPIRED or operation._state == EXPIRED_BY_CLOSING
+
+
 def complete_or_expire(operation: Operation, state: i64, contained: bool) -> bool:
     """Complete or expire the operation.  True iff this call did.
 
+    ``state``: COMPLETED, EXPIRED, or EXPIRED_BY_CLOSING.
     ``contained``: whether an exception from ``on_complete`` only fails the operation (in a check or an expiry) or also
     reaches the caller.
     """
@@ -166,7 +187,7 @@ def complete_or_expire(operation: Operation, state: i64, contained: bool) -> boo
 
 
 def _complete(operation: Operation, core: PurgatoryCore | None, contained: bool) -> None:
-    expired = operation._state == EXPIRED
+    expired = has_expired(operation)
     try:
         value = operation.on_complete()
         if type(value) is COROUTINE:
@@ -290,7 +311,7 @@ def answer(operation: Operation, waiter: Any, keys: tuple[Hashable, ...]) -> boo
     An event loop in debug mode raises RuntimeError in another thread than its own.
     """
     # The error is made outside the try: an error hidden there would leave the future pending forever.
-    if operation._state == COMPLETED or operation._state == EXPIRED:
+    if has_result(operation):
         try:
             waiter.set_result(operation._value)
         except Exception:

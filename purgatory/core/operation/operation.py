@@ -18,14 +18,17 @@ from .lifecycle import (
     CANCELLED,
     COMPLETED,
     EXPIRED,
+    EXPIRED_BY_CLOSING,
     FAILED,
-    OUTCOMES,
     PENDING,
     answer,
     complete_or_expire,
     error_of,
     exception_of,
+    has_expired,
+    has_result,
     keys_of,
+    outcome_of,
     terminate,
     validate_awaiters,
 )
@@ -202,17 +205,25 @@ class Operation(TimerTask):
     @property
     def outcome(self) -> Outcome:
         """The outcome; PENDING until the operation ends."""
-        return OUTCOMES[self._state]
+        return outcome_of(self._state)
 
     @property
     def expired(self) -> bool:
         """Whether the operation expired.  Already True within :meth:`on_complete`."""
-        return self._state == EXPIRED
+        return has_expired(self)
+
+    @property
+    def expired_by_closing(self) -> bool:
+        """Whether the operation expired because its purgatory closed, and not at its deadline.
+
+        Then :attr:`expired` is True, too.  Already True within :meth:`on_complete`.
+        """
+        return self._state == EXPIRED_BY_CLOSING
 
     @property
     def is_completed(self) -> bool:
         """Whether the operation has a result: COMPLETED or EXPIRED."""
-        return self._state == COMPLETED or self._state == EXPIRED
+        return has_result(self)
 
     @property
     def timeout(self) -> float | None:
@@ -235,7 +246,7 @@ class Operation(TimerTask):
         """
         if self._state == PENDING or self._core is not None:
             raise PurgatoryError(f"{safe_repr(self)} has no result yet")
-        if self._state == COMPLETED or self._state == EXPIRED:
+        if has_result(self):
             return self._value
         raise exception_of(self, ())
 
@@ -262,7 +273,9 @@ class Operation(TimerTask):
         return waiter.__await__()  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        parts = [type_name(self), OUTCOMES[self._state].name]
+        parts = [type_name(self), outcome_of(self._state).name]
+        if self._state == EXPIRED_BY_CLOSING:
+            parts.append("by closing")
         if self._core is not None:
             parts.append(f"on {safe_repr(list(keys_of(self)))}")
         if self.delay_ms < FOREVER_MS:

@@ -2,7 +2,7 @@
 
 from mypy_extensions import i64
 
-from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, FAILED
+from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, EXPIRED_BY_CLOSING, FAILED
 from purgatory.events import Statistics
 
 from .histogram import Histogram
@@ -19,10 +19,13 @@ class Counters:
         "delayed",
         "detached",
         "expired",
+        "expired_by_closing",
         "failed",
         "immediate",
         "lateness",
         "parked",
+        "refused",
+        "refused_by_key",
         "submitted",
         "wait",
         "watched",
@@ -37,8 +40,11 @@ class Counters:
         self.detached: i64 = 0
         self.completed: i64 = 0
         self.expired: i64 = 0
+        self.expired_by_closing: i64 = 0
         self.cancelled: i64 = 0
         self.failed: i64 = 0
+        self.refused: i64 = 0
+        self.refused_by_key: i64 = 0
         self.wait: Histogram = Histogram()
         self.lateness: Histogram = Histogram()
 
@@ -50,6 +56,8 @@ class Counters:
             self.expired += 1
         elif state == CANCELLED:
             self.cancelled += 1
+        elif state == EXPIRED_BY_CLOSING:
+            self.expired_by_closing += 1
         else:
             assert state == FAILED, f"an operation cannot end in state {state}"
             self.failed += 1
@@ -71,9 +79,12 @@ class Counters:
             wait=self.wait.quantiles(),
             lateness=self.lateness.quantiles(),
             observers_detached=self.detached,
+            expired_by_closing=self.expired_by_closing,
+            refused=self.refused,
+            refused_by_key=self.refused_by_key,
         )
 
     def _check(self) -> None:
         """Assert that the counters balance."""
-        out = self.completed + self.expired + self.cancelled + self.failed
+        out = self.completed + self.expired + self.expired_by_closing + self.cancelled + self.failed
         assert self.submitted == out + self.parked, f"{self.submitted} submitted, {out} ended, {self.parked} parked"

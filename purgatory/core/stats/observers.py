@@ -5,7 +5,16 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from purgatory.core.operation.lifecycle import CANCELLED, FAILED, OUTCOMES, PENDING, error_of, keys_of
+from purgatory.core.operation.lifecycle import (
+    CANCELLED,
+    EXPIRED,
+    EXPIRED_BY_CLOSING,
+    FAILED,
+    OUTCOMES,
+    PENDING,
+    error_of,
+    keys_of,
+)
 from purgatory.core.operation.operation import AT_ZERO_MS, FOREVER_MS, Operation
 from purgatory.core.operation.waits import LibraryWait, given_kind
 from purgatory.events import Event
@@ -78,7 +87,7 @@ class ObserverNotifier:
         """Notify of an operation that was parked."""
         if self._methods[0]:
             deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
-            self._send(operation, 0, keys_of(operation), deadline_ms, None)
+            self._send(operation, PENDING, keys_of(operation), deadline_ms, None, False)
 
     def parked_event(self, operation: Operation) -> Event:
         """Return the ``parked`` event of an operation that is parked."""
@@ -127,7 +136,9 @@ class ObserverNotifier:
                 was_parked = False
             else:
                 keys, finished_ms = left
-        sends = bool(self._methods[operation._state])
+        by_closing = operation._state == EXPIRED_BY_CLOSING
+        state = EXPIRED if by_closing else operation._state
+        sends = bool(self._methods[state])
         if not sends and not self._buffers:
             return
         deadline_ms: int | None = None
@@ -138,7 +149,7 @@ class ObserverNotifier:
         if self._buffers:
             self._append(operation, keys, deadline_ms, finished_ms)
         if sends:
-            self._send(operation, operation._state, keys, deadline_ms, finished_ms)
+            self._send(operation, state, keys, deadline_ms, finished_ms, by_closing)
 
     def _append(
         self, operation: Operation, keys: tuple[Hashable, ...], deadline_ms: int | None, finished_ms: int
@@ -172,6 +183,7 @@ class ObserverNotifier:
         keys: tuple[Hashable, ...],
         deadline_ms: int | None,
         finished_ms: int | None,
+        by_closing: bool,
     ) -> None:
         event = Event(
             operation,
@@ -186,6 +198,7 @@ class ObserverNotifier:
             self.instance,
             operation._value if state == CANCELLED else None,
             given_kind(operation),
+            by_closing,
         )
         # An observer may cause the next event: all observers receive this one first.
         self._events.append((state, event))

@@ -17,11 +17,11 @@ __all__ = ["RecordBuffer", "append_record"]
 class RecordBuffer:
     """An observer that receives records.
 
-    Each ending appends to ``values``: the state (1 completed, 2 expired, 3 cancelled, 4 failed), the purgatory as
-    ``(name, instance)``, the class of the operation or the ``kind=`` of a wait, ``op_id``, ``keys``, ``parked_ms``,
-    ``deadline_ms`` or None, ``finished_ms``; all as in :class:`~purgatory.events.Event`.  When ``values`` is at least
-    ``flush_at`` long, :meth:`flush` is called, which may replace the list.  An observer may also have its buffer in an
-    attribute ``record_buffer``.
+    Each ending appends to ``values``: the state (1 completed, 2 expired, 3 cancelled, 4 failed, 5 expired by closing),
+    the purgatory as ``(name, instance)``, the class of the operation or the ``kind=`` of a wait, ``op_id``, ``keys``,
+    ``parked_ms``, ``deadline_ms`` or None, ``finished_ms``; all as in :class:`~purgatory.events.Event`.  When
+    ``values`` is at least ``flush_at`` long, :meth:`flush` is called, which may replace the list.  An observer may also
+    have its buffer in an attribute ``record_buffer``.
     """
 
     __slots__ = ("flush_at", "values")

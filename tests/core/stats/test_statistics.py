@@ -1,10 +1,12 @@
 """The statistics of a purgatory: its name, the waits, and the hot keys."""
 
+import contextlib
+
 import pytest
 
-from purgatory import Purgatory
+from purgatory import Purgatory, PurgatoryFull
 from purgatory.testing import VirtualClock
-from tests.helpers import Op
+from tests.helpers import Op, check
 
 
 async def test_the_statistics_name_the_purgatory(purgatory: Purgatory[Op]) -> None:
@@ -28,6 +30,18 @@ async def test_the_statistics_have_waits_and_lateness(clock: VirtualClock) -> No
         assert statistics.lateness.count == 1
         assert statistics.lateness.max == 0
         assert (statistics.completed, statistics.expired, statistics.cancelled, statistics.failed) == (1, 1, 1, 0)
+
+
+async def test_refusals_are_counted(clock: VirtualClock) -> None:
+    """``refused`` counts each PurgatoryFull, outside ``submitted``; ``refused_by_key`` those of the limit of a key."""
+    async with Purgatory[Op]("test", clock=clock, max_parked=3, max_parked_per_key=2) as purgatory:
+        for key in ("a", "a", "a", "b", "c"):
+            with contextlib.suppress(PurgatoryFull):
+                purgatory.try_complete_else_watch(Op(5), [key])
+        with pytest.raises(PurgatoryFull):
+            await purgatory.wait_until(lambda: False, key="d", timeout=5)
+        purgatory.try_complete_else_watch(Op(5, ready=True), ["a"])
+        check(purgatory, refused=3, refused_by_key=1, submitted=4, parked=3, completed=1)
 
 
 async def test_hot_keys(purgatory: Purgatory[Op]) -> None:

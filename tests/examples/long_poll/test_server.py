@@ -88,7 +88,7 @@ async def test_sigterm_answers_everyone_and_exits_with_0(server: ServerProcess, 
     assert all(answer["messages"] == [] for _, answer in answers)
     assert exit_report.exit_code == 0
     assert exit_report.seconds < 10
-    assert (exit_report.statistics["submitted"], exit_report.statistics["expired"]) == (50, 50)
+    assert (exit_report.statistics["submitted"], exit_report.statistics["expired_by_closing"]) == (50, 50)
     assert exit_report.statistics["parked"] == 0
     assert len(server.output) == 2
 
