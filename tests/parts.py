@@ -59,7 +59,11 @@ PARTS: Final = (
         ),
         ("psycopg", "redis", "nats"),
     ),
-    Part("pages in a browser", ("examples/web/test_page.py",), ("playwright", "axe_playwright_python")),
+    Part(
+        "pages in a browser",
+        ("examples/web/test_page.py", "asgi/inspector/test_page.py"),
+        ("playwright", "axe_playwright_python"),
+    ),
     Part("gRPC", ("frameworks/test_grpc.py",), ("grpc",)),
     Part("Litestar", ("frameworks/test_litestar.py",), ("litestar",)),
     Part("Quart", ("frameworks/test_quart.py",), ("quart",)),

@@ -40,7 +40,6 @@ from purgatory.asgi.types import Receive, Scope, Send
 from purgatory.texts import safe_repr
 
 from .collector import MOST_ROWS, ROWS, Collector, UnknownKeyError
-from .loop_lag import LoopLag
 
 __all__ = ["InspectorAction", "InspectorApp"]
 
@@ -117,7 +116,6 @@ class _Desk:
         self.frame = b""
         self.taken_at = -math.inf
         self.number = 0
-        self.lag = LoopLag()
         self.news: asyncio.Event = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self.resting: asyncio.TimerHandle | None = None
@@ -222,7 +220,7 @@ class InspectorApp:
     async def _take(self, desk: _Desk, until: float) -> None:
         """Take a frame, and make it the latest one."""
         self._looking(desk)
-        frame = await self._collector.frame(until, desk.lag.lap())
+        frame = await self._collector.frame(until)
         frame["title"] = self._title
         frame["viewers"] = desk.viewers
         frame["authorize"] = self._authorize is not None
@@ -257,7 +255,6 @@ class InspectorApp:
 
     def _looking(self, desk: _Desk) -> None:
         """Note that somebody looks, and rest when nobody has looked for some seconds."""
-        desk.lag.start()
         if desk.resting is not None:
             desk.resting.cancel()
         desk.resting = asyncio.get_running_loop().call_later(_LINGER, self._rest, desk, context=Context())
@@ -266,7 +263,6 @@ class InspectorApp:
         if desk.resting is not None:
             desk.resting.cancel()
             desk.resting = None
-        desk.lag.stop()
         self._collector.rest()
 
     # Watching

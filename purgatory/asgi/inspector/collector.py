@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from purgatory import COMPILED, PurgatoryError, __version__
 
 from .findings import findings
+from .loop_lag import LoopLag
 from .loops import other_loop
 from .room_view import KeyIds, RoomView, timer_view
 from .slices import SHARE, Slices
@@ -47,6 +48,7 @@ class Collector:
         self._views = [RoomView(number, room, history, self._ids) for number, room in enumerate(rooms)]
         self._relays = relays
         self._began = time.monotonic()
+        self._lags: dict[int, LoopLag] = {}  # by id() of the event loop
         self._number = 0
 
     @property
@@ -54,11 +56,8 @@ class Collector:
         """Whether every purgatory is closed."""
         return all([view.room.closed for view in self._views])
 
-    async def frame(self, until: float, lag: float | None) -> dict[str, Any]:
-        """Take a frame.  ``until``: the time at which surveys that are not complete pause, as ``time.monotonic()``.
-
-        ``lag``: the longest turn of the loop lately, in seconds, or None if it was not measured.
-        """
+    async def frame(self, until: float) -> dict[str, Any]:
+        """Take a frame.  ``until``: the time at which surveys that are not complete pause, as ``time.monotonic()``."""
         rooms = []
         for left, view in zip(range(len(self._views), 0, -1), self._views, strict=True):
             now = time.monotonic()
@@ -69,7 +68,7 @@ class Collector:
             "number": self._number,
             "time": time.time(),
             "worker": self.worker(),
-            "loop": {"lag": lag},
+            "loop": {"lag": max([room["lag"] for room in rooms if room is not None], default=0.0)},
             "rooms": [
                 {"name": shortened(view.room.name), "silent": True} if room is None else room
                 for view, room in zip(self._views, rooms, strict=True)
@@ -181,14 +180,20 @@ class Collector:
                 view.forget()
             else:
                 loop.call_soon_threadsafe(view.forget, context=Context())
+        for lag in self._lags.values():
+            lag.stop()
+        self._lags.clear()
         self._ids.clear()
 
     async def _take(self, view: RoomView, until: float) -> dict[str, Any]:
+        lag = self._lags.setdefault(id(asyncio.get_running_loop()), LoopLag())
+        lag.start()
         slices = Slices()
         view.endings.begin()
         await view.survey(slices, until, ROWS)
         seen = await view.view(slices)
         slices.end()
+        seen["lag"] = lag.longest()
         seen["cost"] = {"busy": slices.busy, "longest": slices.longest}
         return seen
 

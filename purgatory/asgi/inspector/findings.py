@@ -47,7 +47,7 @@ def _of_relays(frame: dict[str, Any]) -> Iterator[_Finding]:
 
 def _of_loop(frame: dict[str, Any]) -> Iterator[_Finding]:
     lag = frame["loop"]["lag"]
-    if lag is not None and lag >= _LATE:
+    if lag >= _LATE:
         yield _finding("warning", None, f"A turn of the event loop took {_seconds(lag)}: look for blocking code.")
 
 

@@ -1,45 +1,61 @@
 """How long other work keeps the event loop busy, measured while somebody looks."""
 
 import asyncio
+import contextlib
 import time
+from contextvars import Context
 from typing import Final
 
 __all__ = ["LoopLag"]
 
 _INTERVAL: Final = 0.02  # seconds
+_LAP: Final = 2.0  # seconds after which the longest lateness may be forgotten
 
 
 class LoopLag:
-    """A callback every 20 ms: its lateness is the length of the turn that delayed it, less at most 20 ms."""
+    """A callback every 20 ms: its lateness is the length of the turn that delayed it, less at most 20 ms.
+
+    Use it in the loop that it measures, except for :meth:`stop`.
+    """
 
     def __init__(self) -> None:
-        self._lap: float | None = None
-        self._due = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._probe: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._lap = self._previous = 0.0
+        self._turned = 0.0
 
     def start(self) -> None:
-        """Begin to measure the running loop."""
+        """Begin to measure the running loop, unless that has begun."""
         if self._probe is None:
-            self._lap = None
-            self._ask(asyncio.get_running_loop())
+            self._lap = self._previous = 0.0
+            self._turned = time.monotonic()
+            self._loop = asyncio.get_running_loop()
+            self._ask(self._loop)
 
     def stop(self) -> None:
-        """Stop measuring."""
+        """Stop measuring; any thread may call this."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._stop, context=Context())
+
+    def longest(self) -> float:
+        """Return the longest lateness of the last two to four seconds, in seconds."""
+        now = time.monotonic()
+        if now - self._turned >= _LAP:
+            self._previous, self._lap, self._turned = self._lap, 0.0, now
+        return max(self._previous, self._lap)
+
+    def _stop(self) -> None:
         if self._probe is not None:
             self._probe.cancel()
             self._probe = None
 
-    def lap(self) -> float | None:
-        """Return the longest lateness since the last call, in seconds; None if nothing was measured."""
-        lap, self._lap = self._lap, None
-        return lap
-
     def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
         self._due = time.perf_counter() + _INTERVAL
-        self._probe = loop.call_later(_INTERVAL, self._woken, loop)
+        self._probe = loop.call_later(_INTERVAL, self._woken, loop, context=Context())
 
     def _woken(self, loop: asyncio.AbstractEventLoop) -> None:
         # Not loop.time(), which uvloop updates once per turn.
-        late = max(0.0, time.perf_counter() - self._due)
-        self._lap = late if self._lap is None else max(self._lap, late)
+        self._lap = max(self._lap, time.perf_counter() - self._due)
         self._ask(loop)

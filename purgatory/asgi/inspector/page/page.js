@@ -166,7 +166,7 @@ function drawNumbers() {
     ["failed", rateText(rate("failed")), "/ s"],
     ["refused", rateText(rate("refused")), "/ s"],
     ["late, p99 of a minute", duration(most(rooms, (one) => one.minute.lateness.p99)), ""],
-    ["longest recent turn", frame.loop.lag === null ? "–" : duration(frame.loop.lag), ""],
+    ["longest recent turn", duration(frame.loop.lag), ""],
   ];
   each($("numbers"), numbers,
     () => element("div", "", element("dt"), element("dd", "", element("span"), " ", element("small"))),
