@@ -1,11 +1,14 @@
 """Build the package: mypyc compiles the core if possible; otherwise the core is plain Python.
 
-The source is the same in both cases.  The core is compiled when a wheel is built or installed and a C compiler is
-available.  It is not compiled in an editable install, because Python would import the extension rather than the edited
-source.  ``PURGATORY_COMPILE=1`` compiles it in an editable install, too; ``PURGATORY_COMPILE=0`` never compiles it.
+The source is the same in both cases.  The core is compiled when a wheel is built or installed, on a CPython with a GIL,
+if a C compiler is available.  It is not compiled in an editable install, because Python would import the extension
+rather than the edited source.  ``PURGATORY_COMPILE=1`` compiles it in an editable install, too;
+``PURGATORY_COMPILE=0`` never compiles it.  mypyc is required only where the core is to be compiled, so a pure wheel can
+be built without it.
 
 The sources do not contain the address of the repository.  If the environment variable ``PURGATORY_URL`` contains it,
-the metadata has the project's URLs.  A source distribution keeps these URLs for the wheels that are built from it.
+the metadata has the project's URLs, and the links and pictures of the README, which is the long description, are
+absolute.  A source distribution keeps these URLs for the wheels that are built from it.
 """
 
 import email
@@ -22,6 +25,7 @@ from setuptools.command.build_ext import build_ext
 # The folder that is compiled, except these two files, which must stay interpreted and explain why.
 CORE = "purgatory/core"
 INTERPRETED = {"delayed_operation.py", "stack_guard.py"}
+MYPYC = "mypy[mypyc]>=1.18"
 
 PLACES = {
     "Homepage": "",
@@ -46,21 +50,31 @@ def has_compiler() -> bool:
     return shutil.which(command.split()[0]) is not None
 
 
-def is_wanted() -> bool:
-    """Return whether to compile, and print a line if PURGATORY_COMPILE or a missing compiler prevents it."""
+def obstacle() -> str | None:
+    """Return what prevents compiling, or None."""
     setting = os.environ.get("PURGATORY_COMPILE", "")
     if setting == "0":
-        say("PURGATORY_COMPILE=0: installing as pure Python")
-        return False
-    if setting != "1":
+        return "PURGATORY_COMPILE=0"
+    if sys.implementation.name != "cpython":
+        return f"mypyc does not support {sys.implementation.name}"
+    if sysconfig.get_config_var("Py_GIL_DISABLED") and setting != "1":
+        return "modules that mypyc compiles are not known to be safe without the GIL"
+    if not has_compiler():
+        return "no C compiler found"
+    return None
+
+
+def is_wanted() -> bool:
+    """Return whether this command is to compile, and print a line if something prevents it."""
+    if os.environ.get("PURGATORY_COMPILE", "") != "1":
         if not {"bdist_wheel", "install", "build", "build_ext"} & set(sys.argv[1:]):
             return False
         if {"editable_wheel", "develop"} & set(sys.argv[1:]):
             return False
-    if not has_compiler():
-        say("no C compiler found: installing as pure Python")
-        return False
-    return True
+    reason = obstacle()
+    if reason is not None:
+        say(f"{reason}: installing as pure Python")
+    return reason is None
 
 
 class OptionalBuild(build_ext):
@@ -104,9 +118,27 @@ def address() -> str:
     return url
 
 
+def readme(url: str) -> str:
+    """Return the README, with absolute links outside its code blocks if the address of the repository is known."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    if not url:
+        return text
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
+    for number in range(0, len(parts), 2):  # the others are code
+        part = re.sub(r"(\b(?:src|srcset)=\")(?!https?:)", rf"\1{url}/raw/HEAD/", parts[number])
+        part = re.sub(r"(!\[[^\]]*\]\()(?!https?:)", rf"\1{url}/raw/HEAD/", part)
+        parts[number] = re.sub(r"(?<!!)(\[[^\]]*\]\()(?!https?:|#)", rf"\1{url}/blob/HEAD/", part)
+    return "".join(parts)
+
+
 url = address()
+# The build front end asks for further requirements with this command.
+asked = sys.argv[1:2] == ["egg_info"]
 setup(
+    setup_requires=[MYPYC] if asked and obstacle() is None else [],
     ext_modules=extensions(),
     cmdclass={"build_ext": OptionalBuild},
+    long_description=readme(url),
+    long_description_content_type="text/markdown",
     project_urls={label: url + path for label, path in PLACES.items()} if url else {},
 )

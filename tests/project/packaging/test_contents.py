@@ -78,6 +78,16 @@ def test_the_source_distribution_has_what_it_takes_to_build_and_test(dists: dict
     assert faults_of(dists[".gz"]) == []
 
 
+def test_a_wheel_without_the_compiler_needs_no_mypyc() -> None:
+    """The build requires mypyc only where it compiles, so a pure wheel can be built where mypyc has no wheel."""
+    code = "from setuptools import build_meta; print(build_meta.get_requires_for_build_wheel())"
+    for setting, required in (("0", "[]"), ("1", "['mypy[mypyc]>=1.18']")):
+        environment = {**os.environ, "PURGATORY_COMPILE": setting}
+        command = [sys.executable, "-c", code]
+        result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert result.stdout.splitlines()[-1] == required, result.stderr
+
+
 def test_the_wheel_has_the_package_and_no_more(dists: dict[str, Path]) -> None:
     """The wheel contains every file of the package and the license, and nothing else."""
     assert dists[".whl"].name.endswith("-py3-none-any.whl")
@@ -151,6 +161,21 @@ def test_the_metadata_tell_where_the_project_lives(dists: dict[str, Path]) -> No
     }
     assert (ROOT / "docs" / "index.md").is_file()
     assert (ROOT / "CHANGELOG.md").is_file()
+
+
+def test_the_links_of_the_description_are_absolute(dists: dict[str, Path]) -> None:
+    """On the page of the package index, every link and picture leads to the repository, and code is unchanged."""
+    description = metadata(dists[".whl"]).get_payload()
+    prose = re.sub(r"^```.*?^```$", "", description, flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)]+)\)", prose) + re.findall(r"\bsrc(?:set)?=\"([^\"]+)\"", prose)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    assert all(
+        (ROOT / found[1]).exists() for link in links if (found := re.match(rf"{URL}/(?:blob|raw)/HEAD/([^#]*)", link))
+    )
+    code = re.findall(r"^```.*?^```$", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert code
+    assert all(block in description for block in code)
 
 
 @pytest.mark.parametrize("url", ["purgatory", "http://code.example/people/purgatory", "https://code.example"])
