@@ -1,14 +1,43 @@
-"""Whether the core is compiled, and a guard against stale extensions in a source checkout."""
+"""Whether the core is compiled, the way around it in subinterpreters, and a guard against stale extensions."""
 
+import importlib
 import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["is_compiled", "refuse_stale"]
+__all__ = ["is_compiled", "prefer_sources_in_subinterpreter", "refuse_stale"]
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
+
+
+class _Sources:
+    """A finder of the core's sources, for an interpreter that cannot load their extensions."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:  # noqa: ARG004
+        """Return the source of a module of the core; None for every other module."""
+        if path is None or not name.startswith("purgatory.core."):
+            return None
+        finders = (FileFinder(folder, (SourceFileLoader, [".py"])) for folder in path)
+        return next((spec for finder in finders if (spec := finder.find_spec(name)) is not None), None)
+
+
+def prefer_sources_in_subinterpreter() -> None:
+    """Make the imports that follow load the sources of the core if this interpreter refuses its extensions.
+
+    CPython loads an extension that mypyc has compiled into the main interpreter only.
+    """
+    try:
+        importlib.import_module("purgatory.core.timer.units")
+    except ImportError as error:
+        if "subinterpreters" not in str(error):
+            raise
+        sys.meta_path.insert(0, _Sources)
 
 
 def is_compiled(module_file: str | None) -> bool:

@@ -3,3 +3,7 @@
 mypyc compiles every module of this folder but two, which must stay interpreted: the generic operation class and the
 stack guard.
 """
+
+from purgatory.compiled import prefer_sources_in_subinterpreter
+
+prefer_sources_in_subinterpreter()

@@ -2,6 +2,8 @@
 
 import ast
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,26 @@ def test_what_runs_interpreted_is_not_looked_for(checkout: Path) -> None:
     """If no extension hides a source, nothing is stale, whatever other files exist."""
     os.utime(checkout / "room.cpython-311-x86_64-linux-gnu.so", (0, 0))
     refuse_stale(False, checkout)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="Python has a module of subinterpreters since 3.13")
+@pytest.mark.parametrize("kind", ["isolated", "legacy"])
+def test_a_subinterpreter_parks_and_answers(kind: str) -> None:
+    """If a subinterpreter refuses the compiled core, it runs the sources; the main interpreter keeps its own."""
+    code = (
+        "import asyncio, purgatory\n"
+        "async def main():\n"
+        "    async with purgatory.Purgatory('test') as room:\n"
+        "        return await room.wait_until(lambda: True, keys=['a'], timeout=1.0)\n"
+        "assert asyncio.run(main())\n"
+    )
+    program = (
+        "import _interpreters, purgatory\n"
+        f"error = _interpreters.exec(_interpreters.create({kind!r}), {code!r})\n"
+        "print(error.formatted if error else purgatory.COMPILED)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert result.stdout.strip() == str(purgatory.COMPILED), result.stdout + result.stderr
 
 
 def test_compiled_tells_what_runs() -> None:
