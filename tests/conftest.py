@@ -1,6 +1,7 @@
 """Fixtures of all tests: each async test runs on asyncio and on uvloop, and no test may leave anything behind."""
 
 import asyncio
+import contextlib
 import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from tests.sansio import QuietPurgatory, make_purgatory
 from tests.strategies import STEPS
 
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
-if sys.platform != "win32":
+with contextlib.suppress(ImportError):  # on Windows and some free-threaded Pythons, it cannot be installed
     import uvloop
 
     _LOOPS["uvloop"] = uvloop.new_event_loop

@@ -64,6 +64,16 @@ PARTS: Final = (
         ("examples/web/test_page.py", "asgi/inspector/test_page.py"),
         ("playwright", "axe_playwright_python"),
     ),
+    Part(
+        "uvloop",
+        (
+            "aio/test_check_threadsafe.py",
+            "aio/test_fork.py",
+            "aio/test_loop_shutdown.py",
+            "aio/test_second_loop.py",
+        ),
+        ("uvloop",),
+    ),
     Part("gRPC", ("frameworks/test_grpc.py",), ("grpc",)),
     Part("Litestar", ("frameworks/test_litestar.py",), ("litestar",)),
     Part("Quart", ("frameworks/test_quart.py",), ("quart",)),

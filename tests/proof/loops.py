@@ -6,8 +6,8 @@ everything that this library schedules.  Events of uvloop itself (sockets, timer
 """
 
 import asyncio
+import importlib.util
 import random
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +31,7 @@ class _ShufflingLoop(asyncio.SelectorEventLoop):
 
 LOOPS: dict[str, Callable[[int], asyncio.AbstractEventLoop]] = {"asyncio": _ShufflingLoop}
 
-if sys.platform != "win32":
+if importlib.util.find_spec("uvloop") is not None:
     import uvloop
 
     class _ShufflingUvloop(uvloop.Loop):
