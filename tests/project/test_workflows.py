@@ -14,6 +14,12 @@ from tests.project.packaging.install import supported
 ROOT = Path(__file__).parent.parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
+STEPS = (
+    re.findall(r"^step_(\w+)\(\)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+    if WORKFLOWS
+    else []
+)
+
 pytestmark = pytest.mark.skipif(not WORKFLOWS, reason="the workflows are not part of this copy")
 
 
@@ -32,12 +38,32 @@ def test_the_workflows_are_workflows() -> None:
 
 
 def test_the_checks_are_those_of_the_repository() -> None:
-    """There is one job for each Python version in the metadata, and its only command is ``.ci/run``."""
-    (job,) = workflow("ci.yml")["jobs"].values()
+    """There is one job for each Python version in the metadata, which runs every step of ``.ci/run`` but one.
+
+    The missing step runs the tests on the other Pythons of a machine, which the other jobs do here.
+    """
+    job = workflow("ci.yml")["jobs"]["all"]
     assert set(job["strategy"]["matrix"]["python"]) == set(supported())
-    assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
+    (command,) = [step["run"] for step in job["steps"] if "run" in step]
+    assert command.split() == ["bash", ".ci/run", *(step for step in STEPS if step != "pythons")]
     (python,) = [step for step in job["steps"] if str(step.get("uses")).startswith("actions/setup-python@")]
     assert python["with"]["python-version"] == "${{ matrix.python }}"
+
+
+def test_a_step_that_does_not_exist_is_refused() -> None:
+    """The message lists the steps, and nothing is cloned."""
+    result = subprocess.run(["bash", ".ci/run", "lnit"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.strip() == f"STEP must be one of: {' '.join(STEPS)}, got lnit"
+
+
+def test_the_other_systems_run_the_quick_tests() -> None:
+    """macOS and Windows run the command of CONTRIBUTING.md."""
+    job = workflow("ci.yml")["jobs"]["quick"]
+    assert set(job["strategy"]["matrix"]["os"]) == {"macos-latest", "windows-latest"}
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands[-1] == "python -m pytest -n 2 --dist loadgroup"
+    assert commands[-1].removeprefix("python ") in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_wheels_are_built_for_each_python() -> None:
@@ -60,9 +86,24 @@ def test_the_wheel_is_what_is_tested() -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: str(path.name))
 def test_a_workflow_may_only_read(path: Path) -> None:
-    """Each workflow declares read-only permissions, and pins the version of every action."""
+    """Each workflow declares read-only permissions, a time limit for each job, and the hash of every action.
+
+    Only the job that publishes may do more: it proves the identity of the workflow to the package index.
+    """
     read = workflow(path.name)
     assert read["permissions"] == {"contents": "read"}
-    used = [step["uses"] for job in read["jobs"].values() for step in job["steps"] if "uses" in step]
-    assert used
-    assert all(re.search(r"@v?\d", action) for action in used)
+    for name, job in read["jobs"].items():
+        assert job.get("permissions", {}) == ({"id-token": "write"} if name == "publish" else {})
+        assert job["timeout-minutes"] <= 60
+        for step in job["steps"]:
+            if "uses" in step:
+                assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", step["uses"])
+            if str(step.get("uses")).startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_only_a_tag_publishes() -> None:
+    """The job that publishes waits for the tests of the wheels, and runs for a tag only."""
+    job = workflow("release.yml")["jobs"]["publish"]
+    assert job["if"] == "startsWith(github.ref, 'refs/tags/v')"
+    assert set(job["needs"]) == {"wheels", "sources"}
