@@ -1,0 +1,24 @@
+# The commands of a contributor.  PYTHON is the interpreter of the environment: make quick PYTHON=.venv-3.13/bin/python
+PYTHON ?= .venv/bin/python
+
+.PHONY: help install quick lint docs all
+
+help:                      ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+install:                   ## make .venv for the quick tests
+	python3 -m venv .venv && .venv/bin/pip install -e '.[dev]'
+
+quick:                     ## run the quick tests
+	$(PYTHON) -m pytest -n 2 --dist loadgroup
+
+lint:                      ## check the style and the types
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+
+docs:                      ## serve the documentation; pip install -e '.[docs,otel]' first
+	$(PYTHON) -m mkdocs serve
+
+all:                       ## run every check in a clean clone
+	bash .ci/run
