@@ -54,6 +54,8 @@ PARTS: Final = (
         (
             "relay/test_engines.py",
             "relay/test_nemesis.py",
+            "relay/test_notifier.py",
+            "relay/test_wire_format.py",
             "examples/orders/test_orders.py",
             "examples/test_job_status_relayed.py",
         ),

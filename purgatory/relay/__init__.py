@@ -14,6 +14,8 @@
 ``transport``        the protocol of three methods that an engine has to satisfy
 ``loop_lock``        relays that share a transport publish one after the other
 ``memory``           an engine in memory, with faults on command, for tests
+``notifier``         :class:`Notifier`, for code without an event loop
+``notices transactions``  notices that are not a relay's own, and the connections that take part in a transaction
 ``unix``             workers of one machine, without a server: sockets in a directory
 ``postgres redis nats``  the engines; each imports its client library: extras ``postgres``, ``redis``, ``nats``
 ===================  =============================================================================================
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from purgatory.errors import RelayLost
 
 from .memory import MemoryTransport
+from .notifier import Notifier
 from .relay import Relay
 from .statistics import RelayStatistics
 from .transport import TransactionalTransport, Transport
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MemoryTransport",
     "NatsTransport",
+    "Notifier",
     "PostgresTransport",
     "RedisTransport",
     "Relay",

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from purgatory import Clock
 
+from .transactions import after_commit
 from .transport import Received, Subscribed
 
 __all__ = ["MemoryTransport"]
@@ -106,8 +108,24 @@ class MemoryTransport:
         self._engine.publish(payload)
 
     async def publish_in(self, connection: Any, payload: str) -> None:
-        """See :meth:`TransactionalTransport.publish_in`.  There are no transactions in memory: it publishes at once."""
-        await self.publish(payload)
+        """See :meth:`TransactionalTransport.publish_in`.
+
+        There are no transactions in memory.  With a session of SQLAlchemy, the payload follows the commit; with any
+        other object as ``connection``, it is published at once.
+        """
+        if not after_commit(connection, partial(self._engine.publish, payload)):
+            await self.publish(payload)
+
+    def publish_in_sync(self, connection: Any, payload: str) -> None:
+        """Do the same for a :class:`Notifier`."""
+        if not after_commit(connection, partial(self._engine.publish, payload)):
+            self._engine.publish(payload)
+
+    def __copy__(self) -> "MemoryTransport":
+        """Return a transport that publishes through the same engine, for a :class:`Notifier`."""
+        other = MemoryTransport(clock=self._clock, max_payload=self.max_payload)
+        other._engine = self._engine
+        return other
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`.  There is nothing to release."""

@@ -139,6 +139,10 @@ class NatsTransport:
                 with contextlib.suppress(Exception):  # the connection is dropped in any case
                     await connection.close()
 
+    def __copy__(self) -> "NatsTransport":
+        """Return a transport to the same subject, without connections."""
+        return type(self)(self._url, subject=self._subject, **self._options)
+
     def __repr__(self) -> str:
         return f"<NatsTransport subject={self._subject!r}>"
 

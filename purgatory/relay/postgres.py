@@ -13,12 +13,12 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from .loop_lock import LoopLock
+from .transactions import notify_in, notify_in_sync
 from .transport import Received, Subscribed
 
 try:
     import psycopg
     from psycopg import sql
-    from psycopg.rows import tuple_row
 except ImportError as _missing:
     raise ImportError("PostgresTransport needs psycopg: pip install 'aiopurgatory[postgres]'") from _missing
 
@@ -87,15 +87,14 @@ class PostgresTransport:
     async def publish_in(self, connection: Any, payload: str) -> None:
         """See :meth:`TransactionalTransport.publish_in`.
 
-        ``connection``: an ``AsyncConnection`` or ``AsyncCursor`` of psycopg.  A blocking one would block the loop.  The
-        notice has a cursor of its own: a server-side cursor would only declare the query, and a raw cursor reads other
-        placeholders.
+        ``connection``: an ``AsyncConnection`` or ``AsyncCursor`` of psycopg, a ``Connection`` of asyncpg, or an
+        ``AsyncSession`` or ``AsyncConnection`` of SQLAlchemy.  A blocking one would block the loop.
         """
-        if not isinstance(connection, (psycopg.AsyncConnection, psycopg.AsyncCursor)):
-            raise TypeError(f"connection must be an AsyncConnection or AsyncCursor of psycopg, got {connection!r}")
-        owner = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
-        async with psycopg.AsyncCursor(owner, row_factory=tuple_row) as cursor:
-            await cursor.execute(_NOTIFY, (self._channel.encode(), payload))
+        await notify_in(connection, self._channel, payload)
+
+    def publish_in_sync(self, connection: Any, payload: str) -> None:
+        """Do the same with a blocking connection: of psycopg, SQLAlchemy or Django."""
+        notify_in_sync(connection, self._channel, payload)
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
@@ -103,6 +102,10 @@ class PostgresTransport:
             connection, self._publishing = self._publishing, None
             if connection is not None:
                 await connection.close()
+
+    def __copy__(self) -> "PostgresTransport":
+        """Return a transport to the same channel, without connections."""
+        return type(self)(self._dsn, channel=self._channel)
 
     def __repr__(self) -> str:
         return f"<PostgresTransport channel={self._channel!r}>"

@@ -92,5 +92,9 @@ class RedisTransport:
             if client is not None:
                 await client.aclose()
 
+    def __copy__(self) -> "RedisTransport":
+        """Return a transport to the same channel, without connections."""
+        return type(self)(self._url, channel=self._channel)
+
     def __repr__(self) -> str:
         return f"<RedisTransport channel={self._channel!r}>"

@@ -34,16 +34,18 @@ from purgatory.core.operation.waits import MISSING, WaitUntil, WaitValue, keys_o
 from purgatory.core.timer.units import duration_ms
 from purgatory.core.watch.validation import validate_iterable
 from purgatory.errors import RelayLost
+from purgatory.texts import safe_repr
 
-from .codec import encode_everything, encode_keys, is_key, validate_key, validate_value
+from .codec import is_key, validate_key, validate_value
 from .connection import Connection, State
-from .pending import PendingKeys
+from .notices import entries_of, payloads_of
 from .receiver import Receiver
 from .refresh import Refresher
 from .sender import Sender
 from .state import NEVER, RelayWait
 from .statistics import RelayStatistics
 from .timing import backoff_ms, end_tasks, new_jitter, seconds_ms, sleep_ms, wait_until, wake
+from .transactions import ASYNC_CONNECTIONS, after_commit, is_sync
 from .transport import TransactionalTransport, Transport
 
 __all__ = ["Relay"]
@@ -513,27 +515,47 @@ class Relay(Generic[K, V]):
     async def check_in(self, connection: Any, keys: Iterable[Hashable] | Mapping[Any, float]) -> None:
         """Check the keys in every process, this one included, when the transaction of ``connection`` commits.
 
-        For :class:`PostgresTransport`: the change and the notice commit together or not at all.  ``keys`` may map keys
-        to values.  The relay need not be connected.  Raises TypeError if the transport has no transactions, and
-        TypeError or ValueError for a key or a value that cannot be relayed; in these cases, nothing is sent.
+        ``connection``: an ``AsyncConnection`` or ``AsyncCursor`` of psycopg, a ``Connection`` of asyncpg, or an
+        ``AsyncSession`` or ``AsyncConnection`` of SQLAlchemy.  ``keys`` may map keys to values.
+
+        With :class:`PostgresTransport`, the change and the notice commit together or not at all, and the relay need not
+        be connected.  With a transport without transactions, the connection must be an ``AsyncSession``, and the keys
+        are checked after its commit, as by :meth:`check`.
+
+        Raises TypeError for another connection; for one that blocks, it names :class:`Notifier`.  Raises TypeError or
+        ValueError for a key or a value that cannot be relayed.  In these cases, nothing is sent.
         """
         self._require_open()
+        if is_sync(connection):
+            raise TypeError(
+                f"{ASYNC_CONNECTIONS}, got {safe_repr(connection)}; for a blocking one, use"
+                " Notifier(transport).check_in"
+            )
+        entries = entries_of(keys)
         transport = self._transport
-        if not isinstance(transport, TransactionalTransport):
-            raise TypeError(f"check_in needs a transport with transactions, got {transport!r}")
-        validate_iterable(keys)
-        notice = PendingKeys(self._sender.pending.max_keys)
-        for key, value in keys.items() if isinstance(keys, Mapping) else [(key, None) for key in keys]:
-            validate_key(key)
-            if value is not None:
-                validate_value(value)
-            notice.add(key, value)
-        if notice.everything:
-            payloads = [encode_everything("")]
-        else:
-            payloads = [payload for payload, _ in encode_keys("", notice.take(), transport.max_payload)]
-        for payload in payloads:
-            await transport.publish_in(connection, payload)
+        if isinstance(transport, TransactionalTransport):
+            for payload in payloads_of(entries, self._sender.pending.max_keys, transport.max_payload):
+                await transport.publish_in(connection, payload)
+        elif not after_commit(connection, partial(self._check_later, entries)):
+            raise TypeError(
+                f"connection must be an AsyncSession of SQLAlchemy, because {type(transport).__name__} has no"
+                f" transactions; commit, and then call check: got {safe_repr(connection)}"
+            )
+
+    def _check_later(self, entries: Mapping[Hashable, float | None]) -> None:
+        """Check the keys in the next turn of the loop, outside the code that commits."""
+
+        def check() -> None:
+            if self._closing:
+                return
+            for key, value in entries.items():
+                self._sender.add(key, value)
+                if self._refreshes:
+                    self._refresher.mark(key, value)
+                self._purgatory.check_soon(key, value)
+
+        assert self._loop is not None
+        self._loop.call_soon(check, context=contextvars.Context())
 
     # Figures
 

@@ -1,0 +1,36 @@
+"""Notices that are not a relay's own: of a transaction, or of a program without a relay."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from purgatory.core.watch.validation import validate_iterable
+
+from .codec import encode_everything, encode_keys, validate_key, validate_value
+from .pending import PendingKeys
+
+__all__ = ["entries_of", "payloads_of"]
+
+
+def entries_of(keys: Iterable[Hashable] | Mapping[Any, float | None]) -> dict[Hashable, float | None]:
+    """Return each key with its value, or None.  Raise TypeError or ValueError for what cannot be relayed."""
+    validate_iterable(keys)
+    entries: dict[Hashable, float | None] = {}
+    for key, value in keys.items() if isinstance(keys, Mapping) else ((key, None) for key in keys):
+        validate_key(key)
+        if value is not None:
+            validate_value(value)
+        entries[key] = value
+    return entries
+
+
+def payloads_of(entries: Mapping[Hashable, float | None], max_keys: int, max_payload: int) -> list[str]:
+    """Return the payloads that check the keys everywhere, also in the process that sends them.
+
+    Above ``max_keys`` keys, that is "check every key".
+    """
+    notice = PendingKeys(max_keys)
+    for key, value in entries.items():
+        notice.add(key, value)
+    if notice.everything:
+        return [encode_everything("")]
+    return [payload for payload, _ in encode_keys("", notice.take(), max_payload)]

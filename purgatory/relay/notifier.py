@@ -1,0 +1,219 @@
+"""Notices from code without an event loop: Celery tasks, scripts, cron jobs, Django views, threads."""
+
+import asyncio
+import copy
+import logging
+import os
+import selectors
+import threading
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from purgatory.errors import PurgatoryClosed
+from purgatory.texts import safe_repr
+
+from .notices import entries_of, payloads_of
+from .timing import seconds_ms
+from .transactions import SYNC_CONNECTIONS, after_commit, is_async, is_sync
+from .transport import Transport
+
+__all__ = ["Notifier"]
+
+_LOGGER: Final = logging.getLogger("purgatory.relay")
+_MOST_KEYS: Final = 10_000  # of one notice; more are "check every key"
+_CANCEL_S: Final = 1.0  # in which a client library can clean up after a timeout
+
+
+class Notifier:
+    """Check keys in every process that has a relay on the same channel, from code without an event loop.
+
+    ::
+
+        notifier = Notifier(RedisTransport(url, channel="orders"))
+        notifier.check("o-1", 1502)                   # after the commit
+
+        with Session(engine) as session, session.begin():
+            session.execute(...)
+            notifier.check_in(session, ["o-1"])       # with the commit
+
+    It connects when it is first used, and keeps the connection.  A process that was forked makes a connection of its
+    own, so a notifier may be created before a server forks its workers.  Any number of threads may use it; they take
+    turns.  If the engine has closed a connection that was idle, the notifier makes a new one and tries once more.
+
+    ``transport``: any transport, as for a relay; the notifier uses a copy of it, so both may have the same one.  A
+    :class:`MemoryTransport` reaches the relays of the same process.  A :class:`UnixTransport` has no engine: a notice
+    is accepted when the sockets of all workers have taken it, also if there is no worker at the moment.
+    ``timeout``: the number of seconds that a call may take.
+    """
+
+    def __init__(self, transport: Transport, *, timeout: float = 5.0) -> None:
+        if not isinstance(transport, Transport):
+            raise TypeError(f"transport must have listen, publish, aclose and max_payload, got {safe_repr(transport)}")
+        self._timeout = seconds_ms(timeout, "timeout") / 1000
+        self._closed = False
+        self._begin(transport)
+        _notifiers.add(self)
+
+    def _begin(self, transport: Transport) -> None:
+        """Start without a connection: at first, and in a process that was forked."""
+        self._transport = copy.copy(transport)
+        self._lock = threading.Lock()
+        self._runner: asyncio.Runner | None = None
+        self._has_published = False
+
+    def check(self, key: Hashable, value: float | None = None) -> None:
+        """Check the key in every process, and return when the engine has accepted the notice.
+
+        ``value``: a level that only rises, such as an offset.  Call it after the change has been committed.
+
+        Raises TypeError or ValueError for a key or a value that cannot be relayed; the client library's error if the
+        engine cannot be reached or refuses the notice; TimeoutError after ``timeout`` seconds; RuntimeError in a thread
+        with a running event loop, which it would block; and PurgatoryClosed after :meth:`close`.
+        """
+        self._require_no_loop("check")
+        self._publish(payloads_of(entries_of({key: value}), _MOST_KEYS, self._transport.max_payload))
+
+    def check_in(self, connection: Any, keys: Iterable[Hashable] | Mapping[Any, float]) -> None:
+        """Check the keys in every process when the transaction of ``connection`` commits, and not if it is rolled back.
+
+        ``connection``: a connection or cursor of psycopg, a ``Session``, ``scoped_session`` or ``Connection`` of
+        SQLAlchemy, or a connection of Django.  ``keys`` may map keys to values.
+
+        With :class:`PostgresTransport`, the notice is part of the transaction.  With the other transports it is sent
+        after the commit, which needs a session of SQLAlchemy or a connection of Django.  If that fails, the change has
+        been committed, so the error is written to the log; the other processes find the change at their next resync.
+
+        Raises TypeError for another connection, naming what to call instead, and what :meth:`check` raises for keys.
+        """
+        self._require_no_loop("check_in")
+        if is_async(connection):
+            raise TypeError(f"{SYNC_CONNECTIONS}, got {safe_repr(connection)}; for this one, use relay.check_in")
+        payloads = payloads_of(entries_of(keys), _MOST_KEYS, self._transport.max_payload)
+        publish_in: Callable[[Any, str], None] | None = getattr(self._transport, "publish_in_sync", None)
+        if publish_in is not None:
+            for payload in payloads:
+                publish_in(connection, payload)
+        elif not after_commit(connection, lambda: self._publish_after_commit(payloads)):
+            kind = "announces no commit" if is_sync(connection) else "is no connection that check_in supports"
+            raise TypeError(
+                "connection must be a session of SQLAlchemy or a connection of Django with this transport;"
+                f" commit, and then call check: {safe_repr(connection)} {kind}"
+            )
+
+    def close(self) -> None:
+        """Close the connection.  Idempotent."""
+        with self._lock:
+            self._closed = True
+            runner, self._runner = self._runner, None
+            if runner is not None:
+                try:
+                    runner.run(_at_most(self._transport.aclose(), self._timeout))
+                except Exception as error:
+                    _LOGGER.warning("the transport of a notifier was not closed: %s", error)
+                finally:
+                    runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "new" if self._runner is None else "used"
+        return f"<Notifier {state} through {self._transport!r}>"
+
+    # Inside
+
+    def _require_no_loop(self, name: str) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise RuntimeError(
+            f"Notifier.{name} blocks, and an event loop runs in this thread: use relay.{name}, or asyncio.to_thread"
+        )
+
+    def _publish_after_commit(self, payloads: list[str]) -> None:
+        try:
+            self._require_no_loop("check_in")
+            self._publish(payloads)
+        except Exception as error:
+            _LOGGER.warning("a notice after a commit was not sent: %s: %s", type(error).__name__, error)
+
+    def _publish(self, payloads: list[str]) -> None:
+        until = time.monotonic() + self._timeout
+        if not self._lock.acquire(timeout=self._timeout):
+            raise TimeoutError(f"other threads have used the notifier for {self._timeout:g} s")
+        try:
+            if self._closed:
+                raise PurgatoryClosed("the notifier is closed")
+            for payload in payloads:
+                may_be_stale = self._has_published
+                try:
+                    self._publish_one(payload, until)
+                except TimeoutError:
+                    raise
+                except Exception:
+                    if not may_be_stale:
+                        raise
+                    self._publish_one(payload, until)
+        finally:
+            self._lock.release()
+
+    def _publish_one(self, payload: str, until: float) -> None:
+        self._has_published = False  # a transport makes a new connection after a call that raised
+        if self._runner is None:
+            self._runner = asyncio.Runner(loop_factory=_private_loop)
+        publish = self._transport.publish(payload)
+        if not self._runner.run(_at_most(publish, max(0.0, until - time.monotonic()))):
+            raise TimeoutError(f"the engine has not accepted the notice within {self._timeout:g} s")
+        self._has_published = True
+
+
+async def _at_most(coroutine: Coroutine[Any, Any, None], seconds: float) -> bool:
+    """Run the coroutine; return False if it was cancelled because the time is up.
+
+    If it does not end when it is cancelled, it is left behind.
+    """
+    task = asyncio.ensure_future(coroutine)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=_CANCEL_S)
+            return False
+        task.result()
+    finally:
+        task.cancel()
+    return True
+
+
+def _private_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop that a forked process can drop.
+
+    The selector must not be an epoll or a kqueue, which the two processes would share.
+    """
+    kind = getattr(selectors, "PollSelector", selectors.SelectSelector)
+    return asyncio.SelectorEventLoop(kind())
+
+
+# Processes that are forked
+
+_notifiers: Final["weakref.WeakSet[Notifier]"] = weakref.WeakSet()
+_inherited: Final[list[object]] = []  # what belongs to the parent: closing it here would end its connections
+
+
+def _begin_in_child() -> None:
+    for notifier in list(_notifiers):
+        _inherited.append((notifier._runner, notifier._transport))
+        notifier._begin(notifier._transport)
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork()
+    os.register_at_fork(after_in_child=_begin_in_child)

@@ -1,0 +1,182 @@
+"""Connections that take part in a transaction: psycopg, asyncpg, SQLAlchemy, and Django.
+
+With Postgres, a notice is a query of the transaction.  With other engines it is sent after the commit, which SQLAlchemy
+announces for a session, and Django for a connection.  No package is imported here: if it is not loaded, the connection
+is not one of its objects.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from purgatory.texts import safe_repr
+
+__all__ = [
+    "ASYNC_CONNECTIONS",
+    "SYNC_CONNECTIONS",
+    "after_commit",
+    "is_async",
+    "is_sync",
+    "notify_in",
+    "notify_in_sync",
+]
+
+# The channel is sent as bytes, so that it is the same with any encoding of the connection.
+_NOTIFY: Final = "SELECT pg_catalog.pg_notify(pg_catalog.convert_from({}, 'UTF8'), {})"
+_PENDING: Final = "purgatory.after_commit"  # in the info of a session
+
+ASYNC_CONNECTIONS: Final = (
+    "connection must be an AsyncConnection or AsyncCursor of psycopg, a Connection of asyncpg, or an AsyncSession or"
+    " AsyncConnection of SQLAlchemy"
+)
+SYNC_CONNECTIONS: Final = (
+    "connection must be a Connection or Cursor of psycopg, a Session or Connection of SQLAlchemy, or a connection of"
+    " Django"
+)
+_ASYNC: Final = (
+    ("psycopg", "AsyncConnection"),
+    ("psycopg", "AsyncCursor"),
+    ("asyncpg", "Connection"),
+    ("asyncpg.pool", "PoolConnectionProxy"),
+    ("sqlalchemy.ext.asyncio", "AsyncSession"),
+    ("sqlalchemy.ext.asyncio", "async_scoped_session"),
+    ("sqlalchemy.ext.asyncio", "AsyncConnection"),
+)
+_SYNC: Final = (
+    ("psycopg", "Connection"),
+    ("psycopg", "Cursor"),
+    ("sqlalchemy.orm", "Session"),
+    ("sqlalchemy.orm", "scoped_session"),
+    ("sqlalchemy.engine", "Connection"),
+    ("django.db.backends.base.base", "BaseDatabaseWrapper"),
+    ("django.utils.connection", "ConnectionProxy"),
+)
+
+
+def _is(connection: object, module: str, *names: str) -> bool:
+    """Return whether the object is an instance of one of the classes of a module that may not be loaded."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(connection, tuple(getattr(loaded, name) for name in names))
+
+
+def is_async(connection: object) -> bool:
+    """Return whether the connection is used with ``await``."""
+    return any(_is(connection, module, name) for module, name in _ASYNC)
+
+
+def is_sync(connection: object) -> bool:
+    """Return whether the connection blocks."""
+    return any(_is(connection, module, name) for module, name in _SYNC)
+
+
+def _is_django(connection: object) -> bool:
+    return _is(connection, "django.db.backends.base.base", "BaseDatabaseWrapper") or _is(
+        connection, "django.utils.connection", "ConnectionProxy"
+    )
+
+
+# Postgres: the notice is part of the transaction
+
+
+async def notify_in(connection: Any, channel: str, payload: str) -> None:
+    """Send the notice in the transaction of an asynchronous connection to Postgres.
+
+    TypeError for another kind of connection, and for one to another database.
+    """
+    if _is(connection, "psycopg", "AsyncConnection", "AsyncCursor"):
+        import psycopg
+
+        # A cursor of its own: a server-side cursor would only declare the query, and a raw one has other placeholders.
+        owner = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
+        async with psycopg.AsyncCursor(owner, row_factory=psycopg.rows.tuple_row) as cursor:
+            await cursor.execute(_NOTIFY.format("%s", "%s"), (channel.encode(), payload))
+    elif _is(connection, "asyncpg", "Connection") or _is(connection, "asyncpg.pool", "PoolConnectionProxy"):
+        await connection.execute(_NOTIFY.format("$1", "$2"), channel.encode(), payload)
+    elif _is(connection, "sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session"):
+        _require_postgres(connection.get_bind().dialect.name, connection)
+        await connection.execute(*_statement(channel, payload))
+    elif _is(connection, "sqlalchemy.ext.asyncio", "AsyncConnection"):
+        _require_postgres(connection.dialect.name, connection)
+        await connection.execute(*_statement(channel, payload))
+    else:
+        raise TypeError(f"{ASYNC_CONNECTIONS}, got {safe_repr(connection)}")
+
+
+def notify_in_sync(connection: Any, channel: str, payload: str) -> None:
+    """Send the notice in the transaction of a blocking connection to Postgres.
+
+    TypeError for another kind of connection, and for one to another database.
+    """
+    if _is(connection, "psycopg", "Connection", "Cursor"):
+        import psycopg
+
+        owner = connection.connection if isinstance(connection, psycopg.Cursor) else connection
+        with psycopg.Cursor(owner, row_factory=psycopg.rows.tuple_row) as cursor:
+            cursor.execute(_NOTIFY.format("%s", "%s"), (channel.encode(), payload))
+    elif _is(connection, "sqlalchemy.orm", "Session", "scoped_session"):
+        _require_postgres(connection.get_bind().dialect.name, connection)
+        connection.execute(*_statement(channel, payload))
+    elif _is(connection, "sqlalchemy.engine", "Connection"):
+        _require_postgres(connection.dialect.name, connection)
+        connection.execute(*_statement(channel, payload))
+    elif _is_django(connection):
+        _require_postgres(connection.vendor, connection)
+        with connection.cursor() as cursor:
+            cursor.execute(_NOTIFY.format("%s", "%s"), [channel.encode(), payload])
+    else:
+        raise TypeError(f"{SYNC_CONNECTIONS}, got {safe_repr(connection)}")
+
+
+def _statement(channel: str, payload: str) -> tuple[Any, dict[str, Any]]:
+    """Return the arguments of SQLAlchemy's ``execute``."""
+    from sqlalchemy import text
+
+    return text(_NOTIFY.format(":channel", ":payload")), {"channel": channel.encode(), "payload": payload}
+
+
+def _require_postgres(name: str, connection: object) -> None:
+    if name != "postgresql":
+        raise TypeError(f"connection must be one to Postgres, got one to {name}: {safe_repr(connection)}")
+
+
+# Other engines: the notice follows the commit
+
+
+def after_commit(connection: Any, send: Callable[[], None]) -> bool:
+    """Call ``send`` after the transaction has been committed, and not at all if it is rolled back.
+
+    Returns False if the connection does not announce its commits; only sessions of SQLAlchemy and connections of Django
+    do.  A savepoint that is rolled back withdraws nothing, because one check too many changes nothing.
+    """
+    if _is_django(connection):
+        connection.on_commit(send)
+        return True
+    if _is(connection, "sqlalchemy.ext.asyncio", "async_scoped_session"):
+        connection = connection.registry()
+    if _is(connection, "sqlalchemy.ext.asyncio", "AsyncSession"):
+        connection = connection.sync_session
+    if _is(connection, "sqlalchemy.orm", "scoped_session"):
+        connection = connection.registry()
+    if not _is(connection, "sqlalchemy.orm", "Session"):
+        return False
+    if _PENDING not in connection.info:
+        from sqlalchemy import event
+
+        # The listeners stay: SQLAlchemy does not allow a listener to be removed while its event is running.
+        connection.info[_PENDING] = []
+        event.listen(connection, "after_commit", _committed)
+        event.listen(connection, "after_transaction_end", _ended)
+    connection.info[_PENDING].append(send)
+    return True
+
+
+def _committed(session: Any) -> None:
+    if session.get_nested_transaction() is None:  # not the end of a savepoint
+        pending, session.info[_PENDING] = session.info[_PENDING], []
+        for send in pending:
+            send()
+
+
+def _ended(session: Any, transaction: Any) -> None:
+    if transaction.parent is None:
+        session.info[_PENDING].clear()  # it was rolled back

@@ -1,0 +1,320 @@
+"""The notifier on real engines: without an event loop, in threads, and in processes that are forked."""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+from uuid import uuid4
+
+import pytest
+
+from purgatory import Purgatory, PurgatoryClosed
+from purgatory.relay import MemoryTransport, Notifier, Relay, Transport
+from tests.parts import missing
+from tests.relay.engines import ENGINES, SERVERS, Engine
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Yield a running server of each kind, or skip the test with the reason."""
+    kind = ENGINES[request.param]
+    reason = kind.missing()
+    if reason:
+        missing(reason)
+    server = kind()
+    server.start()
+    yield server
+    server.close()
+
+
+ON_SERVERS = pytest.mark.parametrize("engine", SERVERS, indirect=True)
+
+
+class Listening:
+    """A relay in the event loop of another thread, and the notices that it receives."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.received: list[tuple[Hashable, float | None]] = []
+        self._arrived = threading.Condition()
+        self._transport = transport
+        self._stop: Callable[[], object] = lambda: None
+        ready = threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=[self._listen(ready)])
+        self._thread.start()
+        assert ready.wait(30.0)
+
+    async def _listen(self, ready: threading.Event) -> None:
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
+        room = Purgatory[Any]("test")
+        async with room, Relay(room, self._transport, heartbeat=30.0, resync_every=3600.0) as relay:
+            assert relay.connected, relay.statistics().last_loss
+            mark = relay._refresher.mark
+
+            def marked(key: Hashable, value: float | None) -> None:
+                mark(key, value)
+                with self._arrived:
+                    self.received.append((key, value))
+                    self._arrived.notify_all()
+
+            relay._refresher.mark = marked  # type: ignore[method-assign]
+            ready.set()
+            await stopped.wait()
+
+    def wait_for(self, number: int) -> list[tuple[Hashable, float | None]]:
+        """Return the notices when there are so many."""
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: len(self.received) >= number, 30.0), self.received
+            return list(self.received)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._thread.join()
+
+
+@pytest.fixture
+def channel() -> str:
+    """The name of a channel that no other test uses."""
+    return f"channel_{uuid4().hex}"
+
+
+def test_a_check_arrives(engine: Engine, channel: str) -> None:
+    """Each kind of key arrives once ``check`` has returned, with its value."""
+    with Listening(engine.transport(channel)) as listening, Notifier(engine.transport(channel)) as notifier:
+        entries: list[tuple[Hashable, float | None]] = [("o-1", None), (17, 3), (("o", ("x", -1)), 2.5), ("ü\0😀", 0)]
+        for key, value in entries:
+            notifier.check(key, value)
+        assert listening.wait_for(len(entries)) == entries
+    gc.collect()  # a connection or a loop that was left open warns
+
+
+def test_it_uses_a_copy(engine: Engine, channel: str) -> None:
+    """The transport of a relay that is connected in another thread can be given to a notifier as well."""
+    transport = engine.transport(channel)
+    with Listening(transport) as listening:
+        for number in range(2):
+            with Notifier(transport) as notifier:
+                notifier.check(number)
+        assert listening.wait_for(2) == [(0, None), (1, None)]
+
+
+def test_threads_share_a_notifier(engine: Engine, channel: str) -> None:
+    """Eight threads check at the same time; everything arrives."""
+    with Listening(engine.transport(channel)) as listening, Notifier(engine.transport(channel)) as notifier:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(notifier.check, range(80)))
+        assert sorted(key for key, _ in listening.wait_for(80)) == list(range(80))  # type: ignore[type-var]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork()")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_processes_that_are_forked(engine: Engine, channel: str) -> None:
+    """A child makes a connection of its own, also if the parent has one, and ends without harm to the parent's."""
+    with Listening(engine.transport(channel)) as listening, Notifier(engine.transport(channel)) as notifier:
+        notifier.check("parent")
+        for number in range(2):
+            pid = os.fork()
+            if not pid:
+                try:
+                    notifier.check(f"child {number}")
+                    notifier.close()
+                    gc.collect()
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            assert os.waitpid(pid, 0)[1] == 0
+            notifier.check(f"parent {number}")
+        assert [key for key, _ in listening.wait_for(5)] == ["parent", "child 0", "parent 0", "child 1", "parent 1"]
+        assert notifier._has_published
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork()")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_fork_while_another_thread_checks() -> None:
+    """The child does not inherit the lock of a thread that it does not have."""
+    with Notifier(MemoryTransport()) as notifier:
+        notifier._lock.acquire()
+        pid = os.fork()
+        if not pid:
+            try:
+                notifier.check("child")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+        notifier._lock.release()
+
+
+@ON_SERVERS
+def test_the_engine_was_restarted(engine: Engine, channel: str) -> None:
+    """A connection that the engine has closed meanwhile is replaced; while the engine is away, ``check`` raises."""
+    if engine.given:
+        pytest.skip(f"{engine.variable} names a server that is not killed")
+    with Notifier(engine.transport(channel)) as notifier:
+        notifier.check("a")
+        engine.kill()
+        try:
+            with pytest.raises(Exception, match=r".") as refused:
+                notifier.check("b")
+            assert not isinstance(refused.value, TimeoutError)
+        finally:
+            engine.start()
+        notifier.check("c")
+        engine.kill()
+        engine.start()
+        with Listening(engine.transport(channel)) as listening:
+            notifier.check("d")
+            assert listening.wait_for(1) == [("d", None)]
+
+
+@ON_SERVERS
+def test_an_engine_that_stands_still(engine: Engine, channel: str) -> None:
+    """``check`` raises TimeoutError, soon after the timeout, and works again when the engine continues."""
+    if engine.given:
+        pytest.skip(f"{engine.variable} names a server that is not stopped")
+    with Notifier(engine.transport(channel), timeout=0.5) as notifier:
+        notifier.check("a")
+        engine.stop()
+        try:
+            began = time.monotonic()
+            with pytest.raises(TimeoutError, match=r"the engine has not accepted the notice within 0\.5 s"):
+                notifier.check("b")
+            assert 0.5 <= time.monotonic() - began < 10.0
+        finally:
+            engine.go_on()
+        notifier._timeout = 10.0
+        notifier.check("c")
+
+
+def test_no_engine_at_all() -> None:
+    """The error of the client library reaches the caller."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for kind in SERVERS.values():
+        if kind.missing() is None:
+            server = kind()
+            server.given = None
+            with (
+                Notifier(server.transport("c", server.own_url(port))) as notifier,
+                pytest.raises(Exception, match=r"."),
+            ):
+                notifier.check("a")
+    with (
+        Notifier(ENGINES["unix"]().transport("c", "/nowhere")) as notifier,
+        pytest.raises(ConnectionRefusedError, match="no worker has created the directory"),
+    ):
+        notifier.check("a")
+
+
+def test_memory_reaches_the_relays_of_the_same_process() -> None:
+    """A MemoryTransport is served: the relay is in the loop of another thread."""
+    transport = MemoryTransport()
+    with Listening(transport) as listening, Notifier(transport) as notifier:
+        notifier.check("a", 3)
+        assert listening.wait_for(1) == [("a", 3)]
+
+
+async def test_in_a_running_loop() -> None:
+    """It would block the loop, so it raises RuntimeError that names the relay, and sends nothing."""
+    notifier = Notifier(MemoryTransport())
+    with pytest.raises(RuntimeError, match=r"use relay\.check, or asyncio\.to_thread"):
+        notifier.check("a")
+    with pytest.raises(RuntimeError, match=r"use relay\.check_in, or asyncio\.to_thread"):
+        notifier.check_in(None, ["a"])
+    await asyncio.to_thread(notifier.check, "a")
+    await asyncio.to_thread(notifier.close)
+
+
+def test_a_notifier_that_others_use_for_too_long() -> None:
+    """A thread that cannot have its turn within the timeout gets TimeoutError."""
+    notifier = Notifier(MemoryTransport(), timeout=0.05)
+    with notifier._lock, pytest.raises(TimeoutError, match=r"other threads have used the notifier for 0\.05 s"):
+        notifier.check("a")
+    notifier.close()
+
+
+def test_a_notifier_that_is_closed() -> None:
+    """``check`` raises PurgatoryClosed; closing twice is allowed; a transport that does not close is left."""
+
+    class Stubborn(MemoryTransport):
+        async def aclose(self) -> None:
+            raise OSError("it does not close")
+
+        def __copy__(self) -> "Stubborn":
+            return Stubborn()
+
+    notifier = Notifier(Stubborn())
+    assert repr(notifier).startswith("<Notifier new through ")
+    notifier.check("a")
+    assert repr(notifier).startswith("<Notifier used through ")
+    notifier.close()
+    notifier.close()
+    assert repr(notifier).startswith("<Notifier closed through ")
+    with pytest.raises(PurgatoryClosed, match="the notifier is closed"):
+        notifier.check("a")
+
+
+def test_an_interrupt() -> None:
+    """Ctrl+C ends a check that waits for the engine, and the notifier works afterward."""
+
+    class Slow(MemoryTransport):
+        hangs = True
+
+        async def publish(self, payload: str) -> None:
+            if self.hangs:
+                signal.raise_signal(signal.SIGINT)
+                await asyncio.get_running_loop().create_future()
+
+        def __copy__(self) -> "Slow":
+            return Slow()
+
+    with Notifier(Slow()) as notifier:
+        with pytest.raises(KeyboardInterrupt):
+            notifier.check("a")
+        notifier._transport.hangs = False  # type: ignore[attr-defined]
+        notifier.check("a")
+
+
+def test_bad_arguments() -> None:
+    """The error states the expected and the passed value, and nothing is sent."""
+    with pytest.raises(TypeError, match="transport must have listen, publish, aclose and max_payload, got 3"):
+        Notifier(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout must be a number of seconds above 0, got 0"):
+        Notifier(MemoryTransport(), timeout=0)
+    sent: list[str] = []
+
+    class Recording(MemoryTransport):
+        async def publish(self, payload: str) -> None:
+            sent.append(payload)
+
+        def publish_in_sync(self, connection: Any, payload: str) -> None:
+            sent.append(payload)
+
+        def __copy__(self) -> "Recording":
+            return Recording()
+
+    notifier = Notifier(Recording())
+    calls: list[tuple[Callable[[], None], type[Exception], str]] = [
+        (lambda: notifier.check(1.5), TypeError, "a key to relay must be "),
+        (lambda: notifier.check("a", float("nan")), ValueError, "a value to relay must be "),
+        (lambda: notifier.check("a", "b"), TypeError, "a value to relay must be "),  # type: ignore[arg-type]
+        (lambda: notifier.check_in(None, "a"), TypeError, "keys must be an iterable of keys"),
+        (lambda: notifier.check_in(None, [True]), TypeError, "a key to relay must be "),
+    ]
+    for call, kind, message in calls:
+        with pytest.raises(kind, match=message):
+            call()
+    assert sent == []
+    notifier.close()
