@@ -38,6 +38,8 @@ SERVERS: dict[str, list[str]] = {
         *("gunicorn", _APP, "--bind", "127.0.0.1:{port}", "--worker-class", "asgi", "--worker-connections", "20000"),
     ],
     "hypercorn": ["hypercorn", _APP, "--bind", "127.0.0.1:{port}"],
+    "granian": ["granian", _APP, "--interface", "asgi", "--port", "{port}"],
+    "granian --workers 2": ["granian", _APP, "--interface", "asgi", "--port", "{port}", "--workers", "2"],
     "hypercorn --workers 0": ["hypercorn", _APP, "--bind", "127.0.0.1:{port}", "--workers", "0"],
 }
 

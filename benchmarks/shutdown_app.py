@@ -1,6 +1,7 @@
 """The application that :mod:`benchmarks.shutdown` serves: a long poll with everything of :mod:`purgatory.asgi`.
 
-It writes a line to its standard output for every operation that is parked or withdrawn, and its statistics at the end.
+It writes a line to its standard output for every operation that is parked, withdrawn, or expires, and its statistics at
+the end.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ def say(*words: object) -> None:
 
 
 class Reporter(Observer):
-    """Writes a line when an operation is parked, and one when it is withdrawn."""
+    """Writes a line when an operation is parked, withdrawn, or expires."""
 
     def parked(self, event: Event) -> None:
         """An operation waits."""
@@ -36,6 +37,10 @@ class Reporter(Observer):
     def cancelled(self, event: Event) -> None:
         """An operation was withdrawn."""
         say("withdrawn", os.getpid())
+
+    def expired(self, event: Event) -> None:
+        """The deadline of an operation has passed, or the purgatory closes."""
+        say("expired", os.getpid())
 
 
 def limit(name: str) -> int | None:
@@ -66,7 +71,9 @@ app.mount("/healthz", health(room))
 
 
 @app.get("/poll/{key}")
-async def poll(key: str, wait: Annotated[Wait, Depends(waiting(room))], timeout: float = 30.0) -> Response:
+async def poll(
+    key: str, wait: Annotated[Wait, Depends(waiting(room, per_client=limit("PER_CLIENT")))], timeout: float = 30.0
+) -> Response:
     """Wait until there is an event: 200 and how many there are; 204 if there is none in time."""
     if await wait.until(lambda: key in events, keys=[key], timeout=timeout):
         return Response(content=str(events.count(key)))
@@ -112,7 +119,7 @@ async def follow(key: str) -> Any:
 @app.get("/late-events/{key}")
 async def follow_later(key: str, wait: Annotated[Wait, Depends(waiting(room))]) -> Any:
     """Wait once, then do as :func:`follow` does."""
-    await wait.until(lambda: False, keys=[key], timeout=0.0)
+    await wait.until(lambda: False, key=key, timeout=0.001)
     return await follow(key)
 
 

@@ -23,6 +23,7 @@
 ``servers``                      detecting that the server stops without a signal
 ``wait``, ``connection``         waiting in a handler, withdrawn when the client hangs up
 ``asked``                        how long the client is willing to wait
+``clients``                      limiting how many waits one client may have
 ``etag``                         versions, for waits until one differs from the client's
 ``route``                        the kind of a wait: the method and the pattern of its route
 ``errors``                       responses for the exceptions of a purgatory
@@ -40,6 +41,7 @@ Starlette's ``Response`` if Starlette is installed.
 from typing import TYPE_CHECKING, Any
 
 from .asked import InvalidWait
+from .clients import TooManyWaits
 from .connection import ClientDisconnected
 from .errors import ErrorResponse, PurgatoryErrorMiddleware, error_response, install_errors
 from .health import health
@@ -59,6 +61,7 @@ __all__ = [
     "InvalidWait",
     "OriginCheckMiddleware",
     "PurgatoryErrorMiddleware",
+    "TooManyWaits",
     "Wait",
     "error_response",
     "health",

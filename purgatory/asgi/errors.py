@@ -13,6 +13,7 @@ from purgatory import PurgatoryClosed, PurgatoryFull
 from purgatory.errors import RelayLost
 
 from .asked import InvalidWait
+from .clients import TooManyWaits
 from .connection import ClientDisconnected
 from .responses import body_of, is_disconnect, respond, send_if_connected
 from .types import CLOSING, HEADERS, ASGIApp, Message, Receive, Scope, Send
@@ -69,6 +70,7 @@ class PurgatoryErrorMiddleware:
     ==============================  ==========================  ============================================
     PurgatoryFull, whole purgatory  503 and Retry-After         the same before it is accepted, then close 1013
     PurgatoryFull, of one key       429 and Retry-After         the same before it is accepted, then close 1013
+    TooManyWaits, of one client     429 and Retry-After         the same before it is accepted, then close 1013
     PurgatoryClosed                 503 and Retry-After         the same before it is accepted, then close 1012
     RelayLost                       503 and Retry-After         the same before it is accepted, then close 1013
     InvalidWait                     422                         the same before it is accepted, then close 1008
@@ -225,6 +227,8 @@ def _response(error: Exception) -> tuple[int, str]:
         return 503, "the server is shutting down"
     if isinstance(error, RelayLost):
         return 503, "the server is temporarily unavailable"
+    if isinstance(error, TooManyWaits):
+        return 429, "too many requests of this client are waiting"
     if isinstance(error, PurgatoryFull) and error.key is not None:
         return 429, "too many requests are waiting for this resource"
     return 503, "too many requests are waiting"

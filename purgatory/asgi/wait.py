@@ -16,6 +16,7 @@ from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, va
 from purgatory.core.timer.base_timer import has_passed
 
 from .asked import InvalidWait, asked, validated_longest
+from .clients import TooManyWaits, client_of, places_of
 from .connection import ClientDisconnected, Connection, pending_connection
 from .etag import entity_tag, is_known_in
 from .rooms import Room, purgatory_of
@@ -54,6 +55,7 @@ class Wait:
     ``room``: the purgatory, or a :class:`purgatory.relay.Relay`, whose ``park`` is then used.  ``connection``: a
     Starlette or FastAPI ``Request`` or ``WebSocket``, or an ASGI scope with its ``receive``.  ``longest``: the client
     may ask for at most this many seconds, see :attr:`timeout`; None, the default: the client is not asked.
+    ``per_client``: how many operations one address may have in the purgatory, see :func:`waiting`.
 
     Raises TypeError for anything else, ValueError for the scope of a lifespan, and with ``longest``
     :class:`InvalidWait` if the client's query parameter is not a number of seconds; in a Starlette request, it raises
@@ -65,6 +67,7 @@ class Wait:
         "_connection",
         "_expired_by_closing",
         "_park",
+        "_per_client",
         "_preferred",
         "_response",
         "_room",
@@ -79,6 +82,7 @@ class Wait:
         receive: Receive | None = None,
         *,
         longest: float | None = None,
+        per_client: int | None = None,
     ) -> None:
         self._room = purgatory_of(room)
         park: Any = room.park
@@ -93,6 +97,7 @@ class Wait:
             self._scope = connection
         self._response: Any = None  # FastAPI's, whose headers it adds to the response
         self._expired_by_closing = False
+        self._per_client = validated_per_client(per_client)
         self._asked: float | None = None
         self._preferred: int | None = None
         most = validated_longest(longest)
@@ -416,13 +421,21 @@ class Wait:
         connection.check()
         if room._loop is None and not at_once:
             _report_not_open(room)
+        client = None
+        refused = False
+        if self._per_client is not None and not at_once:
+            client = client_of(self._scope)
+            refused = client is not None and not places_of(room).take(client, self._per_client)
         result: Any
         watched = False
         waiter = None
         try:
             try:
-                if at_once:
-                    return self._try(operation, keys)
+                if at_once or refused:
+                    result = self._try(operation, keys)
+                    if refused and operation.expired:
+                        self._refuse(client)
+                    return result
                 if self._park is not None:
                     watched = connection.watch(operation)
                     result = await self._park(operation, keys)
@@ -440,11 +453,11 @@ class Wait:
             finally:
                 if watched:
                     connection.unwatch(operation)
+                if client is not None and not refused:
+                    places_of(room).give_back(client)
                 if room.closed:
                     self._scope[CLOSING] = True
-                    self._expired_by_closing = watched and bool(
-                        getattr(operation, "expired_by_closing", operation.expired)
-                    )
+                    self._expired_by_closing = operation.expired_by_closing
         except BaseException as error:
             del operation, waiter  # as in Purgatory.park()
             if isinstance(error, OperationCancelled):
@@ -454,6 +467,13 @@ class Wait:
             room._abandon(operation)
             raise ClientDisconnected("the client disconnected when its request was answered")
         return result
+
+    def _refuse(self, client: str | None) -> None:
+        """Raise TooManyWaits, and count the refusal."""
+        limit = self._per_client or 0
+        self._room._core.counters.refused += 1
+        message = f"client {client} has {limit} waits in purgatory {self._room.name!r}, its limit"
+        raise TooManyWaits(message, limit=limit, key=client)
 
     def _add_header(self, name: str, value: str) -> None:
         """Add a header to the response, as far as the response can be reached."""
@@ -480,9 +500,10 @@ class _Waiting:
     Starlette is not loaded, no code needs the annotations.
     """
 
-    def __init__(self, room: Room, longest: float | None) -> None:
+    def __init__(self, room: Room, longest: float | None, per_client: int | None) -> None:
         purgatory_of(room)
         self._room = room
+        self._per_client = validated_per_client(per_client)
         self._longest = validated_longest(longest)
 
     @property
@@ -518,7 +539,7 @@ class _Waiting:
         wait: Any = 0,
         prefer: Any = None,
     ) -> Wait:
-        made = Wait(self._room, connection, receive, longest=self._longest)
+        made = Wait(self._room, connection, receive, longest=self._longest, per_client=self._per_client)
         made._response = response
         return made
 
@@ -526,7 +547,7 @@ class _Waiting:
         return f"waiting({self._room!r}{'' if self._longest is None else f', longest={self._longest:g}'})"
 
 
-def waiting(room: Room, *, longest: float | None = None) -> _Waiting:
+def waiting(room: Room, *, longest: float | None = None, per_client: int | None = None) -> _Waiting:
     """Create a dependency that passes a :class:`Wait` for the purgatory to a handler.
 
     ::
@@ -542,12 +563,29 @@ def waiting(room: Room, *, longest: float | None = None) -> _Waiting:
     without a response after 60 seconds, so 55 is a good value.  In FastAPI, both appear in the OpenAPI schema, and a
     ``wait`` that is not a number of at least 0 is answered with 422.
 
+    ``per_client``: how many operations of one client address may wait in the purgatory at the same time.  A request
+    above it that would have to wait raises :class:`TooManyWaits`, which is answered with 429.  It keeps one client from
+    taking all places of ``max_parked``, also after the client has disconnected without the server noticing.  The
+    address is that of ``scope["client"]``; of an IPv6 address, the network of 64 bits.  Behind a proxy, make the server
+    read the address from the proxy's headers, or all clients are one.  None: no limit.
+
     The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself:
     ``await waiting(room)(request)``, or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.
     Raises TypeError if ``room`` is neither a purgatory nor a relay, or ``longest`` is not a number or None, and
     ValueError unless ``longest`` is finite and at least 0.
     """
-    return _Waiting(room, longest)
+    return _Waiting(room, longest, per_client)
+
+
+def validated_per_client(per_client: int | None) -> int | None:
+    """Return the limit.  TypeError unless it is an int or None, ValueError below 1."""
+    if per_client is None:
+        return None
+    if type(per_client) is not int:
+        raise TypeError(f"per_client must be a positive int or None, got {per_client!r}")
+    if per_client < 1:
+        raise ValueError(f"per_client must be a positive int or None, got {per_client!r}")
+    return per_client
 
 
 def _report_not_open(room: Purgatory[Any]) -> None:

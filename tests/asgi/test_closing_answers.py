@@ -64,3 +64,24 @@ async def test_it_is_known_for_each_wait(clock: VirtualClock) -> None:
             wait.raise_if_closing()
         await wait.until(lambda: False, key="a", timeout=0)
         assert not wait.expired_by_closing
+
+
+async def test_a_wait_that_ends_by_itself_during_the_grace_is_not_expired_by_closing(clock: VirtualClock) -> None:
+    """During the grace, a value and a deadline end waits as usual."""
+    room = Purgatory[Any]("test", clock=clock)
+    ready: list[int] = []
+    waits = [Wait(room, http_scope(), no_message) for _ in range(3)]
+    async with room:
+        tasks = [
+            asyncio.ensure_future(wait.until(lambda: bool(ready), key=key, timeout=timeout))
+            for wait, key, timeout in zip(waits, "aab", (30, 1, 30), strict=True)
+        ]
+        await clock.settle()
+        closing = asyncio.ensure_future(room.aclose(grace=5.0))
+        await clock.advance(1.0)
+        ready.append(1)
+        room.check_and_complete("a")
+        await clock.advance(4.0)
+        await closing
+        assert await asyncio.gather(*tasks) == [True, False, False]
+        assert [wait.expired_by_closing for wait in waits] == [False, False, True]

@@ -33,6 +33,7 @@ def test_its_public_names_are_what_is_promised() -> None:
         "InvalidWait",
         "OriginCheckMiddleware",
         "PurgatoryErrorMiddleware",
+        "TooManyWaits",
         "Wait",
         "error_response",
         "health",

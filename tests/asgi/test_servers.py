@@ -27,8 +27,9 @@ _NEEDS = {
     "uvicorn": "uvicorn",
     "gunicorn": "gunicorn",
     "hypercorn": "hypercorn",
+    "granian": "granian",
 }
-_ONE_EACH = ["uvicorn", "gunicorn, its asgi worker", "hypercorn"]
+_ONE_EACH = ["uvicorn", "gunicorn, its asgi worker", "hypercorn", "granian"]
 
 
 def skip_without(name: str) -> None:
@@ -106,7 +107,7 @@ async def test_after_a_wait_the_request_goes_on(name: str) -> None:
         status, _, body = await client.response()
         assert (status, json.loads(body)) == (200, [False, False])
         for _ in range(3):
-            client.send("POST", "/echo/a?timeout=0", "Content-Length: 8", body=b"the body")
+            client.send("POST", "/echo/a?timeout=0.001", "Content-Length: 8", body=b"the body")
             status, _, body = await client.response()
             assert (status, body) == (200, b"the body")
         server.signal()
@@ -129,6 +130,59 @@ async def test_a_full_key_is_refused_with_429(name: str) -> None:
         assert b"too many requests are waiting for this resource" in body
         probe.send("GET", "/healthz/")
         assert (await probe.response())[0] == 200
+
+
+@pytest.mark.parametrize(
+    "name", ["uvicorn", "gunicorn, uvicorn worker", "gunicorn, its asgi worker", "hypercorn", "granian"]
+)
+async def test_a_pipelined_request_hides_a_hang_up_but_takes_few_places(name: str) -> None:
+    """Servers stop reading when the next request has arrived, so they do not notice the reset.  ``per_client`` limits
+    the places that such a client holds, the deadline ends them, and no traceback is printed.
+    """
+    skip_without(name)
+    notices = name == "gunicorn, its asgi worker"
+    async with ServerProcess(name, PER_CLIENT="2") as server:
+        for number in (1, 2):
+            client = await server.connect()
+            client.send("GET", "/poll/a?timeout=1")
+            client.send("GET", "/poll/a?timeout=1")
+            await server.until(lambda parked=number: server.count("parked") >= parked)
+            client.hang_up(reset=True)
+            if notices:
+                await server.until(lambda withdrawn=number: server.count("withdrawn") >= withdrawn)
+        if not notices:
+            assert server.count("withdrawn") == 0
+            assert await get(server, "/poll/b?timeout=1") == 429
+        other = Client(*await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0)))
+        other.send("GET", "/poll/b?timeout=0.01")
+        assert (await other.response())[0] == 204
+        other.hang_up()
+        if not notices:
+            await server.until(lambda: server.count("expired") + server.count("withdrawn") >= 3)
+        server.signal()
+        await server.exited()
+        assert not any("Traceback" in line for line in server.output), "".join(server.output)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "limit"),
+    [
+        ("uvicorn", ["--timeout-graceful-shutdown", "5"], "uvicorn's timeout_graceful_shutdown=5"),
+        ("uvicorn --workers 2", ["--timeout-graceful-shutdown", "5"], "uvicorn's timeout_graceful_shutdown=5"),
+        ("gunicorn, uvicorn worker", ["--graceful-timeout", "5"], "gunicorn's graceful_timeout=5"),
+        ("gunicorn, its asgi worker", ["--graceful-timeout", "5"], "gunicorn's graceful_timeout=5"),
+        ("hypercorn", ["--graceful-timeout", "5"], "hypercorn's graceful_timeout=5"),
+        ("hypercorn --workers 0", ["--graceful-timeout", "5"], "hypercorn's graceful_timeout=5"),
+    ],
+)
+async def test_a_grace_that_the_server_cuts_short_is_reported_at_the_start(
+    name: str, options: list[str], limit: str
+) -> None:
+    """The log of each worker has a warning, before the first request."""
+    skip_without(name)
+    async with ServerProcess(name, options=options, GRACE="5") as server:
+        expected = f"grace=5 is not below {limit}"
+        await server.until(lambda: any(expected in line for line in server.output))
 
 
 @pytest.mark.slow
@@ -248,7 +302,12 @@ async def get(server: ServerProcess, target: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "uvicorn" else pytest.param(name, marks=pytest.mark.slow) for name in SERVERS]
+    "name",
+    [
+        name if name == "uvicorn" else pytest.param(name, marks=pytest.mark.slow)
+        for name in SERVERS
+        if not name.startswith("granian")  # it has no limit of requests
+    ],
 )
 async def test_a_worker_that_reaches_its_limit_of_requests_answers_every_client(name: str) -> None:
     """No signal reaches such a worker; its parked requests are answered as at SIGTERM, and a new worker serves."""
