@@ -457,7 +457,7 @@ class Wait:
                     places_of(room).give_back(client)
                 if room.closed:
                     self._scope[CLOSING] = True
-                    self._expired_by_closing = operation.expired_by_closing
+                    self._expired_by_closing = getattr(operation, "expired_by_closing", False)
         except BaseException as error:
             del operation, waiter  # as in Purgatory.park()
             if isinstance(error, OperationCancelled):
