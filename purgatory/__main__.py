@@ -43,6 +43,7 @@ _EXAMPLES = (
 _EPILOG = """\
 examples:
   purgatory demo                                        park, complete, expire and close, in a second
+  purgatory top localhost:8000/purgatory                who waits for what, from an inspector
   purgatory report journal --out report                 report/index.html
   purgatory compare before after --out comparison       comparison/compare.html
   purgatory replay journal --tick-ms 1,5 --out replay   the cost of other tick sizes
@@ -72,6 +73,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         with deferred():
             from .pipeline.__main__ import main as pipeline
         return pipeline(arguments, prog="purgatory")
+    if arguments and arguments[0] == "top":
+        from .top import main as top
+
+        return top(arguments[1:])
     run: Callable[[], int] = _parser().parse_args(arguments).run
     return run()
 
@@ -100,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="example: purgatory examples",
     )
     examples.set_defaults(run=_print_examples)
+    commands.add_parser("top", help="who waits for what in a service, in a terminal", add_help=False)
     for name, text in _PIPELINE.items():
         commands.add_parser(name, help=text, add_help=False)
     return parser

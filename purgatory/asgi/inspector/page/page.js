@@ -436,7 +436,7 @@ function drawFailures(one) {
   $("failures-card").hidden = one.failures.length === 0;
   each($("failures"), one.failures, () => element("tr", "", ...Array.from({ length: 4 }, () => element("td"))),
     (row, failure) => {
-      const texts = [new Date(failure.at * 1000).toLocaleTimeString("en-GB"), failure.kind, failure.key, failure.error];
+      const texts = [new Date(failure.at * 1000).toLocaleTimeString("en-GB"), failure.kind, failure.key || "not parked yet", failure.error];
       texts.forEach((text, index) => put(row.children[index], text));
     });
 }

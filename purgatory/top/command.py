@@ -1,0 +1,113 @@
+"""The command ``purgatory top``."""
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from purgatory.extras import need
+
+from .client import Client, ServiceError
+from .screen import ORDERS, View, render, room_names
+
+__all__ = ["main"]
+
+_WIDTH: Final = 160  # of plain text that is not written to a terminal
+_ROWS: Final = 10
+_EPILOG: Final = """\
+In a terminal, the view is live: w, t and e sort the keys by waiting operations, total wait and expired operations,
+n shows the next purgatory, space pauses, q quits.  This needs rich: pip install 'aiopurgatory[top]'.
+Into a pipe or a file, it prints plain text, once unless --count says otherwise.
+
+examples:
+  purgatory top localhost:8000/purgatory
+  purgatory top https://ops.example.com/purgatory --header "Authorization: Bearer $TOKEN" | grep CRITICAL
+"""
+
+
+def main(arguments: Sequence[str], prog: str = "purgatory top") -> int:
+    """Run the command, and return its exit status: 1 if the service does not answer with a frame."""
+    options = _parser(prog).parse_args(arguments)
+    try:
+        client = Client(options.url, dict(options.header), options.timeout)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    view = View(options.room, options.sort)
+    try:
+        if options.room:
+            names = room_names(client.frame())
+            if options.room not in names:
+                raise ServiceError(f"there is no purgatory {options.room!r}, only {', '.join(map(repr, names))}")
+        if options.count is None and not options.plain and sys.stdout.isatty() and sys.stdin.isatty():
+            return _live(client, view, options)
+        return _plain(client, view, options)
+    except (ImportError, ServiceError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _live(client: Client, view: View, options: argparse.Namespace) -> int:
+    need("the live view of purgatory top", "top", "rich")
+    from .terminal import Keyboard, show
+
+    client.frame()  # a wrong URL is an error, and no empty screen
+    return show(client, view, options.interval, options.rows, Keyboard())
+
+
+def _plain(client: Client, view: View, options: argparse.Namespace) -> int:
+    width = shutil.get_terminal_size((_WIDTH, 50)).columns if sys.stdout.isatty() else _WIDTH
+    count = 1 if options.count is None else options.count
+    for number in range(count):
+        if number:
+            time.sleep(options.interval)
+            print()
+        for line in render(client.frame(), view, width=width, rows=_ROWS if options.rows is None else options.rows):
+            print(line.text)
+        sys.stdout.flush()
+    return 0
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Show who waits for what in a service, through its inspector (purgatory.asgi.inspector).",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("url", metavar="URL", help="of the page of the inspector, such as localhost:8000/purgatory")
+    add("--room", default="", metavar="NAME", help="the purgatory to show (the one with most waiting operations)")
+    add("--sort", choices=sorted(ORDERS.values()), default="watchers", help="the order of the keys (watchers)")
+    add("--rows", type=_whole, metavar="N", help="keys and operations to show (as many as fit, or 10)")
+    add("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two frames (2)")
+    add("--count", type=_whole, metavar="N", help="print N frames as plain text, and end")
+    add("--plain", action="store_true", help="print plain text, also in a terminal")
+    add("--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="until an answer must come (10)")
+    add("--header", type=_header, action="append", default=[], metavar="'NAME: VALUE'", help="a header of the requests")
+    return parser
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 1_000_000):
+        raise argparse.ArgumentTypeError(f"must be an integer, at least 1, got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"must be from 0.1 to 3600 seconds, got {text!r}")
+    return seconds
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or not (name + value).isprintable():
+        raise argparse.ArgumentTypeError(f"must be 'NAME: VALUE', got {text!r}")
+    return name.strip(), value.strip()
