@@ -4,6 +4,8 @@ import argparse
 import os
 import sys
 
+from purgatory.asgi import LOCAL_HOSTS
+
 from .parameters import Limits
 from .server import Options, serve
 
@@ -31,6 +33,9 @@ def _parser() -> argparse.ArgumentParser:
     usual, limits = Options(), Limits()
     parser = argparse.ArgumentParser(prog="python -m examples.long_poll", description=__doc__)
     parser.add_argument("--host", default=usual.host, help="address to listen on (%(default)s)")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="also serve requests for this host name"
+    )
     parser.add_argument(
         "--port", type=int, default=usual.port, help="port to listen on; 0 selects a free port (%(default)s)"
     )
@@ -133,6 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
                 max_connections=given.max_connections,
                 max_total_bytes=given.max_total_bytes,
                 limits=limits,
+                allowed_hosts=(*LOCAL_HOSTS, *given.allow_host),
             )
         )
     except OSError as error:

@@ -9,6 +9,7 @@
 
 Errors are JSON, ``{"error": "..."}``:
 
+*   400, 403: the host is not served here, or a page of another site sends a message; as ``{"detail": "..."}``
 *   422: invalid parameter or message
 *   410: the topic no longer keeps the messages
 *   408: the message did not arrive in time
@@ -38,6 +39,7 @@ from .topics import BadMessage, Messages, Topics, TopicsFull, render
 
 __all__ = ["LongPoll", "make_app"]
 
+_MOST_ROWS = 1000  # of the debug page: it is made in one turn of the loop
 _CLIENT_DISCONNECTED = 499  # no client receives this status; nginx logs the same one
 
 
@@ -137,8 +139,8 @@ def _says_json(content_type: str) -> bool:
 def _view(request: Request) -> tuple[int, bool]:
     """Return the number of rows, and whether the format is text."""
     rows = request.query_params.get("rows", "20")
-    if not (rows.isascii() and rows.isdigit() and len(rows) < 7):
-        raise BadParameter(f"rows must be an integer from 0 to 999999, got {rows[:40]!r}")
+    if not (rows.isascii() and rows.isdigit() and len(rows) <= len(str(_MOST_ROWS)) and int(rows) <= _MOST_ROWS):
+        raise BadParameter(f"rows must be an integer from 0 to {_MOST_ROWS}, got {rows[:40]!r}")
     kind = request.query_params.get("format", "json")
     if kind not in ("json", "text"):
         raise BadParameter(f"format must be json or text, got {kind[:40]!r}")

@@ -30,6 +30,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from purgatory import Purgatory
+from purgatory.asgi import LOCAL_HOSTS, OriginCheckMiddleware
 
 from .app import LongPoll, make_app
 from .fetch import Fetch
@@ -63,6 +64,7 @@ class Options:
     write_timeout: float = 30.0
     max_connections: int = 50_000
     limits: Limits = field(default_factory=Limits)
+    allowed_hosts: tuple[str, ...] = LOCAL_HOSTS  # further host names that requests may be for, beside ``host``
 
 
 def serve(options: Options) -> None:
@@ -87,7 +89,7 @@ def serve(options: Options) -> None:
         yield
 
     config = uvicorn.Config(
-        make_app(room, started),
+        OriginCheckMiddleware(make_app(room, started), allowed_hosts=[options.host, *options.allowed_hosts]),
         http=limited_protocol(
             head_timeout=options.head_timeout,
             max_head_bytes=options.max_head_bytes,

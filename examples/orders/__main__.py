@@ -15,6 +15,8 @@ try:
 except ImportError as missing:
     sys.exit(f"this example needs {missing.name!r}: pip install aiopurgatory fastapi uvicorn")
 
+from purgatory.asgi import LOCAL_HOSTS
+
 
 @contextlib.contextmanager
 def _in_postgres(dsn: str) -> Iterator[None]:
@@ -45,9 +47,13 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4, help="number of processes (%(default)s)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on (%(default)s)")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="also serve requests for this host name"
+    )
     options = parser.parse_args()
     if options.workers < 1:
         parser.error(f"--workers must be at least 1, got {options.workers}")
+    os.environ["ORDERS_HOSTS"] = " ".join([*LOCAL_HOSTS, options.host, *options.allow_host])
     # uvicorn raises the signal again after its shutdown; the folder must be removed after that.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with _in_postgres(options.dsn) if options.dsn else _in_folder():

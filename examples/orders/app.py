@@ -9,7 +9,8 @@
 ========================================  ==================================================================
 
 The orders are in Postgres if the variable ``ORDERS_DSN`` contains an address, and otherwise in the folder
-``ORDERS_FOLDER``.
+``ORDERS_FOLDER``.  ``ORDERS_HOSTS`` contains the host names that are served, separated by spaces; without it, all are.
+A page of another site can change no order.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from pydantic import StringConstraints
 
 from purgatory import DelayedOperation, Purgatory
-from purgatory.asgi import Wait, install_errors, purgatory_lifespan, waiting
+from purgatory.asgi import OriginCheckMiddleware, Wait, install_errors, purgatory_lifespan, waiting
 from purgatory.relay import Relay
 
 from .store import Order, Store, Unavailable, figures_of
@@ -100,6 +101,9 @@ def _figures() -> dict[str, Any]:
 
 app = FastAPI(title="orders", lifespan=purgatory_lifespan(room, lifespan=lifespan))
 install_errors(app)
+app.add_middleware(
+    OriginCheckMiddleware, allowed_hosts=os.environ["ORDERS_HOSTS"].split() if "ORDERS_HOSTS" in os.environ else None
+)
 
 
 @app.exception_handler(Unavailable)

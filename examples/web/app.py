@@ -18,12 +18,11 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from purgatory.asgi import EventSourceResponse, purgatory_lifespan
+from purgatory.asgi import EventSourceResponse, OriginCheckMiddleware, purgatory_lifespan
 
 from .broadcast import Broadcast
 
@@ -69,7 +68,6 @@ def make_app(broadcast: Broadcast, started: Callable[[], object]) -> Starlette:
             Route("/events", events),
             Route("/state", state),
         ],
-        # Protect against DNS rebinding: other host names that resolve to this address are rejected.
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
+        middleware=[Middleware(OriginCheckMiddleware)],
         lifespan=purgatory_lifespan(broadcast.purgatory, lifespan=lifespan),
     )

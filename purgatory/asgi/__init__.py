@@ -47,13 +47,14 @@ from .errors import ErrorResponse, PurgatoryErrorMiddleware, error_response, ins
 from .health import health
 from .inspector import InspectorAction, inspector
 from .lifespan import purgatory_lifespan
-from .origin import OriginCheckMiddleware
+from .origin import LOCAL_HOSTS, OriginCheckMiddleware
 from .wait import Wait, waiting
 
 if TYPE_CHECKING:
     from .server_sent_events import EventSourceResponse
 
 __all__ = [
+    "LOCAL_HOSTS",
     "ClientDisconnected",
     "ErrorResponse",
     "EventSourceResponse",

@@ -22,6 +22,7 @@ from .types import ASGIApp, Receive, Scope, Send
 __all__ = ["LOCAL_HOSTS", "OriginCheckMiddleware", "host_names", "refusal"]
 
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
+"""The names and addresses of the local machine, which :class:`OriginCheckMiddleware` allows by default."""
 
 _SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
 

@@ -26,6 +26,7 @@ def test_it_imports_no_framework_and_no_server() -> None:
 def test_its_public_names_are_what_is_promised() -> None:
     """The public names are those in the documentation, sorted, and each has a docstring."""
     assert asgi.__all__ == [
+        "LOCAL_HOSTS",
         "ClientDisconnected",
         "ErrorResponse",
         "EventSourceResponse",

@@ -840,3 +840,21 @@ def test_a_wait_shows_where_it_waits() -> None:
 
 
 _: ASGIApp = Handled(Purgatory[Any]("typed"), until([]))  # an application by type
+
+
+async def test_a_purgatory_that_no_lifespan_opened_is_reported_once(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first wait writes one line of log; a wait of zero and a purgatory that was entered write none."""
+    closed, opened = Purgatory[Any]("not-open", clock=clock), Purgatory[Any]("open", clock=clock)
+    async with opened:
+        await Call.get(Handled(closed, lambda wait: wait.until(lambda: False, keys=["a"], timeout=0))).task
+        await Call.get(Handled(opened, lambda wait: wait.until(lambda: True, keys=["a"], timeout=1))).task
+        assert caplog.records == []
+        calls = [Call.get(Handled(closed, until([], 1.0))) for _ in range(3)]
+        await clock.advance(1.0)
+        await asyncio.gather(*(call.task for call in calls))
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("purgatory.asgi", "WARNING")
+    assert record.getMessage().startswith("purgatory 'not-open' waits but was not opened, because no lifespan has run")
+    await closed.aclose()

@@ -51,7 +51,7 @@ async def until(session: aiohttp.ClientSession, server: ServerProcess, holds: Ca
             return stats
 
 
-_WAIT = b"GET /topics/a?max_wait=60 HTTP/1.1\r\nhost: x\r\n\r\n"
+_WAIT = b"GET /topics/a?max_wait=60 HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 @contextlib.asynccontextmanager
@@ -124,7 +124,7 @@ async def test_a_connection_is_closed_after_its_last_answer(
 @pytest.mark.slow
 async def test_a_client_who_dawdles_is_cut_off(server: ServerProcess) -> None:
     """A body that does not arrive delays the shutdown for at most ``--drain`` seconds."""
-    unfinished = b"POST /topics/a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n"
+    unfinished = b"POST /topics/a HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n"
     async with connection(server, unfinished) as (reader, _):
         assert (await reader.readline()).startswith(b"HTTP/1.1 100")
         exit_report = await server.stop()
@@ -216,3 +216,18 @@ def test_the_soak_command_ends_well() -> None:
     assert "WRONG" not in ran.stdout
     assert "every request answered once" in ran.stdout
     assert ran.stderr == ""
+
+
+async def test_requests_of_other_sites_are_refused(session: aiohttp.ClientSession) -> None:
+    """Another host name gets 400, a message from a page of another site 403; ``--allow-host`` adds a name."""
+    async with ServerProcess("--port", "0", "--allow-host", "poll.example", *same_loop()) as server:
+        topic = f"{server.url}/topics/a"
+        for headers, status in (
+            ({"Host": "attacker.example"}, 400),
+            ({"Origin": "http://attacker.example"}, 403),
+            ({"Sec-Fetch-Site": "cross-site"}, 403),
+            ({"Host": "poll.example", "Origin": "http://poll.example"}, 201),
+            ({}, 201),
+        ):
+            async with session.post(topic, data="hello", headers=headers) as response:
+                assert response.status == status, headers

@@ -42,6 +42,7 @@ async def test_who_waits_on_what_can_be_seen(harness: AppHarness) -> None:
     [
         ("rows=x", "rows must be an integer"),
         ("rows=-1", "rows must be an integer"),
+        ("rows=1001", "rows must be an integer from 0 to 1000"),
         ("rows=1000000", "rows must be an integer"),
         ("rows=%C2%B2", "rows must be an integer"),
         ("format=xml", "format must be json or text, got 'xml'"),

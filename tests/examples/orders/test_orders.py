@@ -1,6 +1,7 @@
 """The orders example with real processes: uvicorn with workers; SQLite, and a real Postgres."""
 
 import asyncio
+import importlib
 import json
 import os
 import signal
@@ -200,3 +201,29 @@ async def test_a_request_that_postgres_cannot_hold_is_invalid(
     async with httpx.AsyncClient(transport=transport, base_url="http://orders") as client:
         answer = await client.request(method, path, params=parameters)
     assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("hosts", "headers", "status"),
+    [
+        ("localhost", {"host": "attacker.example"}, 400),
+        ("localhost shop.example", {"host": "shop.example:80"}, 422),
+        (None, {"host": "attacker.example"}, 422),
+        (None, {"origin": "http://attacker.example"}, 403),
+        (None, {"sec-fetch-site": "cross-site"}, 403),
+    ],
+)
+async def test_a_page_of_another_site_changes_no_order(
+    monkeypatch: pytest.MonkeyPatch, hosts: str | None, headers: dict[str, str], status: int
+) -> None:
+    """The check comes before the request is validated; without the names of hosts, only the origin counts."""
+    monkeypatch.setenv("ORDERS_DSN", "host=127.0.0.1 port=1")
+    if hosts is not None:
+        monkeypatch.setenv("ORDERS_HOSTS", hosts)
+    from examples.orders import app as module
+
+    app = importlib.reload(module).app
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.put("/orders/" + "o" * 6000, params={"status": "paid"}, headers=headers)
+    assert answer.status_code == status
