@@ -38,12 +38,12 @@ def purgatory_leak_check() -> Iterator[None]:
         pytest.fail(f"operations were left parked:\n{described}", pytrace=False)
 
 
-def _purgatories() -> list[Purgatory]:  # type: ignore[type-arg]
+def _purgatories() -> list[Purgatory]:
     gc.collect()
     # Not isinstance(): it asks an object for its ``__class__``, and that of a proxy may be wrong, or may raise.
     return [thing for thing in gc.get_objects() if issubclass(type(thing), Purgatory)]
 
 
-def _description(purgatory: Purgatory) -> str:  # type: ignore[type-arg]
+def _description(purgatory: Purgatory) -> str:
     keys = ", ".join(f"{key!r} ({number})" for key, number in purgatory.hot_keys(5))
     return f"  {purgatory!r}, on {keys}"

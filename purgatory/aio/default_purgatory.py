@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from .delayed_future import DelayedFuture, WhenAll
+from .delayed_future import AnyFuture, DelayedFuture, WhenAll
 from .purgatory import Purgatory
 
 __all__ = ["default_purgatory", "when_all"]
@@ -27,7 +27,7 @@ def default_purgatory() -> Purgatory[Any]:
 
 
 def when_all(
-    futures: Iterable["asyncio.Future[T]"],
+    futures: Iterable[AnyFuture[T]],
     timeout: float | None,
     callback: WhenAll[T] | None = None,
     *,

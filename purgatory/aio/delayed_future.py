@@ -11,16 +11,26 @@ import contextlib
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.operation.delayed_operation import DelayedOperation
 from purgatory.events import Outcome
 from purgatory.texts import safe_repr
 
-__all__ = ["DelayedFuture", "DoneCallbacks", "WhenAll", "wait_for_all"]
+__all__ = ["AnyFuture", "DelayedFuture", "DoneCallbacks", "WhenAll", "wait_for_all"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class AnyFuture(Protocol[T_co]):
+    """A future or a task of asyncio, for type checkers: a list may contain those of ``int`` and of ``str``."""
+
+    def result(self) -> T_co: ...
+
+    def get_loop(self) -> asyncio.AbstractEventLoop: ...
+
 
 WhenAll: TypeAlias = Callable[[list[T | BaseException]], object]
 
@@ -50,7 +60,7 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
     __slots__ = ("__weakref__", "_callback", "_pending", "futures")
 
     def __init__(
-        self, futures: Iterable["asyncio.Future[T]"], timeout: float | None, callback: WhenAll[T] | None = None
+        self, futures: Iterable[AnyFuture[T]], timeout: float | None, callback: WhenAll[T] | None = None
     ) -> None:
         super().__init__(timeout)
         if callback is not None and not callable(callback):

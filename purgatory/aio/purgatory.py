@@ -29,7 +29,7 @@ from purgatory.texts import safe_repr
 from .changes import Changes, Subscription
 from .closing import Closing
 from .coalesced_checks import CoalescedChecks
-from .delayed_future import DelayedFuture, DoneCallbacks, WhenAll, wait_for_all
+from .delayed_future import AnyFuture, DelayedFuture, DoneCallbacks, WhenAll, wait_for_all
 from .dump import Dump, dump
 from .error_reporting import report
 from .system_timer import SystemTimer
@@ -39,7 +39,12 @@ __all__ = ["Purgatory"]
 
 K = TypeVar("K")
 T = TypeVar("T")
-Op = TypeVar("Op", bound=DelayedOperation[Any])
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # PEP 696, in typing from Python 3.13 on
+
+    Op = TypeVarWithDefault("Op", bound=DelayedOperation[Any], default=DelayedOperation[Any])
+else:
+    Op = TypeVar("Op", bound=DelayedOperation)
 
 
 # A generator of its own, so that it does not advance a generator that the user has seeded.
@@ -530,7 +535,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
             del wait  # as in park()
 
     def when_all(
-        self, futures: Iterable["asyncio.Future[T]"], timeout: float | None, callback: WhenAll[T] | None = None
+        self, futures: Iterable[AnyFuture[T]], timeout: float | None, callback: WhenAll[T] | None = None
     ) -> DelayedFuture[T]:
         """Park an operation that completes when all the futures are done; await it, or give a ``callback``, or both.
 

@@ -7,10 +7,12 @@ from .operation import Operation
 
 __all__ = ["DelayedOperation"]
 
-T = TypeVar("T")
+# Covariant, so that print(await park(operation, keys)) has a type: a type checker looks for a result that is an object.
+# Only the library calls on_abandoned(), with a result of on_complete(), so its parameter may have this type, too.
+T_co = TypeVar("T_co", covariant=True)
 
 
-class DelayedOperation(Operation, Generic[T]):
+class DelayedOperation(Operation, Generic[T_co]):
     """A request that waits until its condition holds or its deadline passes.
 
     **Usage.**  Subclass it.  Override :meth:`try_complete` to return whether the condition holds, and
@@ -38,11 +40,11 @@ class DelayedOperation(Operation, Generic[T]):
 
         def __init__(self, timeout: float | None) -> None: ...
 
-        def on_complete(self) -> T: ...
+        def on_complete(self) -> T_co: ...
 
         def on_expiration(self) -> None: ...
 
-        def on_abandoned(self, result: T) -> None: ...
+        def on_abandoned(self, result: T_co) -> None: ...  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
 
         def cancel(self, reason: object = None) -> bool: ...
 
@@ -50,9 +52,9 @@ class DelayedOperation(Operation, Generic[T]):
 
         def extend_to(self, deadline: float | None) -> bool: ...
 
-        def result(self) -> T: ...
+        def result(self) -> T_co: ...
 
-        def __await__(self) -> Generator[Any, None, T]: ...
+        def __await__(self) -> Generator[Any, None, T_co]: ...
 
     else:
         # super().__init__() reaches a compiled method faster than a compiled __init__, which is behind the type's slot:

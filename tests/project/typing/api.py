@@ -71,6 +71,7 @@ class Listener(Observer):
         assert_type(event.operation, Any)
         assert_type(event.purgatory, str)
         assert_type(event.kind, str)
+        assert_type(event.expired_by_closing, bool)
         assert_type(event.op_id, int)
         assert_type(event.keys, tuple[Hashable, ...])
         assert_type(event.parked_ms, int)
@@ -101,6 +102,7 @@ async def operations() -> None:
     assert_type(fetch.extend_to(None), bool)
     assert_type(fetch.outcome, Outcome)
     assert_type(fetch.expired, bool)
+    assert_type(fetch.expired_by_closing, bool)
     assert_type(fetch.is_completed, bool)
     assert_type(fetch.scheduled, bool)
     assert_type(fetch.timeout, float | None)
@@ -175,6 +177,7 @@ def numbers(purgatory: Purgatory[Fetch]) -> None:
     assert_type(statistics.name, str)
     assert_type(statistics.parked + statistics.watched + statistics.keys + statistics.num_delayed, int)
     assert_type(statistics.submitted + statistics.immediate + statistics.completed + statistics.expired, int)
+    assert_type(statistics.expired_by_closing + statistics.refused + statistics.refused_by_key, int)
     assert_type(statistics.cancelled + statistics.failed + statistics.observers_detached, int)
     assert_type(statistics.wait, Quantiles)
     assert_type(statistics.lateness, Quantiles)
@@ -193,6 +196,21 @@ async def parts(first: "asyncio.Future[int]", second: "asyncio.Task[int]", room:
     assert_type(await when_all([first], 1.5), list[int | BaseException])
     assert_type(await room.when_all([second], 1.5, report), list[int | BaseException])
     assert_type(DelayedFuture([first], 1.5).futures, tuple[asyncio.Future[int], ...])
+
+
+async def mixed(number: asyncio.Task[int], text: asyncio.Task[str], fetch: Fetch) -> None:
+    # The results of several types have a type in common; mypy finds object, pyright int | str | BaseException.
+    for result in await when_all([number, text], 1.5):
+        print(result)
+    async with Purgatory("default") as room:  # without the type of its operations
+        assert_type(room, Purgatory[DelayedOperation[Any]])
+        print(await room.when_all([number, text], None))
+        # print() takes objects, and the result is one.
+        print(await room.park(fetch, ["a"]), await room.park(fetch, key="a"))
+        print(await room.wait_value(next_name, key="a", timeout=1))
+        assert_type(await room.park(fetch, key="a"), bytes)
+        operation: DelayedOperation[object] = fetch
+        room.try_complete_else_watch(operation, ["a"])
 
 
 async def values() -> None:
