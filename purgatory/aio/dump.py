@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from purgatory.core.operation.operation import Operation
+from purgatory.core.operation.private_key import shown_key
 from purgatory.core.operation.waits import given_kind
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.watch.thresholds import ThresholdWatch
@@ -84,12 +85,12 @@ def _entry(operation: Operation, now_ms: int) -> dict[str, Any]:
 
 def _keys(operation: Operation) -> list[dict[str, Any]]:
     if operation._lone_key is not None:
-        return [{"key": _plain(operation._lone_key), "threshold": None}]
+        return [{"key": _plain(shown_key(operation._lone_key)), "threshold": None}]
     keys: list[dict[str, Any]] = []
     watch = operation._watch
     while watch is not None:
         threshold = watch.threshold if isinstance(watch, ThresholdWatch) else None
-        keys.append({"key": _plain(watch.key), "threshold": threshold})
+        keys.append({"key": _plain(shown_key(watch.key)), "threshold": threshold})
         watch = watch.sibling
     keys.reverse()
     return keys

@@ -12,6 +12,7 @@ from purgatory.texts import safe_repr, uncopyable
 from .hooks import Hooks
 from .operation.lifecycle import CANCELLED, fail_externally, terminate
 from .operation.operation import Operation
+from .operation.private_key import shown_key
 from .purgatory import PurgatoryCore
 from .timer.base_timer import BaseTimer
 from .watch.validation import UNLIMITED, validated_limit
@@ -156,6 +157,8 @@ class BasePurgatory:
     def keys(self) -> Iterator[Hashable]:
         """Iterate over the keys that operations are parked on, each at most once, in no particular order.
 
+        The keys of locks and quorums (:mod:`purgatory.locks`) are left out, because no check reaches their waiters.
+
         Operations may be parked and may end during the iteration.  A key that is watched all the time is included; one
         that gains its first watcher or loses its last one meanwhile may be included or not.  The keys are copied in
         512 parts, so no step takes long, however many keys there are.
@@ -163,10 +166,14 @@ class BasePurgatory:
         return self._core.watcher_lists.keys()
 
     def hot_keys(self, n: Any = 10) -> list[tuple[Hashable, int]]:
-        """Return the ``n`` keys with the most watchers, as (key, number), most first.  O(keys)."""
+        """Return the ``n`` keys with the most watchers, as (key, number), most first.  O(keys).
+
+        A key of a lock or quorum with its waiters is an item of its own, also if operations are parked on the same key.
+        """
         if type(n) is not int or n < 0:
             raise ValueError(f"n must be an int, at least 0, got {safe_repr(n)}")
-        return nlargest(n, self._core.watcher_lists.counts(), key=_count)
+        hottest = nlargest(n, self._core.watcher_lists.counts(), key=_count)
+        return [(shown_key(key), number) for key, number in hottest]
 
     def parked_events(self) -> list[Event]:
         """Return a ``parked`` event for each parked operation, in the order of arrival.  O(watches).

@@ -57,6 +57,7 @@ from .operation.lifecycle import (
     validate_new,
 )
 from .operation.operation import AT_ZERO_MS, FOREVER_MS, Operation
+from .operation.private_key import shown_key
 from .operation.stack_guard import ensure_stack
 from .stats.counters import Counters
 from .stats.observers import ObserverNotifier
@@ -347,7 +348,7 @@ class PurgatoryCore:
                     f"key {safe_repr(key)} of purgatory {self.name!r} is full:"
                     f" max_parked_per_key={self._max_parked_per_key} operations are parked on it",
                     limit=self._max_parked_per_key,
-                    key=key,
+                    key=shown_key(key),
                 )
 
     # Watch.  The operation gets its watches only when all of them exist.  If the comparison of a key ends it earlier,

@@ -19,6 +19,7 @@ PUBLIC = (
     "purgatory.errors",
     "purgatory.events",
     "purgatory.journal",
+    "purgatory.locks",
     "purgatory.otel",
     "purgatory.relay",
     "purgatory.testing",

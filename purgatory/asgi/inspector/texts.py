@@ -6,6 +6,7 @@ characters that reverse the direction of the text.
 
 from typing import Any, Final
 
+from purgatory.core.operation.private_key import shown_key
 from purgatory.texts import safe_repr, safe_str, type_name
 
 __all__ = ["error_text", "key_text", "shortened"]
@@ -21,9 +22,8 @@ def key_text(key: Any) -> str:
 
     Characters that are not printable are escaped, as in a ``repr``.
     """
-    if type(key) is str:
-        return shortened(key)
-    return shortened(_repr(key, _DEEPEST))
+    shown = shown_key(key)
+    return shortened(shown if type(shown) is str else _repr(shown, _DEEPEST))
 
 
 def error_text(error: BaseException) -> str:

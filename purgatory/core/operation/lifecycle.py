@@ -50,6 +50,7 @@ from purgatory.events import Outcome
 from purgatory.texts import safe_repr, type_name
 
 from .coroutines import COROUTINE, is_coroutine, refusal
+from .private_key import shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -374,16 +375,16 @@ def error_of(operation: Operation) -> Any:
 
 
 def keys_of(operation: Operation) -> tuple[Hashable, ...]:
-    """Return the keys that the operation is parked on, in the order in which they were given.
+    """Return the keys that the operation is parked on, in the order in which they were given, as users see them.
 
     This runs no user code: no method of a key or of the operation is called.
     """
     if operation._lone_key is not None:
-        return (operation._lone_key,)
+        return (shown_key(operation._lone_key),)
     keys: list[Hashable] = []
     watch = operation._watch
     while watch is not None:
-        keys.append(watch.key)
+        keys.append(shown_key(watch.key))
         watch = watch.sibling
     keys.reverse()
     return tuple(keys)

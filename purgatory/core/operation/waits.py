@@ -31,6 +31,7 @@ __all__ = [
     "LibraryWait",
     "WaitUntil",
     "WaitValue",
+    "delay_of",
     "given_kind",
     "keys_of_call",
     "until_wait",
@@ -138,14 +139,14 @@ for _wait, _name in ((WaitUntil, "wait_until"), (WaitValue, "wait_value")):
 
 
 def until_wait(timer: BaseTimer, predicate: Any, timeout: Any, deadline: Any, kind: Any) -> Any:
-    """Return the operation of ``wait_until``.  Its delay is 0 if there is no time to wait: see :func:`_set_deadline`.
+    """Return the operation of ``wait_until``.  Its delay is 0 if there is no time to wait: see :func:`delay_of`.
 
     TypeError if the predicate is not a plain callable, unless exactly one of ``timeout`` and ``deadline`` is given, and
     for a kind that is not a str.  The type is Any because ``park()`` takes the generic class, which is interpreted.
     """
     _validate_function("predicate", predicate)
     wait = WaitUntil(predicate, kind)
-    _set_deadline(wait, "wait_until", timer, timeout, deadline)
+    wait.delay_ms = delay_of("wait_until", timer, timeout, deadline)
     return wait
 
 
@@ -155,7 +156,7 @@ def value_wait(timer: BaseTimer, get: Any, timeout: Any, deadline: Any, kind: An
     if on_abandoned is not None:
         _validate_function("on_abandoned", on_abandoned)
     wait = WaitValue(get, on_abandoned, kind)
-    _set_deadline(wait, "wait_value", timer, timeout, deadline)
+    wait.delay_ms = delay_of("wait_value", timer, timeout, deadline)
     return wait
 
 
@@ -184,15 +185,19 @@ def _validate_function(name: str, function: Any) -> None:
         )
 
 
-def _set_deadline(wait: LibraryWait, method: str, timer: BaseTimer, timeout: Any, deadline: Any) -> None:
-    """Give the wait its deadline.  A timeout of zero and a deadline that has passed are a delay of 0 milliseconds."""
+def delay_of(method: str, timer: BaseTimer, timeout: Any, deadline: Any) -> int:
+    """Return the delay of a wait with this timeout or deadline, in milliseconds, as an operation stores it.
+
+    It is 0 for a timeout of zero and for a deadline that has passed.
+    """
     if deadline is MISSING:
         if timeout is MISSING:
             raise TypeError(f"{method}() takes a timeout or a deadline, got neither: timeout=None waits for ever")
-        wait.delay_ms = FOREVER_MS if timeout is None else duration_ms(timeout, "timeout")
-    elif timeout is not MISSING:
+        return FOREVER_MS if timeout is None else duration_ms(timeout, "timeout")
+    if timeout is not MISSING:
         given = f"timeout={safe_repr(timeout)} and deadline={safe_repr(deadline)}"
         raise TypeError(f"{method}() takes a timeout or a deadline, got both: {given}")
-    elif deadline is not None:
-        at_ms = deadline_ms(deadline, "deadline")
-        wait.delay_ms = 0 if has_passed(timer, deadline) else AT_ZERO_MS - at_ms
+    if deadline is None:
+        return FOREVER_MS
+    at_ms = deadline_ms(deadline, "deadline")
+    return 0 if has_passed(timer, deadline) else AT_ZERO_MS - at_ms

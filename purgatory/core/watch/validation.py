@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
+from purgatory.core.operation.private_key import PrivateKey
 from purgatory.texts import safe_repr
 
 from .thresholds import validated_threshold_map
@@ -53,12 +54,15 @@ def validate_keys(keys: tuple[Hashable, ...]) -> bool:
 
 
 def is_plain(key: Any) -> bool:
-    """Whether hashing and comparing the key cannot fail and runs no user code: a str, an int, a tuple of them."""
+    """Whether hashing and comparing the key cannot fail and runs no user code: a str, an int, a tuple of them.
+
+    A private key of the library is plain, too.
+    """
     kind = type(key)
     if kind is str or kind is int:
         return True
     if kind is not tuple:
-        return False
+        return kind is PrivateKey
     parts: tuple[Any, ...] = key
     for part in parts:
         kind = type(part)

@@ -15,10 +15,10 @@ million entries takes tens of milliseconds, while copying two thousand is not no
 *   the :class:`Watch` of an operation that is alone on the key,
 *   a :class:`WatchList`, circular and doubly linked around a root, from the second watcher on until it is empty.
 
-**Plain keys.**  Hashing or comparing a str or an int runs no user code and cannot fail.  A shard whose keys have
-all been such *plain* keys is plain, and needs none of the precautions below against keys that raise, change or act.
-The first key of another class makes its shard general, once and for all.  Only a plain shard has operations as entries:
-an entry that cannot be removed, because its key raises, would keep the operation alive.
+**Plain keys.**  Hashing or comparing a str, an int, or a private key runs no user code and cannot fail.  A shard whose
+keys have all been such *plain* keys is plain, and needs none of the precautions below against keys that raise, change
+or act.  The first key of another class makes its shard general, once and for all.  Only a plain shard has operations as
+entries: an entry that cannot be removed, because its key raises, would keep the operation alive.
 
 **Costs.**  A watch is one object with seven fields; a list is one more.  Adding and removing cost one dict operation
 for a lone watcher, and pointer assignments for the others.
@@ -33,6 +33,7 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from purgatory.core.operation.operation import Operation
+from purgatory.core.operation.private_key import PrivateKey
 
 from .cursor import NO_ID, WatchCursor
 from .thresholds import ThresholdHeap, ThresholdWatch
@@ -329,11 +330,12 @@ class WatcherLists:
                 yield key, _weight(as_watch(entry))
 
     def keys_of_shard(self, number: i64) -> list[Hashable]:
-        """Return the watched keys of one of the :data:`SHARDS`."""
-        return [key for key, entry in self._shards[number].entries.items() if _weight(as_watch(entry))]
+        """Return the watched keys of one of the :data:`SHARDS`, without the private ones."""
+        entries = self._shards[number].entries
+        return [key for key, entry in entries.items() if not isinstance(key, PrivateKey) and _weight(as_watch(entry))]
 
     def keys(self) -> Iterator[Hashable]:
-        """Yield every watched key, shard by shard; keys may come and go between two steps."""
+        """Yield every watched key but the private ones, shard by shard; keys may come and go between two steps."""
         for number in range(SHARDS):
             yield from self.keys_of_shard(number)
 

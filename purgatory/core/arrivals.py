@@ -1,0 +1,70 @@
+"""The members that have arrived at a quorum, and the operation that waits for it."""
+
+from collections.abc import Hashable
+from typing import Any, final
+
+from mypy_extensions import i64
+
+from .operation.lifecycle import COMPLETED
+from .operation.private_key import PrivateKey
+from .operation.waits import LibraryWait
+from .purgatory import PurgatoryCore
+from .watch.validation import UNLIMITED
+
+__all__ = ["Arrivals", "QuorumWait"]
+
+
+@final
+class Arrivals:
+    """The members that have arrived, in a purgatory.  See :class:`purgatory.locks.Quorum`.
+
+    ``result``: the members at the moment when there were enough; None before.  ``private_key``: what the waiters are
+    parked on.
+    """
+
+    __slots__ = ("_core", "_members", "_need", "private_key", "result")
+
+    def __init__(self, core: PurgatoryCore, need: i64, shown: Hashable) -> None:
+        self._core: PurgatoryCore = core
+        self._need: i64 = need
+        self._members: set[Hashable] = set()
+        self.result: frozenset[Hashable] | None = None
+        self.private_key: PrivateKey = PrivateKey(shown)
+
+    def add(self, member: Hashable) -> bool:
+        """See :meth:`purgatory.locks.Quorum.arrive`."""
+        core = self._core
+        core.validate_thread()
+        if self.result is not None:
+            hash(member)
+            return False
+        members = self._members
+        number = len(members)
+        members.add(member)
+        if len(members) == number:
+            return False
+        if len(members) >= self._need:
+            self.result = frozenset(members)
+            core.check(self.private_key, None, UNLIMITED)
+        return True
+
+    def members(self) -> frozenset[Hashable]:
+        """Return the members that have arrived so far."""
+        return frozenset(self._members) if self.result is None else self.result
+
+
+@final
+class QuorumWait(LibraryWait):
+    """Waits until enough members have arrived.  Its result is the set of members, or None if it expires."""
+
+    __slots__ = ("_arrivals",)
+
+    def __init__(self, arrivals: Arrivals, kind: str) -> None:
+        super().__init__(kind)
+        self._arrivals: Arrivals = arrivals
+
+    def try_complete(self) -> bool:
+        return self._arrivals.result is not None
+
+    def on_complete(self) -> Any:
+        return self._arrivals.result if self._state == COMPLETED else None

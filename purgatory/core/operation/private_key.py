@@ -1,0 +1,31 @@
+"""Keys that only the library checks."""
+
+from collections.abc import Hashable
+from typing import Any, final
+
+__all__ = ["PrivateKey", "shown_key"]
+
+
+@final
+class PrivateKey:
+    """A key on which the library parks operations of its own, such as those that wait for a lock.
+
+    It is equal to itself only.  So a check, a cancellation, or a failure of the user's equal key does not reach its
+    watchers, and it is left out where keys are listed in order to check them: in ``keys()``, ``check_all()``, and
+    the relay.  Events, dumps, and errors show the user's key instead.
+
+    ``shown``: that key.
+    """
+
+    __slots__ = ("shown",)
+
+    def __init__(self, shown: Hashable) -> None:
+        self.shown: Hashable = shown
+
+    def __repr__(self) -> str:
+        return repr(self.shown)
+
+
+def shown_key(key: Hashable) -> Any:
+    """Return the key that events, dumps, and errors show for a key."""
+    return key.shown if isinstance(key, PrivateKey) else key

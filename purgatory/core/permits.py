@@ -1,0 +1,185 @@
+"""The permits of each key: what is behind the locks and semaphores of :mod:`purgatory.locks`.
+
+The rules
+=========
+
+1.  A permit is taken without waiting only if one is free and no operation waits for one.  So no caller overtakes the
+    waiters, which are served in the order of arrival.
+2.  A permit that is given back becomes free, and then a check of the private key completes the first waiter, in its
+    ``on_complete`` the permit is taken for the waiting task.  There is no await in between.
+3.  The lifecycle of operations answers the hard cases.  A waiter whose task was cancelled earlier in the same turn is
+    withdrawn by the check, which goes on to the next waiter.  A waiter whose task is cancelled between the grant and
+    its next step gives the permit back in ``on_abandoned``.
+4.  A key is forgotten as soon as all of its permits are free and no operation waits.
+
+If a permit is given back in a callback of the same purgatory, the check is queued, as every check is, and the permit
+stays free until the outermost call runs the check.  Rule 1 holds meanwhile.  If the check then finds only waiters that
+were cancelled, the key is forgotten when the last of their tasks runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, final
+
+from mypy_extensions import i64
+
+from purgatory.texts import safe_repr
+
+from .operation.lifecycle import COMPLETED
+from .operation.operation import FOREVER_MS
+from .operation.private_key import PrivateKey
+from .operation.waits import MISSING, LibraryWait, delay_of
+from .purgatory import PurgatoryCore
+from .timer.event_loop import event_loop
+
+__all__ = ["AcquireWait", "KeyedPermits", "Permits"]
+
+
+@final
+class Permits:
+    """The permits of one key.
+
+    ``free``: how many are not taken.  ``owner``: the task that has the permit, where there is only one.
+    ``private_key``: what the waiters are parked on; None before the first one.
+    """
+
+    __slots__ = ("free", "key", "owner", "private_key")
+
+    def __init__(self, key: Hashable, free: i64) -> None:
+        self.key: Hashable = key
+        self.free: i64 = free
+        self.owner: Any = None
+        self.private_key: PrivateKey | None = None
+
+
+@final
+class AcquireWait(LibraryWait):
+    """Waits for a permit.  Its result is whether it was granted one."""
+
+    __slots__ = ("_owner", "_source", "permits")
+
+    def __init__(self, source: KeyedPermits, permits: Permits, owner: Any, kind: str) -> None:
+        super().__init__(kind)
+        self._source: KeyedPermits = source
+        self.permits: Permits = permits
+        self._owner: Any = owner
+
+    def try_complete(self) -> bool:
+        # The caller that submits it has found no free permit, or other waiters.
+        return self._watch is not None and self.permits.free > 0
+
+    def on_complete(self) -> Any:
+        if self._state != COMPLETED:
+            return False
+        permits = self.permits
+        if permits.free == 0:
+            raise RuntimeError("only the release of a permit completes this operation, not force_complete()")
+        permits.free -= 1
+        permits.owner = self._owner
+        return True
+
+    def on_abandoned(self, result: Any) -> Any:
+        if result:
+            self._source.give_back(self.permits)
+
+
+@final
+class KeyedPermits:
+    """A number of permits for each key, in a purgatory.
+
+    ``value``: how many each key has.  ``exclusive``: whether a task must not ask twice, because it would wait for
+    itself.  ``what``: for errors, such as "lock".  ``kind``: of the operations that wait.
+    """
+
+    __slots__ = ("_by_key", "_core", "_exclusive", "_kind", "_what", "value")
+
+    def __init__(self, core: PurgatoryCore, value: i64, exclusive: bool, what: str, kind: str) -> None:
+        self._core: PurgatoryCore = core
+        self.value: i64 = value
+        self._exclusive: bool = exclusive
+        self._what: str = what
+        self._kind: str = kind
+        self._by_key: dict[Hashable, Permits] = {}
+
+    def take(self, key: Hashable, timeout: Any, deadline: Any) -> Any:
+        """Take a permit of the key and return its :class:`Permits`, or else the operation that waits for one.
+
+        The deadline of the operation is set, but it is not parked.  RuntimeError if this task has the only permit.
+        """
+        core = self._core
+        core.validate_thread()
+        delay_ms: i64 = FOREVER_MS
+        if deadline is not None:
+            delay_ms = delay_of("acquire", core.timer, MISSING if timeout is None else timeout, deadline)
+        elif timeout is not None:
+            delay_ms = delay_of("acquire", core.timer, timeout, MISSING)
+        owner: Any = event_loop.current_task(None) if self._exclusive else None
+        permits = self._by_key.get(key)
+        if permits is None:
+            permits = self._by_key.setdefault(key, Permits(key, self.value))
+        elif owner is not None and permits.owner is owner:
+            raise RuntimeError(f"this task has the {self._what} on {safe_repr(key)} already, and would wait for itself")
+        if permits.free > 0 and not self._is_waited_for(permits):
+            permits.free -= 1
+            permits.owner = owner
+            return permits
+        if permits.private_key is None:
+            permits.private_key = PrivateKey(key)
+        wait = AcquireWait(self, permits, owner, self._kind)
+        wait.delay_ms = delay_ms
+        return wait
+
+    def give_back(self, permits: Permits) -> None:
+        """Give back a permit, and grant it to the first waiter.  RuntimeError if no permit is taken."""
+        core = self._core
+        core.validate_thread()
+        if permits.free >= self.value:
+            raise RuntimeError(f"the {self._what} on {safe_repr(permits.key)} is not held")
+        permits.free += 1
+        permits.owner = None
+        if self._is_waited_for(permits):
+            core.check(permits.private_key, None, 1)
+        self._forget_if_idle(permits)
+
+    def release(self, key: Hashable) -> None:
+        """:meth:`give_back` for a key."""
+        self._core.validate_thread()
+        permits = self._by_key.get(key)
+        if permits is None:
+            raise RuntimeError(f"the {self._what} on {safe_repr(key)} is not held")
+        self.give_back(permits)
+
+    def ended(self, wait: AcquireWait) -> None:
+        """The task no longer waits; without another waiter or a holder, its key is forgotten."""
+        wait._owner = None  # the exception of a task that was not granted a permit may lead here
+        self._forget_if_idle(wait.permits)
+
+    def _forget_if_idle(self, permits: Permits) -> None:
+        """Forget the key if all of its permits are free and no operation waits for one."""
+        if permits.free < self.value or self._is_waited_for(permits):
+            return
+        if self._by_key.get(permits.key) is permits:
+            del self._by_key[permits.key]
+
+    def locked(self, key: Hashable) -> bool:
+        """Return whether taking a permit of the key would wait."""
+        permits = self._by_key.get(key)
+        return permits is not None and (permits.free == 0 or self._is_waited_for(permits))
+
+    def _is_waited_for(self, permits: Permits) -> bool:
+        key = permits.private_key
+        return key is not None and self._core.watcher_lists.count(key) > 0
+
+    def __len__(self) -> int:
+        """The number of keys with a permit that is taken or waited for."""
+        return len(self._by_key)
+
+    def _check(self) -> None:
+        """Assert the invariants.  For use between calls, not in a callback."""
+        for key, permits in self._by_key.items():
+            waiting = self._is_waited_for(permits)
+            assert 0 <= permits.free <= self.value, f"{permits.free} of {self.value} permits of {key!r} are free"
+            assert not waiting or permits.free == 0, f"{permits.free} permits of {key!r} are free, and tasks wait"
+            assert self._exclusive or permits.owner is None, f"{key!r} has an owner"
+            assert permits.free == 0 or permits.owner is None, f"{key!r} is free and has an owner"

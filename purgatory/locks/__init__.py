@@ -1,0 +1,10 @@
+"""Locks, semaphores and quorums by key, on a purgatory: waiters in order, deadlines, and nothing kept for idle keys.
+
+:class:`KeyedLock` and :class:`KeyedSemaphore` are in ``keyed``, :class:`Quorum` in ``quorum``.  They serve the tasks
+of one event loop.
+"""
+
+from .keyed import Acquisition, KeyedLock, KeyedSemaphore
+from .quorum import Quorum
+
+__all__ = ["Acquisition", "KeyedLock", "KeyedSemaphore", "Quorum"]

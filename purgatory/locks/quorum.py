@@ -1,0 +1,109 @@
+"""Waiting until a number of different members have arrived."""
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Generic
+
+from purgatory.aio.purgatory import Purgatory
+from purgatory.core.arrivals import Arrivals, QuorumWait
+from purgatory.core.operation.waits import MISSING, delay_of
+from purgatory.texts import safe_repr, uncopyable
+
+from .room import not_granted, out_of_time, validated_kind, validated_room
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    M = TypeVar("M", bound=Hashable, default=Any)
+else:
+    from typing import TypeVar
+
+    M = TypeVar("M")
+
+__all__ = ["Quorum"]
+
+
+class Quorum(Generic[M]):
+    """Waits until ``need`` different members have arrived, such as two of three acknowledgements.
+
+    **Usage.**  ::
+
+        acks = Quorum(room, need=2)
+        acks.arrive("worker-a")                      # where an acknowledgement is received
+        arrived = await acks.wait(timeout=30.0)      # where it is needed
+
+    **Implementation.**  Each waiting task is an operation in the purgatory, on a private key that no check reaches.
+    Waiters keep the quorum alive.
+
+    **Cancellation safety.**  Cancelling a task in :meth:`wait` affects neither the quorum nor other waiters.
+
+    ``Quorum[str](room, need=2)`` gives type checkers the type of the members.
+
+    ``room``: the purgatory in which the tasks wait.  ``need``: at least 1; TypeError or ValueError otherwise.  ``key``:
+    what dumps and events show as the key of the waiting operations, any hashable; it need not be unique.  ``kind``:
+    what events, dumps, metrics, and journals show as their kind.
+    """
+
+    __slots__ = ("__weakref__", "_arrivals", "_kind", "_need", "_room")
+
+    def __init__(self, room: Purgatory[Any], *, need: int, key: Hashable = "quorum", kind: str = "Quorum") -> None:
+        if type(need) is not int:
+            raise TypeError(f"need must be an int, at least 1, got {safe_repr(need)}")
+        if not 1 <= need < 1 << 60:
+            raise ValueError(f"need must be at least 1, got {safe_repr(need)}")
+        self._room = validated_room(room)
+        self._kind = validated_kind(kind)
+        hash(key)
+        self._need = need
+        self._arrivals = Arrivals(self._room._core, need, key)
+
+    def arrive(self, member: M) -> bool:
+        """Count the member.  True iff this call did: False if it has arrived before, or if the quorum is complete.
+
+        The call that completes the quorum answers every waiter.  It never waits, and works in a closed purgatory.
+        TypeError for an unhashable member, and RuntimeError in another thread than that of the purgatory's event loop.
+        """
+        return self._arrivals.add(member)
+
+    @property
+    def arrived(self) -> frozenset[M]:
+        """The members that have arrived; once the quorum is complete, those that completed it."""
+        return self._arrivals.members()  # type: ignore[return-value]
+
+    async def wait(self, *, timeout: float | None = None, deadline: float | None = None) -> frozenset[M]:
+        """Wait until the quorum is complete, and return its members; if it is complete, return them at once.
+
+        ``timeout``: seconds; or ``deadline``: a time in seconds of the timer's clock (:meth:`SystemTimer.time`).  None:
+        no deadline.  With a timeout of 0 or a deadline that has passed, the call does not wait.
+
+        Raises TimeoutError if the time has passed, :class:`PurgatoryClosed` if the task would have to wait in a
+        purgatory that is closed or closes, and :class:`PurgatoryFull` if the task would have to wait and a limit is
+        reached.
+        """
+        arrivals = self._arrivals
+        if deadline is None:
+            delay_ms = delay_of("wait", self._room.timer, timeout, MISSING)
+        else:
+            delay_ms = delay_of("wait", self._room.timer, MISSING if timeout is None else timeout, deadline)
+        if arrivals.result is not None:
+            return arrivals.result  # type: ignore[return-value]
+        if delay_ms == 0:
+            raise out_of_time(self._name(), timeout)
+        wait: Any = QuorumWait(arrivals, self._kind)
+        wait.delay_ms = delay_ms
+        try:
+            result: frozenset[M] | None = await self._room.park(wait, (arrivals.private_key,))
+            if result is None:
+                raise not_granted(self._room, wait, self._name(), timeout)
+            return result
+        finally:
+            del wait
+
+    def _name(self) -> str:
+        shown = safe_repr(self._arrivals.private_key)
+        return f"quorum {shown} with {len(self._arrivals.members())} of {self._need} members"
+
+    def __reduce__(self) -> Any:
+        raise uncopyable(self, "its waiters have one place each")
+
+    def __repr__(self) -> str:
+        return f"<Quorum {len(self._arrivals.members())} of {self._need} in {self._room.name!r}>"

@@ -1,0 +1,37 @@
+"""What the classes of this folder have in common: their purgatory, and the end of a wait in it."""
+
+from typing import Any
+
+from purgatory.aio.purgatory import Purgatory
+from purgatory.errors import PurgatoryClosed
+from purgatory.texts import safe_repr
+
+__all__ = ["not_granted", "out_of_time", "validated_kind", "validated_room"]
+
+
+def validated_room(room: Any) -> Purgatory[Any]:
+    """Return the purgatory.  TypeError if it is none."""
+    if not isinstance(room, Purgatory):
+        raise TypeError(f"room must be a Purgatory, got {safe_repr(room)}")
+    return room
+
+
+def validated_kind(kind: Any) -> str:
+    """Return the kind.  TypeError unless it is a text that is not empty."""
+    if not isinstance(kind, str) or not kind:
+        raise TypeError(f"kind must be a str that is not empty, got {safe_repr(kind)}")
+    return kind
+
+
+def not_granted(room: Purgatory[Any], wait: Any, what: str, timeout: float | None) -> Exception:
+    """Return the error of a wait that has expired."""
+    if wait.expired_by_closing:
+        return PurgatoryClosed(f"purgatory {room.name!r} was closed while a task waited for {what}")
+    if room.timer.closed and room.timer.clock.now_ms() < wait.expiration_ms:
+        return PurgatoryClosed(f"the timer of purgatory {room.name!r} was closed while a task waited for {what}")
+    return out_of_time(what, timeout)
+
+
+def out_of_time(what: str, timeout: float | None) -> TimeoutError:
+    """Return the error of a wait for which the time was not enough."""
+    return TimeoutError(f"{what}: {'the deadline has passed' if timeout is None else f'not within {timeout:g} s'}")
