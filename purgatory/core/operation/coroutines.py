@@ -14,6 +14,8 @@ __all__ = ["COROUTINE", "is_coroutine", "is_coroutine_function", "refusal"]
 
 COROUTINE: Final = types.CoroutineType
 """The class of what an ``async def`` returns: the check that costs nothing."""
+_FUNCTION: Final = types.FunctionType
+_ASYNC: Final[int] = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def is_coroutine(value: Any) -> bool:
@@ -23,11 +25,13 @@ def is_coroutine(value: Any) -> bool:
 
 def is_coroutine_function(function: Any) -> bool:
     """Return whether a call of the function, method or partial gives a coroutine or an async generator."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    code = getattr(function, "__code__", None)
-    flags: int = code.co_flags if isinstance(code, types.CodeType) else 0
-    return flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR) != 0
+    if type(function) is not _FUNCTION:  # most are: a lambda, or what a 'def' makes
+        while isinstance(function, functools.partial):
+            function = function.func
+        code = getattr(function, "__code__", None)
+        return isinstance(code, types.CodeType) and code.co_flags & _ASYNC != 0
+    flags: int = function.__code__.co_flags
+    return flags & _ASYNC != 0
 
 
 def refusal(coroutine: Any, what: str) -> TypeError:

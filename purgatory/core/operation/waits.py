@@ -169,7 +169,7 @@ def keys_of_call(method: str, key: Any, keys: Any) -> Any:
     if keys is not MISSING:
         both = f"key={safe_repr(key)} and keys={safe_repr(keys)}"
         raise TypeError(f"{method}() takes key= or keys=, got both: {both}")
-    if getattr(type(key), "__hash__", None) is None:
+    if isinstance(key, (list, dict, set)):
         text = safe_repr(key)
         raise TypeError(f"key must be one hashable key, got {text}: for several keys use keys={text}")
     return (key,)
