@@ -18,6 +18,7 @@ SECTIONS = {
     "server": "a long poll in Starlette on uvicorn, its wait written in five ways; needs the extra 'examples'",
     "timers": "add, cancel and churn timers, at 1 000 to 1 000 000 outstanding",
     "waiting": "park, await and complete, above the floor of a bare future",
+    "locks": "a lock for each key, free and handed over; needs the extra 'bench'",
     "watching": "park and check_and_complete, callbacks only",
     "jvm": "the same load on Kafka's own purgatory on a JVM; needs Maven and a JDK",
     "features": "thresholds, observers, extend, timeouts, and the cost of a subclass without __slots__",

@@ -283,7 +283,12 @@ async def test_a_release_in_a_callback_of_the_purgatory(purgatory: Purgatory[Any
     await clock.settle()
     assert granted(tasks) == [0]
     tasks += await waiters(locks, clock, 1)
-    park(purgatory, "other", on_complete=lambda op: (locks.release("k"), tasks[1].cancel())).force_complete()
+
+    def release_and_cancel(_: Op) -> None:
+        locks.release("k")
+        tasks[1].cancel()
+
+    park(purgatory, "other", on_complete=release_and_cancel).force_complete()
     await clock.settle()
     assert tasks[1].cancelled()
     assert len(locks) == 0
@@ -362,7 +367,7 @@ async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
         KeyedLock(purgatory, kind="")
     for how in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="KeyedLock must not be copied or pickled"):
-            how(locks)  # type: ignore[operator]
+            how(locks)
 
 
 @pytest.mark.parametrize("call", ["acquire", "acquire held", "release"])

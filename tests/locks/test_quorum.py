@@ -147,9 +147,10 @@ async def test_waiters_keep_it_alive(purgatory: Purgatory[Any], clock: VirtualCl
     waiting = asyncio.create_task(acks.wait())
     del acks
     await clock.settle()
-    acks = found()  # type: ignore[assignment]
-    acks.arrive("a")
-    del acks
+    alive = found()
+    assert alive is not None
+    alive.arrive("a")
+    del alive
     assert await waiting == {"a"}
     del waiting
     await clock.settle()
