@@ -3,16 +3,22 @@
 ==============  =================================================================  =========================
 state           leaves it                                                          to
 ==============  =================================================================  =========================
-``CONNECTING``  ``listen`` calls ``subscribed()``                                  ``CONNECTED``
+``CONNECTING``  ``listen`` calls ``subscribed()``                                  ``SUBSCRIBED``
 ``CONNECTING``  ``listen`` ends, or ``heartbeat`` passes                           ``LOST``
+``SUBSCRIBED``  the first ping has come back                                       ``CONNECTED``
+``SUBSCRIBED``  ``listen`` or ``publish`` raises, or ``heartbeat`` passes          ``LOST``
 ``CONNECTED``   ``listen`` or ``publish`` raises, or a ping does not return        ``LOST``
 ``LOST``        never; the relay makes a new connection after a pause
 ==============  =================================================================  =========================
 
-A dead peer need not be visible on a socket: a router forgets the connection, a pooler swallows ``LISTEN``, an engine
-hangs.  So the relay sends a ping through the engine to itself every ``heartbeat``, and the one before must be back by
-then.  If this process was itself stopped, or its loop was busy, the ping may have come back unread; then the relay
-waits one more heartbeat before it gives up the connection.
+An engine may confirm a subscription and deliver nothing: a pooler swallows ``LISTEN``, or this user may not publish.
+So only a ping that has come back proves the connection.  Until then keys are sent and received, but nothing relies on
+it.
+
+A dead peer need not be visible on a socket: a router forgets the connection, an engine hangs.  So the relay sends a
+ping through the engine to itself every ``heartbeat``, and the one before must be back by then.  If this process was
+itself stopped, or its loop was busy, the ping may have come back unread; then the relay waits one more heartbeat before
+it gives up the connection.
 """
 
 import asyncio
@@ -39,6 +45,7 @@ class State(enum.Enum):
     """How far a connection has come."""
 
     CONNECTING = "connecting"
+    SUBSCRIBED = "subscribed"
     CONNECTED = "connected"
     LOST = "lost"
 
@@ -46,8 +53,8 @@ class State(enum.Enum):
 class Connection:
     """One connection.
 
-    ``connected()`` is called when the subscription is confirmed.  ``reason`` says why the connection was lost;
-    ``proven``: a ping has come back.
+    ``subscribed()`` is called when the subscription is confirmed, and ``connected()`` when the first ping is back.
+    ``reason`` says why the connection was lost; ``proven``: a ping has come back.
     """
 
     def __init__(
@@ -55,6 +62,7 @@ class Connection:
         transport: Transport,
         sender: Sender,
         receiver: Receiver,
+        subscribed: Callable[[], None],
         connected: Callable[[], None],
         clock: Clock,
         heartbeat_ms: int,
@@ -64,6 +72,7 @@ class Connection:
         self.proven: bool = False
         self._sender = sender
         self._receiver = receiver
+        self._was_subscribed = subscribed
         self._connected = connected
         self._transport = transport
         self._clock = clock
@@ -75,6 +84,11 @@ class Connection:
         self._lag_ms: int | None = None
         self._tick_ms = clock.ceil_ms() + heartbeat_ms
         self._alarm = clock.call_at(self._tick_ms, self._tick)
+
+    @property
+    def sends(self) -> bool:
+        """Whether keys are sent over this connection."""
+        return self.state is State.SUBSCRIBED or self.state is State.CONNECTED
 
     @property
     def lag_ms(self) -> int | None:
@@ -109,7 +123,10 @@ class Connection:
         if self._ping_sent_ms is not None and number == self._ping_number:
             self._lag_ms = self._clock.now_ms() - self._ping_sent_ms
             self._ping_sent_ms = None
-            self.proven = True
+            if self.state is State.SUBSCRIBED:
+                self.state = State.CONNECTED
+                self.proven = True
+                self._connected()
 
     # Inside
 
@@ -131,13 +148,13 @@ class Connection:
 
     def _subscribed(self) -> None:
         if self.state is State.CONNECTING:
-            self.state = State.CONNECTED
+            self.state = State.SUBSCRIBED
             self._ping()
-            self._connected()
+            self._was_subscribed()
             self._spawn(self._sender.run())
 
     def _received(self, payload: str | bytes) -> None:
-        if self.state is State.CONNECTED:
+        if self.sends:
             self._receiver.receive(payload, self.pong)
 
     def _tick(self) -> None:
@@ -150,10 +167,17 @@ class Connection:
             elif self._ping_sent_ms is None:
                 self._ping()
             elif late_ms <= self._heartbeat_ms // 2:
-                self.lose(TimeoutError(f"a ping through the engine has not come back within {heartbeat}"))
+                self.lose(
+                    TimeoutError(f"a ping through the engine has not come back within {heartbeat}{self._cause()}")
+                )
             self._tick_ms = now_ms + self._heartbeat_ms
         if self.state is not State.LOST:
             self._alarm = self._clock.call_at(self._tick_ms, self._tick)
+
+    def _cause(self) -> str:
+        """Return why no ping has ever come back, if the transport has an idea."""
+        cause = None if self.proven else getattr(self._transport, "silence", None)
+        return f": {cause}" if isinstance(cause, str) else ""
 
     def _ping(self) -> None:
         self._ping_number = next(_NUMBERS)

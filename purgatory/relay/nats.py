@@ -9,15 +9,19 @@ a notice that is published there in this moment is made up for by ``resync_every
 import asyncio
 import contextlib
 import inspect
+import ssl
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
+from .addresses import described, secrets_of_url, validate_url, without_secrets
 from .loop_lock import LoopLock
-from .transport import Received, Subscribed
+from .transport import SLICE, Received, Subscribed
 
 try:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+    from nats.errors import NoServersError, UnexpectedEOF
 except ImportError as _missing:
     raise ImportError("NatsTransport needs nats-py: pip install 'aiopurgatory[nats]'") from _missing
 
@@ -35,14 +39,20 @@ _MOST_UNREAD: Final = 8 * 1024 * 1024  # bytes that nats-py may hold for this pr
 class NatsTransport:
     """Relay through one NATS subject.
 
-    ``url``: of one server, or several as a list.  ``subject``: without wildcards.  ``options``: further arguments for
-    :meth:`nats.aio.client.Client.connect`, such as ``user_credentials`` or ``tls``, but not those for reconnecting,
-    ``error_cb``, ``closed_cb``, and ``no_echo``.
+    ``url``: of one server, or several as a list; ValueError if one contains a password that is not percent-encoded.
+    ``subject``: without wildcards.  ``options``: further arguments for :meth:`nats.aio.client.Client.connect`, such as
+    ``user_credentials`` or ``tls``, but not those for reconnecting, ``error_cb``, ``closed_cb``, and ``no_echo``.
     """
 
-    def __init__(self, url: str | list[str], *, subject: str = "purgatory", **options: Any) -> None:
-        if not isinstance(url, (str, list)):
-            raise TypeError(f"url must be a str or a list of them, got {url!r}")
+    def __init__(self, url: str | list[str], *, subject: str = "purgatory_relay", **options: Any) -> None:
+        urls = [url] if isinstance(url, str) else url
+        if not isinstance(urls, list):
+            raise TypeError(f"url must be a str or a list of them, got {described(url)}")
+        for one in urls:
+            if not isinstance(one, str):
+                raise TypeError(f"url must be a str or a list of them, got a list with {described(one)}")
+            if "@" in one:
+                validate_url(one if "://" in one else f"nats://{one}", "nats://user:password@host:4222")
         if not isinstance(subject, str):
             raise TypeError(f"subject must be a str, got {subject!r}")
         if not subject or any(character in subject for character in "*> \t\r\n"):
@@ -55,6 +65,8 @@ class NatsTransport:
             if name not in _OPTIONS:
                 raise TypeError(f"options must be arguments of nats.aio.client.Client.connect, got {name!r}")
         self._url = url
+        self._secrets = [text for one in urls if "@" in one for text in _secrets_of(one)]
+        self._secrets += [str(options[name]) for name in ("password", "token") if isinstance(options.get(name), str)]
         self._subject = subject
         self._options = options
         self._publishing: Client | None = None
@@ -69,9 +81,14 @@ class NatsTransport:
 
     async def _connect(self, failed: Callable[[Exception], None]) -> Client:
         """Connect once; ``failed`` is called with each later error of the connection."""
+        attempts: list[Exception] = []  # what went wrong with each server
+        connecting = True
 
         async def error(reason: Exception) -> None:
-            failed(reason)
+            if connecting:
+                attempts.append(reason)
+            else:
+                failed(reason)
 
         async def closed() -> None:
             failed(ConnectionResetError("the connection to NATS was lost"))
@@ -79,54 +96,65 @@ class NatsTransport:
         client = Client()
         try:
             await client.connect(self._url, error_cb=error, closed_cb=closed, **self._options, **_CONNECT_ONCE)
-        except BaseException:
+        except BaseException as reason:
             with contextlib.suppress(Exception):  # a client that has not come far enough cannot be closed
                 await client.close()
+            if isinstance(reason, NoServersError) and attempts:
+                raise ConnectionError(f"no NATS server accepts the connection: {_text(attempts[-1])}") from None
             raise
+        finally:
+            connecting = False
         return client
 
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        in_a_row = 0
 
         def failed(reason: Exception) -> None:
             if not lost.done():
                 lost.set_exception(reason)
 
         async def message(message: Msg) -> None:
+            nonlocal in_a_row
             received(message.data)
+            in_a_row += 1
+            if in_a_row % SLICE == 0:
+                await asyncio.sleep(0)  # nats-py calls this for all that it has without giving way to other tasks
 
         connection: Client | None = None
-        try:
-            connection = await self._connect(failed)
-            await connection.subscribe(self._subject, cb=message, pending_bytes_limit=_MOST_UNREAD)
-            await _round_trip(connection)
-            if not lost.done():
-                subscribed()
-            await lost
-        finally:
-            if not lost.cancel() and not lost.cancelled():
-                lost.exception()  # retrieved: the cause has been raised already
-            if connection is not None:
-                await connection.close()
+        with without_secrets(self._secrets):
+            try:
+                connection = await self._connect(failed)
+                await connection.subscribe(self._subject, cb=message, pending_bytes_limit=_MOST_UNREAD)
+                await _round_trip(connection)
+                if not lost.done():
+                    subscribed()
+                await lost
+            finally:
+                if not lost.cancel() and not lost.cancelled():
+                    lost.exception()  # retrieved: the cause has been raised already
+                if connection is not None:
+                    await connection.close()
 
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
-        async with self._publish_lock.get():
-            if self._publishing is None or self._publishing.is_closed:
-                self._publish_error = None
-                self._publishing = await self._connect(self._publish_failed)
-            connection = self._publishing
-            try:
-                await connection.publish(self._subject, payload.encode())
-                await _round_trip(connection)
-                if self._publish_error is not None:
-                    raise self._publish_error
-            except BaseException:
-                if self._publishing is connection:
-                    self._publishing = None
-                await connection.close()
-                raise
+        with without_secrets(self._secrets):
+            async with self._publish_lock.get():
+                if self._publishing is None or self._publishing.is_closed:
+                    self._publish_error = None
+                    self._publishing = await self._connect(self._publish_failed)
+                connection = self._publishing
+                try:
+                    await connection.publish(self._subject, payload.encode())
+                    await _round_trip(connection)
+                    if self._publish_error is not None:
+                        raise self._publish_error
+                except BaseException:
+                    if self._publishing is connection:
+                        self._publishing = None
+                    await connection.close()
+                    raise
 
     def _publish_failed(self, reason: Exception) -> None:
         self._publish_error = reason
@@ -171,3 +199,22 @@ async def _round_trip(connection: Client) -> None:
         if is_written:
             return
     raise ConnectionResetError("nats-py does not write to the connection")
+
+
+def _text(error: Exception) -> str:
+    """Return the error of an attempt to connect, and its likely cause where nats-py does not name it."""
+    if isinstance(error, (ssl.SSLError, UnexpectedEOF)):
+        hint = "; does the server use TLS, and do the options tls and tls_handshake_first agree with it?"
+    elif isinstance(error, TimeoutError):
+        hint = "; a server that begins with the TLS handshake needs tls_handshake_first=True"
+    else:
+        hint = ""
+    return f"{type(error).__name__}: {error}{hint}"
+
+
+def _secrets_of(url: str) -> list[str]:
+    """Return what must not appear in a message."""
+    if "://" not in url:
+        url = f"nats://{url}"
+    user = urlsplit(url).username if urlsplit(url).password is None else None  # a lone user is a token
+    return [*secrets_of_url(url), *([user, unquote(user)] if user else [])]

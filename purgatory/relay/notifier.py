@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from purgatory.errors import PurgatoryClosed
-from purgatory.texts import safe_repr
 
+from .addresses import described
 from .notices import entries_of, payloads_of
 from .timing import seconds_ms
 from .transactions import SYNC_CONNECTIONS, after_commit, is_async, is_sync
@@ -51,7 +51,7 @@ class Notifier:
 
     def __init__(self, transport: Transport, *, timeout: float = 5.0) -> None:
         if not isinstance(transport, Transport):
-            raise TypeError(f"transport must have listen, publish, aclose and max_payload, got {safe_repr(transport)}")
+            raise TypeError(f"transport must have listen, publish, aclose and max_payload, got {described(transport)}")
         self._timeout = seconds_ms(timeout, "timeout") / 1000
         self._closed = False
         self._begin(transport)
@@ -90,7 +90,7 @@ class Notifier:
         """
         self._require_no_loop("check_in")
         if is_async(connection):
-            raise TypeError(f"{SYNC_CONNECTIONS}, got {safe_repr(connection)}; for this one, use relay.check_in")
+            raise TypeError(f"{SYNC_CONNECTIONS}, got {described(connection)}; for this one, use relay.check_in")
         payloads = payloads_of(entries_of(keys), _MOST_KEYS, self._transport.max_payload)
         publish_in: Callable[[Any, str], None] | None = getattr(self._transport, "publish_in_sync", None)
         if publish_in is not None:
@@ -100,7 +100,7 @@ class Notifier:
             kind = "announces no commit" if is_sync(connection) else "is no connection that check_in supports"
             raise TypeError(
                 "connection must be a session of SQLAlchemy or a connection of Django with this transport;"
-                f" commit, and then call check: {safe_repr(connection)} {kind}"
+                f" commit, and then call check: {described(connection)} {kind}"
             )
 
     def close(self) -> None:

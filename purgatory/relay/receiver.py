@@ -1,22 +1,36 @@
-"""Handling of received payloads: own echoes, pings, and the notices of other processes."""
+"""Handling of received payloads: own echoes, pings, and the notices of other processes.
 
+A payload that cannot be read stands for "check every key".  It may be a text of another application on the same
+channel, or come from a later version of this package.  Each would have every watched key read, so after a few of them
+the keys are checked at most once in :data:`_UNREADABLE_MS`, and the log says why.
+"""
+
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from purgatory import Clock
+from purgatory.clock import Alarm
 
 from .codec import decode
 from .refresh import Refresher
 
 __all__ = ["Receiver"]
 
+_LOGGER = logging.getLogger("purgatory.relay")
 _MOST_PEERS: Final = 4096
+_UNREADABLE_MS: Final = 1_000  # between two checks of every key that unreadable payloads cause
+_UNREADABLE_AT_ONCE: Final = 3  # of them that do not wait for each other
+_LOG_MS: Final = 60_000  # between two lines in the log about unreadable payloads
 
 
 class Receiver:
-    """Reads payloads and marks the keys as stale.  ``pong`` is called when a ping of this relay has come back."""
+    """Reads payloads and marks the keys as stale.  ``pong`` is called when a ping of this relay has come back.
 
-    def __init__(self, refresher: Refresher, clock: Clock) -> None:
+    ``name``: of the purgatory, for the log.
+    """
+
+    def __init__(self, refresher: Refresher, clock: Clock, name: str) -> None:
         self.origin = ""
         self.keys_received: int = 0
         self.messages_received: int = 0
@@ -24,7 +38,11 @@ class Receiver:
         self.unreadable: int = 0
         self._refresher = refresher
         self._clock = clock
+        self._name = name
         self._peers: dict[str, int] = {}  # the time of the last message of each
+        self._unreadable_until_ms = 0  # each unreadable payload moves it on by _UNREADABLE_MS
+        self._alarm: Alarm | None = None  # until the next check of every key that unreadable payloads cause
+        self._logged_ms: int | None = None
 
     def receive(self, payload: str | bytes, pong: Callable[[int], None]) -> None:
         """Handle a message."""
@@ -33,7 +51,7 @@ class Receiver:
             notice = decode(payload)
         except ValueError:
             self.unreadable += 1
-            self._refresher.mark_everything()
+            self._unreadable(len(payload))
             return
         if notice.origin == self.origin:
             if notice.ping is not None:
@@ -48,6 +66,37 @@ class Receiver:
         self.keys_received += len(notice.entries)
         for key, value in notice.entries:
             self._refresher.mark(key, value)
+
+    def _unreadable(self, length: int) -> None:
+        now_ms = self._clock.now_ms()
+        if self._logged_ms is None or now_ms - self._logged_ms >= _LOG_MS:
+            self._logged_ms = now_ms
+            _LOGGER.warning(
+                "the relay of purgatory %r has received %d payloads that it cannot read, the last one with a length of"
+                " %d: text of another program on its channel, or a later version; it checks every key because of them,"
+                " at most once a second",
+                self._name,
+                self.unreadable,
+                length,
+            )
+        if self._alarm is not None:
+            return  # the check of every key that is due covers this payload as well
+        due_ms = self._unreadable_until_ms - _UNREADABLE_AT_ONCE * _UNREADABLE_MS
+        self._unreadable_until_ms = max(self._unreadable_until_ms, now_ms) + _UNREADABLE_MS
+        if due_ms < now_ms:
+            self._refresher.mark_everything()
+        else:
+            self._alarm = self._clock.call_at(due_ms + 1, self._check_everything)
+
+    def _check_everything(self) -> None:
+        self._alarm = None
+        self._refresher.mark_everything()
+
+    def close(self) -> None:
+        """Cancel what is scheduled."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     def peers(self, since_ms: int) -> int:
         """Return how many other relays sent a message since then.  It changes nothing, so any thread may call it."""

@@ -3,18 +3,25 @@
 Redis hands a message to the subscribers that it has and forgets it.  It closes a subscriber that does not read for so
 long that its output buffer is full (``client-output-buffer-limit pubsub``); the relay then connects again and checks
 every key.  A cluster passes every message to all of its nodes, so any node will do.
+
+A replica that is in no cluster accepts what is published there, and passes it to its own subscribers only.  After a
+failover, a primary that was demoted would cut this process off from the others in one direction, without an error and
+with pings that return.  So every publish asks for the role of the server as well, in the same round trip.
 """
 
+import asyncio
 from typing import Any
 
+from .addresses import described, secrets_of_url, validate_url, without_secrets
 from .loop_lock import LoopLock
-from .transport import Received, Subscribed
+from .transport import SLICE, Received, Subscribed
 
 try:
     from redis.asyncio import Redis
     from redis.asyncio.client import PubSub
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
+    from redis.exceptions import ResponseError
 except ImportError as _missing:
     raise ImportError("RedisTransport needs redis-py: pip install 'aiopurgatory[redis]'") from _missing
 
@@ -34,15 +41,19 @@ class _OneConnection(PubSub):
 class RedisTransport:
     """Relay through one Redis channel.
 
-    ``url``: as :meth:`redis.asyncio.Redis.from_url` takes it (``redis://``, ``rediss://``, ``unix://``).
+    ``url``: as :meth:`redis.asyncio.Redis.from_url` takes it (``redis://``, ``rediss://``, ``unix://``); ValueError if
+    it is invalid.  The user needs the permissions ``+publish``, ``+subscribe``, ``+role``, and ``+info``, and the one
+    for the channel; without the two last commands, a demoted primary is not detected.
     """
 
     max_payload = 32_768
     """Far below the limit of Redis, 512 MB: a payload of this size is read within a millisecond or two."""
 
-    def __init__(self, url: str, *, channel: str = "purgatory") -> None:
+    def __init__(self, url: str, *, channel: str = "purgatory_relay") -> None:
         if not isinstance(url, str):
-            raise TypeError(f"url must be a str, got {url!r}")
+            raise TypeError(f"url must be a str, got {described(url)}")
+        validate_url(url, "redis://user:password@host:6379/0")
+        self._secrets = secrets_of_url(url)
         if not isinstance(channel, str):
             raise TypeError(f"channel must be a str, got {channel!r}")
         if not channel:
@@ -67,23 +78,41 @@ class RedisTransport:
         options.setdefault("socket_connect_timeout", connection.socket_connect_timeout)
         options["socket_timeout"] = None
         subscription = _OneConnection(client.connection_pool)
-        try:
-            await subscription.subscribe(self._channel)
-            async for message in subscription.listen():
-                if message["type"] == "message":
-                    received(message["data"])
-                elif message["type"] == "subscribe":
-                    subscribed()
-        finally:
-            await subscription.aclose()  # type: ignore[no-untyped-call]
-            await client.aclose()
+        in_a_row = 0
+        with without_secrets(self._secrets):
+            try:
+                await subscription.subscribe(self._channel)
+                async for message in subscription.listen():
+                    if message["type"] == "message":
+                        received(message["data"])
+                        in_a_row += 1
+                        if in_a_row % SLICE == 0:
+                            await asyncio.sleep(0)  # redis-py returns what it has without giving way to other tasks
+                    elif message["type"] == "subscribe":
+                        subscribed()
+            finally:
+                await subscription.aclose()  # type: ignore[no-untyped-call]
+                await client.aclose()
 
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
-        async with self._publish_lock.get():
-            if self._publishing is None:
-                self._publishing = self._client()
-            await self._publishing.publish(self._channel, payload)
+        with without_secrets(self._secrets):
+            async with self._publish_lock.get():
+                client, is_new = self._publishing, self._publishing is None
+                if client is None:
+                    client = self._publishing = self._client()
+                try:
+                    if is_new:  # before the ping that proves the connection
+                        (role,) = await _executed(client, ("ROLE",))
+                        await _require_primary(client, role)
+                    role, published = await _executed(client, ("ROLE",), ("PUBLISH", self._channel, payload))
+                    if isinstance(published, Exception):
+                        raise published
+                    await _require_primary(client, role)
+                except BaseException:
+                    self._publishing = None  # its connection may lead to a server that has been replaced
+                    await client.connection_pool.disconnect()
+                    raise
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
@@ -98,3 +127,30 @@ class RedisTransport:
 
     def __repr__(self) -> str:
         return f"<RedisTransport channel={self._channel!r}>"
+
+
+async def _executed(client: Redis, *commands: tuple[str, ...]) -> list[Any]:
+    """Execute the commands in one round trip; return their results, of which some may be errors of the server."""
+    pipeline: Any = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    results: list[Any] = await pipeline.execute(raise_on_error=False)
+    return results
+
+
+async def _require_primary(client: Redis, role: object) -> None:
+    """Raise ConnectionError if the server has the role of a replica, and is in no cluster.
+
+    In a cluster, every node passes messages to all.  A server that does not tell its role may have any.
+    """
+    if not isinstance(role, list) or role[0] not in (b"slave", "slave"):
+        return
+    try:
+        found = await client.info("cluster")
+    except ResponseError:
+        return
+    if not found.get("cluster_enabled"):
+        raise ConnectionError(
+            "this Redis server is a replica, for example after a failover: the processes that are connected to the"
+            " primary do not receive what is published here"
+        )

@@ -22,6 +22,7 @@ Why no wake-up is lost
 import asyncio
 import contextvars
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from functools import partial
@@ -34,8 +35,8 @@ from purgatory.core.operation.waits import MISSING, WaitUntil, WaitValue, keys_o
 from purgatory.core.timer.units import duration_ms
 from purgatory.core.watch.validation import validate_iterable
 from purgatory.errors import RelayLost
-from purgatory.texts import safe_repr
 
+from .addresses import described
 from .codec import is_key, validate_key, validate_value
 from .connection import Connection, State
 from .notices import entries_of, payloads_of
@@ -61,6 +62,9 @@ else:
     V = TypeVar("V")
 
 _LOGGER = logging.getLogger("purgatory.relay")
+_FIRST_PING_S: Final = 0.25  # that entering the relay waits for it; on the loop's clock, because no test is about it
+_MOST_REASONS: Final = 10  # of one outage, that are logged
+_NUMBER: Final = re.compile(r"\d+")
 _SLICE: Final = 100  # keys and operations after which the failing of operations waits for the next turn of the loop
 
 
@@ -114,9 +118,9 @@ class Relay(Generic[K, V]):
         clock: Clock | None = None,
     ) -> None:
         if not isinstance(room, Purgatory):
-            raise TypeError(f"room must be a Purgatory, got {room!r}")
+            raise TypeError(f"room must be a Purgatory, got {described(room)}")
         if not isinstance(transport, Transport):
-            raise TypeError(f"transport must have listen, publish, aclose and max_payload, got {transport!r}")
+            raise TypeError(f"transport must have listen, publish, aclose and max_payload, got {described(transport)}")
         if refresh is not None and not callable(refresh):
             raise TypeError(f"refresh must be an async function or None, got {refresh!r}")
         if type(max_keys) is not int or max_keys < 1:
@@ -134,7 +138,7 @@ class Relay(Generic[K, V]):
         self._refreshes = refresh is not None
         self._refresher = Refresher(room, refresh, max_keys, self._clock, self._resync_ms)
         self._sender = Sender(transport, max_keys)
-        self._receiver = Receiver(self._refresher, self._clock)
+        self._receiver = Receiver(self._refresher, self._clock, room.name)
         self._jitter = new_jitter("")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Connection | None = None
@@ -148,10 +152,13 @@ class Relay(Generic[K, V]):
         self._connects = 0
         self._losses = 0
         self._last_loss: str | None = None
+        self._logged: set[str] = set()  # the reasons that are in the log since it was connected
 
     @property
     def connected(self) -> bool:
-        """Whether the subscription is confirmed and the connection not known to be lost: for a readiness probe."""
+        """Whether notices arrive: the subscription is confirmed, a ping has come back through the engine, and the
+        connection is not known to be lost.  For a readiness probe.
+        """
         connection = self._connection
         return connection is not None and connection.state is State.CONNECTED
 
@@ -175,7 +182,10 @@ class Relay(Generic[K, V]):
     # Life
 
     async def __aenter__(self) -> Self:
-        """Start the relay; wait at most ``heartbeat`` until the first attempt to connect has succeeded or failed."""
+        """Start the relay; wait at most ``heartbeat`` until the first attempt to connect has succeeded or failed.
+
+        When the subscription is confirmed, it waits at most 0.25 s more, until the first ping has come back.
+        """
         if self._closing:
             raise PurgatoryClosed("the relay is closed")
         if self._loop is not None:
@@ -219,7 +229,7 @@ class Relay(Generic[K, V]):
         self._closing = True
         ended = self._all_ended = asyncio.get_running_loop().create_future()
         try:
-            if grace_ms and self.connected and self._sender:
+            if grace_ms and self._connection is not None and self._connection.sends and self._sender:
                 await self._wait_until_sent(grace_ms)
         finally:
             try:
@@ -240,6 +250,7 @@ class Relay(Generic[K, V]):
     async def _end(self) -> None:
         if self._resync_alarm is not None:
             self._resync_alarm.cancel()
+        self._receiver.close()
         self._attempted()
         try:
             unfinished = await end_tasks(self._tasks, self._clock, 2 * self._heartbeat_ms)
@@ -528,7 +539,7 @@ class Relay(Generic[K, V]):
         self._require_open()
         if is_sync(connection):
             raise TypeError(
-                f"{ASYNC_CONNECTIONS}, got {safe_repr(connection)}; for a blocking one, use"
+                f"{ASYNC_CONNECTIONS}, got {described(connection)}; for a blocking one, use"
                 " Notifier(transport).check_in"
             )
         entries = entries_of(keys)
@@ -539,7 +550,7 @@ class Relay(Generic[K, V]):
         elif not after_commit(connection, partial(self._check_later, entries)):
             raise TypeError(
                 f"connection must be an AsyncSession of SQLAlchemy, because {type(transport).__name__} has no"
-                f" transactions; commit, and then call check: got {safe_repr(connection)}"
+                f" transactions; commit, and then call check: got {described(connection)}"
             )
 
     def _check_later(self, entries: Mapping[Hashable, float | None]) -> None:
@@ -595,6 +606,7 @@ class Relay(Generic[K, V]):
     # The connection
 
     def _report_unfinished(self, tasks: "set[asyncio.Task[None]]") -> None:
+        tasks = {task for task in tasks if not task.done()}  # one may have ended while others were waited for
         if tasks:
             _LOGGER.error("tasks of the transport did not end when they were cancelled, and are left behind: %s", tasks)
 
@@ -603,27 +615,42 @@ class Relay(Generic[K, V]):
         failures = 0
         while True:
             connection = self._connection = Connection(
-                self._transport, self._sender, self._receiver, self._has_connected, self._clock, self._heartbeat_ms
+                self._transport,
+                self._sender,
+                self._receiver,
+                self._has_subscribed,
+                self._has_connected,
+                self._clock,
+                self._heartbeat_ms,
             )
             self._report_unfinished(await connection.run())
             if connection.proven:
                 failures = 0
-            self._lost(connection, failures)
+            self._lost(connection)
             failures += 1
             await sleep_ms(self._clock, backoff_ms(failures, self._jitter))
 
-    def _has_connected(self) -> None:
+    def _has_subscribed(self) -> None:
         self._connects += 1
+        first = self._first_attempt
+        if first is not None and not first.done():
+            asyncio.get_running_loop().call_later(_FIRST_PING_S, wake, first, context=contextvars.Context())
+
+    def _has_connected(self) -> None:
+        self._logged.clear()
         if self._losses:
             _LOGGER.info("the relay of purgatory %r is connected again", self._purgatory.name)
         self._stop_failing()
         self._refresher.mark_everything()
         self._attempted()
 
-    def _lost(self, connection: Connection, failures: int) -> None:
+    def _lost(self, connection: Connection) -> None:
         self._losses += 1
         self._last_loss = f"{type(connection.reason).__name__}: {connection.reason}"  # without its frames
-        if not failures:
+        reason = _NUMBER.sub("", self._last_loss)  # such as a process id, which differs in every attempt
+        is_news = not self._logged or not isinstance(connection.reason, ConnectionRefusedError)
+        if is_news and reason not in self._logged and len(self._logged) < _MOST_REASONS:
+            self._logged.add(reason)
             _LOGGER.warning("the relay of purgatory %r is not connected: %s", self._purgatory.name, self._last_loss)
         self._attempted()
         if self._waits_for_sender is not None:

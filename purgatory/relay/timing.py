@@ -74,11 +74,13 @@ async def wait_until(pending: "set[asyncio.Task[Any]]", clock: Clock, until_ms: 
     alarm = clock.call_at(until_ms, functools.partial(wake, limit))
     try:
         while pending and not limit.done():
-            done, _ = await asyncio.wait({*pending, limit}, return_when=asyncio.FIRST_COMPLETED)
-            for task in pending & done:
+            await asyncio.wait({*pending, limit}, return_when=asyncio.FIRST_COMPLETED)
+            # Not what wait() returns: further tasks may have ended since.
+            ended = {task for task in pending if task.done()}
+            for task in ended:
                 if not task.cancelled():
                     task.exception()  # retrieved: the task was cancelled, so its error does not matter
-            pending = pending - done
+            pending = pending - ended
     finally:
         alarm.cancel()
     return pending

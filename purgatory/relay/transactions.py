@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from purgatory.texts import safe_repr
+from .addresses import described
 
 __all__ = [
     "ASYNC_CONNECTIONS",
@@ -99,7 +99,7 @@ async def notify_in(connection: Any, channel: str, payload: str) -> None:
         _require_postgres(connection.dialect.name, connection)
         await connection.execute(*_statement(channel, payload))
     else:
-        raise TypeError(f"{ASYNC_CONNECTIONS}, got {safe_repr(connection)}")
+        raise TypeError(f"{ASYNC_CONNECTIONS}, got {described(connection)}")
 
 
 def notify_in_sync(connection: Any, channel: str, payload: str) -> None:
@@ -124,7 +124,7 @@ def notify_in_sync(connection: Any, channel: str, payload: str) -> None:
         with connection.cursor() as cursor:
             cursor.execute(_NOTIFY.format("%s", "%s"), [channel.encode(), payload])
     else:
-        raise TypeError(f"{SYNC_CONNECTIONS}, got {safe_repr(connection)}")
+        raise TypeError(f"{SYNC_CONNECTIONS}, got {described(connection)}")
 
 
 def _statement(channel: str, payload: str) -> tuple[Any, dict[str, Any]]:
@@ -136,7 +136,7 @@ def _statement(channel: str, payload: str) -> tuple[Any, dict[str, Any]]:
 
 def _require_postgres(name: str, connection: object) -> None:
     if name != "postgresql":
-        raise TypeError(f"connection must be one to Postgres, got one to {name}: {safe_repr(connection)}")
+        raise TypeError(f"connection must be one to Postgres, got one to {name}: {described(connection)}")
 
 
 # Other engines: the notice follows the commit

@@ -29,9 +29,12 @@ itself: if it reconnects before the relay detects the gap, the messages in betwe
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
-__all__ = ["Received", "Subscribed", "TransactionalTransport", "Transport"]
+__all__ = ["SLICE", "Received", "Subscribed", "TransactionalTransport", "Transport"]
+
+SLICE: Final = 50
+"""Messages that have arrived already, after which ``listen`` must give way to the other tasks of the loop."""
 
 Subscribed = Callable[[], None]
 Received = Callable[[str | bytes], None]
@@ -42,7 +45,8 @@ class Transport(Protocol):
     """Publish and subscribe on one channel of an engine.
 
     ``max_payload``: the largest size of a payload in bytes; payloads are ASCII.  It is read before every publish, so
-    it may be a property that is known only once there is a connection.
+    it may be a property that is known only once there is a connection.  A transport may also have an attribute
+    ``silence``, a str: the likely cause if the engine confirms subscriptions and delivers nothing.
     """
 
     @property

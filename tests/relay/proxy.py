@@ -52,6 +52,12 @@ class Proxy:
         """Let new connections through."""
         self._silent = False
 
+    def lead_to(self, url: str) -> None:
+        """Let new connections lead to another server, as an address does after a failover."""
+        parts = urlsplit(url)
+        assert parts.port is not None
+        self._target = (parts.hostname or "127.0.0.1", parts.port)
+
     def cut(self) -> None:
         """Reset every connection."""
         for task in self._connections:

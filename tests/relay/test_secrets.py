@@ -1,0 +1,156 @@
+"""No address and no password reaches an error, the log, the statistics or a ``repr``."""
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from purgatory import Purgatory
+from purgatory.relay import NatsTransport, PostgresTransport, RedisTransport, Relay, RelayLost, Transport
+from purgatory.relay.addresses import without_secrets
+from purgatory.testing import VirtualClock
+from tests.parts import missing
+from tests.relay.engines import Engine, NatsServer, PostgresServer, RedisServer
+
+pytestmark = pytest.mark.timeout(60)
+
+_MISTYPED: dict[str, Callable[[], Any]] = {
+    "the URL of SQLAlchemy": lambda: PostgresTransport("postgresql+psycopg://app:secret@db/app"),
+    "a percent sign in a DSN": lambda: PostgresTransport("postgresql://app:%secret@db/app"),
+    "a space in a DSN": lambda: PostgresTransport("postgresql://app:secret secret@db/app"),
+    "a space before a DSN": lambda: PostgresTransport(" postgresql://app:secret@db/app"),
+    "a slash in a DSN": lambda: PostgresTransport("postgresql://app:secret/x@db/app"),
+    "an @ in a DSN": lambda: PostgresTransport("postgresql://app:x@secret@db/app"),
+    "a port that is no number": lambda: PostgresTransport("postgresql://app:x@db:secret/app"),
+    "a space in keywords": lambda: PostgresTransport("host=db password=my secret"),
+    "a DSN as bytes": lambda: PostgresTransport(b"postgresql://app:secret@db/app"),  # type: ignore[arg-type]
+    "a hash in a URL of Redis": lambda: RedisTransport("redis://:secret#@h"),
+    "a slash in a URL of Redis": lambda: RedisTransport("redis://:secret/x@h"),
+    "a number before a hash": lambda: RedisTransport("redis://:12#secret@h"),
+    "a question mark in a URL of Redis": lambda: RedisTransport("redis://:12?secret@h"),
+    "another scheme": lambda: RedisTransport("http://:secret@h"),
+    "a bracket": lambda: RedisTransport("redis://[:secret@h"),
+    "a URL of Redis as bytes": lambda: RedisTransport(b"redis://:secret@h"),  # type: ignore[arg-type]
+    "a hash in a URL of NATS": lambda: NatsTransport("nats://me:secret#@h"),
+    "a slash in a URL without a scheme": lambda: NatsTransport("me:secret/x@h"),
+    "a slash in the second URL": lambda: NatsTransport(["nats://h", "nats://me:secret/x@h"]),
+    "a tuple of URLs": lambda: NatsTransport(("nats://me:secret@h",)),  # type: ignore[arg-type]
+    "bytes in a list of URLs": lambda: NatsTransport([b"nats://me:secret@h"]),  # type: ignore[list-item]
+    "a URL as the transport": lambda: Relay(Purgatory[Any]("test"), "redis://:secret@h"),  # type: ignore[call-overload, arg-type]
+    "a URL as the purgatory": lambda: Relay("redis://:secret@h", RedisTransport("redis://h")),  # type: ignore[call-overload, arg-type]
+}
+
+
+@pytest.mark.parametrize("make", _MISTYPED.values(), ids=_MISTYPED)
+def test_a_mistyped_address_is_refused_at_once_and_not_repeated(make: Callable[[], Any]) -> None:
+    """The error is raised when the transport is made; its text and its causes do not contain the password."""
+    with pytest.raises((TypeError, ValueError)) as refused:
+        make()
+    assert "secret" not in str(refused.value)
+    error: BaseException | None = refused.value
+    while error is not None:
+        assert "secret" not in str(error)
+        assert error.__suppress_context__ or error.__context__ is None
+        error = error.__cause__
+    assert "secret" not in "".join(traceback.format_exception_only(refused.value))
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "",
+        "host=db password='my secret'",
+        "postgresql://app:%20secret%25@db,other:5433/app",
+        "postgresql://app@[::1]:5432/app?sslmode=require",
+        "postgres://db:1,other:2/app",
+        "service=orders",
+        "host=/var/run/postgresql dbname=a@b",
+    ],
+)
+def test_a_good_connection_string_is_accepted(dsn: str) -> None:
+    """Every form that libpq reads is accepted."""
+    PostgresTransport(dsn)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h", "rediss://user:a%2Fb@h:1/2?socket_timeout=5", "redis://[::1]:1", "unix:///tmp/a@b?db=1"]
+)
+def test_a_good_url_is_accepted(url: str) -> None:
+    """A password may contain any character that is percent-encoded."""
+    RedisTransport(url)
+    NatsTransport([url.replace("redis", "nats"), "h:4222", "user:secret@h"])
+
+
+def test_an_error_with_a_secret_is_replaced() -> None:
+    """The class and the rest of the text stay; no traceback shows the original error."""
+    with pytest.raises(ConnectionError) as raised, without_secrets(["secret", "host=h password=secret", ""]):
+        raise ValueError("cannot parse host=h password=secret")
+    assert str(raised.value) == "ValueError: cannot parse ***"
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+    with pytest.raises(ValueError, match="harmless"), without_secrets(["secret"]):
+        raise ValueError("harmless")
+
+
+class _Locked(RedisServer):
+    def command(self, folder: Any) -> list[str]:
+        return [*super().command(folder), "--requirepass", "right"]
+
+
+class _Authorized(NatsServer):
+    def settings(self) -> list[str]:
+        return ["authorization { user: me, password: right }"]
+
+
+_REFUSING: dict[type[Engine], Callable[[int], Transport]] = {
+    PostgresServer: lambda port: PostgresTransport(f"postgresql://postgres:secret@127.0.0.1:{port}/missing"),
+    _Locked: lambda port: RedisTransport(f"redis://:secret@127.0.0.1:{port}"),
+    _Authorized: lambda port: NatsTransport(f"nats://me:secret@127.0.0.1:{port}"),
+}
+
+
+@pytest.mark.parametrize("kind", _REFUSING, ids=lambda kind: kind.name)
+async def test_an_engine_that_refuses_the_user(kind: type[Engine], caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the log nor ``last_loss``, ``RelayLost`` or a ``repr`` contains the password."""
+    caplog.set_level(logging.DEBUG)
+    reason = kind.missing()
+    if reason:
+        missing(reason)
+    server = kind()
+    await asyncio.to_thread(server.start)
+    try:
+        transport = _REFUSING[kind](server.port)
+        async with Purgatory[Any]("test") as room, Relay(room, transport, on_lost="fail", heartbeat=5.0) as relay:
+            assert not relay.connected
+            with pytest.raises(RelayLost) as lost:
+                await relay.wait_until(lambda: False, key="a", timeout=5.0)
+            seen = [str(lost.value), repr(relay), repr(transport), str(relay.statistics()), caplog.text]
+            assert relay.statistics().losses >= 1
+        assert not any("secret" in text for text in seen)
+        assert len([record for record in caplog.records if record.name == "purgatory.relay"]) == 1
+    finally:
+        await asyncio.to_thread(server.close)
+
+
+async def test_the_error_of_a_transport_of_your_own(clock: VirtualClock) -> None:
+    """The relay shows the text of the error, and not its frames."""
+
+    class Broken:
+        max_payload = 1000
+
+        def __init__(self, url: str) -> None:
+            self.url = url
+
+        async def listen(self, subscribed: Any, received: Any) -> None:
+            raise ValueError("cannot connect")
+
+        async def publish(self, payload: str) -> None: ...
+
+        async def aclose(self) -> None: ...
+
+    async with Purgatory[Any]("test", clock=clock) as room, Relay(room, Broken("secret")) as relay:
+        assert relay.statistics().last_loss == "ValueError: cannot connect"
+        assert "secret" not in repr(relay)
