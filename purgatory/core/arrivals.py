@@ -68,3 +68,8 @@ class QuorumWait(LibraryWait):
 
     def on_complete(self) -> Any:
         return self._arrivals.result if self._state == COMPLETED else None
+
+
+# Errors show the class of an operation: here the name of the method.
+setattr(QuorumWait, "__name__", "wait")  # noqa: B010 - the compiler takes no assignment to a class
+setattr(QuorumWait, "__qualname__", "wait")  # noqa: B010

@@ -26,7 +26,7 @@ from mypy_extensions import i64
 
 from purgatory.texts import safe_repr
 
-from .operation.lifecycle import COMPLETED
+from .operation.lifecycle import CANCELLED, COMPLETED, terminate
 from .operation.operation import FOREVER_MS
 from .operation.private_key import PrivateKey
 from .operation.waits import MISSING, LibraryWait, delay_of
@@ -67,7 +67,13 @@ class AcquireWait(LibraryWait):
 
     def try_complete(self) -> bool:
         # The caller that submits it has found no free permit, or other waiters.
-        return self._watch is not None and self.permits.free > 0
+        if self._watch is None or self.permits.free == 0:
+            return False
+        future = self._park_future
+        if future is not None and future.get_loop().is_closed():
+            terminate(self, CANCELLED, None)  # its task never runs again, and would keep the permit for ever
+            return False
+        return True
 
     def on_complete(self) -> Any:
         if self._state != COMPLETED:
@@ -82,6 +88,11 @@ class AcquireWait(LibraryWait):
     def on_abandoned(self, result: Any) -> Any:
         if result:
             self._source.give_back(self.permits)
+
+
+# Errors show the class of an operation: here the name of the method.
+setattr(AcquireWait, "__name__", "acquire")  # noqa: B010 - the compiler takes no assignment to a class
+setattr(AcquireWait, "__qualname__", "acquire")  # noqa: B010
 
 
 @final

@@ -99,6 +99,7 @@ class _Keyed:
         try:
             if wait.delay_ms == 0:
                 raise out_of_time(self._name_of(permits), timeout)
+            self._room._bind()  # a grant must find the future of this loop, not of one that was closed
             if await self._room.park(wait, (permits.private_key,)):
                 return permits
             raise not_granted(self._room, wait, self._name_of(permits), timeout)
