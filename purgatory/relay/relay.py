@@ -549,8 +549,8 @@ class Relay(Generic[K, V]):
                 await transport.publish_in(connection, payload)
         elif not after_commit(connection, partial(self._check_later, entries)):
             raise TypeError(
-                f"connection must be an AsyncSession of SQLAlchemy, because {type(transport).__name__} has no"
-                f" transactions; commit, and then call check: got {described(connection)}"
+                f"check_in needs a transport with transactions, got {transport!r}, or an AsyncSession of SQLAlchemy,"
+                f" got {described(connection)}: commit, and then call check"
             )
 
     def _check_later(self, entries: Mapping[Hashable, float | None]) -> None:
