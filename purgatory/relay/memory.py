@@ -1,48 +1,131 @@
-"""An engine in memory, for tests: several relays of one process, virtual time, and faults on command."""
+"""An engine in memory: event loops in the threads of one process; for tests, virtual time, and faults on command."""
 
 import asyncio
+import contextlib
+import contextvars
+import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from purgatory import Clock
 
+from .codec import encode_everything
 from .transactions import after_commit
 from .transport import Received, Subscribed
 
 __all__ = ["MemoryTransport"]
 
+_MOST_WAITING: Final = 1_000  # payloads of other threads that wait for one loop
+_EVERYTHING: Final = encode_everything("")
+
 
 class _Engine:
-    """Delivers every message to every subscription of every transport."""
+    """Delivers every message to every subscription.
 
-    __slots__ = ("running", "transports")
+    Any thread may publish and subscribe.  ``subscriptions`` is a tuple that is replaced, never changed, so a publisher
+    needs no lock.
+    """
+
+    __slots__ = ("_lock", "running", "subscriptions", "transports")
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.running = True
-        self.transports: list[MemoryTransport] = []
+        self.subscriptions: tuple[_Subscription, ...] = ()
+        self.transports: tuple[MemoryTransport, ...] = ()
+
+    def add(self, transport: "MemoryTransport") -> None:
+        with self._lock:
+            self.transports = (*self.transports, transport)
+
+    def subscribe(self, subscription: "_Subscription") -> None:
+        with self._lock:
+            self.subscriptions = (*self.subscriptions, subscription)
+
+    def unsubscribe(self, subscription: "_Subscription") -> None:
+        with self._lock:
+            self.subscriptions = tuple([other for other in self.subscriptions if other is not subscription])
 
     def publish(self, payload: str) -> None:
-        for transport in self.transports:
-            for subscription in list(transport._subscriptions):
-                transport._deliver(subscription, payload)
+        for subscription in self.subscriptions:
+            subscription.send(payload)
 
 
 class _Subscription:
-    """One subscription."""
+    """One subscription, which belongs to the event loop in which it was made.
 
-    __slots__ = ("broken", "received", "silent")
+    Everything but ``send`` and ``lose`` is called in the thread of that loop.  What other threads send waits in the
+    ``inbox``; one callback of the loop takes all of it.
+    """
 
-    def __init__(self, received: Received) -> None:
-        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    __slots__ = ("_inbox", "_lock", "_loop", "_transport", "broken", "received", "silent")
+
+    def __init__(self, transport: "MemoryTransport", received: Received) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport = transport
+        self._lock = threading.Lock()
+        self._inbox: list[str] = []
+        self.broken: asyncio.Future[None] = self._loop.create_future()
         self.received = received
         self.silent = False
 
+    def send(self, payload: str) -> None:
+        """Deliver the payload in a later turn of the loop."""
+        if _running_loop() is self._loop:
+            self._transport._deliver(self, payload)
+            return
+        with self._lock:
+            is_first = not self._inbox
+            if len(self._inbox) < _MOST_WAITING:
+                self._inbox.append(payload)
+            else:
+                self._inbox = [_EVERYTHING]  # the loop is busy: its memory must stay bounded, and no key be omitted
+        if is_first:
+            self._call(self._take)
+
+    def lose(self) -> None:
+        """Break the connection."""
+        if _running_loop() is self._loop:
+            self._break()
+        else:
+            self._call(self._break)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody listens any more
+            self._loop.call_soon_threadsafe(callback, context=contextvars.Context())
+
+    def _take(self) -> None:
+        with self._lock:
+            payloads, self._inbox = self._inbox, []
+        for payload in payloads:
+            self._transport._deliver(self, payload)
+
+    def _break(self) -> None:
+        if not self.broken.done():
+            self.broken.set_exception(ConnectionResetError("the connection in memory was broken"))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    return asyncio._get_running_loop()
+
 
 class MemoryTransport:
-    """Relays checks between purgatories of one process; a test causes the faults that a real engine has.
+    """Relays checks between purgatories of one process, also between event loops in different threads.
 
     ::
+
+        engine = MemoryTransport()
+
+        async def serve() -> None:                     # in each thread: asyncio.run(serve())
+            room = Purgatory("orders")
+            async with room, Relay(room, engine.peer()) as relay:
+                ...
+
+    Each loop has its own purgatory, its own relay, and its own :meth:`peer`.  A notice wakes another loop once, however
+    many follow it before that loop takes them; too many of them become "check every key".  It is safe without the GIL.
+
+    A test causes the faults that a real engine has, for the relays of one transport::
 
         clock = VirtualClock()
         first = MemoryTransport(clock=clock)
@@ -50,7 +133,8 @@ class MemoryTransport:
         async with room_1, room_2, Relay(room_1, first), Relay(room_2, second):
             second.silence()                 # half-open: nothing gets through, and nothing fails
 
-    Relays that share one transport have their faults together; those of :meth:`peer` have their own.
+    Relays that share one transport have their faults together; those of :meth:`peer` have their own.  Cause faults in
+    the thread of the relays.
 
     ``clock``: for messages that are delayed; that of the event loop unless given.  ``max_payload``: in bytes.
     ``deliveries``: called with every payload that is about to reach this transport; returns the delay in seconds of
@@ -66,7 +150,7 @@ class MemoryTransport:
         deliveries: Callable[[str], Iterable[float]] | None = None,
     ) -> None:
         self._engine = _Engine()
-        self._engine.transports.append(self)
+        self._engine.add(self)
         self._clock = clock
         self._subscriptions: set[_Subscription] = set()
         self._silent = False
@@ -75,26 +159,28 @@ class MemoryTransport:
         self.max_payload = max_payload
 
     def peer(self, *, deliveries: Callable[[str], Iterable[float]] | None = None) -> "MemoryTransport":
-        """Return another transport to the same engine, with its own faults."""
+        """Return another transport to the same engine, with its own faults.  Any thread may call it."""
         other = MemoryTransport(clock=self._clock, max_payload=self.max_payload, deliveries=deliveries)
         other._engine = self._engine
-        self._engine.transports.append(other)
+        self._engine.add(other)
         return other
 
     # The protocol
 
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
-        subscription = _Subscription(received)
+        subscription = _Subscription(self, received)
         if self._silent:
             await subscription.broken
         if not self._engine.running:
             raise ConnectionRefusedError("the engine in memory is stopped")
         self._subscriptions.add(subscription)
+        self._engine.subscribe(subscription)
         try:
             subscribed()
             await subscription.broken
         finally:
+            self._engine.unsubscribe(subscription)
             self._subscriptions.discard(subscription)
 
     async def publish(self, payload: str) -> None:
@@ -161,9 +247,8 @@ class MemoryTransport:
 
     def disconnect(self) -> None:
         """Break the connections of this transport; the relays detect it at once and may connect again."""
-        for subscription in self._subscriptions:
-            if not subscription.broken.done():
-                subscription.broken.set_exception(ConnectionResetError("the connection in memory was broken"))
+        for subscription in list(self._subscriptions):
+            subscription.lose()
 
     def silence(self) -> None:
         """Make the connection half-open: nothing gets through in either direction, and nothing fails.
