@@ -1,0 +1,54 @@
+"""The long poll on several event loops in threads: a process with real clients."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+ROOT = Path(__file__).parents[2]
+
+
+async def test_a_message_answers_the_readers_of_every_loop() -> None:
+    """Readers wait on more than one loop; one message answers them all, and SIGTERM answers those that still wait."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "examples.long_poll_threads", "--loops", "4", "--port", "0",
+        cwd=ROOT, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(60.0):
+            line = (await process.stdout.readline()).decode()
+            url = line.split()[0]
+            async with httpx.AsyncClient(base_url=url, timeout=60.0) as client:
+                for end in range(1, 20):
+                    # A client of its own for each reader: the connections are accepted by any loop.
+                    readers = [
+                        asyncio.create_task(client.get("/topics/a", params={"offset": end - 1, "wait": 50}))
+                        for _ in range(24)
+                    ]
+                    posted = await client.post("/topics/a", content=f"message {end}")
+                    assert (posted.status_code, posted.json()["end"]) == (201, end)
+                    answers = [(await reader).json() for reader in readers]
+                    assert {tuple(answer["messages"]) for answer in answers} == {(f"message {end}",)}
+                    if len({answer["loop"] for answer in answers}) > 1:
+                        break
+                else:
+                    pytest.fail("one loop has accepted every connection")
+                bad = await client.get("/topics/a", params={"offset": "x"})
+                assert bad.status_code == 422
+                late = await client.get("/topics/a", params={"offset": 99, "wait": 0.05})
+                assert late.status_code == 204
+                waiting = asyncio.create_task(client.get("/topics/b", params={"wait": 50}))
+                while (await client.post("/topics/c", content="x")).json()["end"] < 5:
+                    pass  # by now the request has arrived
+                process.send_signal(signal.SIGTERM)
+                assert (await waiting).status_code == 204
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
