@@ -101,11 +101,6 @@ class _LoopHooks(Hooks):
         self._purgatory._emptied()
 
 
-def _is_foreign(waiter: "asyncio.Future[Any]", error: BaseException) -> bool:
-    """Return whether awaiting the future raised because the future belongs to another event loop."""
-    return isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop()
-
-
 def _report(name: str, error: BaseException, operation: Operation) -> None:
     report(f"an operation of purgatory {name!r} raised", error, operation=operation)
 
@@ -318,33 +313,53 @@ class Purgatory(BasePurgatory, Generic[Op]):
         """
         if keys is MISSING or key is not MISSING:
             keys = keys_of_call("park", key, keys)
-        reaper_task = self._reaper.task
-        if reaper_task is None or reaper_task.done():
-            self._start_reaper()
-        waiter = self._core.submit_and_wait(operation, keys)
+        # wait_until(), wait_value() and purgatory.asgi have the same lines: each coroutine between a task and its
+        # future costs a tenth of a wait.
+        waiter = self._submit_and_wait(operation, keys)
         if waiter is None:
             return operation.result()
         try:
             return await waiter  # type: ignore[no-any-return]
         except BaseException as error:
-            if _is_foreign(waiter, error):
-                return await self._wait_in_this_loop(operation, waiter)
-            self._stop_waiting(operation, waiter)
-            # The traceback holds this frame, the waiter holds the exception, and so does an operation that has failed.
-            del operation, waiter
-            raise
+            if self._stop_waiting(operation, waiter, error):
+                # The traceback holds this frame, the waiter holds the exception, and so does a failed operation.
+                del operation, waiter
+                raise
+            return await self._wait_in_this_loop(operation, waiter)
 
     def _submit_and_wait(
         self, operation: DelayedOperation[Any], keys: Iterable[Hashable] | Mapping[Any, float]
     ) -> "asyncio.Future[Any] | None":
-        """Submit the operation: the first half of :meth:`park`, for code that must run between submitting and awaiting.
+        """Submit the operation: the first half of :meth:`park`, before the task awaits.
 
-        Return the future to await, or None if the operation has ended.  The caller then continues like :meth:`park`.
+        Return the future to await, or None if the operation has ended.  If the await raises, call
+        :meth:`_stop_waiting`.
         """
         reaper_task = self._reaper.task
         if reaper_task is None or reaper_task.done():
             self._start_reaper()
         return self._core.submit_and_wait(operation, keys)  # type: ignore[no-any-return]
+
+    def _stop_waiting(
+        self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]", error: BaseException
+    ) -> bool:
+        """Clean up after the await raised: the task was cancelled, or the operation has failed.  The caller raises.
+
+        Return False, and change nothing, if the future belongs to another event loop, which has stopped: then the
+        caller awaits :meth:`_wait_in_this_loop`.
+        """
+        if isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop():
+            return False
+        self._task_left(operation, waiter)
+        return True
+
+    def _task_left(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
+        """Withdraw the operation of a task that has left, or give its result back."""
+        if has_result(operation):
+            self._give_back(operation, waiter)
+        else:
+            operation._park_future = None
+            operation.cancel()
 
     async def _wait_in_this_loop(self, operation: DelayedOperation[T], foreign: "asyncio.Future[Any]") -> T:
         """Wait again, in this event loop: the timer was still bound to another loop, which has stopped."""
@@ -356,17 +371,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
             waiter = operation._park_future = loop.create_future()
             return await waiter  # type: ignore[no-any-return]
         except BaseException:
-            self._stop_waiting(operation, waiter)
+            self._task_left(operation, waiter)
             del operation, waiter, foreign  # as in park()
             raise
-
-    def _stop_waiting(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-        """Clean up when the task in :meth:`park` raises: its own cancellation, or the exception of its operation."""
-        if has_result(operation):
-            self._give_back(operation, waiter)
-        else:
-            operation._park_future = None  # the task that waited here has left
-            operation.cancel()
 
     def _give_back(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
         """Call ``on_abandoned``: the operation has a result, but its task was cancelled before it received it."""
@@ -445,15 +452,26 @@ class Purgatory(BasePurgatory, Generic[Op]):
         Also raises TypeError if the predicate is a coroutine function or returns a coroutine, because the predicate is
         called, not awaited.  For the other errors see :meth:`park`.
         """
-        wait = until_wait(self._core.timer, predicate, timeout, deadline, kind)
+        wait = until_wait(self._timer, predicate, timeout, deadline, kind)
         if keys is MISSING or key is not MISSING:
             keys = keys_of_call("wait_until", key, keys)
         if wait.delay_ms == 0:
             return self._core.try_without_parking(wait, keys)  # type: ignore[no-any-return]
+        if type(self).park is not Purgatory.park:  # an override
+            try:
+                return await self.park(wait, keys)
+            finally:
+                del wait  # as in park()
+        waiter = self._submit_and_wait(wait, keys)
+        if waiter is None:
+            return wait.result()  # type: ignore[no-any-return]
         try:
-            return await self.park(wait, keys)
-        finally:
-            del wait  # as in park()
+            return await waiter  # type: ignore[no-any-return]
+        except BaseException as error:
+            if self._stop_waiting(wait, waiter, error):
+                del wait, waiter
+                raise
+            return await self._wait_in_this_loop(wait, waiter)
 
     @overload
     async def wait_value(
@@ -524,15 +542,26 @@ class Purgatory(BasePurgatory, Generic[Op]):
         The other parameters and the errors are those of :meth:`wait_until`; the default of ``kind`` is ``wait_value``.
         With a timeout of 0 or a deadline that has passed, ``get`` is called once, and nothing waits.
         """
-        wait = value_wait(self._core.timer, get, timeout, deadline, kind, on_abandoned)
+        wait = value_wait(self._timer, get, timeout, deadline, kind, on_abandoned)
         if keys is MISSING or key is not MISSING:
             keys = keys_of_call("wait_value", key, keys)
         if wait.delay_ms == 0:
             return self._core.try_without_parking(wait, keys)  # type: ignore[no-any-return]
+        if type(self).park is not Purgatory.park:  # an override
+            try:
+                return await self.park(wait, keys)
+            finally:
+                del wait  # as in park()
+        waiter = self._submit_and_wait(wait, keys)
+        if waiter is None:
+            return wait.result()  # type: ignore[no-any-return]
         try:
-            return await self.park(wait, keys)
-        finally:
-            del wait  # as in park()
+            return await waiter  # type: ignore[no-any-return]
+        except BaseException as error:
+            if self._stop_waiting(wait, waiter, error):
+                del wait, waiter
+                raise
+            return await self._wait_in_this_loop(wait, waiter)
 
     def when_all(
         self, futures: Iterable[AnyFuture[T]], timeout: float | None, callback: WhenAll[T] | None = None

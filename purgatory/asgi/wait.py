@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Mu
 from typing import Annotated, Any, Final, TypeVar, overload
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed
-from purgatory.aio.purgatory import _is_foreign
 from purgatory.core.operation.coroutines import is_coroutine_function
 from purgatory.core.operation.operation import AT_ZERO_MS, FOREVER_MS
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
@@ -446,8 +445,7 @@ class Wait:
                         watched = connection.watch(operation)
                         result = await waiter
                     except BaseException as error:
-                        if not _is_foreign(waiter, error):
-                            room._stop_waiting(operation, waiter)
+                        if room._stop_waiting(operation, waiter, error):
                             raise
                         result = await room._wait_in_this_loop(operation, waiter)
             finally:
