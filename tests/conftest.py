@@ -34,12 +34,30 @@ settings.register_profile("quick", max_examples=15, stateful_step_count=30, **_Q
 settings.load_profile("default")
 
 
+def eager(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+    """Start a task at once, as :func:`asyncio.eager_task_factory` does, but with every option that uvloop passes."""
+    return asyncio.Task(coroutine, loop=loop, **{**options, "eager_start": True})
+
+
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Callable[[], Any]]:
-    """Return the event loops that every async test runs on."""
-    return _LOOPS
+    """Return the event loops that every async test runs on; with ``--eager-tasks``, their tasks start at once."""
+    if not config.getoption("--eager-tasks"):
+        return _LOOPS
+
+    def eagerly(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> Callable[[], asyncio.AbstractEventLoop]:
+        def new_eager_loop() -> asyncio.AbstractEventLoop:
+            loop = new_loop()
+            loop.set_task_factory(eager)
+            return loop
+
+        return new_eager_loop
+
+    return {f"eager-{name}": eagerly(new_loop) for name, new_loop in _LOOPS.items()}
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--eager-tasks") and sys.version_info < (3, 12):
+        raise pytest.UsageError("--eager-tasks needs Python 3.12 or later")
     config.addinivalue_line("markers", "slow: takes much longer than most tests; run with --slow")
     if not config.getoption("--slow") and config.getoption("--hypothesis-profile") is None:
         settings.load_profile("quick")
@@ -81,6 +99,8 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     help_text = "run the slow tests, too, and the property tests with all of their examples"
     parser.addoption("--slow", action="store_true", help=help_text)
+    help_text = "start every task of the async tests eagerly: Python 3.12 or later"
+    parser.addoption("--eager-tasks", action="store_true", help=help_text)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -119,14 +119,14 @@ async def test_cancelled_and_then_interrupted(clock: VirtualClock) -> None:
         raise Interrupt
 
     purgatory = Purgatory[Op]("test", clock=clock)
-    ops = [Op(None, on_complete=interrupt if number == 399 else lambda _: None) for number in range(400)]
+    ops = [Op(None, on_complete=interrupt if number == 3999 else lambda _: None) for number in range(4000)]
     for op in ops:
         purgatory.try_complete_else_watch(op, ["a"])
     closing = asyncio.create_task(purgatory.aclose())
     await asyncio.sleep(0)
-    assert 0 < len(purgatory) < 400
+    assert 0 < len(purgatory) < 4000
     closing.cancel()
     with pytest.raises(Interrupt):
         await closing
-    check(purgatory, parked=0, expired_by_closing=399, failed=1)
+    check(purgatory, parked=0, expired_by_closing=3999, failed=1)
     assert not purgatory.timer.running
