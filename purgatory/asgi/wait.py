@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final, TypeVar, overload
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed
 from purgatory.core.operation.coroutines import is_coroutine_function
-from purgatory.core.operation.operation import AT_ZERO_MS, FOREVER_MS
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.timer.base_timer import has_passed
+from purgatory.core.timer.task import NOT_QUEUED
 
 from .asked import InvalidWait, asked, validated_longest
 from .clients import TooManyWaits, client_of, places_of
@@ -399,8 +399,8 @@ class Wait:
         """Return the seconds until the deadline that a new operation has of its own."""
         if operation.timeout is not None:
             return operation.timeout
-        if operation.delay_ms < FOREVER_MS:  # of extend_to()
-            return (AT_ZERO_MS - operation.delay_ms) / 1000 - self._room.timer.time()
+        if operation._expiration_ms != NOT_QUEUED:  # of extend_to()
+            return operation._expiration_ms / 1000 - self._room.timer.time()
         return math.inf
 
     def _default_timeout(self, method: str, timeout: Any, deadline: Any) -> Any:

@@ -27,9 +27,9 @@ from mypy_extensions import i64
 from purgatory.texts import safe_repr
 
 from .operation.lifecycle import CANCELLED, COMPLETED, terminate
-from .operation.operation import FOREVER_MS
+from .operation.operation import set_deadline
 from .operation.private_key import PrivateKey
-from .operation.waits import MISSING, LibraryWait, delay_of
+from .operation.waits import MISSING, LibraryWait, times_of
 from .purgatory import PurgatoryCore
 from .timer.event_loop import event_loop
 
@@ -120,11 +120,10 @@ class KeyedPermits:
         """
         core = self._core
         core.validate_thread()
-        delay_ms: i64 = FOREVER_MS
-        if deadline is not None:
-            delay_ms = delay_of("acquire", core.timer, MISSING if timeout is None else timeout, deadline)
-        elif timeout is not None:
-            delay_ms = delay_of("acquire", core.timer, timeout, MISSING)
+        if deadline is None:
+            delay_ms, at_ms = times_of("acquire", core.timer, timeout, MISSING)
+        else:
+            delay_ms, at_ms = times_of("acquire", core.timer, MISSING if timeout is None else timeout, deadline)
         owner: Any = event_loop.current_task(None) if self._exclusive else None
         permits = self._by_key.get(key)
         if permits is None:
@@ -138,7 +137,7 @@ class KeyedPermits:
         if permits.private_key is None:
             permits.private_key = PrivateKey(key)
         wait = AcquireWait(self, permits, owner, self._kind)
-        wait.delay_ms = delay_ms
+        set_deadline(wait, delay_ms, at_ms)
         return wait
 
     def give_back(self, permits: Permits) -> None:

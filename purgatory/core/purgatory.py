@@ -51,17 +51,18 @@ from .operation.lifecycle import (
     FAILED,
     PENDING,
     complete_or_expire,
+    core_of,
     fail_tried,
     is_true,
     terminate,
     validate_new,
 )
-from .operation.operation import AT_ZERO_MS, FOREVER_MS, Operation
+from .operation.operation import FOREVER_MS, Operation, set_deadline
 from .operation.private_key import shown_key
 from .operation.stack_guard import ensure_stack
 from .stats.counters import Counters
 from .stats.observers import ObserverNotifier
-from .timer.base_timer import BaseTimer, ceil_now, now
+from .timer.base_timer import BaseTimer, ceil_now, now, passed
 from .timer.task import NOT_QUEUED, unlink
 from .timer.thread_guard import ThreadGuard
 from .timer.timer_core import TimerCore
@@ -205,8 +206,12 @@ class PurgatoryCore:
         self.depth += 1
         try:
             operation._parked_ms = parked_ms
-            operation._expiration_ms = NOT_QUEUED  # unless it is extended while it is tried
+            if operation._delay_ms >= 0:
+                operation._expiration_ms = NOT_QUEUED  # unless it is extended while it is tried
             self._first_try(operation)
+            jitter = 0.0
+            if self._jitter_source is not None and operation._state == PENDING:
+                jitter = self._draw_jitter(operation)
             if operation._state == PENDING:
                 try:
                     self.validate_open()  # its own try_complete() may have closed the purgatory
@@ -229,7 +234,7 @@ class PurgatoryCore:
                 if self.watcher_lists.deferred:
                     self._unlink_deferred()
                 if operation._state == PENDING:
-                    self._parked(operation)
+                    self._parked(operation, jitter)
                 else:  # the comparison of a key has ended it
                     self._unwatch(operation)
             if operation._state == COMPLETED and operation._watch is None:
@@ -246,7 +251,7 @@ class PurgatoryCore:
         """Submit the operation for a task that awaits it; return the future to await, or None if it has ended."""
         if not isinstance(operation, Operation):
             raise TypeError(f"operation must be a DelayedOperation, got {safe_repr(operation)}")
-        fresh = operation._core is None
+        fresh = core_of(operation) is None
         try:
             self.submit(operation, keys)
         except BaseException:
@@ -387,23 +392,29 @@ class PurgatoryCore:
         finally:
             operation._watch = last
 
-    def _parked(self, operation: Operation) -> None:
-        """Put an operation that is on its watcher lists on the timer, and notify the observers."""
+    def _parked(self, operation: Operation, jitter: float) -> None:
+        """Put an operation that is on its watcher lists on the timer, and notify the observers.
+
+        ``jitter``: the share of its remaining time by which the deadline is brought forward.
+        """
         counters = self.counters
         counters.parked += 1
-        delay_ms = operation.delay_ms
-        if delay_ms < FOREVER_MS:  # an absolute deadline
-            delay_ms = operation.delay_ms = max(0, AT_ZERO_MS - delay_ms - operation._parked_ms)
         try:
+            now_ms = operation._parked_ms
+            delay_ms = operation._delay_ms
+            expiration_ms = operation._expiration_ms  # an absolute deadline, or of extend() while it was tried
+            if delay_ms < 0 and expiration_ms != NOT_QUEUED:
+                delay_ms = operation._delay_ms = max(0, expiration_ms - now_ms)
             if delay_ms >= 0:
                 counters.delayed += 1
-                now_ms = operation._parked_ms
-                expiration_ms = operation._expiration_ms
+                passed_ms: i64 = passed(self.timer, now_ms)
                 if expiration_ms == NOT_QUEUED:
-                    expiration_ms = now_ms + delay_ms
-                if self._jitter_source is not None:
-                    expiration_ms = max(now_ms, expiration_ms - self._earlier(delay_ms))
-                due_ms = self._timer_core.schedule(operation, expiration_ms, now_ms)
+                    expiration_ms = now_ms + delay_ms if delay_ms > 0 else passed_ms
+                elif expiration_ms < passed_ms:
+                    expiration_ms = passed_ms
+                if jitter:
+                    expiration_ms = max(passed_ms, expiration_ms - int(jitter * float(delay_ms)))
+                due_ms = self._timer_core.schedule(operation, expiration_ms, passed_ms)
                 if due_ms < self.timer.next_wake_ms:
                     self.timer.wake_earlier(due_ms)
             if self._notifier.active:
@@ -412,18 +423,34 @@ class PurgatoryCore:
             terminate(operation, CANCELLED, None)  # an interrupt, or a clock that raises: no task will await it
             raise
 
-    def _earlier(self, delay_ms: i64) -> i64:
-        """Return the number of milliseconds by which the expiry jitter shortens a timeout."""
-        drawn = self._jitter_source()
-        share = min(max(float(drawn), 0.0), 1.0) * self._jitter
-        return int(share * float(delay_ms))
+    def _draw_jitter(self, operation: Operation) -> float:
+        """Return the share of its remaining time by which the deadline of the operation is brought forward.
+
+        The source is user code like ``try_complete()``, so it is asked before the operation is parked.
+        """
+        if operation._delay_ms < 0 and operation._expiration_ms == NOT_QUEUED:
+            return 0.0
+        try:
+            return self._jitter * self._drawn()
+        except BaseException:
+            self._rollback(operation)
+            raise
+
+    def _drawn(self) -> float:
+        drawn: Any = self._jitter_source()
+        if isinstance(drawn, bool) or not isinstance(drawn, (int, float)):
+            raise TypeError(f"jitter_source must return a number from 0 to 1, got {safe_repr(drawn)}")
+        if drawn != drawn:
+            raise ValueError("jitter_source must return a number from 0 to 1, got NaN")
+        return min(max(float(drawn), 0.0), 1.0)
 
     def _rollback(self, operation: Operation) -> None:
         """Undo the submission of an operation that could not be parked, unless the comparison of a key has ended it."""
         self._unwatch(operation)
         if operation._state == PENDING:
             operation._core = None
-            operation._expiration_ms = NOT_QUEUED
+            if operation._delay_ms >= 0:
+                operation._expiration_ms = NOT_QUEUED
             self.counters.submitted -= 1
 
     def _unwatch(self, operation: Operation) -> None:
@@ -652,7 +679,7 @@ class PurgatoryCore:
         self._remove(operation)
         counters.parked -= 1
         counters.wait.record(now_ms - operation._parked_ms)
-        if operation.delay_ms >= 0:
+        if operation._delay_ms >= 0:
             counters.delayed -= 1
             if operation._state == EXPIRED and now_ms >= operation._expiration_ms:
                 counters.lateness.record(now_ms - operation._expiration_ms)
@@ -751,42 +778,41 @@ class PurgatoryCore:
         """Report an operation that failed while no task awaited it."""
         self._hooks.report(error, operation)
 
-    def extend(self, operation: Operation, delay_ms: int) -> None:
+    def extend(self, operation: Operation, delay_ms: i64) -> None:
         """Move the deadline of an operation to ``delay_ms`` from now; a negative delay removes the deadline."""
         self._guard.validate()
+        now_ms: i64 = ceil_now(self.timer)
         if operation._watch is None:  # in its first try: it is put on the timer when it is parked
-            operation.delay_ms = delay_ms
-            operation._expiration_ms = NOT_QUEUED if delay_ms < 0 else ceil_now(self.timer) + delay_ms
-            return
-        if delay_ms >= 0:
-            self._validate_timer()
-        self._reschedule(operation, delay_ms, ceil_now(self.timer))
+            set_deadline(operation, delay_ms, NOT_QUEUED if delay_ms < 0 else now_ms + delay_ms)
+        elif delay_ms < 0:
+            self._reschedule(operation, delay_ms, NOT_QUEUED, 0)
+        else:
+            passed_ms: i64 = passed(self.timer, now_ms)
+            self._reschedule(operation, delay_ms, now_ms + delay_ms if delay_ms > 0 else passed_ms, passed_ms)
 
-    def extend_to(self, operation: Operation, at_ms: int) -> None:
+    def extend_to(self, operation: Operation, at_ms: i64) -> None:
         """Move the deadline of an operation to ``at_ms`` on the timer's clock, or to now if that has passed."""
         self._guard.validate()
         if operation._watch is None:  # in its first try
-            operation.delay_ms = AT_ZERO_MS - at_ms
-            operation._expiration_ms = NOT_QUEUED
+            set_deadline(operation, FOREVER_MS, at_ms)
             return
-        self._validate_timer()
         now_ms: i64 = ceil_now(self.timer)
-        self._reschedule(operation, max(0, at_ms - now_ms), now_ms)
+        passed_ms: i64 = passed(self.timer, now_ms)
+        self._reschedule(operation, max(0, at_ms - now_ms), max(at_ms, passed_ms), passed_ms)
 
-    def _validate_timer(self) -> None:
-        if self.timer.closed:
+    def _reschedule(self, operation: Operation, delay_ms: i64, expiration_ms: i64, passed_ms: i64) -> None:
+        if delay_ms >= 0 and self.timer.closed:
             raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed: no deadline would be kept")
-
-    def _reschedule(self, operation: Operation, delay_ms: i64, now_ms: i64) -> None:
         counters = self.counters
-        if operation.delay_ms >= 0:
+        if operation._delay_ms >= 0:
             counters.delayed -= 1
-        operation.delay_ms = delay_ms
+        operation._delay_ms = delay_ms
         if delay_ms < 0:
             unlink(operation)
+            operation._expiration_ms = NOT_QUEUED
             return
         counters.delayed += 1
-        due_ms = self._timer_core.reschedule(operation, now_ms + delay_ms, now_ms)
+        due_ms = self._timer_core.reschedule(operation, expiration_ms, passed_ms)
         if due_ms < self.timer.next_wake_ms:
             self.timer.wake_earlier(due_ms)
 
@@ -807,12 +833,12 @@ class PurgatoryCore:
         parked = self.watcher_lists.all_operations()
         assert len(parked) == counters.parked, f"{len(parked)} operations are parked, the counter has {counters.parked}"
         assert sum([len(operation.keys) for operation in parked]) == counters.watched
-        delayed = [operation for operation in parked if operation.delay_ms >= 0]
+        delayed = [operation for operation in parked if operation._delay_ms >= 0]
         assert len(delayed) == counters.delayed, f"{len(delayed)} have a deadline, the counter has {counters.delayed}"
         for operation in parked:
             assert operation._state == PENDING, f"{operation!r} has ended and is still parked"
             assert operation._core is self
-            assert operation.scheduled == (operation.delay_ms >= 0), f"{operation!r}: its deadline is not on the timer"
+            assert operation.scheduled == (operation._delay_ms >= 0), f"{operation!r}: its deadline is not on the timer"
         assert self.depth == 0
         assert not self.busy and not self._queue, f"{len(self._queue)} checks are still queued"
         counters._check()

@@ -49,7 +49,7 @@ class Row:
         self.op_id: int = operation._op_id
         self.kind: str = given_kind(operation) or type_name(operation)
         self.since_ms: int = operation._parked_ms
-        self.until_ms: int | None = None if operation.delay_ms < 0 else operation._expiration_ms
+        self.until_ms: int | None = None if operation._delay_ms < 0 else operation._expiration_ms
         self.awaited: bool = operation._park_future is not None or bool(operation._awaiters)
         self.keys: list[tuple[Hashable, Any]] = []
         self.num_keys: int = 0
@@ -249,7 +249,7 @@ class Survey:
         kind.parked += 1
         if since_ms < kind.oldest_ms:
             kind.oldest_ms = since_ms
-        if operation.delay_ms < 0:
+        if operation._delay_ms < 0:
             kind.endless += 1
         if operation._park_future is None and not operation._awaiters:
             kind.unawaited += 1

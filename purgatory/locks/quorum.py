@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from purgatory.aio.purgatory import Purgatory
 from purgatory.core.arrivals import Arrivals, QuorumWait
-from purgatory.core.operation.waits import MISSING, delay_of
+from purgatory.core.operation.operation import set_deadline
+from purgatory.core.operation.waits import MISSING, times_of
 from purgatory.texts import safe_repr, uncopyable
 
 from .room import not_granted, out_of_time, validated_kind, validated_room
@@ -81,15 +82,15 @@ class Quorum(Generic[M]):
         """
         arrivals = self._arrivals
         if deadline is None:
-            delay_ms = delay_of("wait", self._room.timer, timeout, MISSING)
+            delay_ms, at_ms = times_of("wait", self._room.timer, timeout, MISSING)
         else:
-            delay_ms = delay_of("wait", self._room.timer, MISSING if timeout is None else timeout, deadline)
+            delay_ms, at_ms = times_of("wait", self._room.timer, MISSING if timeout is None else timeout, deadline)
         if arrivals.result is not None:
             return arrivals.result  # type: ignore[return-value]
         if delay_ms == 0:
             raise out_of_time(self._name(), timeout)
         wait: Any = QuorumWait(arrivals, self._kind)
-        wait.delay_ms = delay_ms
+        set_deadline(wait, delay_ms, at_ms)
         try:
             result: frozenset[M] | None = await self._room.park(wait, (arrivals.private_key,))
             if result is None:

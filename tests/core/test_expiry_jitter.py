@@ -111,6 +111,54 @@ async def test_a_source_that_raises_parks_nothing(clock: VirtualClock) -> None:
         check(room, parked=0, num_delayed=0, watched=0)
 
 
+@pytest.mark.parametrize("end", ["force_complete", "cancel"])
+def test_a_source_may_end_the_operation(end: str) -> None:
+    """The operation is then not parked: neither the timer nor a key holds it."""
+    room = make_purgatory(ManualClock(0), expiry_jitter=0.5, jitter_source=lambda: getattr(op, end)() and 0.5)
+    op = Op(5)
+    assert room.try_complete_else_watch(op, ["a"]) is (end == "force_complete")
+    assert not op.scheduled
+    check(room, parked=0, num_delayed=0, watched=0)
+    room._check()
+
+
+def test_operations_that_a_source_parks_arrived_first() -> None:
+    """A check tries them before the operation whose deadline the source shortens."""
+    first = Op(5)
+    drawn: list[float] = []
+
+    def source() -> float:
+        drawn.append(0.5)
+        if len(drawn) == 1:
+            room.try_complete_else_watch(first, ["a"])
+        return 0.5
+
+    room = make_purgatory(ManualClock(0), expiry_jitter=0.5, jitter_source=source)
+    second = Op(5)
+    room.try_complete_else_watch(second, ["a"])
+    assert room.cancel_for_key("a") == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "error", "message"),
+    [
+        (float("nan"), ValueError, r"jitter_source must return a number from 0 to 1, got NaN"),
+        ("x", TypeError, r"jitter_source must return a number from 0 to 1, got 'x'"),
+        (None, TypeError, r"jitter_source must return a number from 0 to 1, got None"),
+        (True, TypeError, r"jitter_source must return a number from 0 to 1, got True"),
+    ],
+)
+def test_a_source_that_returns_no_number_parks_nothing(drawn: Any, error: type[Exception], message: str) -> None:
+    """The error says what was expected, and the operation can be submitted again."""
+    room = make_purgatory(ManualClock(0), expiry_jitter=0.5, jitter_source=lambda: drawn)
+    op = Op(5)
+    with pytest.raises(error, match=message):
+        room.try_complete_else_watch(op, ["a"])
+    check(room, parked=0, num_delayed=0, watched=0)
+    drawn = 0.5
+    assert room.try_complete_else_watch(op, ["a"]) is False
+
+
 def test_without_jitter_the_source_is_not_called() -> None:
     """A source may be expensive, or a generator whose state matters."""
     room = make_purgatory(ManualClock(0), jitter_source=_source())

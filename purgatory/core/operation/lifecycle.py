@@ -72,6 +72,7 @@ __all__ = [
     "Failure",
     "answer",
     "complete_or_expire",
+    "core_of",
     "error_of",
     "exception_of",
     "fail_externally",
@@ -129,9 +130,10 @@ ENDINGS: Final = (
 
 def validate_new(operation: Operation) -> None:
     """Raise ValueError unless the operation is new: neither parked nor ended."""
+    core = core_of(operation)
     if operation._state != PENDING:
         raise ValueError(f"operation must be new, got {safe_repr(operation)}, which has ended")
-    if operation._core is not None:
+    if core is not None:
         raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
 
 
@@ -148,6 +150,14 @@ def has_result(operation: Operation) -> bool:
 def has_expired(operation: Operation) -> bool:
     """Return whether the operation has ended EXPIRED: at its deadline, or because its purgatory closed."""
     return operation._state == EXPIRED or operation._state == EXPIRED_BY_CLOSING
+
+
+def core_of(operation: Operation) -> PurgatoryCore | None:
+    """Return the core in which the operation is.  RuntimeError if its class forgot ``super().__init__()``."""
+    try:
+        return operation._core
+    except AttributeError:
+        raise RuntimeError(f"{type_name(operation)}.__init__() must call super().__init__(timeout)") from None
 
 
 def complete_or_expire(operation: Operation, state: i64, contained: bool) -> bool:

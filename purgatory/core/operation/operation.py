@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from purgatory.core.timer.event_loop import event_loop
-from purgatory.core.timer.task import NOT_QUEUED, TimerTask
+from purgatory.core.timer.task import NOT_QUEUED, TimerTask, set_up, validate_class, validated_class
 from purgatory.core.timer.units import deadline_ms, duration_ms
 from purgatory.errors import PurgatoryError
 from purgatory.events import Outcome
@@ -37,16 +38,19 @@ if TYPE_CHECKING:
     from purgatory.core.purgatory import PurgatoryCore
     from purgatory.core.watch.watch import Watch
 
-__all__ = ["AT_ZERO_MS", "FOREVER_MS", "Operation", "new_future"]
+__all__ = ["FOREVER_MS", "MISSING", "Operation", "new_future", "set_deadline"]
 
-FOREVER_MS: Final = -1  # the delay of an operation without a deadline
-# The delay, before parking, of an operation with an absolute deadline is AT_ZERO_MS - deadline, below FOREVER_MS.
-AT_ZERO_MS: Final = -2
+FOREVER_MS: Final = -1  # the delay of an operation without a deadline, or with an absolute one that is not parked yet
+MISSING: Final[Any] = object()
+"""The default of parameters for which None has a meaning."""
 
 
 def new_future() -> Any:
     """Return a new future of the running event loop."""
     return event_loop.running_loop().create_future()
+
+
+_COMPILED: Final = not isinstance(new_future, FunctionType)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -69,17 +73,19 @@ class Operation(TimerTask):
         "_watch",
     )
 
-    def __init__(self, timeout: Any) -> None:
+    def __init__(self, timeout: Any = MISSING) -> None:
         self._begin(timeout)
 
-    def _begin(self, timeout: Any) -> None:
+    def _begin(self, timeout: Any = MISSING) -> None:
         """Initialise the operation.  See :class:`DelayedOperation` for why this is not in ``__init__``."""
-        # Without super().__init__(), which validates the delay once more.
-        _set_delay(self, FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
-        self._expiration_ms = NOT_QUEUED
-        self._list = None
-        self._prev = None
-        self._next = None
+        kind: Any = type(self)
+        if kind is not validated_class.kind:
+            validate_class(kind)
+        if (self._op_id if _COMPILED else getattr(self, "_op_id", 0)) and self._core is not None:
+            raise ValueError(f"operation must be new, got {safe_repr(self)}, which is parked already")
+        if timeout is MISSING:
+            raise TypeError(f"{kind.__name__}() takes a timeout in seconds, got none: timeout=None waits for ever")
+        set_up(self, FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
         self._state: i64 = PENDING
         self._core: PurgatoryCore | None = None
         self._watch: Watch | None = None  # the watch on its last key; siblings lead to the first; LONE without a watch
@@ -88,7 +94,7 @@ class Operation(TimerTask):
         self._park_future: Any = None  # the future of the task in park()
         self._awaiters: list[Any] | None = None  # the futures of all other awaiters
         self._parked_ms: i64 = 0
-        self._op_id: i64 = 0
+        self._op_id = 0
 
     # What a subclass overrides
 
@@ -161,7 +167,7 @@ class Operation(TimerTask):
             return False
         core = self._core
         if core is None:
-            _set_delay(self, delay_ms)
+            set_deadline(self, delay_ms, NOT_QUEUED)
         else:
             core.extend(self, delay_ms)
         return True
@@ -177,17 +183,14 @@ class Operation(TimerTask):
         TypeError unless the deadline is a number or None; ValueError unless it is from -1e15 to 1e15, or infinity,
         which is the latest time.
         """
-        at_ms = FOREVER_MS if deadline is None else deadline_ms(deadline, "deadline")
+        if deadline is None:
+            return self.extend(None)
+        at_ms = deadline_ms(deadline, "deadline")
         if self._state != PENDING:
             return False
         core = self._core
-        if deadline is None:
-            if core is None:
-                _set_delay(self, FOREVER_MS)
-            else:
-                core.extend(self, FOREVER_MS)
-        elif core is None:
-            _set_delay(self, AT_ZERO_MS - at_ms)
+        if core is None:
+            set_deadline(self, FOREVER_MS, at_ms)
         else:
             core.extend_to(self, at_ms)
         return True
@@ -195,6 +198,20 @@ class Operation(TimerTask):
     def run(self) -> None:
         """Expire the operation; the timer calls this when the deadline has passed."""
         complete_or_expire(self, EXPIRED, True)
+
+    def _fire(self) -> None:
+        complete_or_expire(self, EXPIRED, True)
+
+    def _expiration_from(self, now_ms: i64, passed_ms: i64) -> i64:
+        if self._core is not None:
+            raise ValueError(f"task must not be parked, got {safe_repr(self)}: extend() moves its deadline")
+        if self._delay_ms > 0:
+            return now_ms + self._delay_ms
+        if self._delay_ms == 0:
+            return passed_ms
+        if self._expiration_ms == NOT_QUEUED:
+            raise ValueError(f"task must have a deadline, got {safe_repr(self)}")
+        return max(passed_ms, self._expiration_ms)
 
     def _abandon(self, error: BaseException) -> None:
         # The timer has closed, so the deadline would never come: answer the awaiters now.
@@ -231,7 +248,7 @@ class Operation(TimerTask):
 
         Also None for an operation with an absolute deadline (:meth:`extend_to`) until it is parked.
         """
-        return None if self.delay_ms < 0 else self.delay_ms / 1000
+        return None if self._delay_ms < 0 else self._delay_ms / 1000
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
@@ -278,16 +295,16 @@ class Operation(TimerTask):
             parts.append("by closing")
         if self._core is not None:
             parts.append(f"on {safe_repr(list(keys_of(self)))}")
-        if self.delay_ms < FOREVER_MS:
-            parts.append(f"deadline={(AT_ZERO_MS - self.delay_ms) / 1000:g}")
+        if self._delay_ms < 0 and self._expiration_ms != NOT_QUEUED:
+            parts.append(f"deadline={self._expiration_ms / 1000:g}")
         else:
-            parts.append("timeout=None" if self.delay_ms < 0 else f"timeout={self.delay_ms / 1000:g}")
+            parts.append("timeout=None" if self._delay_ms < 0 else f"timeout={self._delay_ms / 1000:g}")
         if self._state == FAILED:
             parts.append(f"error={safe_repr(error_of(self))}")
         return f"<{' '.join(parts)}>"
 
 
-def _set_delay(task: TimerTask, delay_ms: int) -> None:
-    """Replace the delay of an operation that is not parked."""
-    # Assigned in the class, the attribute would have a second type there for checkers that read no i64.
-    task.delay_ms = delay_ms
+def set_deadline(operation: Operation, delay_ms: i64, expiration_ms: i64) -> None:
+    """Replace the delay of an operation that is not parked; with FOREVER_MS, its absolute deadline if it has one."""
+    operation._delay_ms = delay_ms
+    operation._expiration_ms = expiration_ms

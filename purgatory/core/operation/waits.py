@@ -16,30 +16,30 @@ lost.  Three rules follow.
     ``park()`` gives that one back, as it does for every operation.
 """
 
-from typing import Any, Final, final
+from typing import Any, final
+
+from mypy_extensions import i64
 
 from purgatory.core.timer.base_timer import BaseTimer, has_passed
+from purgatory.core.timer.task import NOT_QUEUED
 from purgatory.core.timer.units import deadline_ms, duration_ms
 from purgatory.texts import safe_repr
 
 from .coroutines import COROUTINE, is_coroutine, is_coroutine_function, refusal
 from .lifecycle import CANCELLED, COMPLETED, PENDING, complete_or_expire, task_was_cancelled, terminate
-from .operation import AT_ZERO_MS, FOREVER_MS, Operation
+from .operation import FOREVER_MS, MISSING, Operation, set_deadline
 
 __all__ = [
     "MISSING",
     "LibraryWait",
     "WaitUntil",
     "WaitValue",
-    "delay_of",
     "given_kind",
     "keys_of_call",
+    "times_of",
     "until_wait",
     "value_wait",
 ]
-
-MISSING: Final[Any] = object()
-"""The default of parameters for which None has a meaning."""
 
 
 class LibraryWait(Operation):
@@ -139,14 +139,15 @@ for _wait, _name in ((WaitUntil, "wait_until"), (WaitValue, "wait_value")):
 
 
 def until_wait(timer: BaseTimer, predicate: Any, timeout: Any, deadline: Any, kind: Any) -> Any:
-    """Return the operation of ``wait_until``.  Its delay is 0 if there is no time to wait: see :func:`delay_of`.
+    """Return the operation of ``wait_until``.  Its delay is 0 if there is no time to wait: see :func:`times_of`.
 
     TypeError if the predicate is not a plain callable, unless exactly one of ``timeout`` and ``deadline`` is given, and
     for a kind that is not a str.  The type is Any because ``park()`` takes the generic class, which is interpreted.
     """
     _validate_function("predicate", predicate)
     wait = WaitUntil(predicate, kind)
-    wait.delay_ms = delay_of("wait_until", timer, timeout, deadline)
+    delay_ms, at_ms = times_of("wait_until", timer, timeout, deadline)
+    set_deadline(wait, delay_ms, at_ms)
     return wait
 
 
@@ -156,7 +157,8 @@ def value_wait(timer: BaseTimer, get: Any, timeout: Any, deadline: Any, kind: An
     if on_abandoned is not None:
         _validate_function("on_abandoned", on_abandoned)
     wait = WaitValue(get, on_abandoned, kind)
-    wait.delay_ms = delay_of("wait_value", timer, timeout, deadline)
+    delay_ms, at_ms = times_of("wait_value", timer, timeout, deadline)
+    set_deadline(wait, delay_ms, at_ms)
     return wait
 
 
@@ -185,19 +187,19 @@ def _validate_function(name: str, function: Any) -> None:
         )
 
 
-def delay_of(method: str, timer: BaseTimer, timeout: Any, deadline: Any) -> int:
-    """Return the delay of a wait with this timeout or deadline, in milliseconds, as an operation stores it.
+def times_of(method: str, timer: BaseTimer, timeout: Any, deadline: Any) -> tuple[i64, i64]:
+    """Return the delay and the absolute deadline of a wait, for :func:`set_deadline`.
 
-    It is 0 for a timeout of zero and for a deadline that has passed.
+    The delay is 0 if there is no time to wait: for a timeout of zero and for a deadline that has passed.
     """
     if deadline is MISSING:
         if timeout is MISSING:
             raise TypeError(f"{method}() takes a timeout or a deadline, got neither: timeout=None waits for ever")
-        return FOREVER_MS if timeout is None else duration_ms(timeout, "timeout")
+        return FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"), NOT_QUEUED
     if timeout is not MISSING:
         given = f"timeout={safe_repr(timeout)} and deadline={safe_repr(deadline)}"
         raise TypeError(f"{method}() takes a timeout or a deadline, got both: {given}")
     if deadline is None:
-        return FOREVER_MS
-    at_ms = deadline_ms(deadline, "deadline")
-    return 0 if has_passed(timer, deadline) else AT_ZERO_MS - at_ms
+        return FOREVER_MS, NOT_QUEUED
+    at_ms: i64 = deadline_ms(deadline, "deadline")
+    return (0, NOT_QUEUED) if has_passed(timer, deadline) else (FOREVER_MS, at_ms)

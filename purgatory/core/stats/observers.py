@@ -15,8 +15,9 @@ from purgatory.core.operation.lifecycle import (
     error_of,
     keys_of,
 )
-from purgatory.core.operation.operation import AT_ZERO_MS, FOREVER_MS, Operation
+from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.waits import LibraryWait, given_kind
+from purgatory.core.timer.task import NOT_QUEUED
 from purgatory.events import Event
 from purgatory.texts import safe_repr
 
@@ -86,12 +87,11 @@ class ObserverNotifier:
     def parked(self, operation: Operation) -> None:
         """Notify of an operation that was parked."""
         if self._methods[0]:
-            deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
-            self._send(operation, PENDING, keys_of(operation), deadline_ms, None, False)
+            self._send(operation, PENDING, keys_of(operation), _deadline_of(operation), None, False)
 
     def parked_event(self, operation: Operation) -> Event:
         """Return the ``parked`` event of an operation that is parked."""
-        deadline_ms = None if operation.delay_ms < 0 else operation._expiration_ms
+        deadline_ms = _deadline_of(operation)
         keys, parked_ms = keys_of(operation), operation._parked_ms
         return Event(
             operation,
@@ -142,10 +142,10 @@ class ObserverNotifier:
         if not sends and not self._buffers:
             return
         deadline_ms: int | None = None
-        if operation.delay_ms >= 0:
-            deadline_ms = operation._expiration_ms if was_parked else operation._parked_ms + operation.delay_ms
-        elif operation.delay_ms < FOREVER_MS:
-            deadline_ms = AT_ZERO_MS - operation.delay_ms  # it completed at once, before an absolute deadline
+        if operation._delay_ms >= 0:
+            deadline_ms = _deadline_of(operation) if was_parked else operation._parked_ms + operation._delay_ms
+        elif operation._expiration_ms != NOT_QUEUED:
+            deadline_ms = operation._expiration_ms  # it completed at once, before an absolute deadline
         if self._buffers:
             self._append(operation, keys, deadline_ms, finished_ms)
         if sends:
@@ -269,3 +269,8 @@ class ObserverNotifier:
             self._leaving.clear()
             self._left_id = 0
             self._left_keys = ()
+
+
+def _deadline_of(operation: Operation) -> int | None:
+    """Return the deadline of an operation that is or was parked; one that had passed is that of the parking."""
+    return None if operation._delay_ms < 0 else max(operation._parked_ms, operation._expiration_ms)

@@ -30,9 +30,9 @@ from mypy_extensions import i64, mypyc_attr
 from purgatory.errors import PurgatoryClosed
 from purgatory.texts import safe_repr
 
-from .base_timer import BaseTimer, ceil_now, now
+from .base_timer import BaseTimer, now
 from .event_loop import event_loop
-from .task import NOT_QUEUED, TimerTask, unlink
+from .task import TimerTask, set_up, unlink
 from .units import ceil_ms
 
 __all__ = ["BaseTimeout", "deadline_in", "validated_seconds"]
@@ -59,12 +59,7 @@ class BaseTimeout(TimerTask):
     __slots__ = ("_alarm", "_cancelling", "_state", "_task", "_timer", "_when")
 
     def __init__(self, timer: BaseTimer, when: float | None) -> None:
-        # Without super().__init__(), which validates a delay.
-        self.delay_ms = 0
-        self._expiration_ms = NOT_QUEUED
-        self._list = None
-        self._prev = None
-        self._next = None
+        set_up(self, 0)
         self._timer: BaseTimer = timer
         self._when: float | None = when
         self._state: i64 = _CREATED
@@ -183,7 +178,7 @@ class BaseTimeout(TimerTask):
 def _schedule(timeout: BaseTimeout, when: float) -> bool:
     """Put the deadline on the timer.  True: it has come, and nothing was scheduled."""
     timer = timeout._timer
-    now_ms: i64 = ceil_now(timer)
+    passed_ms: i64 = now(timer)
     # A time before the start of the clock counts as the start, and infinity as the latest time.
     when_ms: i64
     if 0.0 < when < _LONGEST:
@@ -192,7 +187,7 @@ def _schedule(timeout: BaseTimeout, when: float) -> bool:
         when_ms = ceil_ms(_LONGEST)
     else:
         when_ms = 0
-    if when_ms <= now_ms and (when_ms < now_ms or when_ms <= now(timer)):
+    if when_ms <= passed_ms:
         unlink(timeout)
         return True
     if timer.closed:
@@ -200,7 +195,7 @@ def _schedule(timeout: BaseTimeout, when: float) -> bool:
         timeout._expiration_ms = when_ms
         _set_alarm(timeout)
     else:
-        due_ms = timer.core.reschedule(timeout, when_ms, now_ms)
+        due_ms = timer.core.reschedule(timeout, when_ms, passed_ms)
         if due_ms < timer.next_wake_ms:
             timer.wake_earlier(due_ms)
     return False

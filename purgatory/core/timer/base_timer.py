@@ -9,16 +9,16 @@ from typing import Any, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from purgatory.errors import PurgatoryClosed
-from purgatory.texts import safe_repr, uncopyable
+from purgatory.texts import safe_repr, type_name, uncopyable
 
 from .clock import Clock
-from .task import FAR_MS, NOT_QUEUED, TimerTask, unlink
+from .task import FAR_MS, TimerTask, set_up, unlink
 from .thread_guard import ThreadGuard
 from .timer_core import TimerCore
 from .units import duration_ms
 from .wheel import TimingWheel
 
-__all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "has_passed", "now", "wake_for"]
+__all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "has_passed", "now", "passed", "wake_for"]
 
 _FURTHEST_MS: Final = 10**18
 _callable: Final = callable  # compiled code finds a name of its module faster than a builtin
@@ -32,16 +32,14 @@ class CallLaterTask(TimerTask):
     __slots__ = ("_args", "_callback")
 
     def __init__(self, delay_ms: i64, callback: Any, args: tuple[Any, ...]) -> None:
-        # Without super().__init__(), which validates the delay once more.
-        self.delay_ms = delay_ms
-        self._expiration_ms = NOT_QUEUED
-        self._list = None
-        self._prev = None
-        self._next = None
+        set_up(self, delay_ms)
         self._callback: Any = callback
         self._args: tuple[Any, ...] = args
 
     def run(self) -> None:
+        self._callback(*self._args)
+
+    def _fire(self) -> None:
         self._callback(*self._args)
 
     def __repr__(self) -> str:
@@ -72,23 +70,31 @@ class BaseTimer:
         self.closed: bool = False
         self.next_wake_ms: i64 = FAR_MS
 
-    def add(self, task: TimerTask) -> None:
+    def add(self, task: Any) -> None:
         """Put the task on the timer, to run ``task.delay_ms`` from now, rounded up to the next tick.
 
         A task that is already due runs on the reaper's next turn, never in here.  A task that is on the timer is moved.
         PurgatoryClosed if the timer is closed, TypeError unless it is a task, RuntimeError in another thread than that
-        of the timer's event loop, while that loop runs.
+        of the timer's event loop, while that loop runs.  ValueError for an operation without a deadline, and for one
+        that is parked.
         """
         self.guard.validate()
+        if not isinstance(task, TimerTask):
+            raise TypeError(f"task must be a TimerTask, got {safe_repr(task)}")
         try:
-            delay_ms = task.delay_ms
+            bucket = task._list
         except AttributeError:
-            raise TypeError(f"task must be a TimerTask, got {safe_repr(task)}") from None
+            raise RuntimeError(f"{type_name(task)}.__init__() must call super().__init__(delay_ms)") from None
         if self.closed:
             raise PurgatoryClosed("the timer is closed")
-        read = self._read
-        now_ms: i64 = self.clock.ceil_ms() if read is None else int(read() * 1000.0) + 1
-        due_ms = self.core.schedule(task, now_ms + delay_ms, now_ms)
+        now_ms: i64 = ceil_now(self)
+        passed_ms: i64 = passed(self, now_ms)
+        delay_ms = task._delay_ms
+        if delay_ms > 0 and bucket is None:
+            expiration_ms = now_ms + delay_ms
+        else:
+            expiration_ms = task._expiration_from(now_ms, passed_ms)
+        due_ms = self.core.schedule(task, expiration_ms, passed_ms)
         if due_ms < self.next_wake_ms:
             wake_for(self, task, due_ms)
 
@@ -104,7 +110,7 @@ class BaseTimer:
         add_to(self, task)
         return task
 
-    def expire_due(self, now_ms: int) -> int:
+    def expire_due(self, now_ms: Any) -> int:
         """Run what is due at ``now_ms``, in the order of the deadlines; return how many tasks ran.
 
         This reads no clock.  A task that is already due when a callback adds it waits for the next call.  The tasks run
@@ -183,13 +189,21 @@ def has_passed(timer: BaseTimer, deadline: float) -> bool:
     return deadline <= (timer.clock.now_ms() / 1000 if read is None else read())
 
 
+def passed(timer: BaseTimer, now_ms: i64) -> i64:
+    """Return the time rounded down, where ``now_ms`` is the time rounded up: a deadline up to here has passed."""
+    return now_ms - 1 if timer._read is not None else timer.clock.now_ms()
+
+
 def add_to(timer: BaseTimer, task: TimerTask) -> None:
-    """:meth:`BaseTimer.add` for a task of the library."""
+    """:meth:`BaseTimer.add` for a new task of the library."""
     timer.guard.validate()
     if timer.closed:
         raise PurgatoryClosed("the timer is closed")
     now_ms: i64 = ceil_now(timer)
-    due_ms = timer.core.schedule(task, now_ms + task.delay_ms, now_ms)
+    passed_ms: i64 = passed(timer, now_ms)
+    delay_ms = task._delay_ms
+    expiration_ms = now_ms + delay_ms if delay_ms > 0 else passed_ms
+    due_ms = timer.core.schedule(task, expiration_ms, passed_ms)
     if due_ms < timer.next_wake_ms:
         wake_for(timer, task, due_ms)
 

@@ -15,7 +15,15 @@ from purgatory.texts import safe_repr, uncopyable
 if TYPE_CHECKING:
     from .task_list import TimerTaskList
 
-__all__ = ["FAR_MS", "NOT_QUEUED", "TimerTask", "unlink"]
+__all__ = [
+    "FAR_MS",
+    "NOT_QUEUED",
+    "TimerTask",
+    "set_up",
+    "unlink",
+    "validate_class",
+    "validated_class",
+]
 
 NOT_QUEUED: Final = -1  # the expiration of a task that was never scheduled, and of a bucket outside the delay queue
 FAR_MS: Final = 1 << 60  # later than every deadline
@@ -39,21 +47,47 @@ class TimerTask:
     and a slot for weak references in each would take more memory than the few that use one justify.
     """
 
-    __slots__ = ("_expiration_ms", "_list", "_next", "_prev", "delay_ms")
+    __slots__ = ("_delay_ms", "_expiration_ms", "_list", "_next", "_prev")
 
-    def __init__(self, delay_ms: int) -> None:
-        if not isinstance(delay_ms, int):
-            raise TypeError(f"delay_ms must be an int of milliseconds, got {safe_repr(delay_ms)}")
-        if not -_LONGEST_MS <= delay_ms <= _LONGEST_MS:
-            raise ValueError(f"delay_ms must be at most 10**18 and at least -10**18, got {safe_repr(delay_ms)}")
-        self.delay_ms: i64 = delay_ms
-        self._expiration_ms: i64 = NOT_QUEUED
-        self._list: TimerTaskList | None = None
-        self._prev: TimerTask | None = None
-        self._next: TimerTask | None = None
+    # The number of an operation, 0 until it is submitted.  As a default of this class, compiled code reads it before
+    # __init__ has run; interpreted, the slot of Operation hides it.
+    _op_id: i64 = 0
+    _delay_ms: i64
+    _expiration_ms: i64
+    _list: TimerTaskList | None
+    _prev: TimerTask | None
+    _next: TimerTask | None
+
+    def __init__(self, delay_ms: Any) -> None:
+        kind: Any = type(self)
+        if kind is not validated_class.kind:
+            validate_class(kind)
+        set_up(self, _validated_delay(delay_ms))
+
+    @property
+    def delay_ms(self) -> int:
+        """The delay in milliseconds from the moment the task is added.  Assigning it has no effect on a timer."""
+        return self._delay_ms
+
+    @delay_ms.setter
+    def delay_ms(self, delay_ms: Any) -> None:
+        self._delay_ms = _validated_delay(delay_ms)
 
     def run(self) -> None:
         """Run the task.  Called once, on expiry, in the loop's thread.  An exception is reported."""
+
+    def _fire(self) -> None:
+        """The deadline has passed.  A class of the library overrides this, so that a subclass may use the name run."""
+        ignored: Any = self  # the return value of an override is ignored, whatever its type
+        ignored.run()
+
+    def _expiration_from(self, now_ms: i64, passed_ms: i64) -> i64:
+        """Return when the task falls due that is added now: ``passed_ms`` is now rounded down, ``now_ms`` up."""
+        bucket = self._list
+        if bucket is not None:
+            bucket.counter.guard.validate()  # it may be on the timer of another loop
+        delay_ms = self._delay_ms
+        return now_ms + delay_ms if delay_ms > 0 else passed_ms + delay_ms
 
     def cancel(self) -> bool:
         """Take the task off its timer, in O(1).  True iff this call did: False if it has run or was never added.
@@ -81,6 +115,47 @@ class TimerTask:
 
     def _abandon(self, error: BaseException) -> None:
         """Called when the timer closes while the task is on it, after it was taken off."""
+
+
+class _ValidatedClass:
+    """The last class of tasks that was validated.  Most tasks of a program are of a few classes."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self) -> None:
+        self.kind: Any = None
+
+
+validated_class: Final = _ValidatedClass()
+
+
+def validate_class(kind: Any) -> None:
+    """Raise TypeError if the library could not assign the fields of the class's instances.  Compiled code could."""
+    parameters: Any = getattr(kind, "__dataclass_params__", None)
+    if parameters is not None and parameters.frozen:
+        raise TypeError(f"{kind.__name__} must not be a frozen dataclass: the timer assigns fields of its tasks")
+    validated_class.kind = kind
+
+
+def _validated_delay(delay_ms: Any) -> int:
+    """Return the delay.  TypeError unless it is an int, ValueError if it is too long."""
+    if not isinstance(delay_ms, int):
+        raise TypeError(f"delay_ms must be an int of milliseconds, got {safe_repr(delay_ms)}")
+    if not -_LONGEST_MS <= delay_ms <= _LONGEST_MS:
+        raise ValueError(f"delay_ms must be at most 10**18 and at least -10**18, got {safe_repr(delay_ms)}")
+    return delay_ms
+
+
+def set_up(task: TimerTask, delay_ms: i64) -> None:
+    """Set every field of a new task: the one place that does.
+
+    Classes of the library call it instead of ``super().__init__()``, which validates the delay.
+    """
+    task._delay_ms = delay_ms
+    task._expiration_ms = NOT_QUEUED
+    task._list = None
+    task._prev = None
+    task._next = None
 
 
 def unlink(task: TimerTask) -> bool:

@@ -118,8 +118,11 @@ class TimerCore:
 
     # Scheduling
 
-    def schedule(self, task: TimerTask, expiration_ms: i64, now_ms: i64) -> i64:
-        """Put the task on the timer, to run at ``expiration_ms`` rounded up to a tick; ``now_ms`` is the current time.
+    def schedule(self, task: TimerTask, expiration_ms: i64, passed_ms: i64) -> i64:
+        """Put the task on the timer, to run at ``expiration_ms`` rounded up to a tick.
+
+        ``passed_ms``: the current time rounded **down**.  The wheel must not be ahead of it: a deadline in the
+        millisecond that has begun and not ended would count as due, and fire early.
 
         Return when its bucket falls due; the caller may have to wake up earlier than planned.  A task that is on a
         timer is moved.  A task that is already due runs with the next :meth:`expire_due`, behind those with the same
@@ -127,9 +130,9 @@ class TimerCore:
         """
         wheel = self.wheel
         tick_ms = wheel.tick_ms
-        if now_ms >= wheel.current_time_ms + tick_ms:
-            self._catch_up(now_ms)
-        if expiration_ms > now_ms and tick_ms != 1:
+        if passed_ms >= wheel.current_time_ms + tick_ms:
+            self._catch_up(passed_ms)
+        if expiration_ms > passed_ms and tick_ms != 1:
             expiration_ms += -expiration_ms % tick_ms
         task._expiration_ms = expiration_ms
         if expiration_ms < wheel.current_time_ms + tick_ms:
@@ -139,17 +142,17 @@ class TimerCore:
             unlink(task)
         return wheel.place(task, expiration_ms)
 
-    def reschedule(self, task: TimerTask, expiration_ms: i64, now_ms: i64) -> i64:
+    def reschedule(self, task: TimerTask, expiration_ms: i64, passed_ms: i64) -> i64:
         """Move the deadline of the task, in O(1); return as :meth:`schedule` does, FAR_MS if no bucket changes.
 
         A later deadline only changes a number: the task moves to its new bucket when the old one falls due.
         """
-        if expiration_ms > now_ms:
+        if expiration_ms > passed_ms:
             expiration_ms += -expiration_ms % self.wheel.tick_ms
         if task._list is not None and expiration_ms >= task._expiration_ms:
             task._expiration_ms = expiration_ms
             return FAR_MS
-        return self.schedule(task, expiration_ms, now_ms)
+        return self.schedule(task, expiration_ms, passed_ms)
 
     # Expiring
 
@@ -189,9 +192,8 @@ class TimerCore:
         return ran
 
     def _run(self, task: TimerTask) -> None:
-        overridden: Any = task  # the return value of an override is ignored, whatever its type
         try:
-            overridden.run()
+            task._fire()
         except BaseException as error:
             if not isinstance(error, self._contained):
                 raise

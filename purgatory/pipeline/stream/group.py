@@ -90,7 +90,7 @@ class _Operation(ConditionalOperation):
         self.text = condition
         self.deadline_ms = deadline_ms
         # Whole milliseconds, as in the timer: a conversion through seconds would round long delays.
-        self.delay_ms = FOREVER_MS if deadline_ms is None else deadline_ms - parked_ms
+        self.delay_ms = FOREVER_MS if deadline_ms is None else max(0, deadline_ms - parked_ms)
 
     def notice(self, key: Any, value: float | None) -> None:
         super().notice(key[1], value)
