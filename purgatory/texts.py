@@ -1,6 +1,8 @@
 """Texts about the user's objects, for errors and reports.
 
-A message must not replace the error that it describes: ``repr`` runs the user's code, which may raise.
+A message must not replace the error that it describes: ``repr`` runs the user's code, which may raise.  A text for an
+operator, in a browser, a terminal or a label of a metric, must also be short and printable: a ``repr`` may be megabytes
+long, and may contain HTML, control characters, or characters that reverse the direction of the text.
 """
 
 from typing import Any, Final
@@ -8,6 +10,11 @@ from typing import Any, Final
 __all__ = ["class_name", "safe_repr", "safe_str", "type_name", "uncopyable"]
 
 _NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
+
+_LONGEST: Final = 120
+_LONGEST_ERROR: Final = 300
+_MOST_ITEMS: Final = 6
+_DEEPEST: Final = 3
 
 
 def class_name(kind: type) -> str:
@@ -41,3 +48,45 @@ def uncopyable(thing: object, why: str) -> TypeError:
     """Return the error of an object that must not be copied or pickled."""
     name = type_name(thing)
     return TypeError(f"{name} must not be copied or pickled: {why}, so make a new {name}")
+
+
+def key_text(key: Any) -> str:
+    """Return the key as a text of at most 120 characters: a str as it is, anything else by its ``repr``.
+
+    Characters that are not printable are escaped, as in a ``repr``.
+    """
+    if type(key) is str:
+        return shortened(key)
+    return shortened(_repr(key, _DEEPEST))
+
+
+def error_text(error: BaseException) -> str:
+    """Return the class of the error and its message, at most 300 characters."""
+    message = safe_str(error)
+    text = type_name(error) if not message else f"{type_name(error)}: {message}"
+    return shortened(text, _LONGEST_ERROR)
+
+
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """Return the text on one line, cut to ``longest`` characters, with characters that are not printable escaped."""
+    cut = text[: longest + 1]
+    if not cut.isprintable():
+        cut = "".join([letter if letter.isprintable() else repr(letter)[1:-1] for letter in cut])
+    return cut if len(cut) <= longest else cut[: longest - 1] + "…"
+
+
+def _repr(key: Any, depth: int) -> str:
+    """Return the ``repr`` of the key, without building one that is much longer than what is shown."""
+    kind = type(key)
+    if kind is str or kind is bytes:
+        return repr(key[: _LONGEST + 1])
+    if kind is tuple:
+        if depth == 0:
+            return "(…)"
+        parts = [_repr(part, depth - 1) for part in key[:_MOST_ITEMS]]
+        if len(key) > _MOST_ITEMS:
+            parts.append("…")
+        return f"({', '.join(parts)}{',' if len(key) == 1 else ''})"
+    if kind is frozenset and len(key) > _MOST_ITEMS:
+        return f"<frozenset of {len(key)}>"
+    return safe_repr(key)

@@ -23,9 +23,11 @@ pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra 'otel
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from prometheus_client import REGISTRY, start_http_server
 
 from purgatory import otel
+from purgatory.otel import metrics as otel_metrics
 from purgatory.relay import MemoryTransport, Relay
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -145,7 +147,7 @@ async def test_a_key_without_a_text_hides_no_other_key(reader: InMemoryMetricRea
     """The key is reported by its class, and the keys after it by their texts."""
 
     class Key:
-        def __str__(self) -> str:
+        def __repr__(self) -> str:
             raise RuntimeError
 
     async with Purgatory[Wait]("fetch", clock=VirtualClock()) as purgatory:
@@ -158,7 +160,79 @@ async def test_a_key_without_a_text_hides_no_other_key(reader: InMemoryMetricRea
             dict(key)["purgatory.key"]: point.value
             for key, point in collected(reader)["purgatory.key.watchers"].items()
         }
-    assert found == {"<Key whose str raised RuntimeError>": 2, "a": 1}
+    assert found == {"<Key whose repr raised RuntimeError>": 2, "a": 1}
+
+
+async def test_hot_keys_are_short_texts_and_their_cost_is_bounded(
+    reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection visits a bounded number of keys, and the next one goes on; texts are cut and printable."""
+    monkeypatch.setattr(otel_metrics, "_MOST_VISITED", 10)
+    async with Purgatory[Wait]("fetch", clock=VirtualClock()) as purgatory:
+        otel.observe(purgatory, meter=meter(reader), hot_keys=2)
+        for number in range(300):
+            purgatory.try_complete_else_watch(Wait(None), [number])
+        for key in ("\x1b" + "k" * 1000, "b"):
+            for _ in range(5 - len(key[:2])):
+                purgatory.try_complete_else_watch(Wait(None), [key])
+        for _ in range(40):  # more than one pass
+            found = collected(reader)["purgatory.key.watchers"]
+            assert len(found) <= 2
+        texts = {dict(key)["purgatory.key"]: point.value for key, point in found.items()}
+    assert texts == {"\\x1b" + "k" * 115 + "…": 3, "b": 4}
+
+
+async def test_quantiles_cover_the_last_minute(reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait of ten minutes ago does not count, whoever collects in between."""
+    now = 1000.0
+    monkeypatch.setattr(otel_metrics, "_now", lambda: now)
+    clock = VirtualClock()
+    async with Purgatory[Wait]("fetch", clock=clock) as purgatory:
+        otel.observe(purgatory, meter=meter(reader))
+
+        def waits() -> dict[str, float]:
+            found = collected(reader)["purgatory.operation.wait.quantile"]
+            return {dict(key)["quantile"]: point.value for key, point in found.items()}
+
+        purgatory.try_complete_else_watch(Wait(50.0), ["a"])
+        await clock.advance(50.0)
+        assert waits()["1"] == 50.0
+        for seconds in range(300):
+            now += 1.0
+            if seconds % 7 == 0:
+                waits()
+        assert waits()["1"] == 0.0
+        purgatory.try_complete_else_watch(Wait(2.0), ["a"])
+        await clock.advance(2.0)
+        assert 2.0 <= waits()["1"] <= 2.07
+        for _ in range(10):
+            now += 5.0
+            assert 2.0 <= waits()["1"] <= 2.07
+        for _ in range(10):
+            now += 5.0
+            waits()
+        assert waits()["1"] == 0.0
+
+
+async def test_waits_have_the_kind_and_can_be_native_histograms() -> None:
+    """With the view of the documentation, the histograms are exponential, with the kind as an attribute."""
+    views = [
+        View(instrument_name="purgatory.operation.*.duration", aggregation=ExponentialBucketHistogramAggregation())
+    ]
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader], views=views)
+    clock = VirtualClock()
+    durations = otel.Durations(provider.get_meter("test"))
+    async with Purgatory[Any]("fetch", clock=clock, observers=[durations]) as purgatory:
+        waiting = purgatory.wait_until(lambda: False, key="a", timeout=0.5, kind="GET /a")
+        assert await asyncio.gather(waiting, clock.advance(1.0)) == [False, None]
+    found = collected(reader)["purgatory.operation.wait.duration"]
+    ((attributes, point),) = found.items()
+    assert dict(attributes) == {
+        "purgatory.name": "fetch", "purgatory.operation.kind": "GET /a", "purgatory.outcome": "expired",
+    }  # fmt: skip
+    assert (point.count, point.sum, point.scale > 3) == (1, 0.5, True)
+    provider.shutdown()
 
 
 async def test_a_shared_timer_is_reported_once(reader: InMemoryMetricReader) -> None:
@@ -224,6 +298,7 @@ GLOBAL_METER = """
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from purgatory import Purgatory, otel
 
 rooms = [Purgatory(name) for name in "abc"]
@@ -276,7 +351,12 @@ async def test_durations_are_recorded_as_histograms(reader: InMemoryMetricReader
 
 @pytest.mark.parametrize(
     ("names", "options", "message"),
-    [([], {}, "at least one purgatory"), (["a", "a"], {}, "different names"), (["a"], {"hot_keys": -1}, "hot_keys")],
+    [
+        ([], {}, "at least one purgatory"),
+        (["a", "a"], {}, "different names"),
+        (["a"], {"hot_keys": -1}, "hot_keys"),
+        (["a"], {"hot_keys": 101}, "hot_keys"),
+    ],
 )
 async def test_bad_input_is_refused(names: list[str], options: dict[str, Any], message: str) -> None:
     """No purgatory, ambiguous names and bad numbers raise ValueError."""
@@ -297,14 +377,18 @@ def scrape() -> str:
         thread.join()
 
 
-async def test_the_dashboard_asks_for_metrics_that_a_real_scrape_has() -> None:
-    """Every metric name in the Grafana dashboard is in the output of the Prometheus exporter."""
+async def test_the_dashboard_and_the_alerts_ask_for_metrics_that_a_real_scrape_has() -> None:
+    """Every metric and label in the Grafana dashboard and in the alert rules is in the output of the exporter."""
     prometheus = PrometheusMetricReader()
     clock = VirtualClock()
     try:
         provided = meter(prometheus)
-        async with Purgatory[Wait]("fetch", clock=clock, observers=[otel.Durations(provided)]) as purgatory:
+        async with (
+            Purgatory[Wait]("fetch", clock=clock, observers=[otel.Durations(provided)]) as purgatory,
+            Relay(purgatory, MemoryTransport()) as relay,
+        ):
             otel.observe(purgatory, meter=provided, hot_keys=3)
+            otel.observe_relays(relay, meter=provided)
             purgatory.try_complete_else_watch(Wait(1.0), ["a"])
             purgatory.try_complete_else_watch(Wait(None), ["b"])
             await clock.advance(2.0)
@@ -312,16 +396,12 @@ async def test_the_dashboard_asks_for_metrics_that_a_real_scrape_has() -> None:
     finally:
         prometheus.shutdown()
     assert not [collector for collector in REGISTRY._collector_to_names if "Custom" in type(collector).__name__]
-    offered = set(re.findall(r"^(purgatory_\w+)\{", page, re.MULTILINE))
+    offered = set(re.findall(r"^(purgatory_\w+)\{", page, re.MULTILINE)) | set(re.findall(r"(purgatory_\w+)=", page))
     dashboard = json.loads((DOCS / "metrics" / "grafana-dashboard.json").read_text())
-    asked = {
-        name
-        for panel in dashboard["panels"]
-        for target in panel.get("targets", [])
-        for name in re.findall(r"\bpurgatory_\w+", target["expr"])
-        if name not in ("purgatory_name", "purgatory_outcome", "purgatory_key")
-    }
-    assert len(asked) >= 8
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    rules = (DOCS / "metrics" / "alerts.yml").read_text()
+    asked = {name for text in (*queries, rules) for name in re.findall(r"\bpurgatory_\w+", text)}
+    assert len(asked) >= 20
     assert asked <= offered, f"not offered: {sorted(asked - offered)}; offered: {sorted(offered)}"
 
 

@@ -29,19 +29,25 @@ instrument                             kind              unit             in Kaf
 ``ended`` has the attribute ``purgatory.outcome``: completed, expired, expired_by_closing (once a purgatory has closed),
 cancelled, failed.
 ``refused`` has ``purgatory.limit``: max_parked, max_parked_per_key.  The quantiles have ``quantile`` (0.5, 0.99, 0.999,
-1), ``key.watchers`` has ``purgatory.key`` and is reported only on request.  Quantiles of several processes cannot be
-combined.  If you need that, attach a :class:`Durations` as an observer: it records histograms, at the cost of one call
-per operation.
+1) and cover the last minute, or the time since the last collection if that is longer.  ``key.watchers`` has
+``purgatory.key``, a text of at most 120 characters, and is reported only on request.  Quantiles of several processes
+cannot be combined.  If you need that, attach a :class:`Durations` as an observer: it records histograms, at the cost of
+one call per operation.
 """
 
+import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from purgatory.aio.purgatory import Purgatory
 from purgatory.aio.system_timer import SystemTimer
+from purgatory.core.operation.private_key import shown_key
+from purgatory.core.stats.histogram import quantiles_between
+from purgatory.core.watch.watcher_lists import SHARDS
 from purgatory.events import Event, Observer, Quantiles, Statistics
-from purgatory.texts import safe_str
+from purgatory.texts import key_text
 
 from .spans import outcome_of
 
@@ -60,6 +66,12 @@ _QUANTILES = (("0.5", "p50"), ("0.99", "p99"), ("0.999", "p999"), ("1", "max"))
 _OUTCOMES = ("completed", "expired", "cancelled", "failed")
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
+_now = time.monotonic
+_WINDOW = 60.0  # seconds
+_STEP = 10.0
+_MOST_HOT_KEYS = 100
+_MOST_VISITED = 100_000
+
 _Read = Callable[[Statistics], Iterable[tuple[float, dict[str, str]]]]
 
 
@@ -67,7 +79,8 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
     """Report these purgatories, and their timers, to OpenTelemetry, beside those of earlier calls.
 
     ``meter``: by default that of the global meter provider.  ``hot_keys``: how many of each purgatory's busiest keys to
-    report; each is a separate time series, and finding them visits all keys.  A purgatory that the meter reports
+    report, at most 100, because each is a separate time series.  A collection visits at most 100 000 keys, and the next
+    one goes on from there.  A purgatory that the meter reports
     already is not reported twice; the last ``hot_keys`` counts.
 
     Raises ValueError for no purgatory, and for one with the name of another that the meter reports and that is not
@@ -75,8 +88,8 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
     """
     if not purgatories:
         raise ValueError("observe() must get at least one purgatory, got none")
-    if type(hot_keys) is not int or hot_keys < 0:
-        raise ValueError(f"hot_keys must be an int, at least 0, got {hot_keys!r}")
+    if type(hot_keys) is not int or not 0 <= hot_keys <= _MOST_HOT_KEYS:
+        raise ValueError(f"hot_keys must be an int from 0 to {_MOST_HOT_KEYS}, got {hot_keys!r}")
     if meter is None:
         meter = get_meter(_SCOPE)
     reader = _of_meter(_readers, meter)
@@ -90,8 +103,8 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
             meter.create_observable_up_down_counter(name, [reader.callback(read)], unit, text)
         for name, unit, text, read in _COUNTERS:
             meter.create_observable_counter(name, [reader.callback(read)], unit, text)
-        for name, unit, text, read in _DURATIONS:
-            meter.create_observable_gauge(name, [reader.callback(read)], unit, text)
+        for which, (name, text) in enumerate(_DURATIONS):
+            meter.create_observable_gauge(name, [reader.quantiles(which)], "s", text)
         meter.create_observable_up_down_counter(
             "purgatory.timer.size", [reader.timer_sizes], "{task}", "Tasks on the timer"
         )
@@ -148,8 +161,11 @@ def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
 class Durations(Observer):
     """An observer that records how long operations waited, and how late expiries were, as histograms.
 
-    ``purgatory.operation.wait.duration``, with the attributes ``purgatory.name`` and ``purgatory.outcome``, and
-    ``purgatory.operation.late.duration``, with ``purgatory.name``; both in seconds.
+    ``purgatory.operation.wait.duration``, with the attributes ``purgatory.name``, ``purgatory.outcome`` and
+    ``purgatory.operation.kind``, and ``purgatory.operation.late.duration``, with ``purgatory.name``; both in seconds.
+
+    The buckets are only an advice: with a view of the SDK, the histograms are exponential ones, which OTLP and
+    Prometheus store as native histograms.
     """
 
     def __init__(self, meter: Meter | None = None) -> None:
@@ -184,8 +200,90 @@ class Durations(Observer):
 
     def _record(self, event: Event) -> None:
         if event.wait is not None:
-            attributes = {"purgatory.name": event.purgatory, "purgatory.outcome": outcome_of(event)}
+            attributes = {
+                "purgatory.name": event.purgatory,
+                "purgatory.outcome": outcome_of(event),
+                "purgatory.operation.kind": event.kind,
+            }
             self._wait.record(event.wait, attributes)
+
+
+class _Window:
+    """The quantiles of the last minute or so, from copies of the histograms.
+
+    They depend on the time, not on who collects: several readers see the same window.  If a minute passes between two
+    collections, the window begins at the earlier one.
+    """
+
+    __slots__ = ("_copies",)
+
+    def __init__(self) -> None:
+        self._copies: list[tuple[float, list[int], list[int]]] = []  # replaced, because other threads iterate
+
+    def quantiles(self, purgatory: Purgatory[Any]) -> tuple[Quantiles, Quantiles]:
+        """Return the quantiles of the waits and of the lateness."""
+        now = _now()
+        counters = purgatory._core.counters
+        wait, late = counters.wait.cells(), counters.lateness.cells()
+        copies = self._copies
+        _, wait_before, late_before = copies[0] if copies else (now, [], [])
+        if not copies or now - copies[-1][0] >= _STEP:
+            copies = [*copies, (now, wait, late)]
+            while len(copies) > 1 and now - copies[1][0] >= _WINDOW:
+                del copies[0]
+            self._copies = copies
+        return (
+            quantiles_between(wait_before, wait, counters.wait.max_ms),
+            quantiles_between(late_before, late, counters.lateness.max_ms),
+        )
+
+
+class _HotKeys:
+    """The keys with the most watchers, for a collection that may run in another thread.
+
+    A collection visits at most about a hundred thousand keys, and the next one goes on from there; with fewer keys,
+    each collection visits all.
+    """
+
+    __slots__ = ("_best", "_last", "_shard")
+
+    def __init__(self) -> None:
+        self._shard = 0
+        self._best: list[tuple[int, int, Hashable]] = []  # of the pass under way
+        self._last: list[tuple[int, int, Hashable]] = []  # of the last complete pass
+
+    def find(self, purgatory: Purgatory[Any], number: int) -> list[tuple[Hashable, int]]:
+        """Return at most ``number`` keys with their watchers, most first."""
+        lists = purgatory._core.watcher_lists
+        visited = 0
+        while self._shard < SHARDS and visited < _MOST_VISITED:
+            counts = lists.counts_of_shard(self._shard)
+            visited += len(counts)
+            place = self._shard << 32  # orders equal counts, because keys cannot be compared
+            some = [(count, place + index, key) for index, (key, count) in enumerate(counts)]
+            self._best = nlargest(number, [*self._best, *some], key=_first_two)
+            self._shard += 1
+        if self._shard == SHARDS:
+            self._shard, self._last, self._best = 0, self._best, []
+            return [(key, count) for count, _, key in self._last]
+        merged = {place: (count, place, key) for count, place, key in (*self._last, *self._best)}
+        return [(key, count) for count, _, key in nlargest(number, merged.values(), key=_first_two)]
+
+
+def _first_two(item: tuple[int, int, Hashable]) -> tuple[int, int]:
+    return item[0], -item[1]
+
+
+class _Observed:
+    """A purgatory that a meter reports; it is held weakly."""
+
+    __slots__ = ("hot_keys", "keys", "reference", "window")
+
+    def __init__(self, purgatory: Purgatory[Any], hot_keys: int) -> None:
+        self.reference = weakref.ref(purgatory)
+        self.hot_keys = hot_keys
+        self.window = _Window()
+        self.keys = _HotKeys()
 
 
 class _Reader:
@@ -195,29 +293,37 @@ class _Reader:
     """
 
     def __init__(self) -> None:
-        # With the number of hot keys.  Replaced, not changed, because another thread may iterate over it.
-        self._purgatories: list[tuple[weakref.ref[Purgatory[Any]], int]] = []
+        self._observed: list[_Observed] = []  # replaced, not changed, because another thread may iterate over it
         self.reports_keys = False
 
     def add(self, purgatories: Iterable[Purgatory[Any]], hot_keys: int) -> None:
         """Report these purgatories as well, or raise ValueError, and nothing has changed."""
-        named = {purgatory.name: (purgatory, number) for purgatory, number in self._living_with_keys()}
+        named = {purgatory.name: (purgatory, observed) for purgatory, observed in self._living()}
         for purgatory in purgatories:
-            other, _ = named.get(purgatory.name, (purgatory, 0))
+            other, _ = named.get(purgatory.name, (purgatory, None))
             if other is not purgatory and not other.closed:
                 raise ValueError(f"purgatories must have different names, got {purgatory.name!r} twice")
-            named[purgatory.name] = purgatory, hot_keys
-        self._purgatories = [(weakref.ref(purgatory), number) for purgatory, number in named.values()]
+            named[purgatory.name] = purgatory, _Observed(purgatory, hot_keys)
+        self._observed = [observed for _, observed in named.values()]
 
-    def _living_with_keys(self) -> list[tuple[Purgatory[Any], int]]:
-        return [(found, number) for reference, number in self._purgatories if (found := reference()) is not None]
+    def _living(self) -> list[tuple[Purgatory[Any], _Observed]]:
+        return [(found, observed) for observed in self._observed if (found := observed.reference()) is not None]
 
-    def _living(self) -> list[Purgatory[Any]]:
-        return [purgatory for purgatory, _ in self._living_with_keys()]
+    def quantiles(self, which: int) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        """Return a callback for the waits (0) or the lateness (1)."""
+
+        def observations(_: CallbackOptions) -> Iterable[Observation]:
+            for purgatory, observed in self._living():
+                found = observed.window.quantiles(purgatory)[which]
+                for quantile, field in _QUANTILES:
+                    attributes = {"purgatory.name": purgatory.name, "quantile": quantile}
+                    yield Observation(getattr(found, field), attributes)
+
+        return observations
 
     def callback(self, read: _Read) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observations(_: CallbackOptions) -> Iterable[Observation]:
-            for purgatory in self._living():
+            for purgatory, _observed in self._living():
                 for value, attributes in read(purgatory.statistics()):
                     yield Observation(value, {"purgatory.name": purgatory.name, **attributes})
 
@@ -234,19 +340,18 @@ class _Reader:
     def _timers(self) -> Iterable[tuple[str, SystemTimer]]:
         """Each timer once, under the name of the first purgatory that uses it."""
         seen = set()
-        for purgatory in self._living():
+        for purgatory, _ in self._living():
             if id(purgatory.timer) not in seen:
                 seen.add(id(purgatory.timer))
                 yield purgatory.name, purgatory.timer
 
     def hot_keys(self, _: CallbackOptions) -> Iterable[Observation]:
-        for purgatory, number in self._living_with_keys():
-            try:
-                hot = purgatory.hot_keys(number)
-            except RuntimeError:
-                continue  # keys came or went while another thread counted; the next collection sees them
-            for key, watchers in hot:
-                yield Observation(watchers, {"purgatory.name": purgatory.name, "purgatory.key": safe_str(key)})
+        for purgatory, observed in self._living():
+            if observed.hot_keys:
+                for key, watchers in observed.keys.find(purgatory, observed.hot_keys):
+                    yield Observation(
+                        watchers, {"purgatory.name": purgatory.name, "purgatory.key": key_text(shown_key(key))}
+                    )
 
 
 class _Relays:
@@ -308,11 +413,6 @@ def _is_stand_in(meter: Meter) -> bool:
     return getattr(meter, "_real_meter", meter) is None
 
 
-def _quantiles(quantiles: Quantiles) -> Iterable[tuple[float, dict[str, str]]]:
-    for quantile, field in _QUANTILES:
-        yield getattr(quantiles, field), {"quantile": quantile}
-
-
 def _outcomes(statistics: Statistics) -> Iterable[tuple[float, dict[str, str]]]:
     for outcome in _OUTCOMES:
         yield getattr(statistics, outcome), {"purgatory.outcome": outcome}
@@ -341,9 +441,9 @@ _COUNTERS: tuple[tuple[str, str, str, _Read], ...] = (
         lambda s: [(s.observers_detached, {})],
     ),
 )
-_DURATIONS: tuple[tuple[str, str, str, _Read], ...] = (
-    ("purgatory.operation.wait.quantile", "s", "Time from parking to the end", lambda s: _quantiles(s.wait)),
-    ("purgatory.operation.late.quantile", "s", "Time from deadline to expiry", lambda s: _quantiles(s.lateness)),
+_DURATIONS = (
+    ("purgatory.operation.wait.quantile", "Time from parking to the end, over the last minute"),
+    ("purgatory.operation.late.quantile", "Time from deadline to expiry, over the last minute"),
 )
 
 _ReadRelay = Callable[["RelayStatistics"], Iterable[tuple[float, dict[str, str]]]]

@@ -10,7 +10,6 @@
 ``slices``           work that takes at most a twentieth of the time of the loop
 ``loops``            the event loop of a purgatory, which may run in another thread
 ``loop_lag``         how long other work keeps the loop busy
-``texts``            keys and errors as short, printable texts
 ``page/``            the page: one HTML file, one style sheet, one script
 ===================  =================================================================================
 """

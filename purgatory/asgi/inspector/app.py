@@ -333,6 +333,7 @@ class InspectorApp:
             raise _Error(404, "there is no such purgatory")
         try:
             key = self._collector.find_key(room, order.get("id"), order.get("key"))
+            self._collector.validate_key(key)
         except UnknownKeyError as error:
             raise _Error(404, str(error)) from None
         name = self._collector.name_of(room)

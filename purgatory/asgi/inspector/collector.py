@@ -10,13 +10,14 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from purgatory import COMPILED, PurgatoryError, __version__
+from purgatory.core.operation.private_key import PrivateKey
+from purgatory.texts import shortened
 
 from .findings import findings
 from .loop_lag import LoopLag
 from .loops import other_loop
 from .room_view import KeyIds, RoomView, timer_view
 from .slices import SHARE, Slices
-from .texts import shortened
 
 if TYPE_CHECKING:
     from purgatory import Purgatory
@@ -149,6 +150,11 @@ class Collector:
         if not self._views[room].room.is_watched(key):
             raise UnknownKeyError("no operation waits on the key")
         return key
+
+    def validate_key(self, key: Any) -> None:
+        """Raise UnknownKeyError for a key of a lock: its holder must hand it over, and no other code."""
+        if isinstance(key, PrivateKey):
+            raise UnknownKeyError("the key belongs to a lock or a quorum, whose waiters cannot be ended")
 
     async def withdraw(self, room: int, key: Any, reason: str) -> int:
         """Withdraw the operations on the key, and return how many."""

@@ -13,8 +13,7 @@ from typing import Any, Final
 from purgatory import Purgatory
 from purgatory.core.watch.validation import is_plain
 from purgatory.events import Event, Observer, Outcome
-
-from .texts import error_text, key_text
+from purgatory.texts import error_text, key_text
 
 __all__ = ["EndedKey", "Endings"]
 

@@ -36,17 +36,19 @@ _RECENT: Final = 12  # samples of the frames, for the rates of the last seconds
 
 
 class Sample:
-    """The counters of a purgatory at one moment; the histograms only in the samples of the history."""
+    """The counters and histograms of a purgatory at one moment."""
 
-    __slots__ = ("at_ms", "late_cells", "parked", "totals", "wait_cells")
+    __slots__ = ("at_ms", "late_cells", "late_max_ms", "parked", "totals", "wait_cells", "wait_max_ms")
 
-    def __init__(self, room: Purgatory[Any], *, cells: bool) -> None:
+    def __init__(self, room: Purgatory[Any]) -> None:
         counters = room._core.counters
         self.at_ms: int = room.timer.clock.now_ms()
         self.parked: int = counters.parked
         self.totals: dict[str, int] = {name: getattr(counters, name, 0) for name in TOTALS}
-        self.wait_cells: list[int] = counters.wait.cells() if cells else []
-        self.late_cells: list[int] = counters.lateness.cells() if cells else []
+        self.wait_cells: list[int] = counters.wait.cells()
+        self.wait_max_ms: int = counters.wait.max_ms
+        self.late_max_ms: int = counters.lateness.max_ms
+        self.late_cells: list[int] = counters.lateness.cells()
 
 
 class History:
@@ -57,7 +59,7 @@ class History:
         self.seconds = seconds
         self._samples: deque[Sample] = deque(maxlen=max(1, math.ceil(seconds / INTERVAL)) + 1)
         self._recent: deque[Sample] = deque(maxlen=_RECENT)
-        self._samples.append(Sample(room, cells=True))
+        self._samples.append(Sample(room))
         if seconds > 0:
             loop = other_loop(room)
             if loop is None:
@@ -67,11 +69,11 @@ class History:
 
     def sample(self) -> None:
         """Add a sample to the history."""
-        self._samples.append(Sample(self._room, cells=True))
+        self._samples.append(Sample(self._room))
 
     def look(self) -> Sample:
         """Take a sample for a frame, and return it."""
-        sample = Sample(self._room, cells=True)
+        sample = Sample(self._room)
         if not self._recent or sample.at_ms - self._recent[-1].at_ms >= 500:
             self._recent.append(sample)
         return sample
@@ -99,8 +101,8 @@ class History:
             "seconds": (now.at_ms - before.at_ms) / 1000,
             "parked_before": before.parked,
             **{name: now.totals[name] - before.totals[name] for name in TOTALS},
-            "wait": _plain(quantiles_between(before.wait_cells, now.wait_cells)),
-            "lateness": _plain(quantiles_between(before.late_cells, now.late_cells)),
+            "wait": _plain(quantiles_between(before.wait_cells, now.wait_cells, now.wait_max_ms)),
+            "lateness": _plain(quantiles_between(before.late_cells, now.late_cells, now.late_max_ms)),
         }
 
     def lines(self, now: Sample) -> dict[str, Any]:

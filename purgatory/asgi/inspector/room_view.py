@@ -3,18 +3,20 @@
 import math
 import secrets
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Final
 
 from purgatory import Purgatory, SystemTimer
+from purgatory.core.operation.private_key import PrivateKey, shown_key
+from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.survey import AGES_MS, HotKey, Row, Survey, rows_of_key
 from purgatory.core.watch.validation import UNLIMITED
-from purgatory.texts import type_name
+from purgatory.core.watch.watcher_lists import SHARDS
+from purgatory.texts import key_text, shortened, type_name
 
 from .endings import Endings
 from .history import History
 from .slices import Slices
-from .texts import key_text, shortened
 
 __all__ = ["HOT_KEYS", "KeyIds", "RoomView", "timer_view"]
 
@@ -205,8 +207,10 @@ class RoomView:
 
     def key(self, key: Hashable) -> dict[str, Any]:
         """Return the text, the class, and the id of a key."""
-        text = key_text(key)
-        return {"key": text, "type": shortened(type_name(key)), "id": self._ids.of(self.number, key, text)}
+        shown = shown_key(key)
+        text = key_text(shown)
+        kind = "lock" if isinstance(key, PrivateKey) else shortened(type_name(key))
+        return {"key": text, "type": kind, "id": self._ids.of(self.number, key, text)}
 
     def _hot_key(self, hot: HotKey, seen_ms: int) -> dict[str, Any]:
         return {
@@ -225,28 +229,25 @@ class RoomView:
 
         A key whose text equals the searched one comes first.
         """
-        exact = [key for key in _exact_keys(text) if self._core.watcher_lists.count(key)]
+        lists = self._core.watcher_lists
+        exact = [key for key in _exact_keys(text) if lists.count(key)]
         found: list[Hashable] = []
         complete = True
         wanted = text.casefold()
-        for visited, key in enumerate(self._core.watcher_lists.keys()):
-            if len(exact) + len(found) >= most_keys:
+        for visited, key in enumerate(_keys(self._core)):
+            if len(exact) + len(found) >= most_keys or time.monotonic() >= until:
                 complete = False
                 break
-            if type(key) is str:
-                if key != text and wanted in key[:_LONGEST_SEARCHED].casefold():
-                    found.append(key)
-            elif type(key) is not int or str(key) != text:
-                other = key_text(key)
-                if other == text:
+            shown = shown_key(key)
+            plain = type(shown) is str
+            shown_text = shown[:_LONGEST_SEARCHED] if plain else key_text(shown)
+            if shown_text == text:
+                if type(key) not in (str, int):  # those are there already
                     exact.append(key)
-                elif wanted in other.casefold():
-                    found.append(key)
-            if type(key) is not str or visited % _SEARCHED == 0:
+            elif wanted in shown_text.casefold():
+                found.append(key)
+            if not plain or visited % _SEARCHED == 0:
                 await slices.pause_if_due()
-                if time.monotonic() >= until:
-                    complete = False
-                    break
         keys = []
         for key in (*exact, *found):
             keys.append({**self.key(key), "watchers": self._count(key)})
@@ -343,6 +344,14 @@ def _buckets_of(timer: SystemTimer) -> list[tuple[int, int, list[int]]]:
             for slot, bucket in enumerate(wheel._buckets):
                 found.append((level, id(bucket), [slot, 0]))
     return found
+
+
+def _keys(core: PurgatoryCore) -> Iterator[Hashable]:
+    """Yield every key, also those of locks, shard by shard."""
+    for number in range(SHARDS):
+        for key, watchers in core.watcher_lists.counts_of_shard(number):
+            if watchers:
+                yield key
 
 
 def _exact_keys(text: str) -> list[Hashable]:

@@ -91,8 +91,11 @@ class Histogram:
         )
 
 
-def quantiles_between(before: list[int], after: list[int]) -> Quantiles:
-    """Return the quantiles of the values recorded between two copies of the cells; ``max`` is the edge of a cell."""
+def quantiles_between(before: list[int], after: list[int], max_ms: int) -> Quantiles:
+    """Return the quantiles of the values recorded between two copies of the cells; none is above ``max_ms``.
+
+    ``max`` is the edge of a cell, or ``max_ms``.
+    """
     counts = [count - (before[index] if index < len(before) else 0) for index, count in enumerate(after)]
     total = sum(counts)
     if total <= 0:
@@ -108,7 +111,7 @@ def quantiles_between(before: list[int], after: list[int]) -> Quantiles:
                 edge_ms = _upper_edge_ms(index)
                 if seen >= wanted:
                     break
-        edges.append(edge_ms / 1000)
+        edges.append(min(edge_ms, max_ms) / 1000)
     return Quantiles(count=total, p50=edges[0], p99=edges[1], p999=edges[2], max=edges[3])
 
 

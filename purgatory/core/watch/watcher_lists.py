@@ -329,6 +329,13 @@ class WatcherLists:
             for key, entry in shard.entries.items():
                 yield key, _weight(as_watch(entry))
 
+    def counts_of_shard(self, number: i64) -> list[tuple[Hashable, int]]:
+        """Return the keys of one of the :data:`SHARDS` with their numbers of watchers.  Another thread may call it."""
+        found: list[tuple[Hashable, int]] = []
+        for key, entry in list(self._shards[number].entries.items()):
+            found.append((key, _weight(entry) if isinstance(entry, Watch) else 1))
+        return found
+
     def keys_of_shard(self, number: i64) -> list[Hashable]:
         """Return the watched keys of one of the :data:`SHARDS`, without the private ones."""
         entries = self._shards[number].entries

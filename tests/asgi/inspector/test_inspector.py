@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from purgatory import Purgatory, PurgatoryError, SystemTimer
 from purgatory.asgi import InspectorAction, inspector
 from purgatory.asgi.types import ASGIApp
+from purgatory.locks import KeyedLock
 from purgatory.relay import MemoryTransport, Relay
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call, http_scope, websocket_scope
@@ -249,6 +250,29 @@ async def test_bad_requests_are_answered(purgatory: Purgatory[Any], target: str,
     assert made.status == status
     assert made.json["detail"]
     assert made.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_the_waiters_of_a_lock_are_shown_and_cannot_be_ended(purgatory: Purgatory[Any]) -> None:
+    """A lock is shown with the user's key; its waiters are found, but not withdrawn."""
+    lock = KeyedLock(purgatory)
+    app = inspector(purgatory, authorize=lambda action: True)
+
+    async def hold() -> None:
+        async with lock("order-7"):
+            await asyncio.sleep(3600)
+
+    tasks = [asyncio.ensure_future(hold()) for _ in range(2)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    found = await state(app, "?key=order-7")
+    ((key,), (row,)) = found["keys"], found["operations"]
+    assert (key["key"], key["type"], key["watchers"], row["awaited"]) == ("order-7", "lock", 1, True)
+    made = await act(app, "withdraw", {"id": key["id"]})
+    assert (made.status, len(purgatory)) == (404, 1)
+    assert "lock" in made.json["detail"]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 # Where it is mounted, and what it serves
