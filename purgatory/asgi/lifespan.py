@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from contextvars import Context
 from typing import Any, TypeAlias
 
-from purgatory import Purgatory
+from purgatory import Purgatory, PurgatoryClosed
 from purgatory.core.timer.units import duration_ms
 
 from .rooms import Room, purgatory_of
@@ -83,6 +83,11 @@ class PurgatoryLifespan:
     ) -> AsyncIterator[Any]:
         async with AsyncExitStack() as stack:
             for purgatory in self._purgatories:
+                if purgatory.closed:
+                    raise PurgatoryClosed(
+                        f"purgatory {purgatory.name!r} is closed, and a purgatory is opened once: make the application"
+                        " and its purgatory in a function, and call this function for each lifespan, as in each test"
+                    )
                 await stack.enter_async_context(purgatory)
             closing = _Closing(tuple(self._purgatories), self._grace)
             watch = StopListener(closing.begin)

@@ -492,15 +492,18 @@ class Wait:
 class _Waiting:
     """What :func:`waiting` returns: a callable whose signature FastAPI understands, without importing Starlette.
 
-    FastAPI passes the request or WebSocket to the parameter that is annotated with Starlette's ``HTTPConnection``, and
-    the response whose headers it merges to the one annotated with ``Response``.  It validates ``wait`` and documents
-    it, and ``Prefer``, in the schema; the values are read from the scope, in the same way as without FastAPI.  If
-    Starlette is not loaded, no code needs the annotations.
+    FastAPI passes the request or WebSocket to the parameter that is annotated with Starlette's ``HTTPConnection``, the
+    response whose headers it merges to the one annotated with ``Response``, and what a dependency returns to ``room``.
+    It validates ``wait`` and documents it, and ``Prefer``, in the schema; the values are read from the scope, in the
+    same way as without FastAPI.  If Starlette is not loaded, no code needs the annotations.
     """
 
-    def __init__(self, room: Room, longest: float | None, per_client: int | None) -> None:
-        purgatory_of(room)
-        self._room = room
+    def __init__(self, room: "Room | Callable[..., Any]", longest: float | None, per_client: int | None) -> None:
+        # Of a relay, too: it is not callable.
+        self._get_room = room if callable(room) else None
+        self._room = None if callable(room) else room
+        if self._room is not None:
+            purgatory_of(self._room)
         self._per_client = validated_per_client(per_client)
         self._longest = validated_longest(longest)
 
@@ -511,6 +514,10 @@ class _Waiting:
         annotation: Any = Any if requests is None else requests.HTTPConnection
         parameters = [inspect.Parameter("connection", kind, annotation=annotation)]
         fastapi = sys.modules.get("fastapi")
+        if self._get_room is not None and fastapi is not None:
+            parameters.append(
+                inspect.Parameter("room", kind, annotation=Annotated[Any, fastapi.Depends(self._get_room)])
+            )
         if self._longest is not None and fastapi is not None:
             of_wait = fastapi.Query(
                 ge=0,
@@ -533,19 +540,29 @@ class _Waiting:
         connection: Any,
         receive: Receive | None = None,
         *,
+        room: Any = None,
         response: Any = None,
         wait: Any = 0,
         prefer: Any = None,
     ) -> Wait:
-        made = Wait(self._room, connection, receive, longest=self._longest, per_client=self._per_client)
+        if room is None:
+            room = self._room
+            if self._get_room is not None:
+                room = self._get_room(connection)
+                if inspect.isawaitable(room):
+                    room = await room
+        made = Wait(room, connection, receive, longest=self._longest, per_client=self._per_client)
         made._response = response
         return made
 
     def __repr__(self) -> str:
-        return f"waiting({self._room!r}{'' if self._longest is None else f', longest={self._longest:g}'})"
+        longest = "" if self._longest is None else f", longest={self._longest:g}"
+        return f"waiting({self._get_room or self._room!r}{longest})"
 
 
-def waiting(room: Room, *, longest: float | None = None, per_client: int | None = None) -> _Waiting:
+def waiting(
+    room: "Room | Callable[..., Any]", *, longest: float | None = None, per_client: int | None = None
+) -> _Waiting:
     """Create a dependency that passes a :class:`Wait` for the purgatory to a handler.
 
     ::
@@ -555,6 +572,11 @@ def waiting(room: Room, *, longest: float | None = None, per_client: int | None 
             if not await wait.until(lambda: log.end > after, key="orders", timeout=30):
                 return Response(status_code=204)
             return log.read(after)
+
+    ``room``: the purgatory or the relay; or a function that returns it, for routers that are written before the
+    application is made.  In FastAPI the function is a dependency like any other, for example one that returns
+    ``request.app.state.room``, and ``app.dependency_overrides`` replaces it in tests.  Write it with ``async def``,
+    because FastAPI runs any other function in a thread.  Elsewhere it is called with the request or the scope.
 
     ``longest``: lets the client ask for the seconds to wait, with ``?wait=30`` or ``Prefer: wait=30``, and gives it at
     most this many: see :attr:`Wait.timeout`, which is then the default of ``timeout``.  Proxies often end a request
@@ -569,7 +591,7 @@ def waiting(room: Room, *, longest: float | None = None, per_client: int | None 
 
     The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself:
     ``await waiting(room)(request)``, or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.
-    Raises TypeError if ``room`` is neither a purgatory nor a relay, or ``longest`` is not a number or None, and
+    Raises TypeError if ``room`` is no purgatory, relay or function, or ``longest`` is not a number or None, and
     ValueError unless ``longest`` is finite and at least 0.
     """
     return _Waiting(room, longest, per_client)

@@ -1,6 +1,7 @@
-"""Clocks for tests and simulations."""
+"""Clocks for tests and simulations, and a wait until requests are parked."""
 
 from .manual_clock import ManualClock
+from .parked import parked
 from .virtual_clock import VirtualClock
 
-__all__ = ["ManualClock", "VirtualClock"]
+__all__ = ["ManualClock", "VirtualClock", "parked"]

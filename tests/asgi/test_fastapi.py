@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import pytest
-from fastapi import Depends, FastAPI, Request, Response, WebSocket
+from fastapi import APIRouter, Depends, FastAPI, Request, Response, WebSocket
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
@@ -220,6 +220,65 @@ async def test_the_dependency_is_awaited_not_run_in_a_thread(log: Log, clock: Vi
     assert inspect.iscoroutinefunction(dependency.__call__)
     (parameter,) = inspect.signature(dependency).parameters.values()
     assert parameter.annotation is HTTPConnection
+
+
+async def test_a_function_returns_the_room(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The function is a dependency: it is given the request, and tests override it; the schema does not show it."""
+
+    async def get_room(connection: HTTPConnection) -> Purgatory[Any]:
+        return connection.app.state.room  # type: ignore[no-any-return]
+
+    router = APIRouter()
+
+    @router.get("/")
+    async def read(wait: Annotated[Wait, Depends(waiting(get_room, longest=55))]) -> str:
+        await wait.until(lambda: False, key="a", timeout=1)
+        return repr(wait)
+
+    @router.websocket("/ws")
+    async def stream(websocket: WebSocket, wait: Annotated[Wait, Depends(waiting(get_room))]) -> None:
+        await websocket.accept()
+        await websocket.send_text(repr(wait))
+
+    app = FastAPI()
+    app.state.room = purgatory
+    app.include_router(router)
+    calls = [Call.get(app), Call(app, websocket_scope("/ws"), {"type": "websocket.connect"})]
+    await clock.advance(1.0)
+    await asyncio.gather(*(call.task for call in calls))
+    assert (calls[0].json, calls[1].sent[1]["text"]) == ("<Wait in 'test'>", "<Wait in 'test'>")
+    assert [each["name"] for each in app.openapi()["paths"]["/"]["get"]["parameters"]] == ["wait", "Prefer"]
+    async with Purgatory[Any]("other", clock=clock) as other:
+
+        async def get_other() -> Purgatory[Any]:
+            return other
+
+        app.dependency_overrides[get_room] = get_other
+        call = Call.get(app)
+        await clock.advance(1.0)
+        await call.task
+        assert call.json == "<Wait in 'other'>"
+
+    app.dependency_overrides[get_room] = lambda: 3
+    with pytest.raises(TypeError, match="room must be a Purgatory or a Relay, got 3"):
+        await Call.get(app).task
+
+
+async def test_outside_fastapi_the_function_is_called_with_the_connection(purgatory: Purgatory[Any]) -> None:
+    """In Starlette it is called with the request, and awaited if it is a coroutine function."""
+
+    async def get_room(request: Request) -> Purgatory[Any]:
+        return request.app.state.room  # type: ignore[no-any-return]
+
+    async def endpoint(request: Request) -> PlainTextResponse:
+        waits = [await waiting(lambda request: request.app.state.room)(request), await waiting(get_room)(request)]
+        return PlainTextResponse(repr(waits))
+
+    app = Starlette(routes=[Route("/", endpoint)])
+    app.state.room = purgatory
+    call = Call.get(app)
+    await call.task
+    assert call.body == b"[<Wait in 'test'>, <Wait in 'test'>]"
 
 
 async def test_it_serves_starlette(purgatory: Purgatory[Any], clock: VirtualClock) -> None:

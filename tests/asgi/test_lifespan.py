@@ -99,6 +99,16 @@ async def test_a_lifespan_that_fails_to_start_closes_the_purgatories(room: Purga
     assert room.closed
 
 
+async def test_a_second_lifespan_of_a_purgatory_is_refused(room: Purgatory[Any]) -> None:
+    """A purgatory is opened once; the error of a second ``with TestClient(app)`` says what to do."""
+    lifespan = purgatory_lifespan(room)
+    async with lifespan(None):
+        pass
+    with pytest.raises(PurgatoryClosed, match=r"purgatory 'test' is closed, .* make the application"):
+        async with lifespan(None):
+            raise AssertionError
+
+
 async def test_an_error_inside_closes_the_purgatories(room: Purgatory[Any]) -> None:
     """An error inside the lifespan propagates and closes the purgatories."""
     with pytest.raises(Boom):
