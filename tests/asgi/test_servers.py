@@ -164,6 +164,25 @@ async def test_a_pipelined_request_hides_a_hang_up_but_takes_few_places(name: st
         assert not any("Traceback" in line for line in server.output), "".join(server.output)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _ONE_EACH)
+async def test_a_stream_whose_client_sent_another_request_ends_when_it_sends(name: str) -> None:
+    """The server does not notice the reset, but the next events or heartbeats cannot be sent, and the place is free."""
+    skip_without(name)
+    async with ServerProcess(name) as server, aiohttp.ClientSession() as session:
+        client = await server.connect()
+        client.send("GET", "/events/a")
+        client.send("GET", "/events/a")
+        await server.until(lambda: server.count("parked") == 1)
+        client.hang_up(reset=True)
+        while server.count("withdrawn") == 0:
+            async with session.post(f"http://127.0.0.1:{server.port}/events/a"):
+                pass
+        server.signal()
+        await server.exited()
+        assert "purgatory/asgi" not in "".join(server.output), "a traceback of Hypercorn's own is possible"
+
+
 @pytest.mark.parametrize(
     ("name", "options", "limit"),
     [

@@ -15,7 +15,8 @@ import pytest
 from aiohttp import ClientSession, web
 
 import purgatory as package
-from purgatory import Purgatory, PurgatoryClosed, PurgatoryFull
+from purgatory import Purgatory, PurgatoryError
+from purgatory.asgi import error_response
 
 _ROOM: web.AppKey[Purgatory[Any]] = web.AppKey("room", Purgatory)
 
@@ -26,12 +27,13 @@ def make_app(room: Purgatory[Any]) -> web.Application:
     @web.middleware
     async def refuse(request: web.Request, handler: Any) -> web.StreamResponse:
         try:
-            response: web.StreamResponse = await handler(request)
-        except PurgatoryFull as full:
-            return web.Response(status=503 if full.key is None else 429, headers={"Retry-After": "1"})
-        except PurgatoryClosed:
-            return web.Response(status=503, headers={"Retry-After": "1"})
-        return response
+            answered: web.StreamResponse = await handler(request)
+        except PurgatoryError as error:
+            response = error_response(error, retry_after=1)
+            if response is None:
+                raise
+            return web.Response(status=response.status, headers=response.headers, body=response.body)
+        return answered
 
     async def poll(request: web.Request) -> web.Response:
         held = await room.wait_until(lambda: False, keys=["orders"], timeout=3600)
@@ -46,6 +48,7 @@ def make_app(room: Purgatory[Any]) -> web.Application:
 
     app = web.Application(middlewares=[refuse])
     app.router.add_get("/orders", poll)
+    app.router.add_post("/orders", poll)
     app.cleanup_ctx.append(open_and_close)
     app.on_shutdown.append(answer)
     return app
@@ -94,6 +97,29 @@ async def test_without_handler_cancellation_a_hang_up_goes_unnoticed() -> None:
             assert response.status == 404
         assert len(room) == 1
     assert room.statistics().expired_by_closing == 1
+
+
+_GET = b"GET /orders HTTP/1.1\r\nHost: x\r\n\r\n"
+_SIZE = 5_000_000
+_POST = b"POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % _SIZE
+
+
+@pytest.mark.parametrize("sent", [_GET * 51, _POST + bytes(_SIZE)], ids=["51 requests", "a large body"])
+async def test_a_client_that_sends_too_much_is_not_noticed(sent: bytes) -> None:
+    """aiohttp stops reading, so the operation waits until its deadline, as the page says."""
+    room = Purgatory[Any]("test")
+    async with serve(room, handler_cancellation=True) as (_, port), ClientSession() as session:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        await parked(room, 1)
+        for _ in range(20):  # the server has read as much as it reads
+            async with session.get(f"http://127.0.0.1:{port}/none") as response:
+                assert response.status == 404
+        writer.transport.abort()
+        for _ in range(20):
+            async with session.get(f"http://127.0.0.1:{port}/none") as response:
+                assert response.status == 404
+        assert len(room) == 1
 
 
 async def test_a_shutdown_answers_every_waiter_first() -> None:

@@ -31,10 +31,10 @@ class Service:
         self.timeouts.append(timeout)
         try:
             held = await self.room.wait_until(lambda: self.ready, keys=["orders"], timeout=timeout)
-        except PurgatoryFull as full:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(full))
-        except PurgatoryClosed as closed:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(closed))
+        except PurgatoryFull:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls are waiting")
+        except PurgatoryClosed:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
         return b"ready" if held else b"empty"
 
 
