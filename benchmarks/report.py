@@ -6,8 +6,8 @@
 
 A page has pairs of comments, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``; the text between them is
 replaced.  NAME is a section of the table, ``budgets``, ``machine``, ``experiment``, or, for the first shape of the
-section ``server`` alone, ``headline`` (``headline_zh`` in Chinese) and the shorter ``home``.  With ``--check`` nothing
-is written, and the exit status is 1 if a page differs from the saved runs.
+section ``server`` alone, ``headline``, and the shorter ``readme`` (``readme_zh`` in Chinese) and ``home``.  With
+``--check`` nothing is written, and the exit status is 1 if a page differs from the saved runs.
 """
 
 import argparse
@@ -90,7 +90,8 @@ def fill(page: str, results: Results) -> str:
             "budgets": lambda: _budgets(results),
             "experiment": lambda: _experiment(results),
             "headline": lambda: _headline(results, _ENGLISH),
-            "headline_zh": lambda: _headline(results, _CHINESE),
+            "readme": lambda: _headline(results, _ENGLISH, _IN_THE_README),
+            "readme_zh": lambda: _headline(results, _CHINESE, _IN_THE_README),
             "home": lambda: _home(results),
             "server": lambda: _server(results),
         }
@@ -170,6 +171,7 @@ class _Language:
     """The words of the table in a README."""
 
     forms: Mapping[str, str]
+    program: str
     head: Sequence[str]
     missing: str
 
@@ -182,6 +184,7 @@ _ENGLISH = _Language(
         "event-reader": "the same, and a task that notices the hang-up",
         "condition": "`asyncio.timeout` + `Condition` per key",
     },
+    "the program above",
     ("", "CPU per request", "times the first", "without the collector", "publish to answer", "memory per connection"),
     "Not measured yet: `python -m benchmarks server --json ...`.",
 )
@@ -193,16 +196,21 @@ _CHINESE = _Language(
         "event-reader": "同上，另加一个发现客户端断开的任务",
         "condition": "`asyncio.timeout` + 每个键一个 `Condition`",
     },
+    "上面的程序",
     ("", "每个请求的 CPU 时间", "是第一行的几倍", "不计垃圾回收", "从发布到应答", "每个连接的内存"),
     "尚未测量：`python -m benchmarks server --json ...`。",
 )
 
 
-def _headline(results: Results, language: _Language) -> str:
+_IN_THE_README = ("thresholds", "event", "event-reader")  # the first is its program
+
+
+def _headline(results: Results, language: _Language, forms: Sequence[str] = tuple(_ENGLISH.forms)) -> str:
     """The first shape of the server, on a compiled core."""
     shape = shapes(Scale())[0]
     lines = []
-    for form, text in language.forms.items():
+    for form in forms:
+        text = language.program if forms is _IN_THE_README and form == "thresholds" else language.forms[form]
         cpu = _of_form(results, "compiled", CPU, shape, form)
         if cpu is None:
             return language.missing

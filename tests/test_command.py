@@ -81,13 +81,13 @@ def test_the_examples_of_the_help_are_understood(capsys: pytest.CaptureFixture[s
     """The parser accepts each example."""
     main([])
     lines = re.findall(r"^  purgatory (.+?)  ", capsys.readouterr().out, re.MULTILINE)
-    assert len(lines) == 5
+    assert len(lines) == 6
     for line in lines:
         words = line.split()
         if words[0] in _PIPELINE:
             pipeline_parser().parse_args(words)
         else:
-            assert words == ["demo"]
+            assert words[0] in ("demo", "top")
 
 
 def test_the_commands_of_the_pipeline_are_all_here() -> None:
@@ -176,22 +176,31 @@ def test_the_demo_needs_only_the_package(copy: Path) -> None:
 
 
 def test_the_list_of_examples_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
-    """The list contains every program of the directory, with the packages that it needs."""
+    """The list contains every program of the directory, with the packages that it needs.
+
+    A program is a module that runs itself, or one with an application for a server.
+    """
     assert main(["examples"]) == 0
     text = capsys.readouterr().out
     folder = ROOT / "examples"
     programs = {f"examples.{path.parent.name}" for path in folder.glob("*/__main__.py")}
-    programs |= {f"examples.{path.stem}" for path in folder.glob("*.py") if not path.stem.startswith("_")}
-    assert programs | {"examples", "examples.long_poll.demo"} == {module for module, _, _ in _EXAMPLES}
+    for path in folder.glob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        if not path.stem.startswith("_") and '__name__ == "__main__"' in source:
+            programs.add(f"examples.{path.stem}")
+        elif re.search(r"^app = ", source, re.MULTILINE):
+            programs.add(f"uvicorn examples.{path.stem}:app")
+    others = {"examples", "examples.long_poll.demo", "uvicorn examples.tutorial.chapter_1:app"}
+    assert programs | others == {module for module, _, _ in _EXAMPLES}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for module, packages, _ in _EXAMPLES:
         assert all(extra in extras for extra in re.findall(r"aiopurgatory\[(\w+)\]", packages))
-        assert importlib.util.find_spec(module) is not None
+        assert importlib.util.find_spec(module.removeprefix("uvicorn ").removesuffix(":app")) is not None
         assert re.search(rf"^python -m {re.escape(module)} ", text, re.MULTILINE)
     orders = {module: packages for module, packages, _ in _EXAMPLES}["examples.orders"]
-    code = "import sys; sys.modules['psycopg'] = None; import examples.orders.__main__"
+    code = "import sys; sys.modules['fastapi'] = None; import examples.orders.__main__"
     refused = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert refused.stderr.replace("'", "") == f"this example needs psycopg: pip install {orders}\n"
+    assert refused.stderr.replace("'", "") == f"this example needs fastapi: pip install {orders}\n"
     for readme in ("README.md", "README.zh-CN.md"):
         page = (ROOT / readme).read_text(encoding="utf-8")
         assert [module for module, _, _ in _EXAMPLES if f"python -m {module}" not in page] == [], readme

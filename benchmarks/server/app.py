@@ -82,10 +82,12 @@ class WithWait(Form):
 
 
 class WithThresholds(WithWait):
-    """The same, and each wait says which end it waits for."""
+    """The wait of the README's program: for a value, and each says which end it waits for."""
 
     async def wait(self, request: Request, key: str, topic: Topic, after: int) -> bool:
-        return await Wait(self.room, request).until(lambda: topic.end > after, keys={key: after + 1}, timeout=TIMEOUT)
+        wait = Wait(self.room, request)
+        end = await wait.value(lambda: topic.end if topic.end > after else None, keys={key: after + 1}, timeout=TIMEOUT)
+        return end is not None
 
     async def wake(self, key: str, topic: Topic) -> None:
         self.room.check_and_complete(key, topic.end)

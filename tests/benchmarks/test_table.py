@@ -153,7 +153,7 @@ def test_a_column_without_a_figure_is_left_out() -> None:
 def test_no_table_of_the_documentation_has_an_empty_column() -> None:
     """This holds for every table that the saved runs fill."""
     results = load()
-    for name in ("headline", "headline_zh", "home", "server", "machine", "budgets", "experiment", *SECTIONS):
+    for name in ("headline", "readme", "readme_zh", "home", "server", "machine", "budgets", "experiment", *SECTIONS):
         for table in re.findall(r"(?:^\|.*\n)+", fill(PAGE.format(name=name), results), re.MULTILINE):
             _, _, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines())
             assert all(any(cells) for cells in zip(*lines, strict=True)), f"{name}: {table}"
@@ -203,7 +203,7 @@ def _save_server(folder: Path, kind: str, cost: float) -> None:
 def test_the_server_has_a_line_for_each_core_and_form(tmp_path: Path) -> None:
     """The page has both kinds of core and the units in the head, and the READMEs the compiled one, in two languages."""
     _save_server(tmp_path, "interpreted", 300.0)
-    for name in ("headline", "headline_zh"):
+    for name in ("headline", "readme", "readme_zh"):
         assert "python -m benchmarks server" in fill(PAGE.format(name=name), load(tmp_path))
     _save_server(tmp_path, "compiled", 200.0)
     results = load(tmp_path)
@@ -220,10 +220,14 @@ def test_the_server_has_a_line_for_each_core_and_form(tmp_path: Path) -> None:
     assert "| asyncio.timeout + Event | compiled | 12 000 | 60.0x | 200 |" in page
     assert "| asyncio.timeout + Event | interpreted | 18 000 | 60.0x | 300 |" in page
     assert page.count("\n| ") == 2 + 2 * len(NAMES)
-    for name, first in (("headline", "with thresholds"), ("headline_zh", "带阈值")):
+    for name, first, others in (
+        ("headline", "with thresholds", 3),
+        ("readme", "the program above", 2),
+        ("readme_zh", "上面的程序", 2),
+    ):
         page = fill(PAGE.format(name=name), results)
         assert f"{first} | 200 us |  | 200 us | 1.00 ms | 2.00 bytes |" in page
-        assert page.count("| 12 000 us | 60.0x | 200 us | 1.00 ms | 1.00 bytes |") == 3
+        assert page.count("| 12 000 us | 60.0x | 200 us | 1.00 ms | 1.00 bytes |") == others
         assert "300 us" not in page
 
 
