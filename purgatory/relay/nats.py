@@ -32,6 +32,7 @@ _CONNECT_ONCE: Final[dict[str, Any]] = {"allow_reconnect": False, "max_reconnect
 _OPTIONS: Final = frozenset(inspect.signature(Client.connect).parameters) - {"self"}
 # Without the echo of its own messages, no ping of the relay returns.
 _RESERVED: Final = frozenset({"servers", "error_cb", "closed_cb", "no_echo", *_CONNECT_ONCE})
+_CLOSE_TIMEOUT: Final = 0.2  # seconds in which a client that has failed can be closed
 _MOST_FLUSHES: Final = 8  # until the connection counts as lost
 _MOST_UNREAD: Final = 8 * 1024 * 1024  # bytes that nats-py may hold for this process
 
@@ -84,7 +85,7 @@ class NatsTransport:
         attempts: list[Exception] = []  # what went wrong with each server
         connecting = True
 
-        async def error(reason: Exception) -> None:
+        async def failed_once(reason: Exception) -> None:
             if connecting:
                 attempts.append(reason)
             else:
@@ -95,12 +96,14 @@ class NatsTransport:
 
         client = Client()
         try:
-            await client.connect(self._url, error_cb=error, closed_cb=closed, **self._options, **_CONNECT_ONCE)
-        except BaseException as reason:
-            with contextlib.suppress(Exception):  # a client that has not come far enough cannot be closed
-                await client.close()
-            if isinstance(reason, NoServersError) and attempts:
-                raise ConnectionError(f"no NATS server accepts the connection: {_text(attempts[-1])}") from None
+            await client.connect(self._url, error_cb=failed_once, closed_cb=closed, **self._options, **_CONNECT_ONCE)
+        except BaseException as error:
+            await _give_up(client)
+            reason = attempts[-1] if isinstance(error, NoServersError) and attempts else error
+            if reason is not error or _hint(reason):
+                raise ConnectionError(
+                    f"no NATS server accepts the connection: {type(reason).__name__}: {reason}{_hint(reason)}"
+                ) from None
             raise
         finally:
             connecting = False
@@ -201,15 +204,25 @@ async def _round_trip(connection: Client) -> None:
     raise ConnectionResetError("nats-py does not write to the connection")
 
 
-def _text(error: Exception) -> str:
-    """Return the error of an attempt to connect, and its likely cause where nats-py does not name it."""
+def _hint(error: BaseException) -> str:
+    """Return the likely cause of an error of an attempt to connect, if nats-py does not name it."""
     if isinstance(error, (ssl.SSLError, UnexpectedEOF)):
-        hint = "; does the server use TLS, and do the options tls and tls_handshake_first agree with it?"
-    elif isinstance(error, TimeoutError):
-        hint = "; a server that begins with the TLS handshake needs tls_handshake_first=True"
-    else:
-        hint = ""
-    return f"{type(error).__name__}: {error}{hint}"
+        return "; does the server use TLS, and do the options tls and tls_handshake_first agree with it?"
+    if isinstance(error, TimeoutError):
+        return (
+            "; a server that begins with the TLS handshake needs tls_handshake_first=True, and one without TLS no tls"
+        )
+    return ""
+
+
+async def _give_up(client: Client) -> None:
+    """Close a client that has not connected.  After a failed TLS handshake, nats-py waits for the other side."""
+    closing = asyncio.ensure_future(client.close())
+    await asyncio.wait([closing], timeout=_CLOSE_TIMEOUT)
+    closing.cancel()
+    await asyncio.wait([closing], timeout=_CLOSE_TIMEOUT)
+    if closing.done() and not closing.cancelled():
+        closing.exception()  # retrieved: a client that has not come far enough cannot be closed
 
 
 def _secrets_of(url: str) -> list[str]:

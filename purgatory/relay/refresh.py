@@ -50,6 +50,9 @@ _LOGGER = logging.getLogger("purgatory.relay")
 _SLICE: Final = 200  # keys that are handled in one turn of the loop
 _REPEATED: Final = 3  # times that a read is repeated before it is split
 _OUTAGE: Final = 12  # reads that fail in a row until no further read is split
+_TRANSIENT: Final = 3  # failures within _TRANSIENT_MS that a repetition mended: reads fail at random
+_TRANSIENT_MS: Final = 10_000
+_RANDOM: Final = 8  # more reads than this do not fail in a row at random
 
 _MISSING: Final = object()
 _NUMBERS = itertools.count()  # the order of keys that are to be read at the same time
@@ -109,6 +112,8 @@ class Refresher:
         self._failures = 0  # of any reads, since the last one that succeeded
         self._failures_together = 0  # the same, without the reads of unreadable keys
         self._failures_alone = 0  # the same, of the reads of unreadable keys
+        self._to_repeat: list[Hashable] = []  # the keys of the last read that failed, if it was not divided
+        self._mended_ms: deque[int] = deque(maxlen=_TRANSIENT)  # when a repetition succeeded
         self._reported: _Errors = set()  # since the last read that succeeded
         self._parts: deque[list[Entry]] = deque()  # halves of reads that failed
         self._is_part = False  # whether the latest keys to be read are a part
@@ -176,6 +181,7 @@ class Refresher:
                 batch = [unreadable.entry] if unreadable else await self._next_keys()
                 if batch:
                     await self._read_and_check(batch)
+                    self._note_repeated(batch)
                     self._succeeded()
                 elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may have left keys
                     await self._wait()
@@ -198,7 +204,9 @@ class Refresher:
     async def _failed(self, batch: list[Entry], error: Exception) -> None:
         """Keep the keys stale; report the error, and pause."""
         self._failures_together += 1
-        pause_ms = backoff_ms(self._failures_together, self.jitter)
+        self._to_repeat = []
+        at_random = self._fail_at_random()
+        pause_ms = backoff_ms(1 if at_random else self._failures_together, self.jitter)
         if not batch:  # the keys that were taken are not known any more
             self._parts.clear()
             self._unreadable.clear()
@@ -208,13 +216,27 @@ class Refresher:
             self._join()
             self._most_keys = 1
             self._put_back(batch)
-        elif self._failures_together <= _REPEATED and not self._is_part and not self._apart:
+        elif at_random or (self._failures_together <= _REPEATED and not self._is_part and not self._apart):
             self._put_back(batch)
+            self._to_repeat = [key for key, _ in batch]
         else:
             self._most_keys = max(1, min(self._most_keys, len(batch)) // 2)
             self._divide(batch, {type(error)}, pause_ms)
         self._report(error, self._reported, self._failures, pause_ms)
         await sleep_ms(self._clock, pause_ms)
+
+    def _note_repeated(self, batch: list[Entry]) -> None:
+        """Note whether the read repeated one that had failed."""
+        if self._to_repeat:
+            if {key for key, _ in batch}.issuperset(self._to_repeat):
+                self._mended_ms.append(self._clock.now_ms())
+            self._to_repeat = []
+
+    def _fail_at_random(self) -> bool:
+        """Return whether reads that failed have succeeded lately when they were repeated."""
+        mended = self._mended_ms
+        lately = len(mended) == _TRANSIENT and self._clock.now_ms() - mended[0] <= _TRANSIENT_MS
+        return lately and self._failures_together <= _RANDOM
 
     def _divide(self, batch: list[Entry], reported: _Errors, pause_ms: int) -> None:
         """Have the halves read separately, or a single key after its own pause, unless too many keys wait like this."""
