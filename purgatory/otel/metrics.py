@@ -121,22 +121,23 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
 def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
     """Report these relays to OpenTelemetry, beside those of earlier calls.
 
-    ============================  ===============  ==============  ====================================================
-    instrument                    kind             unit            attributes besides ``purgatory.name``
-    ============================  ===============  ==============  ====================================================
-    ``purgatory.relay.connected``  gauge           ``1``
-    ``purgatory.relay.lag``        gauge           ``s``
-    ``purgatory.relay.peers``      gauge           ``{relay}``
-    ``purgatory.relay.pending``    gauge           ``{key}``
-    ``purgatory.relay.stale``      gauge           ``{key}``
-    ``purgatory.relay.losses``     counter         ``{connection}``
-    ``purgatory.relay.resyncs``    counter         ``{resync}``
-    ``purgatory.relay.collapsed``  counter         ``{set}``
-    ``purgatory.relay.unreadable`` counter         ``{message}``
-    ``purgatory.relay.keys``       counter         ``{key}``       ``purgatory.relay.direction``: sent, received
-    ``purgatory.relay.messages``   counter         ``{message}``   ``purgatory.relay.direction``: sent, received
-    ``purgatory.relay.reads``      counter         ``{read}``      ``purgatory.relay.outcome``: completed, failed
-    ============================  ===============  ==============  ====================================================
+    =================================  =======  ================  ======================================================
+    instrument                         kind     unit              attributes besides ``purgatory.name``
+    =================================  =======  ================  ======================================================
+    ``purgatory.relay.connected``      gauge    ``1``
+    ``purgatory.relay.lag``            gauge    ``s``
+    ``purgatory.relay.peers``          gauge    ``{relay}``
+    ``purgatory.relay.pending``        gauge    ``{key}``
+    ``purgatory.relay.stale``          gauge    ``{key}``
+    ``purgatory.relay.read.quantile``  gauge    ``s``             ``quantile``: 0.5, 0.99, 0.999, 1, of a read
+    ``purgatory.relay.losses``         counter  ``{connection}``
+    ``purgatory.relay.resyncs``        counter  ``{resync}``
+    ``purgatory.relay.collapsed``      counter  ``{set}``
+    ``purgatory.relay.unreadable``     counter  ``{message}``
+    ``purgatory.relay.keys``           counter  ``{key}``         ``purgatory.relay.direction``: sent, received
+    ``purgatory.relay.messages``       counter  ``{message}``     ``purgatory.relay.direction``: sent, received
+    ``purgatory.relay.reads``          counter  ``{read}``        ``purgatory.relay.outcome``: completed, failed
+    =================================  =======  ================  ======================================================
 
     Raises ValueError for no relay, and for one whose purgatory has the name of the purgatory of another that the meter
     reports and whose purgatory is not closed.
@@ -458,12 +459,18 @@ def _relay_reads(statistics: "RelayStatistics") -> Iterable[tuple[float, dict[st
     yield statistics.failed_reads, {"purgatory.relay.outcome": "failed"}
 
 
+def _relay_read_times(statistics: "RelayStatistics") -> Iterable[tuple[float, dict[str, str]]]:
+    for quantile, field in _QUANTILES:
+        yield getattr(statistics.read_duration, field), {"quantile": quantile}
+
+
 _RELAY_GAUGES: tuple[tuple[str, str, str, _ReadRelay], ...] = (
     ("connected", "1", "Whether the relay is connected to its engine", lambda s: [(int(s.connected), {})]),
     ("lag", "s", "Time of a ping through the engine and back", lambda s: [] if s.lag is None else [(s.lag, {})]),
     ("peers", "{relay}", "Other relays that were heard of lately", lambda s: [(s.peers, {})]),
     ("pending", "{key}", "Keys that wait to be sent", lambda s: [(s.pending, {})]),
     ("stale", "{key}", "Keys that wait to be refreshed", lambda s: [(s.stale, {})]),
+    ("read.quantile", "s", "Time of a call of refresh", _relay_read_times),
 )
 _RELAY_COUNTERS: tuple[tuple[str, str, str, _ReadRelay], ...] = (
     ("losses", "{connection}", "Connections, and attempts to connect, that failed", lambda s: [(s.losses, {})]),

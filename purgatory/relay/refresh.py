@@ -34,6 +34,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, M
 from typing import Any, Final
 
 from purgatory import Clock, Purgatory
+from purgatory.core.stats.histogram import Histogram
 from purgatory.texts import safe_repr
 
 from .codec import Entry, is_key, is_value
@@ -100,6 +101,7 @@ class Refresher:
         self.reads: int = 0
         self.failed_reads: int = 0
         self.resyncs: int = 0
+        self.read_times: Histogram = Histogram()
         self.state: RelayState[Any, Any] = RelayState(purgatory)
         self._purgatory = purgatory
         self._refresh = refresh
@@ -420,7 +422,11 @@ class Refresher:
     async def _read_and_check(self, batch: list[Entry]) -> None:
         # The values are in this frame only, so that they are freed when the last watcher of their key has left.
         number = self.state.begin_read()
-        found = await self._read([key for key, _ in batch])
+        began_ms = self._clock.now_ms()
+        try:
+            found = await self._read([key for key, _ in batch])
+        finally:
+            self.read_times.record(self._clock.now_ms() - began_ms)
         await self._check(batch, found, number)
 
     async def _read(self, keys: list[Hashable]) -> Mapping[Any, object] | None:

@@ -596,6 +596,7 @@ class Relay(Generic[K, V]):
             refreshed=refresher.refreshed,
             reads=refresher.reads,
             failed_reads=refresher.failed_reads,
+            read_duration=refresher.read_times.quantiles(),
         )
 
     def __repr__(self) -> str:

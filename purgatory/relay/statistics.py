@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from purgatory.events import Quantiles
+
 __all__ = ["RelayStatistics"]
 
 
@@ -13,7 +15,7 @@ class RelayStatistics:
     field                    meaning
     =======================  ======================================================================================
     ``purgatory``            the name of the purgatory
-    ``connected``            the subscription is confirmed, and the connection not known to be lost
+    ``connected``            a ping has come back through the engine, and the connection is not known to be lost
     ``lag``                  seconds that a ping took through the engine and back, or takes already; None: not connected
     ``peers``                other relays on the channel that sent a message in the last three heartbeats
     ``connects``             times the subscription was confirmed
@@ -33,6 +35,7 @@ class RelayStatistics:
     ``refreshed``            keys that ``refresh`` has read
     ``reads``                calls of ``refresh`` that returned
     ``failed_reads``         calls of ``refresh`` that raised, or took too long
+    ``read_duration``        seconds that the calls of ``refresh`` took, those that failed included
     =======================  ======================================================================================
     """
 
@@ -57,3 +60,4 @@ class RelayStatistics:
     refreshed: int
     reads: int
     failed_reads: int
+    read_duration: Quantiles

@@ -60,6 +60,8 @@ async def test_a_relay_is_reported(clock: VirtualClock) -> None:
             ("received",): statistics.messages_received,
         }
         assert found["purgatory.relay.reads"] == {("completed",): statistics.reads, ("failed",): 0}
+        assert found["purgatory.relay.read.quantile"] == dict.fromkeys([("0.5",), ("0.99",), ("0.999",), ("1",)], 0.0)
+        assert statistics.read_duration.count == statistics.reads
         transport.stop()
         await clock.settle()
         found = collected(reader)
