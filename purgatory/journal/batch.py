@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ from purgatory.texts import class_name, type_name
 from .files import ARROW_SCHEMA, date_folder
 from .schema import DROPPED, EXPIRED, OUTCOMES
 
-__all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "by_date", "key_text", "to_table", "warm_up"]
+__all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "Refused", "by_date", "key_text", "to_table", "warm_up"]
 
 # The order in which the event loop records the fields of a row.
 _STATE, PURGATORY, _KIND, OP_ID, _KEYS, _PARKED, _DEADLINE, _FINISHED = range(8)
@@ -47,9 +47,18 @@ class Gap:
         self.last_ms = max(self.last_ms, later.last_ms)
 
 
+class Refused(NamedTuple):
+    """Operations that a purgatory refused: how many, between two times on its clock."""
+
+    purgatory: str
+    number: int
+    first_ms: int
+    last_ms: int
+
+
 @dataclass(slots=True)
 class Batch:
-    """The rows of one file: ``values`` is flat, ``WIDTH`` values a row.
+    """The rows of one file: ``values`` is flat, ``WIDTH`` values a row.  Notes about refused operations are no rows.
 
     ``folder``: the folder of the file within the journal; None until :func:`by_date` has divided the batch.
     """
@@ -58,6 +67,7 @@ class Batch:
     anchor_ms: int
     gap: Gap | None = None
     folder: str | None = None
+    refused: tuple[Refused, ...] = ()
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,11 +85,14 @@ class Batch:
 def by_date(batch: Batch) -> list[Batch]:
     """Return a batch for each date, in UTC, on which operations of this one parked, in the order of the dates.
 
-    A gap counts as parked at its first row, as in the file.  The rows of a date keep their order.
+    A gap counts as parked at its first row, as in the file, and so do notes about refused operations.  The rows of a
+    date keep their order.
     """
     gap, anchor_ms = batch.gap, batch.anchor_ms
     parked: list[int] = batch.values[_PARKED::WIDTH]
-    times = parked if gap is None else [*parked, gap.first_ms]
+    times = [*parked, *(note.first_ms for note in batch.refused)]
+    if gap is not None:
+        times.append(gap.first_ms)
     first, last = date_folder(min(times) + anchor_ms), date_folder(max(times) + anchor_ms)
     if first == last:
         batch.folder = first
@@ -91,8 +104,13 @@ def by_date(batch: Batch) -> list[Batch]:
     of_gap = None if gap is None else date_folder(gap.first_ms + anchor_ms)
     if of_gap is not None:
         folders.setdefault(of_gap, [])
+    notes: dict[str, list[Refused]] = {}
+    for note in batch.refused:
+        folder = date_folder(note.first_ms + anchor_ms)
+        folders.setdefault(folder, [])
+        notes.setdefault(folder, []).append(note)
     return [
-        Batch(values, anchor_ms, gap if folder == of_gap else None, folder)
+        Batch(values, anchor_ms, gap if folder == of_gap else None, folder, tuple(notes.get(folder, ())))
         for folder, values in sorted(folders.items())
     ]
 
@@ -150,11 +168,12 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
         "anchor_ms": pa.repeat(pa.scalar(batch.anchor_ms, pa.int64()), rows),
         "instance": instance,
         "expired_by_closing": by_closing,
+        "refused": pa.nulls(rows, pa.int64()),
     }
     table = pa.Table.from_arrays([columns[name] for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA)
-    if batch.gap is not None:
-        table = pa.concat_tables([table, _gap_row(batch.gap, source, batch.anchor_ms)])
-    return table
+    notes = [] if batch.gap is None else [_gap_row(batch.gap, source, batch.anchor_ms)]
+    notes += [_refused_row(note, source, batch.anchor_ms) for note in batch.refused]
+    return pa.concat_tables([table, pa.Table.from_pylist(notes, schema=ARROW_SCHEMA)]) if notes else table
 
 
 def warm_up() -> None:
@@ -163,11 +182,19 @@ def warm_up() -> None:
     pq.write_table(to_table(Batch(values, 0, Gap(1, 0, 0)), "", key_text), pa.BufferOutputStream(), compression="zstd")
 
 
-def _gap_row(gap: Gap, source: str, anchor_ms: int) -> pa.Table:
-    row = dict.fromkeys(ARROW_SCHEMA.names)
+def _gap_row(gap: Gap, source: str, anchor_ms: int) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(ARROW_SCHEMA.names)
     row.update(source=source, outcome=DROPPED, dropped=gap.count, anchor_ms=anchor_ms)
     row.update(parked_at=gap.first_ms + anchor_ms, finished_at=gap.last_ms + anchor_ms)
-    return pa.Table.from_pylist([row], schema=ARROW_SCHEMA)
+    return row
+
+
+def _refused_row(note: Refused, source: str, anchor_ms: int) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(ARROW_SCHEMA.names)
+    row.update(source=source, outcome=DROPPED, refused=note.number, anchor_ms=anchor_ms)
+    row.update(purgatory=_encodable(note.purgatory))
+    row.update(parked_at=note.first_ms + anchor_ms, finished_at=note.last_ms + anchor_ms)
+    return row
 
 
 def _column(values: list[Any], field: int) -> pa.Array:

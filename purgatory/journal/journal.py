@@ -29,7 +29,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from purgatory.core.operation.lifecycle import EXPIRED, EXPIRED_BY_CLOSING
 from purgatory.core.stats.record_buffer import RecordBuffer, append_record
@@ -37,7 +37,7 @@ from purgatory.core.timer.clock import Clock
 from purgatory.core.timer.units import duration_ms
 from purgatory.events import Event, Observer
 
-from .batch import OP_ID, PURGATORY, WIDTH, Batch, Gap, key_text, warm_up
+from .batch import OP_ID, PURGATORY, WIDTH, Batch, Gap, Refused, key_text, warm_up
 from .files import new_source, prepare
 from .writer import Writer
 
@@ -51,6 +51,16 @@ class _Parked(Protocol):
     """What the journal needs of a purgatory that it observes: its parked operations."""
 
     def parked_events(self) -> list[Event]: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+class _RefusedUntil(NamedTuple):
+    """How many operations a purgatory had refused at a time on its clock."""
+
+    number: int
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +159,7 @@ class Journal(Observer):
         self._gap: Gap | None = None
         self._observed: weakref.WeakValueDictionary[int, _Parked] = weakref.WeakValueDictionary()  # by id()
         self._kept: dict[int, _Parked] = {}  # by id(): those that cannot be referred to weakly
+        self._refused: dict[int, _RefusedUntil] = {}  # by id() of the purgatory; what is in the journal already
         self._pending: dict[Any, int] = {}  # by purgatory: the id of the last operation written as pending
 
     # Life
@@ -223,6 +234,7 @@ class Journal(Observer):
 
     def attached(self, purgatory: _Parked) -> None:
         """The journal observes this purgatory from now on."""
+        self._refused[id(purgatory)] = _RefusedUntil(_count_of_refused(purgatory), self._now_ms())
         try:
             self._observed[id(purgatory)] = purgatory
         except TypeError:
@@ -295,7 +307,11 @@ class Journal(Observer):
             self._timer = self._loop.call_later(self.interval, self._interval_over, context=Context())
 
     def _hand_over(self) -> None:
-        if self._loop is None or self._closed or (not self.record_buffer.values and self._gap is None):
+        if self._loop is None or self._closed:
+            return
+        refused, until = self._new_refused()
+        if not self.record_buffer.values and self._gap is None and not refused:
+            self._refused = until
             return
         self._anchor_ms = self._measure()
         batch = Batch(self._clear(), self._anchor_ms)
@@ -303,7 +319,29 @@ class Journal(Observer):
             self._drop(batch.as_gap())
             return
         batch.gap, self._gap = self._gap, None
+        batch.refused = refused
+        self._refused = until
         self._writer.put(batch)
+
+    def _new_refused(self) -> tuple[tuple[Refused, ...], dict[int, _RefusedUntil]]:
+        """Return notes about operations that were refused since the last ones, and what they extend to.
+
+        A refused operation has no row and costs nothing: the counters of the purgatories are read with each file.
+        """
+        until = {
+            number: _RefusedUntil(_count_of_refused(purgatory), self._now_ms())
+            for number, purgatory in [*self._observed.items(), *self._kept.items()]
+        }
+        notes = []
+        for number, now in until.items():
+            before = self._refused[number]
+            if now.number > before.number:
+                name = str((self._observed.get(number) or self._kept[number]).name)
+                notes.append(Refused(name, now.number - before.number, before.at_ms, now.at_ms))
+        return tuple(notes), until
+
+    def _now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000 if self._clock is None else self._clock.now_ms()
 
     def _clear(self) -> list[Any]:
         values = self.record_buffer.values
@@ -354,6 +392,11 @@ class Journal(Observer):
             return self._fixed_anchor_ms
         anchor_ms = math.floor((time.time_ns() - time.monotonic_ns()) / 1_000_000)
         return self._anchor_ms if abs(anchor_ms - self._anchor_ms) <= _STEP_MS else anchor_ms
+
+
+def _count_of_refused(purgatory: Any) -> int:
+    statistics = getattr(purgatory, "statistics", None)
+    return 0 if statistics is None else int(statistics().refused)
 
 
 def _validate_int(name: str, value: int, least: int) -> None:

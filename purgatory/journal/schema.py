@@ -56,7 +56,7 @@ class Column(NamedTuple):
 
 COLUMNS: Final = (
     Column("source", "string", False, "the process that wrote the row: host, process id, start time"),
-    Column("purgatory", "string", True, "name of the purgatory; null in a `dropped` row"),
+    Column("purgatory", "string", True, "name of the purgatory; null in a `dropped` row about lost rows"),
     Column("kind", "string", True, "class name of the operation, or the `kind=` of a wait; null in a `dropped` row"),
     Column(
         "op_id",
@@ -83,7 +83,7 @@ COLUMNS: Final = (
         "string",
         False,
         "`completed`, `expired`, `cancelled`, `failed`; `pending`: it was still waiting when the journal closed;"
-        " `dropped`: not an operation, but a note that rows were lost here",
+        " `dropped`: not an operation, but a note that rows were lost here, or operations refused",
     ),
     Column(
         "lateness", "double", True, "seconds from the deadline to the expiry; null unless it expired on its deadline"
@@ -104,6 +104,14 @@ COLUMNS: Final = (
         True,
         "whether it is `expired` because its purgatory closed, and not at its deadline; null in a `dropped` row, and in"
         " files of releases without this column",
+        added=True,
+    ),
+    Column(
+        "refused",
+        "int64",
+        True,
+        "how many operations the limits of the purgatory refused from `parked_at` to `finished_at`; null except in a"
+        " `dropped` row of that purgatory, which is then no note about lost rows",
         added=True,
     ),
 )

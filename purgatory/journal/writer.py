@@ -187,7 +187,7 @@ class Writer:
         gap = batch.as_gap()
         if batch.gap is not None:
             gap.merge(batch.gap)
-        instead = Batch([], batch.anchor_ms, gap)
+        instead = Batch([], batch.anchor_ms, gap, refused=batch.refused)
         with self._lock:
             self._queue[0] = instead
             self.waiting -= batch.rows

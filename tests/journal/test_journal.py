@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
 
 import pyarrow.parquet as pq
 
-from purgatory import Event, Observer, Purgatory, ThresholdPurgatory
+from purgatory import Event, Observer, Purgatory, PurgatoryFull, ThresholdPurgatory
 from purgatory.journal import SCHEMA_VERSION, Journal, JournalError, files
 from purgatory.journal.files import ARROW_SCHEMA, data_files
 from purgatory.journal.schema import VERSION_KEY
@@ -526,6 +526,32 @@ def test_workers_that_are_forked_after_the_journal_was_created_keep_all_rows(tmp
     found = sorted((row["purgatory"], row["op_id"]) for row in rows(tmp_path))
     assert found == [(name, number) for name in ("one", "two") for number in range(1, 21)]
     assert len({row["source"] for row in rows(tmp_path)}) == 2
+
+
+async def test_refused_operations_are_noted_with_the_next_file(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """One row per purgatory and file that has some: how many, and from when to when.  They are no operations."""
+    async with virtual_journal(tmp_path, clock) as journal:
+        full = Purgatory[Fetch]("full", clock=clock, observers=[journal], max_parked=1)
+        calm = Purgatory[Fetch]("calm", clock=clock, observers=[journal])
+        async with full, calm:
+            full.try_complete_else_watch(Fetch(None), ["a"])
+            for number in (3, 0, 2):
+                for _ in range(number):
+                    with pytest.raises(PurgatoryFull):
+                        full.try_complete_else_watch(Fetch(None), ["a"])
+                await clock.advance(10.0)
+                await journal.flush()
+            assert journal.statistics().recorded == 0
+    notes = [row for row in rows(tmp_path) if row["refused"] is not None]
+    assert [(row["purgatory"], row["outcome"], row["refused"], row["dropped"]) for row in notes] == [
+        ("full", "dropped", 3, None),
+        ("full", "dropped", 2, None),
+    ]
+    assert [(row["parked_at"], row["finished_at"]) for row in notes] == [
+        (at(1_000), at(1_010)),
+        (at(1_020), at(1_030)),
+    ]
+    assert [row["outcome"] for row in rows(tmp_path) if row["refused"] is None] == ["expired"]
 
 
 async def test_a_wait_for_a_threshold_has_a_kind_that_users_know(tmp_path: pathlib.Path, clock: VirtualClock) -> None:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from purgatory import Purgatory
 from purgatory.journal import Journal, compact
 from purgatory.journal import journal as module
-from purgatory.journal.batch import OP_ID, WIDTH, Batch, Gap, by_date, to_table
+from purgatory.journal.batch import OP_ID, WIDTH, Batch, Gap, Refused, by_date, to_table
 from purgatory.journal.files import data_files, date_folder
 from purgatory.testing import VirtualClock
 from tests.journal.kit import Fetch, rows
@@ -144,24 +144,30 @@ def test_the_date_of_a_folder_is_in_utc(epoch_ms: int, date: str, far_from_utc: 
 @given(
     parked=st.lists(st.integers(0, 3 * DAY_MS), max_size=30),
     gap=st.none() | st.integers(0, 3 * DAY_MS),
+    noted=st.lists(st.integers(0, 3 * DAY_MS), max_size=3),
     anchor_ms=st.integers(0, 2 * DAY_MS),
 )
-def test_a_batch_is_divided_into_dates(parked: list[int], gap: int | None, anchor_ms: int) -> None:
-    """Each row and the gap are in exactly one part, each part has one date, and the rows of a part keep their order."""
-    if not parked and gap is None:
+def test_a_batch_is_divided_into_dates(parked: list[int], gap: int | None, noted: list[int], anchor_ms: int) -> None:
+    """Each row, the gap, and each note about refused operations are in exactly one part.
+
+    Each part has one date, and its rows keep their order.
+    """
+    if not parked and gap is None and not noted:
         return
     values = [value for n, ms in enumerate(parked) for value in (1, ("p", 1), Fetch, n, ("a",), ms, None, ms)]
-    batch = Batch(values, anchor_ms, None if gap is None else Gap(3, gap, gap + DAY_MS))
+    notes = tuple(Refused("p", 2, ms, ms + 5) for ms in noted)
+    batch = Batch(values, anchor_ms, None if gap is None else Gap(3, gap, gap + DAY_MS), refused=notes)
     parts = by_date(batch)
     dates = [part.folder for part in parts]
     assert dates == sorted(set(dates), key=str)
     assert sum(part.rows for part in parts) == len(parked)
+    assert sorted(note for part in parts for note in part.refused) == sorted(notes)
     assert [part.gap for part in parts if part.gap is not None] == ([] if gap is None else [Gap(3, gap, gap + DAY_MS)])
     for part in parts:
         numbers = part.values[OP_ID::WIDTH]
         assert numbers == sorted(numbers)
         table = to_table(part, "s", str)
-        assert table.num_rows == part.rows + (part.gap is not None) > 0
+        assert table.num_rows == part.rows + (part.gap is not None) + len(part.refused) > 0
         assert {f"date={at.date()}" for at in table["parked_at"].to_pylist()} == {part.folder}
 
 

@@ -38,12 +38,12 @@ def test_a_file_of_this_version_can_be_read(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_file_without_the_columns_that_came_later_can_be_read(tmp_path: pathlib.Path) -> None:
-    """A journal of an earlier release may lack ``instance`` and ``expired_by_closing``; all others are required."""
+    """A journal of an earlier release may lack three columns; all others are required."""
     empty = ARROW_SCHEMA.empty_table()
     for column in COLUMNS:
         pq.write_table(empty.drop_columns([column.name]), tmp_path / "a.parquet")
         reason = check_footer(read_footer(str(tmp_path / "a.parquet")))
-        assert (reason is None) == column.added == (column.name in ("instance", "expired_by_closing"))
+        assert (reason is None) == column.added == (column.name in ("instance", "expired_by_closing", "refused"))
     assert all(column.nullable for column in COLUMNS if column.added)
 
 
