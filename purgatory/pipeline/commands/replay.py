@@ -72,7 +72,7 @@ def add_replay(commands: Any) -> None:
         "--lateness-ms",
         type=float,
         metavar="MS",
-        help="acceptable p99 (default: 1 %% of the median timeout, and at least 1)",
+        help="acceptable p99 of the tick's lateness (default: 1 %% of the median timeout, and at least 1)",
     )
     parser.add_argument("--out", metavar="DIR", help="for table, picture, and replay.html; may be a URI")
     parser.set_defaults(run=_run)
@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     selection = selection_of(options)
     if options.out is not None:
         check_out(options.out)
-    with session_for_journal(options, console) as spark:
+    with session_for_journal(options, console, python_works=True) as spark:
         found = what_if(
             spark,
             options.journal,
@@ -118,7 +118,18 @@ def _table(found: "WhatIf") -> "Table":
     from rich.table import Table
 
     table = Table(title=found.subtitle, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for head in ("tick", "wheel", "CPU us", "late p99", "late max", "cascades", "buckets", "heap ops", "changed"):
+    for head in (
+        "tick",
+        "wheel",
+        "CPU us",
+        "late p99",
+        "late max",
+        "stall p99",
+        "cascades",
+        "buckets",
+        "heap ops",
+        "changed",
+    ):
         table.add_column(head, justify="right", no_wrap=True)
     for row in found.table.to_pylist():
         best = all(row[name] == value for name, value in found.recommended.items())
@@ -128,6 +139,7 @@ def _table(found: "WhatIf") -> "Table":
             f"{row['cpu_us']:.2f}",
             f"{row['late_p99_ms']:g} ms",
             f"{row['late_max_ms']:g} ms",
+            f"{row['stall_p99_ms']:g} ms",
             f"{row['cascades']:.3f}",
             f"{row['buckets']:.3f}",
             f"{row['heap_operations']:.3f}",

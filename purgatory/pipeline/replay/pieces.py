@@ -1,61 +1,185 @@
-"""Cut a journal into pieces of time, each small enough for one task, and replay a piece.
+"""Cut a journal into pieces of time, each small enough for one task, and replay a piece with every setting.
 
 A piece is a span of time of one purgatory in one run of a server, so it has the density of the whole.  A sample of
 single operations would put fewer operations into each bucket.  Two purgatories with the same name are kept apart by
 their ``instance``.
+
+A first pass over a few columns counts the operations of each purgatory, and takes every n-th time of parking, which is
+enough to place the borders.  Where the tasks run on this machine, they read the files with pyarrow, as those of a
+report do; a task reads only the row groups of its piece.  Elsewhere, Spark reads the rows and groups them by piece.
 """
 
-from collections.abc import Callable
-from typing import Final
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from purgatory.journal.schema import OUTCOMES
+from purgatory.journal.schema import DROPPED, OUTCOMES
+from purgatory.pipeline.journal_reader import OpenJournal
+from purgatory.pipeline.report.aggregates import rounded
+from purgatory.pipeline.report.one_pass import reads_files
+from purgatory.pipeline.selected_rows import batch_parked_within, needed_columns, parked_row_groups, parked_within
+from purgatory.pipeline.selection import Selection
 from purgatory.pipeline.spark.workers import freeze_modules
 
-from .simulation import Measured, Trace, replay
+from .simulation import Measured, Script, Trace, first_impossible, recorded_lateness, replay
 
-__all__ = ["RESULT", "Piece", "cut", "find_pieces", "replay_piece", "sample_pieces"]
+__all__ = ["Cut", "Piece", "find_pieces", "replay_pieces", "sample_pieces"]
 
-Piece = tuple[str, str, int, int, int]  # source, purgatory, instance, first millisecond, first of the next piece
+Owner = tuple[str, str, int]  # source, purgatory, instance
 _OWNER: Final = ("source", "purgatory", "instance")
-# The columns of what :func:`replay_piece` returns.
-RESULT: Final = (
-    "tick_ms long, wheel_size long, piece long, operations long, changed long, examples string, expired long,"
-    " cascades long, buckets long, heap_operations long, wakeups long, late_ms array<long>, late_number array<long>,"
-    " cpu_s double"
-)
+_FIRST: Final = (*_OWNER, "outcome", "parked_at", "deadline")
+_SECOND: Final = (*_OWNER, "op_id", "keys", "outcome", "parked_at", "deadline", "finished_at", "anchor_ms")
+_SAMPLES_PER_PIECE: Final = 64
 _END_OF_TIME_MS: Final = 1 << 62
-_TIMES: Final = {"parked_ms": "parked_at", "deadline_ms": "deadline", "finished_ms": "finished_at"}
+_ROWS_PER_TASK: Final = 2_500_000
+_MOST_TASKS: Final = 2_000
+_BATCH_ROWS: Final = 262_144
+_NO_TIME_MS: Final = -1
+_CELL: Final = "cell binary"
+
+Settings = Sequence[tuple[int, int]]
 
 
-def find_pieces(rows: DataFrame, piece_rows: int) -> list[Piece]:
-    """Return pieces of about ``piece_rows`` operations that cover all rows, in order."""
-    ms = F.unix_millis("parked_at")
-    spans = rows.groupBy(*_OWNER).agg(F.count("*").alias("number"), F.min(ms).alias("first"))
-    counted = spans.orderBy(*_OWNER).collect()
-    max_pieces = max((-(-row["number"] // piece_rows) for row in counted), default=1)
-    if max_pieces == 1:
-        return [(*_owner(row), row["first"], _END_OF_TIME_MS) for row in counted]
-    # One pass finds borders for all owners: as many as the largest needs.  The others use every n-th of them.
-    parts = F.array(*[F.lit(n / max_pieces) for n in range(1, max_pieces)])
-    borders = rows.groupBy(*_OWNER).agg(F.percentile_approx(ms, parts, F.lit(10_000)).alias("borders"))
-    borders_of = {_owner(row): row["borders"] for row in borders.collect()}
+class Piece(NamedTuple):
+    """Operations of one purgatory that parked at ``first_ms`` or later, and before ``next_ms``.
+
+    ``files``: those that have some of them; empty if Spark reads the rows.
+    """
+
+    owner: Owner
+    first_ms: int
+    next_ms: int
+    files: tuple[str, ...] = ()
+
+
+class Cut(NamedTuple):
+    """All pieces of a journal, in order, and the median timeout of its operations, 0 if none has one."""
+
+    pieces: list[Piece]
+    median_timeout_ms: float
+
+
+class _Counted(NamedTuple):
+    """The operations of one purgatory in one file.  ``sample``: every ``step``-th time of parking, sorted."""
+
+    file: str
+    owner: Owner
+    number: int
+    first_ms: int
+    last_ms: int
+    step: int
+    sample: Any
+    timeouts: Any
+    timeout_counts: Any
+
+
+# The first pass
+
+
+def find_pieces(spark: SparkSession, opened: OpenJournal, selection: Selection, piece_rows: int) -> Cut:
+    """Return pieces of about ``piece_rows`` operations that cover all selected operations."""
+    step = max(1, piece_rows // _SAMPLES_PER_PIECE)
+    count = partial(_count, selection=selection, step=step)
+    columns = needed_columns(_FIRST, selection)
+    if reads_files(spark, opened):
+        assert opened.files is not None
+        context = spark.sparkContext
+        tasks = max(context.defaultParallelism, -(-(opened.rows or 0) // _ROWS_PER_TASK))
+        slices = [list(part) for part in np.array_split(np.array(opened.files, dtype=object), tasks) if len(part)]
+        scan = partial(_count_files, columns, selection, count)
+        cells = context.parallelize(slices, len(slices)).mapPartitions(scan).collect()
+    else:
+
+        def in_arrow(batches):  # type: ignore[no-untyped-def]  # Spark evaluates type hints, and fails for some
+            yield from _as_batches(count(batches, ""))
+
+        rows = _selected(opened, selection).select(*columns)
+        cells = rows.mapInArrow(in_arrow, _CELL).toArrow()["cell"].to_pylist()
+    counted = [_Counted(*pickle.loads(cell)) for cell in cells]  # noqa: S301 - a task of this job made it
+    return Cut(_pieces(counted, piece_rows), _median([(one.timeouts, one.timeout_counts) for one in counted]))
+
+
+def _count_files(
+    columns: Sequence[str], selection: Selection, count: Any, slices: Iterable[list[str]]
+) -> Iterator[bytes]:
+    freeze_modules()
+    for name in (name for part in slices for name in part):
+        yield from count(_batches(name, columns, partial(parked_row_groups, selection=selection)), name)
+
+
+def _count(batches: Iterable[pa.RecordBatch], file: str, *, selection: Selection, step: int) -> Iterator[bytes]:
+    """Yield a :class:`_Counted` for each purgatory."""
+    parked: dict[Owner, list[Any]] = {}
+    timeouts: dict[Owner, list[Any]] = {}
+    for batch in batches:
+        rows = _operations(batch, selection)
+        if not rows.num_rows:
+            continue
+        parked_ms = _ms(rows["parked_at"])
+        timeout_ms = np.where(rows["deadline"].is_valid(), _ms(rows["deadline"]) - parked_ms, _NO_TIME_MS)
+        for owner, mine in _by_owner(rows):
+            parked.setdefault(owner, []).append(parked_ms[mine])
+            timeouts.setdefault(owner, []).append(timeout_ms[mine])
+    for owner, some in parked.items():
+        times = np.sort(np.concatenate(some))
+        given = np.concatenate(timeouts[owner])
+        values, counts = np.unique(rounded(given[given >= 0]), return_counts=True)
+        sample = times[step - 1 :: step]
+        yield pickle.dumps((file, owner, len(times), int(times[0]), int(times[-1]), step, sample, values, counts))
+
+
+def _by_owner(rows: pa.RecordBatch) -> Iterator[tuple[Owner, Any]]:
+    """Yield each purgatory, and the positions of its rows."""
+    encoded = [pc.dictionary_encode(_plain(rows[name])) for name in _OWNER]
+    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    for column in encoded:
+        codes = codes * max(1, len(column.dictionary)) + column.indices.to_numpy(zero_copy_only=False)
+    for first in np.unique(codes, return_index=True)[1].tolist():
+        source, purgatory, instance = (column[first].as_py() for column in encoded)
+        yield (source, purgatory, instance), np.flatnonzero(codes == codes[first])
+
+
+def _pieces(counted: list[_Counted], piece_rows: int) -> list[Piece]:
     pieces: list[Piece] = []
-    for row in counted:
-        number = -(-row["number"] // piece_rows)
-        quantiles = borders_of[_owner(row)]
-        starts = sorted({quantiles[round(n * max_pieces / number) - 1] for n in range(1, number)} - {row["first"]})
-        starts = [row["first"], *starts]
-        ends = [*starts[1:], _END_OF_TIME_MS]
-        pieces += [(*_owner(row), a, b) for a, b in zip(starts, ends, strict=True)]
+    for owner in sorted({one.owner for one in counted}):
+        mine = [one for one in counted if one.owner == owner]
+        number, first_ms = sum(one.number for one in mine), min(one.first_ms for one in mine)
+        starts = [first_ms, *_borders(mine, -(-number // piece_rows), number, first_ms)]
+        for begin, end in zip(starts, [*starts[1:], _END_OF_TIME_MS], strict=True):
+            files = {one.file for one in mine if one.first_ms < end and one.last_ms >= begin}
+            pieces.append(Piece(owner, begin, end, tuple(sorted(files - {""}))))
     return pieces
 
 
-def _owner(row: Row) -> tuple[str, str, int]:
-    return row["source"], row["purgatory"], row["instance"]
+def _borders(mine: list[_Counted], parts: int, number: int, first_ms: int) -> list[int]:
+    """Return the times at which the second piece and the later ones start."""
+    sample = np.concatenate([one.sample for one in mine])
+    weights = np.concatenate([np.full(len(one.sample), one.step) for one in mine])
+    if parts < 2 or not len(sample):
+        return []
+    order = np.argsort(sample, kind="stable")
+    upto = np.cumsum(weights[order])
+    wanted = [number * part / parts for part in range(1, parts)]
+    places = np.minimum(np.searchsorted(upto, wanted), len(sample) - 1)
+    return sorted({int(ms) for ms in sample[order][places]} - {first_ms})
+
+
+def _median(histograms: list[tuple[Any, Any]]) -> float:
+    values = np.concatenate([values for values, _ in histograms] or [np.empty(0)])
+    counts = np.concatenate([counts for _, counts in histograms] or [np.empty(0)])
+    if not len(values):
+        return 0.0
+    order = np.argsort(values)
+    upto = np.cumsum(counts[order])
+    return float(values[order][np.searchsorted(upto, upto[-1] / 2)])
 
 
 def sample_pieces(pieces: list[Piece], sample: float) -> tuple[list[Piece], float]:
@@ -66,55 +190,110 @@ def sample_pieces(pieces: list[Piece], sample: float) -> tuple[list[Piece], floa
     return kept, share
 
 
-def cut(spark: SparkSession, pieces: list[Piece]) -> Callable[[DataFrame], DataFrame]:
-    """Return a function that keeps the rows of the pieces, with the columns that the replay needs."""
-    numbered = [(number, *piece) for number, piece in enumerate(pieces)]
+# The second pass
+
+
+def replay_pieces(
+    spark: SparkSession, opened: OpenJournal, pieces: list[Piece], settings: Settings, selection: Selection
+) -> list[dict[str, Any]]:
+    """Replay each piece with every setting, one piece a task.  Return one row per setting and piece."""
+    replay_one = partial(_replay_piece, settings=tuple(settings))
+    if reads_files(spark, opened):
+        context = spark.sparkContext
+        work = context.parallelize(list(enumerate(pieces)), min(len(pieces), _MOST_TASKS))
+        found = work.map(partial(_replay_files, replay_one, selection)).collect()
+    else:
+
+        def replay_group(key, table):  # type: ignore[no-untyped-def]  # Spark evaluates type hints
+            number = key[0].as_py()
+            (batch,) = _as_batches([pickle.dumps(replay_one(table, number, pieces[number]))])
+            return pa.Table.from_batches([batch])
+
+        rows = _with_piece(spark, _selected(opened, selection), pieces)
+        spread = rows.repartition(min(len(pieces), _MOST_TASKS), "piece")
+        cells = spread.groupBy("piece").applyInArrow(replay_group, _CELL).toArrow()["cell"].to_pylist()
+        found = [pickle.loads(cell) for cell in cells]  # noqa: S301 - a task of this job made it
+    rows_of_all = [row for some in found for row in some]
+    return sorted(rows_of_all, key=lambda row: (row["tick_ms"], row["wheel_size"], row["piece"]))
+
+
+def _with_piece(spark: SparkSession, rows: DataFrame, pieces: list[Piece]) -> DataFrame:
+    """Keep the rows of the pieces, and add the number of the piece."""
+    numbered = [(number, *piece.owner, piece.first_ms, piece.next_ms) for number, piece in enumerate(pieces)]
     schema = "piece long, source string, purgatory string, instance long, first_ms long, next_ms long"
     table = spark.createDataFrame(numbered, schema)
-
-    def of(rows: DataFrame) -> DataFrame:
-        parked_ms = F.unix_millis("parked_at")
-        within = (parked_ms >= F.col("first_ms")) & (parked_ms < F.col("next_ms"))
-        joined = rows.join(F.broadcast(table), list(_OWNER), how="inner").where(within)
-        outcome = F.array_position(F.array(*[F.lit(name) for name in OUTCOMES]), F.col("outcome")) - 1
-        clock = {name: F.unix_millis(column) - F.col("anchor_ms") for name, column in _TIMES.items()}
-        return joined.select(
-            "piece",
-            "op_id",
-            "keys",
-            outcome.alias("outcome"),
-            *[F.coalesce(ms, F.lit(-1)).cast("long").alias(name) for name, ms in clock.items()],
-        )
-
-    return of
+    parked_ms = F.unix_millis("parked_at")
+    within = (parked_ms >= F.col("first_ms")) & (parked_ms < F.col("next_ms"))
+    return rows.join(F.broadcast(table), list(_OWNER), how="inner").where(within).select("piece", *_SECOND)
 
 
-def replay_piece(table: pa.Table) -> pa.Table:
-    """Replay a piece with one setting.  The table has the columns of :func:`cut`, ``tick_ms``, and ``wheel_size``."""
+def _replay_files(
+    replay_one: Callable[..., list[dict[str, Any]]], selection: Selection, numbered: tuple[int, Piece]
+) -> list[dict[str, Any]]:
     freeze_modules()
-    tick_ms, wheel_size, piece = (table[name][0].as_py() for name in ("tick_ms", "wheel_size", "piece"))
-    table = table.sort_by([("parked_ms", "ascending"), ("op_id", "ascending")])
+    number, piece = numbered
+    within = Selection(piece.first_ms, None if piece.next_ms == _END_OF_TIME_MS else piece.next_ms)
+    columns = needed_columns(_SECOND, selection)
+    found = []
+    for name in piece.files:
+        for batch in _batches(name, columns, partial(parked_row_groups, selection=within)):
+            rows = _operations(batch, selection)
+            mine = _operations(rows, within)
+            for column, value in zip(_OWNER, piece.owner, strict=True):
+                mine = mine.filter(pc.equal(mine[column], pa.scalar(value, mine[column].type)))
+            found.append(mine.select(_SECOND))
+    return replay_one(pa.Table.from_batches(found), number, piece)
+
+
+def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Settings) -> list[dict[str, Any]]:
+    """Replay the operations of a piece, with the columns ``_SECOND``, in any order."""
+    table = table.sort_by([("parked_at", "ascending"), ("op_id", "ascending")])
     trace = _trace_of(table)
-    measured = replay(trace, tick_ms, wheel_size)
-    return _as_row(tick_ms, wheel_size, piece, measured, table, trace)
+    source, purgatory, _ = piece.owner
+    wrong = first_impossible(trace)
+    if wrong is not None:
+        reason = (
+            f"operation {table['op_id'][wrong]} of purgatory {purgatory!r}, source {source!r}, ends before it parks"
+        )
+        return [{"tick_ms": 0, "wheel_size": 0, "piece": number, "impossible": reason}]
+    script = Script(trace)
+    late = recorded_lateness(trace)
+    return [
+        _as_row(tick_ms, wheel_size, number, replay(trace, tick_ms, wheel_size, script), table, trace, late)
+        for tick_ms, wheel_size in settings
+    ]
 
 
 def _trace_of(table: pa.Table) -> Trace:
     """Return the columns of a piece as a trace."""
-    parked, deadline, finished, outcome = (
-        table[name].to_numpy() for name in ("parked_ms", "deadline_ms", "finished_ms", "outcome")
+    anchor = table["anchor_ms"].to_numpy()
+    parked, deadline, finished = (
+        np.where(table[name].is_valid().to_numpy(), _ms(table[name]) - anchor, _NO_TIME_MS)
+        for name in ("parked_at", "deadline", "finished_at")
     )
-    return Trace(parked, deadline, finished, outcome, table["keys"].to_pylist())
+    outcome = pc.index_in(_plain(table["outcome"]), value_set=pa.array(OUTCOMES)).to_numpy().astype(np.int64)
+    keys = table["keys"].combine_chunks()
+    texts = keys.flatten().to_pylist()
+    ends = np.cumsum(pc.list_value_length(keys).fill_null(0).to_numpy(zero_copy_only=False)).tolist()
+    return Trace(parked, deadline, finished, outcome, [texts[a:b] for a, b in zip([0, *ends], ends, strict=False)])
 
 
-def _as_row(tick_ms: int, wheel_size: int, piece: int, measured: Measured, table: pa.Table, trace: Trace) -> pa.Table:
+def _as_row(
+    tick_ms: int,
+    wheel_size: int,
+    piece: int,
+    measured: Measured,
+    table: pa.Table,
+    trace: Trace,
+    recorded: tuple[Any, Any],
+) -> dict[str, Any]:
     example = ""
     if measured.examples:
         number = measured.examples[0]
         op_id = table["op_id"][number].as_py()
-        recorded = OUTCOMES[int(trace.outcomes[number])]
-        example = f"operation {op_id}, recorded as {recorded}, with tick_ms={tick_ms} wheel_size={wheel_size}"
-    row = {
+        outcome = OUTCOMES[int(trace.outcomes[number])]
+        example = f"operation {op_id}, recorded as {outcome}, with tick_ms={tick_ms} wheel_size={wheel_size}"
+    return {
         "tick_ms": tick_ms,
         "wheel_size": wheel_size,
         "piece": piece,
@@ -126,11 +305,58 @@ def _as_row(tick_ms: int, wheel_size: int, piece: int, measured: Measured, table
         "buckets": measured.buckets,
         "heap_operations": measured.heap_operations,
         "wakeups": measured.wakeups,
-        "late_ms": list(measured.late_ms),
-        "late_number": list(measured.late_number),
+        "late": (measured.late_ms, measured.late_number),
+        "stalled": recorded,
         "cpu_s": measured.cpu_s,
+        "impossible": None,
     }
-    lists = {"late_ms": pa.list_(pa.int64()), "late_number": pa.list_(pa.int64())}
-    types = {"examples": pa.string(), "cpu_s": pa.float64()} | lists
-    schema = pa.schema([pa.field(name, types.get(name, pa.int64())) for name in row])
-    return pa.Table.from_pylist([row], schema=schema)
+
+
+# Rows
+
+
+def _batches(name: str, columns: Sequence[str], groups: Callable[[Any], list[int]]) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(name) as file:
+            present = [column for column in columns if column in file.schema_arrow.names]
+            yield from file.iter_batches(
+                _BATCH_ROWS, row_groups=groups(file.metadata), columns=present, use_threads=False
+            )
+    except (OSError, pa.ArrowException) as error:
+        # The driver looks for this text, see corrupt_file.
+        raise OSError(f"FAILED_READ_FILE {name}: {str(error).splitlines()[0]}") from error
+
+
+def _operations(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
+    """Return the selected operations, with an ``instance`` of 0 where the file has none."""
+    rows = batch_parked_within(batch, selection)
+    rows = rows.filter(pc.not_equal(_plain(rows["outcome"]), DROPPED))
+    none = pa.nulls(rows.num_rows, pa.int64())
+    instance = rows["instance"].cast(pa.int64()) if "instance" in rows.schema.names else none
+    names = [name for name in rows.schema.names if name != "instance"]
+    columns = [_plain(rows[name]) if name in _TEXTS else rows[name] for name in names]
+    return pa.RecordBatch.from_arrays([*columns, instance.fill_null(0)], [*names, "instance"])
+
+
+_TEXTS: Final = frozenset({"source", "purgatory", "outcome"})
+
+
+def _selected(opened: OpenJournal, selection: Selection) -> DataFrame:
+    rows = parked_within(opened.dataframe, selection).where(F.col("outcome") != DROPPED)
+    return rows.withColumn("instance", F.coalesce("instance", F.lit(0)))
+
+
+def _plain(column: Any) -> Any:
+    """Return a column of texts that is not encoded as a dictionary; other columns as they are."""
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+
+
+def _ms(column: Any) -> Any:
+    """Return timestamps as epoch milliseconds; null as any number."""
+    divisor = 1 if column.type.unit == "ms" else 1000
+    return np.asarray(column.cast(pa.int64()).fill_null(0)) // divisor
+
+
+def _as_batches(cells: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    for cell in cells:
+        yield pa.RecordBatch.from_arrays([pa.array([cell], pa.binary())], ["cell"])

@@ -9,13 +9,22 @@ timer never expires an operation early, so each recorded outcome should occur ag
 outcome that differs is counted.
 
 Within one millisecond, the order is: arrivals, ends from outside, expiries.  If an operation ended from outside after
-its deadline, the event loop was busy in between.  The replay delays its timer for the same time.
+its deadline, the event loop was busy in between: a stall.  The replay delays its timer for the same time, or it would
+expire the operation.
+
+Two kinds of lateness
+=====================
+
+*   **Of the tick**: from the recorded deadline to the expiration of the operation's bucket, which only the setting
+    determines.  Stalls do not count.
+*   **Of stalls**: from the recorded deadline to the recorded end, which no setting changes.  A recorded deadline is
+    already rounded up to the tick of the recording, so this is what the loop was busy.
 
 The counts
 ==========
 
-Cascades, queued buckets, operations of the heap of buckets, wake-ups of the timer, lateness relative to the recorded
-deadline, and CPU time.  The CPU time includes the loop of the replay, which is the same for every setting.
+Cascades, queued buckets, operations of the heap of buckets, wake-ups of the timer, lateness of the tick, and CPU time.
+The CPU time includes the loop of the replay, which is the same for every setting.
 """
 
 import time
@@ -32,7 +41,7 @@ from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
 from purgatory.testing import ManualClock
 
-__all__ = ["Measured", "Trace", "first_impossible", "replay"]
+__all__ = ["Measured", "Script", "Trace", "first_impossible", "recorded_lateness", "replay"]
 
 _PENDING, _COMPLETED, _EXPIRED, _CANCELLED, _FAILED = (
     OUTCOMES.index(outcome) for outcome in (PENDING, COMPLETED, EXPIRED, CANCELLED, FAILED)
@@ -57,7 +66,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The counts of a replay.  ``late_number`` is the number of times that each lateness of ``late_ms`` occurred.
+    """The counts of a replay.  ``late_number``: how often each lateness of the tick, ``late_ms``, occurred.
 
     ``changed``: the number of outcomes that differ from the recorded ones.  ``examples``: positions of some of them.
     """
@@ -78,19 +87,63 @@ class Measured:
 class _Recorded(DelayedOperation[None]):
     """An operation without a condition.  The trace determines what happens to it."""
 
-    __slots__ = ("clock", "ended_ms", "immediate")
+    __slots__ = ("bucket_ms", "clock", "ended_ms", "immediate")
 
-    def __init__(self, clock: ManualClock, immediate: bool) -> None:
+    def __init__(self, clock: "_Clock", immediate: bool) -> None:
         super().__init__(None)
         self.clock = clock
         self.immediate = immediate
         self.ended_ms = -1
+        self.bucket_ms = -1
 
     def try_complete(self) -> bool:
         return self.immediate
 
     def on_complete(self) -> None:
         self.ended_ms = self.clock.time_ms
+        self.bucket_ms = self.clock.bucket_ms
+
+
+class _Clock(ManualClock):
+    """The time of the replay.  ``bucket_ms``: the expiration of the bucket that runs; earlier than the time in a stall.
+
+    ``wakeups``: how often the timer would have woken the event loop.
+    """
+
+    __slots__ = ("bucket_ms", "latest_ms", "wakeups")
+
+    def __init__(self, time_ms: int) -> None:
+        super().__init__(time_ms)
+        self.bucket_ms = -1
+        self.latest_ms = -1
+        self.wakeups = 0
+
+    def run(self, timer: BaseTimer, bucket_ms: int, time_ms: int) -> None:
+        """Run one bucket at this time.  Buckets that a stall holds run in one wake-up."""
+        self.wakeups += time_ms != self.latest_ms
+        self.bucket_ms = bucket_ms
+        self.time_ms = self.latest_ms = time_ms
+        timer.expire_due(bucket_ms)
+
+
+class Script:
+    """What happens in a trace, which is the same for every setting: times, actions, and operations, in order."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.at, self.what, self.which = _script(trace)
+        self.stalls = _stalls(trace)
+        self.keys: list[tuple[str, ...]] = [tuple(keys) or ("",) for keys in trace.keys]
+        self.immediate: list[bool] = _immediate(trace).tolist()
+        delays = np.where(trace.deadline_ms < 0, -1, np.maximum(trace.deadline_ms - trace.parked_ms, 0))
+        self.delays_ms: list[int] = delays.tolist()
+        numbers = np.flatnonzero(_on_deadline(trace))
+        self.to_expire: list[int] = numbers[np.argsort(trace.deadline_ms[numbers], kind="stable")].tolist()
+
+
+def recorded_lateness(trace: Trace) -> tuple[Any, Any]:
+    """Return each lateness of operations that the timer expired in the recording, and how often it occurred."""
+    on_deadline = _on_deadline(trace)
+    return np.unique((trace.finished_ms - trace.deadline_ms)[on_deadline], return_counts=True)
 
 
 class _RecordedFailure(Exception):
@@ -103,47 +156,40 @@ def first_impossible(trace: Trace) -> int | None:
     return int(wrong[0]) if len(wrong) else None
 
 
-def replay(trace: Trace, tick_ms: int, wheel_size: int) -> Measured:
-    """Replay a trace with a timer of this tick and wheel size.  Errors as from the timer."""
-    at, what, which = _script(trace)
-    stalls = _stalls(trace)
-    clock = ManualClock(int(at[0]) if at else 0)
+def replay(trace: Trace, tick_ms: int, wheel_size: int, script: Script | None = None) -> Measured:
+    """Replay a trace with a timer of this tick and wheel size.  Errors as from the timer.
+
+    ``script``: that of the trace, if there are several settings.
+    """
+    script = script or Script(trace)
+    clock = _Clock(script.at[0] if script.at else 0)
     timer = BaseTimer(tick_ms, wheel_size, clock)
     purgatory = BasePurgatory("replay", timer)
-    operations = _operations(trace, clock)
-    keys: list[tuple[str, ...]] = [tuple(k) for k in trace.keys]
+    operations = [_Recorded(clock, each) for each in script.immediate]
+    for operation, delay_ms in zip(operations, script.delays_ms, strict=True):
+        operation.delay_ms = delay_ms
     started = time.thread_time()
-    wakeups = _drive(purgatory, timer, clock, operations, keys, at, what, which, stalls)
-    wakeups += _expire_remaining(timer, clock, _still_to_expire(trace, operations), stalls)
+    _drive(purgatory, timer, clock, operations, script)
+    _expire_remaining(timer, clock, [operations[number] for number in script.to_expire], script.stalls)
     cpu_s = time.thread_time() - started
-    return _measured(trace, operations, timer, wakeups, cpu_s)
+    return _measured(trace, operations, timer, clock.wakeups, cpu_s)
 
 
 def _drive(
-    purgatory: BasePurgatory,
-    timer: BaseTimer,
-    clock: ManualClock,
-    operations: list[_Recorded],
-    keys: list[tuple[str, ...]],
-    at: list[int],
-    what: list[int],
-    which: list[int],
-    stalls: "_Stalls",
-) -> int:
-    wakeups = 0
+    purgatory: BasePurgatory, timer: BaseTimer, clock: _Clock, operations: list[_Recorded], script: Script
+) -> None:
     failure = _RecordedFailure("recorded")
-    for at_ms, act, number in zip(at, what, which, strict=True):
-        while (due_ms := timer.next_expiration_ms) is not None:
-            due_ms = stalls.until(max(due_ms, clock.time_ms))
+    stalls, keys = script.stalls, script.keys
+    for at_ms, act, number in zip(script.at, script.what, script.which, strict=True):
+        while (bucket_ms := timer.next_expiration_ms) is not None:
+            due_ms = stalls.until(max(bucket_ms, clock.time_ms))
             if due_ms >= at_ms:
                 break
-            clock.time_ms = due_ms
-            timer.expire_due(due_ms)
-            wakeups += 1
+            clock.run(timer, bucket_ms, due_ms)
         clock.time_ms = at_ms
         operation = operations[number]
         if act == _PARK:
-            purgatory.try_complete_else_watch(operation, keys[number] or ("",))
+            purgatory.try_complete_else_watch(operation, keys[number])
         elif act == _COMPLETED:
             operation.force_complete()
         elif act == _CANCELLED:
@@ -152,26 +198,13 @@ def _drive(
             fail_tried(operation, failure)
         else:
             operation.run()
-    return wakeups
 
 
-def _expire_remaining(timer: BaseTimer, clock: ManualClock, waiting: list[_Recorded], stalls: "_Stalls") -> int:
+def _expire_remaining(timer: BaseTimer, clock: _Clock, waiting: list[_Recorded], stalls: "_Stalls") -> None:
     """After the last event, run the timer until every operation has expired that expired in the recording."""
-    wakeups = 0
     for operation in waiting:
-        while operation.ended_ms < 0 and (due_ms := timer.next_expiration_ms) is not None:
-            clock.time_ms = stalls.until(max(due_ms, clock.time_ms))
-            timer.expire_due(clock.time_ms)
-            wakeups += 1
-    return wakeups
-
-
-def _operations(trace: Trace, clock: ManualClock) -> list[_Recorded]:
-    operations = [_Recorded(clock, each) for each in _immediate(trace).tolist()]
-    delays = np.where(trace.deadline_ms < 0, -1, np.maximum(trace.deadline_ms - trace.parked_ms, 0))
-    for operation, delay_ms in zip(operations, delays.tolist(), strict=True):
-        operation.delay_ms = delay_ms
-    return operations
+        while operation.ended_ms < 0 and (bucket_ms := timer.next_expiration_ms) is not None:
+            clock.run(timer, bucket_ms, stalls.until(max(bucket_ms, clock.time_ms)))
 
 
 def _on_deadline(trace: Trace) -> Any:
@@ -194,12 +227,6 @@ def _script(trace: Trace) -> tuple[list[int], list[int], list[int]]:
     which = np.concatenate([number, number[outside]])
     order = np.lexsort((which, what != _PARK, at))
     return at[order].tolist(), what[order].tolist(), which[order].tolist()
-
-
-def _still_to_expire(trace: Trace, operations: list[_Recorded]) -> list[_Recorded]:
-    numbers = np.flatnonzero(_on_deadline(trace))
-    numbers = numbers[np.argsort(trace.deadline_ms[numbers], kind="stable")]
-    return [operations[number] for number in numbers.tolist()]
 
 
 class _Stalls:
@@ -234,13 +261,16 @@ def _stalls(trace: Trace) -> _Stalls:
 
 def _measured(trace: Trace, operations: list[_Recorded], timer: BaseTimer, wakeups: int, cpu_s: float) -> Measured:
     replayed = np.fromiter((operation._state for operation in operations), dtype=np.int64, count=len(operations))
-    ended = np.fromiter((operation.ended_ms for operation in operations), dtype=np.int64, count=len(operations))
+    ended, bucket = (
+        np.fromiter((getattr(operation, name) for operation in operations), dtype=np.int64, count=len(operations))
+        for name in ("ended_ms", "bucket_ms")
+    )
     # An operation that was pending at the end of the recording may expire when a coarse timer runs past the end.
     closing_ms = max(trace.parked_ms.max(), trace.finished_ms.max()) if len(replayed) else 0
     beyond = (trace.outcomes == _PENDING) & (replayed == _EXPIRED) & (trace.deadline_ms >= closing_ms)
     wrong = np.flatnonzero((replayed != trace.outcomes) & ~beyond)
     expired = (replayed == _EXPIRED) & ~beyond & (trace.deadline_ms >= 0) & (ended >= trace.deadline_ms)
-    values, numbers = np.unique((ended - trace.deadline_ms)[expired], return_counts=True)
+    values, numbers = np.unique(np.maximum(bucket - trace.deadline_ms, 0)[expired], return_counts=True)
     queue = timer.core._queue
     pops = (queue.operations - len(queue)) // 2
     return Measured(

@@ -1,36 +1,31 @@
 """Replay a journal with each of several timer settings, on Spark, and compare their costs.
 
-Each piece of the journal with each setting is one task.
+One task replays a piece of the journal with every setting.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from purgatory.journal import JournalError
-from purgatory.journal.schema import DROPPED
 from purgatory.pipeline.journal_reader import OpenJournal, read_journal
 from purgatory.pipeline.locations import Location, file_at
 from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
-from purgatory.pipeline.selected_rows import parked_within
 from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import progress
-from purgatory.pipeline.spark.session import changed_settings
 from purgatory.pipeline.spark.shipping import ship_package
 
 from .page import replay_page
-from .pieces import RESULT, cut, find_pieces, replay_piece, sample_pieces
+from .pieces import find_pieces, replay_pieces, sample_pieces
 from .plots import replay_plots
 from .recommendation import recommend
 
@@ -46,9 +41,9 @@ _GREATEST_PIECE: Final = 1_000_000_000
 class WhatIf:
     """The result of a replay.
 
-    ``table``: one row per setting.  ``recommended``: tick and wheel size.  ``budget_ms``: the acceptable lateness.
-    ``changed``: the number of outcomes that differ from the recorded ones, over all settings.  ``examples``: some of
-    them.
+    ``table``: one row per setting; ``late_*`` is the lateness of the tick, ``stall_*`` that of the recording.
+    ``recommended``: tick and wheel size.  ``budget_ms``: the acceptable lateness of the tick.  ``changed``: the number
+    of outcomes that differ from the recorded ones, over all settings.  ``examples``: some of them.
     """
 
     journal: str
@@ -89,9 +84,10 @@ def what_if(
     """Replay the journal with every tick and wheel size.
 
     ``sample``: the share of the pieces to replay, evenly spread.  ``piece_rows``: the approximate number of operations
-    that a task holds in memory.  ``budget_ms``: the acceptable p99 of lateness in milliseconds; None means 1 % of the
-    median timeout, and at least 1.  ``selection``: the operations to replay; other operations do not run beside them.
-    Errors as from :func:`~purgatory.pipeline.report.compute`.  ValueError if a timer cannot have such a setting.
+    that a task holds in memory.  ``budget_ms``: the acceptable p99 of the tick's lateness in milliseconds; None means
+    1 % of the median timeout, and at least 1.  ``selection``: the operations to replay; other operations do not run
+    beside them.  Errors as from :func:`~purgatory.pipeline.report.compute`, and JournalError if an operation ends
+    before it parks.  ValueError if a timer cannot have such a setting.
     """
     check_settings(ticks_ms, wheel_sizes, sample, piece_rows, budget_ms)
     ship_package(spark)
@@ -99,22 +95,20 @@ def what_if(
     def work(opened: OpenJournal) -> tuple[list[dict[str, Any]], float, float]:
         with progress(spark, 2, console) as steps:
             with steps.step("cutting the journal into pieces"):
-                # Files of releases that did not number purgatories have null here.
-                instance = F.coalesce("instance", F.lit(0))
-                selected = parked_within(opened.dataframe, selection)
-                rows = selected.where(F.col("outcome") != DROPPED).withColumn("instance", instance)
-                pieces, share = sample_pieces(find_pieces(rows, piece_rows), sample)
+                cut = find_pieces(spark, opened, selection, piece_rows)
+                pieces, share = sample_pieces(cut.pieces, sample)
                 if not pieces:
                     raise JournalError(selection.nothing_in(journal))
-                timeout_ms = _median_timeout_ms(rows)
             with steps.step(f"replaying {len(ticks_ms) * len(wheel_sizes)} settings"):
-                trace = rows.transform(cut(spark, pieces))
                 settings = [(tick, size) for tick in sorted(set(ticks_ms)) for size in sorted(set(wheel_sizes))]
-                found = _replayed(spark, trace, settings, len(pieces))
-        return found, share, timeout_ms
+                found = replay_pieces(spark, opened, pieces, settings, selection)
+        return found, share, cut.median_timeout_ms
 
     (found, share, timeout_ms), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     allowed_ms = max(_LEAST_BUDGET_MS, timeout_ms / 100) if budget_ms is None else budget_ms
+    impossible = next((row["impossible"] for row in found if row["impossible"]), None)
+    if impossible is not None:
+        raise JournalError(f"the journal {journal} cannot be replayed: {impossible}")
     table = _summed(found)
     best, headline, reasons = recommend(table.to_pylist(), allowed_ms)
     operations = sum(row["operations"] for row in found if _setting(row) == _setting(found[0]))
@@ -175,24 +169,6 @@ def check_settings(
         raise ValueError(f"piece_rows must be at most {_GREATEST_PIECE:,}, got {piece_rows}")
 
 
-def _median_timeout_ms(rows: DataFrame) -> float:
-    timeout = F.unix_millis("deadline") - F.unix_millis("parked_at")
-    found = rows.agg(F.percentile_approx(timeout, 0.5, F.lit(1_000)).alias("median")).first()
-    return 0.0 if found is None or found["median"] is None else float(found["median"])
-
-
-def _replayed(
-    spark: SparkSession, trace: DataFrame, settings: Sequence[tuple[int, int]], pieces: int
-) -> list[dict[str, Any]]:
-    tasks = len(settings) * pieces
-    with changed_settings(spark, {"spark.sql.adaptive.coalescePartitions.enabled": "false"}):
-        crossed = trace.crossJoin(F.broadcast(spark.createDataFrame(settings, "tick_ms long, wheel_size long")))
-        spread = crossed.repartition(min(tasks, 2_000), "tick_ms", "wheel_size", "piece")
-        found = spread.groupBy("tick_ms", "wheel_size", "piece").applyInArrow(replay_piece, RESULT)
-        # Spark would replay everything a second time to sort it: first to find the borders of its partitions.
-        return sorted((row.asDict() for row in found.collect()), key=itemgetter("tick_ms", "wheel_size", "piece"))
-
-
 def _setting(row: dict[str, Any]) -> tuple[int, int]:
     return row["tick_ms"], row["wheel_size"]
 
@@ -203,10 +179,7 @@ def _summed(found: list[dict[str, Any]]) -> pa.Table:
     for setting in sorted({_setting(row) for row in found}):
         rows_of_setting = [row for row in found if _setting(row) == setting]
         operations = sum(row["operations"] for row in rows_of_setting)
-        late: dict[int, int] = {}
-        for row in rows_of_setting:
-            for value, number in zip(row["late_ms"], row["late_number"], strict=True):
-                late[value] = late.get(value, 0) + number
+        late, stalled = (_added(row[name] for row in rows_of_setting) for name in ("late", "stalled"))
         total = {name: sum(row[name] for row in rows_of_setting) for name in _COUNTED}
         rows.append(
             {
@@ -219,6 +192,8 @@ def _summed(found: list[dict[str, Any]]) -> pa.Table:
                 "late_mean_ms": _mean(late),
                 "late_p99_ms": float(_quantile(late, 0.99)),
                 "late_max_ms": float(max(late, default=0)),
+                "stall_p99_ms": float(_quantile(stalled, 0.99)),
+                "stall_max_ms": float(max(stalled, default=0)),
                 "cpu_us": sum(row["cpu_s"] for row in rows_of_setting) / operations * 1e6,
             }
         )
@@ -226,6 +201,14 @@ def _summed(found: list[dict[str, Any]]) -> pa.Table:
 
 
 _COUNTED: Final = ("cascades", "buckets", "heap_operations", "wakeups")
+
+
+def _added(histograms: Iterable[tuple[Any, Any]]) -> dict[int, int]:
+    total: dict[int, int] = {}
+    for values, numbers in histograms:
+        for value, number in zip(np.asarray(values).tolist(), np.asarray(numbers).tolist(), strict=True):
+            total[value] = total.get(value, 0) + number
+    return total
 
 
 def _mean(late: dict[int, int]) -> float:

@@ -11,6 +11,7 @@ from purgatory.pipeline.replay.recommendation import recommend
 
 def row(tick_ms: int, wheel_size: int, cpu_us: float, late_p99_ms: float, heap: float = 1.0) -> dict[str, Any]:
     counted = {"cpu_us": cpu_us, "late_p99_ms": late_p99_ms, "late_max_ms": late_p99_ms}
+    counted |= {"stall_p99_ms": 300.0, "stall_max_ms": 700.0}
     return {"tick_ms": tick_ms, "wheel_size": wheel_size, "heap_operations": heap, "cascades": 0.5, **counted}
 
 

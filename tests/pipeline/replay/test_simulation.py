@@ -17,7 +17,7 @@ from purgatory import Purgatory
 from purgatory.journal import Journal
 from purgatory.journal.files import data_files
 from purgatory.journal.schema import OUTCOMES
-from purgatory.pipeline.replay.simulation import Trace, replay
+from purgatory.pipeline.replay.simulation import Trace, first_impossible, recorded_lateness, replay
 from purgatory.testing import VirtualClock
 from tests.journal.kit import Fetch
 
@@ -62,16 +62,38 @@ def test_a_coarse_tick_makes_late_and_never_early() -> None:
 
 
 def test_a_completion_after_the_deadline_shows_that_the_timer_was_held() -> None:
-    """It is completed again, and who fell due meanwhile expires when the timer runs again."""
-    measured = replay(trace((0, 100, 130, COMPLETED), (0, 110, 131, EXPIRED), (0, 90, 90, EXPIRED)), 1, 20)
+    """It is completed again; who fell due meanwhile is not late because of the tick, but of the recording."""
+    held = trace((0, 100, 130, COMPLETED), (0, 110, 131, EXPIRED), (0, 90, 90, EXPIRED))
+    measured = replay(held, 1, 20)
     assert measured.changed == 0
-    assert (measured.late_ms, measured.late_number) == ((0, 20), (1, 1))
+    assert (measured.late_ms, measured.late_number) == ((0,), (2,))
+    assert [column.tolist() for column in recorded_lateness(held)] == [[0, 21], [1, 1]]
+    assert replay(held, 20, 20).late_ms == (10,), "both deadlines are 10 ms before a tick"
+
+
+def test_the_lateness_of_a_tick_does_not_depend_on_stalls() -> None:
+    """With long stalls in the recording, each setting has the lateness that its buckets have without them."""
+    draw = random.Random(9)
+    calm = [(at, at + draw.randrange(1, 400), EXPIRED) for at in range(0, 20_000, 7)]
+    held = [(at, at + 10, at + draw.randrange(100, 900), COMPLETED) for at in range(0, 20_000, 1_000)]
+    for tick_ms, wheel_size in SETTINGS:
+        plain = replay(trace(*[(at, due, due, end) for at, due, end in calm]), tick_ms, wheel_size)
+        stalled = replay(trace(*[(at, due, due + 300, end) for at, due, end in calm], *held), tick_ms, wheel_size)
+        assert stalled.changed == plain.changed == 0
+        assert (stalled.late_ms, stalled.late_number) == (plain.late_ms, plain.late_number)
+        assert 0 <= min(plain.late_ms) <= max(plain.late_ms) < tick_ms
+
+
+def test_an_operation_that_ends_before_it_parks_is_found() -> None:
+    """No purgatory records one; one that is pending has no end."""
+    assert first_impossible(trace((5, 9, 9, EXPIRED), (5, 9, -1, PENDING), (5, 9, 4, COMPLETED))) == 2
+    assert first_impossible(trace((5, 9, 9, EXPIRED), (5, 9, 5, COMPLETED))) is None
 
 
 def test_a_far_deadline_does_not_hide_that_the_timer_was_held() -> None:
     """Who arrives while only a far deadline is on the timer, and is completed late, is completed again."""
     measured = replay(trace((0, 900, 900, EXPIRED), (10, 20, 50, COMPLETED), (12, 30, 51, EXPIRED)), 1, 20)
-    assert (measured.changed, measured.late_ms) == (0, (0, 20))
+    assert (measured.changed, measured.late_ms) == (0, (0,))
 
 
 def test_who_was_pending_stays_pending() -> None:

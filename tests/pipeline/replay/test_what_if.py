@@ -1,7 +1,6 @@
 """The replay on Spark, and the recommendation."""
 
 import pathlib
-import uuid
 from typing import Any
 
 import pytest
@@ -15,11 +14,12 @@ import purgatory.pipeline.replay.what_if as module
 from purgatory.journal import JournalError
 from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.journal_reader import open_journal
 from purgatory.pipeline.recipe import Recipe
+from purgatory.pipeline.replay.pieces import find_pieces, replay_pieces
 from purgatory.pipeline.replay.simulation import replay
 from purgatory.pipeline.replay.what_if import what_if
-from purgatory.pipeline.selection import Selection
-from purgatory.pipeline.spark.session import changed_settings
+from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.stream.input_rows import LAST_MS
 from purgatory.pipeline.synthetic_journal import generate
 
@@ -37,12 +37,13 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-def test_settings_on_spark_count_what_one_replay_counts(spark: Any, journal: pathlib.Path) -> None:
-    """In one piece per purgatory the sums are those of plain replays; Spark's settings stay as they were."""
-    name = "spark.sql.adaptive.coalescePartitions.enabled"
-    before = spark.conf.get(name)
+@pytest.mark.parametrize("files", [True, False], ids=["files", "rows from Spark"])
+def test_settings_on_spark_count_what_one_replay_counts(
+    spark: Any, journal: pathlib.Path, files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one piece per purgatory the sums are those of plain replays, whether the tasks or Spark read the files."""
+    monkeypatch.setattr("purgatory.pipeline.replay.pieces.reads_files", lambda *_: files)
     found = what_if(spark, str(journal), [5, 1], [20, 64], piece_rows=50_000)
-    assert spark.conf.get(name) == before
     assert (found.operations, found.changed, found.share) == (OPERATIONS, 0, 1.0)
     rows = found.table.to_pylist()
     assert [(r["tick_ms"], r["wheel_size"]) for r in rows] == [(1, 20), (1, 64), (5, 20), (5, 64)]
@@ -56,23 +57,15 @@ def test_settings_on_spark_count_what_one_replay_counts(spark: Any, journal: pat
         assert r["cpu_us"] > 0
 
 
-def test_pieces_hold_every_operation_once(
-    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cut into pieces of about 500, nothing is lost or doubled; a sample takes whole pieces.
-
-    Each piece is replayed once, also where Spark has several partitions to sort.
-    """
-    replay_piece = module.replay_piece
-
-    def counted(table):  # type: ignore[no-untyped-def]  # Spark evaluates type hints
-        (tmp_path / uuid.uuid4().hex).touch()
-        return replay_piece(table)
-
-    with monkeypatch.context() as patch, changed_settings(spark, {"spark.sql.shuffle.partitions": "2"}):
-        patch.setattr(module, "replay_piece", counted)
-        whole = what_if(spark, str(journal), [1], [20], piece_rows=500)
-    assert len(list(tmp_path.iterdir())) == 11
+def test_pieces_hold_every_operation_once(spark: Any, journal: pathlib.Path) -> None:
+    """Cut into pieces of about 500, nothing is lost or doubled; a sample takes whole pieces."""
+    opened = open_journal(spark, str(journal))
+    pieces = find_pieces(spark, opened, EVERYTHING, 500).pieces
+    assert len(pieces) == 11
+    found = replay_pieces(spark, opened, pieces, [(1, 20), (5, 20)], EVERYTHING)
+    assert [row["piece"] for row in found] == [*range(11), *range(11)]
+    assert all(300 < row["operations"] < 700 for row in found)
+    whole = what_if(spark, str(journal), [1], [20], piece_rows=500)
     assert (whole.operations, whole.changed) == (OPERATIONS, 0)
     half = what_if(spark, str(journal), [1], [20], piece_rows=500, sample=0.5)
     assert half.share == pytest.approx(0.5, abs=0.1)
@@ -85,7 +78,7 @@ def test_a_replay_of_no_operation_is_refused_before_anything_is_replayed(
     spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A selection that matches nothing, and a journal of dropped rows only: the errors of a report."""
-    monkeypatch.setattr(module, "_replayed", lambda *_: pytest.fail("there is nothing to replay"))
+    monkeypatch.setattr(module, "replay_pieces", lambda *_: pytest.fail("there is nothing to replay"))
     late = Selection(since_ms=LAST_MS)
     with pytest.raises(JournalError, match="has no operations that match: parked since 9999-12-31") as caught:
         what_if(spark, str(journal), [1], [20], selection=late)
@@ -117,3 +110,16 @@ def test_replay_writes_a_table_a_picture_and_a_page(
     page = (out / "replay.html").read_text()
     assert "Take tick_ms=1, wheel_size=20" in page
     assert page.count("<svg") == 1
+
+
+def test_a_row_that_ends_before_it_parks_is_an_error_in_one_line(
+    spark: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error names the operation, its purgatory, and its source."""
+    row = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "s", "purgatory": "p", "kind": "k", "op_id": 7, "keys": ["a"]}
+    row |= {"outcome": "completed", "parked_at": 2_000, "finished_at": 1_999, "anchor_ms": 0, "deadline": 3_000}
+    pq.write_table(pa.Table.from_pylist([row], schema=ARROW_SCHEMA), tmp_path / "part-1.parquet")
+    assert main(["replay", str(tmp_path), "--quiet"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    reason = "operation 7 of purgatory 'p', source 's', ends before it parks"
+    assert line == f"error: the journal {tmp_path} cannot be replayed: {reason}"
