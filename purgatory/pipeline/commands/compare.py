@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_baseline_options", "add_compare", "baseline_selection", "compared", "print_comparison"]
 
+_MOST_TIMES: Final = 8
 WORSE: Final = 3  # the exit status with --fail-on-worse if a figure got worse
 
 _EXAMPLES: Final = f"""\
@@ -111,7 +112,7 @@ def print_comparison(comparison: "Comparison") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from purgatory.pipeline.compare.page import COLUMNS, about, cells, headline
+    from purgatory.pipeline.compare.page import COLUMNS, about, cells, headline, interval
 
     print(f"baseline: {about(comparison.baseline)}")
     print(f"journal:  {about(comparison.report)}")
@@ -124,6 +125,11 @@ def print_comparison(comparison: "Comparison") -> None:
             table.add_row(*map(Text, cells(row)), style="bold" if row["verdict"] == "worse" else None)
         Console(width=None if sys.stdout.isatty() else 140).print(table)
     print(headline(comparison))
+    worse = [row for row in comparison.times.to_pylist() if row["verdict"] == "worse"]
+    for row in worse[:_MOST_TIMES]:
+        print(f"  {interval(row)}")
+    if len(worse) > _MOST_TIMES:
+        print(f"  and {len(worse) - _MOST_TIMES} more intervals")
 
 
 def _run(options: argparse.Namespace, console: "Console") -> int:

@@ -13,8 +13,8 @@ verdict        meaning
 ``gone``       only the baseline has such operations
 =============  ==================================================================================================
 
-The threshold is relative: 0.1 is a change by a tenth of the baseline.  For ``completed``, the relative change is that
-of the operations that did *not* complete: from 99.9 % to 99 % these are ten times as many.
+The threshold is relative: 0.1 is a change by a tenth of the baseline.  Of a share and the rest, the smaller one is
+judged: from 99.9 % to 99 % of completions, ten times as many operations did *not* complete.
 
 More than chance means:
 
@@ -35,15 +35,25 @@ from typing import Any, Final
 import pyarrow as pa
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
+from purgatory.pipeline.report.aggregates import BY_CLOSING
 
-__all__ = ["VERDICTS", "Figures", "find_changes"]
+__all__ = [
+    "LEAST_ABOVE",
+    "QUANTILES",
+    "RESOLUTION_S",
+    "STANDARD_ERRORS",
+    "VERDICTS",
+    "Figures",
+    "find_changes",
+    "share_verdict",
+]
 
 VERDICTS: Final = ("worse", "better", "more", "fewer", "new", "gone", "unclear", "same")
 
-_STANDARD_ERRORS: Final = 3.0
-_LEAST_ABOVE: Final = 10
-_RESOLUTION_S: Final = 0.001
-_QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
+STANDARD_ERRORS: Final = 3.0
+LEAST_ABOVE: Final = 10
+RESOLUTION_S: Final = 0.001
+QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
 _BAD: Final = frozenset({EXPIRED, CANCELLED, FAILED})
 _SCHEMA: Final = pa.schema(
     {
@@ -113,7 +123,7 @@ def _outcomes(baseline: Figures, journal: Figures, threshold: float) -> Iterator
             _Pair("operations", "per second", rates[0], rates[1], n, where),
             _count_verdict(n, baseline, journal, threshold),
         )
-        for outcome in (COMPLETED, EXPIRED, CANCELLED, FAILED, PENDING):
+        for outcome in (COMPLETED, EXPIRED, BY_CLOSING, CANCELLED, FAILED, PENDING):
             counts = [side.get((*names, outcome), {}).get("operations", 0) for side in (before, after)]
             if not any(counts):
                 continue
@@ -148,7 +158,7 @@ def _occupancy(baseline: Figures, journal: Figures, threshold: float) -> Iterato
         n = totals[0].get(names, 0), totals[1].get(names, 0)
         pair = _Pair("peak", "operations", found[0], found[1], n, {"purgatory": names[0]})
         peaks = [peak or 0 for peak in found]
-        clear = abs(peaks[1] - peaks[0]) >= _STANDARD_ERRORS * sqrt(max(peaks))
+        clear = abs(peaks[1] - peaks[0]) >= STANDARD_ERRORS * sqrt(max(peaks))
         yield _row(pair, _verdict(pair, threshold, clear=clear))
 
 
@@ -183,7 +193,9 @@ def _dropped(baseline: Figures, journal: Figures, threshold: float) -> Iterator[
     n = tuple(written + lost for written, lost in sums)
     shares = [lost / total if total else 0.0 for (_, lost), total in zip(sums, n, strict=True)]
     pair = _Pair("dropped rows", "share", shares[0], shares[1], (n[0], n[1]), {})
-    yield _row(pair, _verdict(pair, threshold, clear=_z(pair) >= _STANDARD_ERRORS))
+    yield _row(
+        pair, _verdict(pair, threshold, clear=_z(pair.baseline, pair.journal, pair.operations) >= STANDARD_ERRORS)
+    )
 
 
 def _quantiles(
@@ -191,7 +203,7 @@ def _quantiles(
 ) -> Iterator[dict[str, Any]]:
     where = dict(zip(("purgatory", "kind"), names, strict=False))
     n = before.get(names, {}).get("operations", 0), after.get(names, {}).get("operations", 0)
-    for name, share in _QUANTILES:
+    for name, share in QUANTILES:
         found = [side.get(names, {}).get(name) for side in (before, after)]
         if found == [None, None]:
             continue
@@ -205,18 +217,38 @@ def _quantiles(
 
 
 def _share_verdict(pair: _Pair, outcome: str, threshold: float) -> str:
-    judged = pair
-    if outcome == COMPLETED and pair.baseline is not None and pair.journal is not None:
-        judged = _Pair(pair.measure, pair.unit, 1 - pair.baseline, 1 - pair.journal, pair.operations, pair.where)
-    good = outcome == COMPLETED or outcome in _BAD
-    return _verdict(judged, threshold, clear=_z(judged) >= _STANDARD_ERRORS, neutral=not good)
+    if pair.baseline is None or pair.journal is None:
+        return _verdict(pair, threshold)
+    return share_verdict(pair.baseline, pair.journal, pair.operations, outcome, threshold)
+
+
+def share_verdict(
+    baseline: float,
+    journal: float,
+    operations: tuple[int, int],
+    outcome: str,
+    threshold: float,
+    standard_errors: float = STANDARD_ERRORS,
+) -> str:
+    """Judge the smaller of two shares, that of the outcome or that of all other outcomes.
+
+    From 99.9 % to 99 % of completions, ten times as many do not complete; from 11.4 % to 9.2 %, a fifth fewer do.
+    """
+    change = journal - baseline
+    smaller = baseline if baseline + journal <= 1 else 1 - baseline
+    clear = _z(baseline, journal, operations) >= standard_errors
+    if not change or not clear or abs(change) < threshold * smaller * (1 - 1e-9):
+        return "same"
+    if outcome == COMPLETED or outcome in _BAD:
+        return "better" if (change > 0) == (outcome == COMPLETED) else "worse"
+    return "more" if change > 0 else "fewer"
 
 
 def _quantile_verdict(pair: _Pair, share: float, threshold: float, *, clear: bool) -> str:
     if pair.baseline is not None and pair.journal is not None:
-        if abs(pair.journal - pair.baseline) <= _RESOLUTION_S * (1 + 1e-9):
+        if abs(pair.journal - pair.baseline) <= RESOLUTION_S * (1 + 1e-9):
             return "same"
-        enough = min(pair.operations) * (1 - share) >= _LEAST_ABOVE * (1 - 1e-9)
+        enough = min(pair.operations) * (1 - share) >= LEAST_ABOVE * (1 - 1e-9)
         if not enough:
             return "same" if _verdict(pair, threshold) == "same" else "unclear"
     return _verdict(pair, threshold, clear=clear)
@@ -228,7 +260,7 @@ def _differs(rows: list[Mapping[str, Any]], name: str, pair: _Pair) -> bool:
         return True  # one of them is missing, or there is nothing to estimate from
     errors = [_error_of_log(row, name, number) for row, number in zip(rows, pair.operations, strict=True)]
     distance = abs(_log(pair.journal) - _log(pair.baseline))
-    return distance >= _STANDARD_ERRORS * sqrt(errors[0] ** 2 + errors[1] ** 2)
+    return distance >= STANDARD_ERRORS * sqrt(errors[0] ** 2 + errors[1] ** 2)
 
 
 def _error_of_log(row: Mapping[str, Any], name: str, number: int) -> float:
@@ -236,10 +268,10 @@ def _error_of_log(row: Mapping[str, Any], name: str, number: int) -> float:
 
     The steepest of the slopes counts, to either neighbor, by share and by the logarithm of the rest above the quantile.
     """
-    at = [known for known, _ in _QUANTILES].index(name)
-    share = _QUANTILES[at][1]
+    at = [known for known, _ in QUANTILES].index(name)
+    share = QUANTILES[at][1]
     slope = 0.0
-    for other, other_share in _QUANTILES[max(0, at - 1) : at + 2]:
+    for other, other_share in QUANTILES[max(0, at - 1) : at + 2]:
         if other != name:
             rise = abs(_log(row[other]) - _log(row[name]))
             by_rest = abs(log((1 - other_share) / (1 - share))) * (1 - share)
@@ -248,14 +280,14 @@ def _error_of_log(row: Mapping[str, Any], name: str, number: int) -> float:
 
 
 def _log(seconds: float) -> float:
-    return log(seconds + _RESOLUTION_S)
+    return log(seconds + RESOLUTION_S)
 
 
 def _count_verdict(n: tuple[int, int], baseline: Figures, journal: Figures, threshold: float) -> str:
     rates = n[0] / baseline.duration, n[1] / journal.duration
     pair = _Pair("", "", rates[0] if n[0] else None, rates[1] if n[1] else None, n, {})
     deviation = sqrt(n[0] / baseline.duration**2 + n[1] / journal.duration**2)
-    return _verdict(pair, threshold, clear=abs(rates[1] - rates[0]) >= _STANDARD_ERRORS * deviation, neutral=True)
+    return _verdict(pair, threshold, clear=abs(rates[1] - rates[0]) >= STANDARD_ERRORS * deviation, neutral=True)
 
 
 def _verdict(pair: _Pair, threshold: float, *, clear: bool = True, neutral: bool = False) -> str:
@@ -267,14 +299,14 @@ def _verdict(pair: _Pair, threshold: float, *, clear: bool = True, neutral: bool
     return ("more" if neutral else "worse") if change > 0 else ("fewer" if neutral else "better")
 
 
-def _z(pair: _Pair) -> float:
+def _z(baseline: float | None, journal: float | None, operations: tuple[int, int]) -> float:
     """Return the difference of two shares in standard errors."""
-    if pair.baseline is None or pair.journal is None or not all(pair.operations):
+    if baseline is None or journal is None or not all(operations):
         return 0.0
-    one, other = pair.operations
-    together = (pair.baseline * one + pair.journal * other) / (one + other)
+    one, other = operations
+    together = (baseline * one + journal * other) / (one + other)
     error = sqrt(max(0.0, together * (1 - together)) * (1 / one + 1 / other))
-    difference = abs(pair.journal - pair.baseline)
+    difference = abs(journal - baseline)
     return difference / error if error else (inf if difference else 0.0)
 
 

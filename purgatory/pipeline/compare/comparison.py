@@ -1,7 +1,7 @@
 """Compare two reports: the hot keys of both, the changes, and the files."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from purgatory.pipeline.report.one_pass import hot_keys
 from .changes import VERDICTS, Figures, find_changes
 from .page import comparison_page
 from .plots import comparison_plots
+from .times import find_times
 
 __all__ = ["Comparison", "compare", "write_comparison"]
 
@@ -30,7 +31,8 @@ class Comparison:
     """Two reports and the changes between them.
 
     ``changes``: one row for each figure, as :func:`~purgatory.pipeline.compare.find_changes` returns them.
-    ``threshold``: the least relative change that is judged.
+    ``threshold``: the least relative change that is judged.  ``times``: the intervals of the journal that differ from
+    the baseline, as :func:`~purgatory.pipeline.compare.find_times` returns them.
     """
 
     baseline: Report
@@ -38,6 +40,7 @@ class Comparison:
     changes: pa.Table
     threshold: float
     made_at: datetime
+    times: pa.Table = field(default_factory=lambda: pa.table({}))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -54,7 +57,9 @@ class Comparison:
         """Return the comparison as a JSON object."""
         both = {"baseline": self.baseline, "journal": self.report}
         found: dict[str, Any] = {name: _about(report) for name, report in both.items()}
+        times = [row | {name: row[name].isoformat() for name in ("since", "until")} for row in self.times.to_pylist()]
         found |= {"threshold": self.threshold, "verdicts": self.counts, "changes": self.changes.to_pylist()}
+        found["times"] = times
         return json.dumps(found, indent=2)  # in ASCII, which every terminal and file can have
 
 
@@ -70,7 +75,8 @@ def compare(
         raise ValueError(f"threshold must be more than 0 and finite, got {threshold}")
     before = Figures(_with_keys(spark, baseline, report, skip_corrupt), _duration(baseline))
     after = Figures(_with_keys(spark, report, baseline, skip_corrupt), _duration(report))
-    return Comparison(baseline, report, find_changes(before, after, threshold), threshold, datetime.now(UTC))
+    times = find_times(baseline.tables, report.tables, report.step_ms, threshold)
+    return Comparison(baseline, report, find_changes(before, after, threshold), threshold, datetime.now(UTC), times)
 
 
 def write_comparison(comparison: Comparison, out: Location, spark: SparkSession | None = None) -> Location:
@@ -81,6 +87,7 @@ def write_comparison(comparison: Comparison, out: Location, spark: SparkSession 
     """
     with write_files(out, spark) as directory:
         write_table(comparison.changes, directory, "changes")
+        write_table(comparison.times, directory, "times")
         (directory / "changes.json").write_text(comparison.as_json() + "\n", encoding="utf-8")
         plots = comparison_plots(comparison)
         write_pictures(plots, directory)

@@ -10,13 +10,13 @@ from purgatory.pipeline.output.page import Card, Note, PageTable, render
 if TYPE_CHECKING:
     from .comparison import Comparison
 
-__all__ = ["COLUMNS", "about", "cells", "comparison_page", "headline"]
+__all__ = ["COLUMNS", "about", "cells", "comparison_page", "headline", "interval"]
 
 COLUMNS: Final = ("verdict", "measure", "of", "baseline", "journal", "change")
 _JUDGED: Final = ("worse", "better")
 _NEUTRAL: Final = ("more", "fewer", "new", "gone", "unclear")
 _MOST_LINES: Final = 8
-_FILES: Final = "changes.parquet, changes.csv and changes.json"
+_FILES: Final = "changes.json, and in changes and times as Parquet and CSV"
 
 
 def headline(comparison: "Comparison") -> str:
@@ -44,11 +44,24 @@ def comparison_page(comparison: "Comparison", pictures: dict[str, Picture]) -> s
             lines.append(f"and {len(rows) - _MOST_LINES} more, in the table below")
         if rows:
             notes.append(Note(head, lines, good=verdict == "better"))
+    intervals = [row for row in comparison.times.to_pylist() if row["verdict"] == "worse"]
+    if intervals:
+        lines = [interval(row) for row in intervals[:_MOST_LINES]]
+        if len(intervals) > _MOST_LINES:
+            lines.append(f"and {len(intervals) - _MOST_LINES} more, in the table below")
+        notes.append(Note("When it was worse than the whole baseline", lines))
     skipped = [*baseline.skipped, *report.skipped]
     if skipped:
         notes.append(Note(f"{len(skipped)} files were skipped", skipped))
     threshold = f"{comparison.threshold:.3g}"
+    steps = f"{seconds(report.step_ms / 1000)}"
     tables = [
+        PageTable(
+            "When",
+            _times(comparison),
+            f"Intervals of the journal, in steps of {steps}, that differ from the whole baseline by more than chance."
+            " The figure is the extreme one of the interval.",
+        ),
         PageTable(
             "Changes",
             _table(comparison, *_JUDGED),
@@ -90,6 +103,29 @@ def line(row: dict[str, Any]) -> str:
     """Return a change as one line."""
     _, measure, of, before, after, change = cells(row)
     return f"{of}: {measure} from {before} to {after} ({change})"
+
+
+def interval(row: dict[str, Any]) -> str:
+    """Return an interval of :func:`~purgatory.pipeline.compare.find_times` as one line."""
+    names = " · ".join(label(row[name]) for name in ("purgatory", "kind") if row[name] is not None)
+    what = f"{row['outcome']} share" if row["outcome"] else row["measure"]
+    values = (_value(row["unit"], row[side]) for side in ("baseline", "journal"))
+    before, here = values
+    return (
+        f"{row['since']:%Y-%m-%d %H:%M:%S} to {row['until']:%H:%M:%S} UTC, {names}: {what} {here} instead of {before}"
+    )
+
+
+def _times(comparison: "Comparison") -> pa.Table:
+    names = ("verdict", "since", "until", "measure", "of", "baseline", "journal", "operations")
+    rows = []
+    for row in comparison.times.to_pylist():
+        of = " · ".join(label(row[name]) for name in ("purgatory", "kind", "outcome") if row[name] is not None)
+        values = [_value(row["unit"], row[side]) for side in ("baseline", "journal")]
+        times = [f"{row[name]:%Y-%m-%d %H:%M:%S}" for name in ("since", "until")]
+        cells = (row["verdict"], *times, row["measure"], of, *values, f"{row['operations']:,}")
+        rows.append(dict(zip(names, cells, strict=True)))
+    return pa.Table.from_pylist(rows, pa.schema({name: pa.string() for name in names}))
 
 
 def _table(comparison: "Comparison", *verdicts: str) -> pa.Table:

@@ -68,9 +68,11 @@ def test_two_journals_are_compared(
     assert page.count("<svg") == 3
     assert f"{found['verdicts']['worse']}</b><span>worse" in page
     assert not re.search(r"<(script|link|img|iframe)\b", page)
+    tables = {f"{name}.{form}" for name in ("changes", "times") for form in ("parquet", "csv")}
+    assert pq.read_table(tmp_path / "out" / "times.parquet").num_rows == len(found["times"]) > 0
     names = {file.name for file in (tmp_path / "out").iterdir()}
     pictures = {f"compare_{name}.{form}" for name in ("outcomes", "waits", "hot_keys") for form in ("png", "svg")}
-    assert names == {"changes.parquet", "changes.csv", "changes.json", "compare.html"} | pictures
+    assert names == {"changes.json", "compare.html", *tables} | pictures
 
 
 def test_a_report_can_include_a_comparison(

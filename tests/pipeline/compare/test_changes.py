@@ -237,3 +237,23 @@ def test_a_comparison_is_json_in_every_encoding() -> None:
     text = Comparison(report, report, find_changes(figures(), figures(), threshold=0.1), 0.1, at).as_json()
     assert text.isascii()
     assert json.loads(text)["journal"]["journal"] == report.journal
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({"completed": 1_140, "expired": 8_860}, {"completed": 920, "expired": 9_080}, ("worse", "worse")),
+        ({"completed": 1_000, "expired": 9_000}, {"completed": 980, "expired": 9_020}, ("same", "same")),
+        ({"completed": 500, "expired": 9_500}, {"completed": 100, "expired": 9_900}, ("worse", "worse")),
+        ({"completed": 9_500, "expired": 500}, {"completed": 9_900, "expired": 100}, ("better", "better")),
+        ({"completed": 5_000, "expired": 5_000}, {"completed": 5_400, "expired": 4_600}, ("same", "same")),
+    ],
+)
+def test_the_smaller_share_is_judged(before: Any, after: Any, expected: tuple[str, str]) -> None:
+    """Of an outcome and the rest: a fifth fewer completions are a change, although most operations expire as before."""
+    found = verdicts(figures(outcomes=of(**before)), figures(outcomes=of(**after)))
+    assert (found["share", "p", "K", "completed"], found["share", "p", "K", "expired"]) == expected
+    back = verdicts(figures(outcomes=of(**after)), figures(outcomes=of(**before)))
+    turned = {"worse": "better", "better": "worse", "same": "same"}
+    if expected[0] != "same":
+        assert back["share", "p", "K", "completed"] == turned[expected[0]]

@@ -1,0 +1,101 @@
+"""The intervals of a journal that differ from a baseline, without Spark."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+import numpy as np
+import pyarrow as pa
+
+from purgatory.pipeline.compare.times import find_times
+
+BEGIN = datetime(2026, 11, 24, 14, tzinfo=UTC)
+MINUTE_MS = 60_000
+COUNTS = ("operations", "completed", "expired", "expired_by_closing", "cancelled", "failed", "pending", "refused")
+
+
+def step(minute: int, waits: list[float], *, purgatory: str = "p", kind: str | None = None, **counts: int) -> Any:
+    """A step in which as many operations completed as there are waits, and others ended as ``counts`` says."""
+    spread = np.quantile(waits, (0.5, 0.99)).tolist() if waits else (None, None)
+    row = {"purgatory": purgatory, "kind": kind, "bucket": BEGIN + timedelta(minutes=minute), "immediate": 0}
+    row |= dict.fromkeys(COUNTS, 0) | {"completed": len(waits)} | counts
+    row["operations"] = sum(row[name] for name in COUNTS if name not in ("operations", "refused"))
+    return row | {"wait_p50": spread[0], "wait_p99": spread[1]}
+
+
+def tables(steps: list[Any], waits: list[float]) -> dict[str, pa.Table]:
+    """The tables of a report over these steps.  ``waits``: all of them."""
+    named = zip(("p50", "p90", "p99", "p999", "max"), np.quantile(waits, (0.5, 0.9, 0.99, 0.999, 1)), strict=True)
+    whole = {"purgatory": "p", "kind": None} | {name: float(value) for name, value in named}
+    return {"over_time": pa.Table.from_pylist(steps), "waits": pa.Table.from_pylist([whole])}
+
+
+def drawn(seed: int, number: int, factor: float = 1.0) -> list[float]:
+    draw = random.Random(seed)
+    return [factor * draw.lognormvariate(-1, 0.8) for _ in range(number)]
+
+
+USUAL = [drawn(minute, 1_500) for minute in range(60)]
+BASELINE = tables(
+    [step(minute, waits, expired=15) for minute, waits in enumerate(USUAL)], list(chain.from_iterable(USUAL))
+)
+
+
+def found(steps: list[Any]) -> list[tuple[Any, ...]]:
+    rows = find_times(BASELINE, tables(steps, [1.0]), MINUTE_MS, 0.1).to_pylist()
+    return [
+        (row["verdict"], row["measure"], row["outcome"], *(_minute(row[name]) for name in ("since", "until")))
+        for row in rows
+    ]
+
+
+def _minute(at: datetime) -> int:
+    return round((at - BEGIN) / timedelta(minutes=1))
+
+
+def test_a_journal_like_the_baseline_has_no_interval() -> None:
+    """Hundreds of steps differ by chance only."""
+    assert found([step(minute, drawn(1_000 + minute, 1_500), expired=15) for minute in range(300)]) == []
+
+
+def test_an_incident_has_its_begin_and_its_end() -> None:
+    """Ten slow minutes are one interval for each measure; a pause in the journal divides an interval."""
+    steps = []
+    for minute in range(40):
+        slow = 10 <= minute < 20 and minute != 15
+        if minute != 15:
+            waits = drawn(2_000 + minute, 1_500, 4.0 if slow else 1.0)
+            steps.append(step(minute, waits, expired=400 if slow else 15))
+    assert sorted(found(steps)) == sorted(
+        ("worse", measure, outcome, *times)
+        for measure, outcome in (("wait p50", None), ("wait p99", None), ("share", "expired"))
+        for times in ((10, 15), (16, 20))
+    )
+
+
+def test_refusals_and_fast_times_are_found_and_few_operations_are_not_judged() -> None:
+    """A refused operation is worse; closing is neither; a step with a few operations shows nothing."""
+    steps = [step(minute, drawn(3_000 + minute, 1_500), expired=15) for minute in range(5)]
+    steps.append(step(5, drawn(1, 1_500), expired=15, refused=300, expired_by_closing=40))
+    steps.append(step(6, drawn(2, 1_500, 0.3), expired=15))
+    steps.append(step(7, [90.0] * 9, failed=3))
+    assert found(steps) == [
+        ("worse", "share", "refused", 5, 6),
+        ("better", "wait p50", None, 6, 7),
+        ("better", "wait p99", None, 6, 7),
+    ]
+
+
+def test_kinds_have_intervals_of_their_own_if_there_are_several() -> None:
+    """Otherwise, the purgatory is its only kind."""
+    for kinds in (["A"], ["A", "B"]):
+        usual = [step(m, [], kind=kind, completed=1_000) for kind in (None, *kinds) for m in range(9)]
+        here = [step(m, [], kind=kind, completed=500, failed=500) for kind in (None, *kinds) for m in range(3)]
+        rows = find_times(tables(usual, [1.0]), tables(here, [1.0]), MINUTE_MS, 0.1).to_pylist()
+        expected = [None] if len(kinds) == 1 else [None, "A", "B"]
+        assert [(row["kind"], row["outcome"], row["journal"]) for row in rows] == [(k, "failed", 0.5) for k in expected]
