@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -60,11 +61,12 @@ _TYPES: Final[dict[str, DataType]] = {
 SPARK_SCHEMA: Final = StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
 _FILE: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+:)?/[^\s'\"]*?\.parquet)")
 _THREADS: Final = 8
+_TABLE: Final = "table:"
 
 
 @dataclass(frozen=True)
 class OpenJournal:
-    """A journal that can be read.  ``files`` and ``rows`` are None if only Spark can list it (``hdfs:``, ``s3a:``).
+    """A journal that can be read.  ``files`` and ``rows`` are None if only Spark can list it (``hdfs:``, ``table:``).
 
     ``paths``: what Spark reads.  ``skipped``: for each skipped file, the reason.
     """
@@ -78,6 +80,8 @@ class OpenJournal:
     @cached_property
     def dataframe(self) -> DataFrame:
         """The rows.  Spark lists the files at the first access, so tasks that read the files do not wait for it."""
+        if self.paths[0].startswith(_TABLE):
+            return _of_table(self.spark, self.paths[0])
         reader = self.spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
         return reader.option("pathGlobFilter", "*.parquet").parquet(*self.paths)
 
@@ -93,7 +97,7 @@ class CheckedFiles:
 
 
 def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) -> OpenJournal:
-    """Check every file, and return the journal.
+    """Check every file, and return the journal.  ``table:NAME`` is a table or a view of Spark's catalog.
 
     JournalError, with the name of the file, if a file is corrupt, has another schema version, or lacks columns.  With
     ``skip_corrupt``, such a file is skipped.  JournalError if there are no rows.
@@ -117,6 +121,8 @@ def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None
 
     JournalError as from :func:`open_journal`.
     """
+    if path.startswith(_TABLE):
+        return None
     directory = local_path(path)
     if directory is None:
         return None
@@ -207,6 +213,22 @@ def _check_rows(file: str) -> str | None:
     except (OSError, pa.ArrowException) as error:
         return f"{file} is corrupt: {_first_line(error)}"
     return None
+
+
+def _of_table(spark: SparkSession, path: str) -> DataFrame:
+    """Return a table of the catalog.  JournalError if it lacks columns; those that were added later may be missing."""
+    rows = spark.table(path.removeprefix(_TABLE))
+    missing = [column.name for column in COLUMNS if column.name not in rows.columns]
+    needed = [column.name for column in COLUMNS if column.name in missing and not column.added]
+    if needed:
+        raise JournalError(f"{path} lacks the columns {', '.join(needed)}: it is not a journal")
+    types = {field.name: field.dataType for field in SPARK_SCHEMA}
+    return rows.select(
+        *[
+            (F.lit(None) if column.name in missing else F.col(column.name)).cast(types[column.name]).alias(column.name)
+            for column in COLUMNS
+        ]
+    )
 
 
 def _reason(error: BaseException) -> str:

@@ -20,7 +20,15 @@ from purgatory.journal.schema import DROPPED
 
 from .selection import Selection
 
-__all__ = ["batch_of_names", "needed_columns", "overlapping", "parked_within", "row_groups"]
+__all__ = [
+    "batch_of_names",
+    "batch_parked_within",
+    "needed_columns",
+    "overlapping",
+    "parked_row_groups",
+    "parked_within",
+    "row_groups",
+]
 
 
 def overlapping(rows: DataFrame, selection: Selection) -> DataFrame:
@@ -49,10 +57,21 @@ def needed_columns(columns: Sequence[str], selection: Selection) -> list[str]:
 
 
 def batch_of_names(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
-    """Keep the rows of the selected purgatories and kinds, and ``dropped`` rows."""
+    """Keep the rows of the selected purgatories and kinds, and ``dropped`` rows that have none."""
     for column, names in selection.names:
         wanted = pc.is_in(_text(batch[column]), value_set=pa.array(names, pa.string()))
-        batch = batch.filter(pc.or_(wanted, pc.equal(_text(batch["outcome"]), DROPPED)))
+        unnamed = pc.and_(pc.equal(_text(batch["outcome"]), DROPPED), pc.is_null(batch[column]))
+        batch = batch.filter(pc.or_(wanted, unnamed))
+    return batch
+
+
+def batch_parked_within(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
+    """Keep the selected operations, and the ``dropped`` rows of the selected time."""
+    batch = batch_of_names(batch, selection)
+    for at_ms, compare in ((selection.since_ms, pc.greater_equal), (selection.until_ms, pc.less)):
+        if at_ms is not None:
+            limit = pa.scalar(at_ms, pa.timestamp("ms", "UTC")).cast(batch["parked_at"].type)
+            batch = batch.filter(compare(batch["parked_at"], limit))
     return batch
 
 
@@ -64,6 +83,24 @@ def row_groups(metadata: pq.FileMetaData, selection: Selection) -> list[int]:
         for number in range(metadata.num_row_groups)
         if _may_overlap(metadata.row_group(number), columns, selection)
     ]
+
+
+def parked_row_groups(metadata: pq.FileMetaData, selection: Selection) -> list[int]:
+    """Return the row groups that can contain operations that parked within the selected time."""
+    columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+    return [
+        number
+        for number in range(metadata.num_row_groups)
+        if _may_have_parked(metadata.row_group(number).column(columns["parked_at"]).statistics, selection)
+    ]
+
+
+def _may_have_parked(parked: Any, selection: Selection) -> bool:
+    if not _has_bounds(parked):
+        return True
+    since_ms, until_ms = selection.since_ms, selection.until_ms
+    too_late = until_ms is not None and _us(parked.min) >= until_ms * 1000
+    return not too_late and (since_ms is None or _us(parked.max) >= since_ms * 1000)
 
 
 def _may_overlap(group: Any, columns: dict[str, int], selection: Selection) -> bool:
@@ -107,7 +144,10 @@ def _text(column: pa.Array) -> pa.Array:
 
 
 def _names(selection: Selection) -> list[Column]:
-    return [F.col(column).isin(list(names)) | (F.col("outcome") == DROPPED) for column, names in selection.names]
+    return [
+        F.col(column).isin(list(names)) | ((F.col("outcome") == DROPPED) & F.col(column).isNull())
+        for column, names in selection.names
+    ]
 
 
 def _timestamp(ms: int) -> Column:

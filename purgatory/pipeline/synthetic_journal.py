@@ -152,6 +152,7 @@ def _table(columns: dict[str, Any], recipe: Recipe) -> pa.Table:
         "anchor_ms": pa.repeat(pa.scalar(_EPOCH_MS - 1_000_000, pa.int64()), rows),
         "instance": pa.array([1 if p == _KINDS[0][0] else 2 for p, _ in _KINDS]).take(pa.array(columns["kind"])),
         "expired_by_closing": pa.repeat(pa.scalar(False), rows),
+        "refused": pa.nulls(rows, pa.int64()),
     }
     table = pa.Table.from_arrays([made[name] for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA)
     if not recipe.dropped:

@@ -66,8 +66,9 @@ DEFINED = {
     },
     "docs/pipeline.md": {
         "1 GB for the driver": "a setting, in purgatory/pipeline/spark/session.py",
-        "wait of more than 65.536 s": "16 significant bits of a millisecond count; purgatory/pipeline/report/tables.py",
+        "wait of more than 65.536 s": "16 significant bits of a count; purgatory/pipeline/report/aggregates.py",
         "less than 1 in 32 000 too low": "the same bits",
+        "quantiles of 256 ms and more": "8 significant bits of a count; purgatory/pipeline/report/aggregates.py",
         "at most 2 000 of": "a constant of purgatory/pipeline/report/report.py",
         "within 5 % of that": "a constant of purgatory/pipeline/replay/recommendation.py",
     },

@@ -43,7 +43,19 @@ def add_report(commands: Any) -> None:
     add_selection_options(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="for tables, plots, and index.html; may be a URI")
     parser.add_argument("--top", type=int, default=50, metavar="N", help="number of hot keys (default: %(default)s)")
-    parser.add_argument("--bucket", type=float, metavar="SECONDS", help="resolution of time (default: automatic)")
+    parser.add_argument(
+        "--bucket", type=float, metavar="SECONDS", help="resolution of the occupancy (default: automatic)"
+    )
+    parser.add_argument(
+        "--step", type=float, metavar="SECONDS", help="resolution of outcomes and waits over time (default: automatic)"
+    )
+    parser.add_argument(
+        "--draw",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a purgatory that has plots of its own; can be repeated (default: the eight with the most operations)",
+    )
     group = parser.add_argument_group("comparison", "Also compare with another journal, as the command compare does.")
     group.add_argument("--compare", metavar="OTHER", help="the baseline; adds compare.html and changes.json")
     add_baseline_options(group)
@@ -52,6 +64,7 @@ def add_report(commands: Any) -> None:
 
 def _run(options: argparse.Namespace, console: "Console") -> int:
     bucket_ms = None if options.bucket is None else whole_ms(options.bucket, "bucket")
+    step_ms = None if options.step is None else whole_ms(options.step, "step")
     check_top(options.top)
     selection = selection_of(options)
     other = baseline_selection(options, selection)
@@ -68,11 +81,12 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
             options.journal,
             top=options.top,
             bucket_ms=bucket_ms,
+            step_ms=step_ms,
             selection=selection,
             skip_corrupt=options.skip_corrupt,
             console=None if options.quiet else console,
         )
-        page = write_report(report, options.out, spark)
+        page = write_report(report, options.out, spark, draw=options.draw)
         if options.compare is not None:
             from purgatory.pipeline.compare import write_comparison
 

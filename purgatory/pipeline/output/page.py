@@ -14,7 +14,8 @@ from .figures import Picture, seconds
 __all__ = ["Card", "Note", "PageTable", "render"]
 
 _MOST_ROWS = 200
-_DURATIONS = {"mean", "p50", "p90", "p99", "p999", "max", "from"}
+_DURATIONS = {"mean", "p50", "p90", "p99", "p999", "max", "from", "total_wait"}
+_DURATIONS |= {"wait_p50", "wait_p99", "late_p50", "late_p99"}
 _HEADS = {"p999": "p99.9", "at_end": "at end"}
 _TEMPLATE = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
 _PAGE = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(_TEMPLATE)

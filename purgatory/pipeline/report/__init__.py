@@ -5,8 +5,6 @@
 ``one_pass``   all tables from one pass over the rows, and one over the rows of the hot keys
 ``aggregates`` rows reduced to sums, maxima, and histograms, without Spark
 ``time_span``  the time that a journal covers
-``tables``     the same tables in SQL, as functions from DataFrame to DataFrame
-``occupancy``  the number of parked operations over time, for ``tables``
 ``plots``      the pictures
 ``page``       the HTML page
 =============  =====================================================================================

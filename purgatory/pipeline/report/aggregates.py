@@ -10,16 +10,25 @@ subject        names                        contents
 ``outcome``    purgatory, kind, outcome     sums: operations, immediate ones
 ``wait``       purgatory, kind              sum of waits; longest wait; histogram of rounded waits
 ``step``       purgatory, outcome           histogram of the steps of the wait histogram
-``late``       purgatory                    sum: closed; highest lateness; histogram of rounded lateness
+``late``       purgatory                    sum: expired by closing; highest lateness; histogram of rounded lateness
+``time``       purgatory, kind, outcome     histogram of the steps of time in which the operations parked
+``at once``    purgatory, kind              the same of immediate operations
+``time wait``  purgatory, kind              histogram of steps of time and waits, see :func:`step_and_duration`
+``time late``  purgatory, kind              histogram of steps of time and lateness
+``refused``    purgatory                    histogram of steps of time
 ``parked``     purgatory                    histogram of arrivals by bucket
 ``ended``      purgatory                    histogram of ends by bucket
 ``change``     purgatory, slab              histogram: net change of the number of parked operations by millisecond
 ``before``     purgatory                    sum: operations that parked before the selected time and waited at its start
-``hot``        purgatory, key               sums: operations by outcome; longest wait; histogram of rounded waits
+``hot``        purgatory, key               sums: operations by outcome, total wait; longest wait; histogram of rounded
+                                            waits
 =============  ===========================  =======================================================================
 
-All times are in milliseconds unless stated otherwise.  The number of operations per key is stored separately, in
+All times are in milliseconds unless stated otherwise.  What is known of every key is stored separately, in
 :class:`KeyCounts`, because a journal can have millions of keys.
+
+An operation that expired because its purgatory closed has an outcome of its own here.  Files of earlier releases do not
+mark such operations; there, one that expired before its deadline, or without one, counts as such.
 """
 
 import pickle
@@ -40,31 +49,50 @@ from purgatory.pipeline.selected_rows import batch_of_names
 from purgatory.pipeline.selection import EVERYTHING, Selection
 
 __all__ = [
+    "BY_CLOSING",
     "COLUMNS",
     "HOT_COLUMNS",
+    "HOT_OUTCOMES",
+    "QUANTILES",
+    "RANKINGS",
     "Aggregate",
     "Aggregates",
     "Span",
     "add_hot_rows",
     "add_rows",
+    "added",
+    "durations_by_step",
     "lower_bound",
     "quantiles",
     "rounded",
+    "step_and_duration",
 ]
 
-COLUMNS: Final = ("source", "purgatory", "kind", "keys", "outcome", "parked_at", "finished_at", "deadline", "dropped")
-HOT_COLUMNS: Final = ("purgatory", "keys", "outcome", "parked_at", "finished_at")
+# The last ones are missing in files of earlier releases.
+COLUMNS: Final = (
+    *("source", "purgatory", "kind", "keys", "outcome", "parked_at", "finished_at", "deadline", "dropped"),
+    *("expired_by_closing", "refused"),
+)
+HOT_COLUMNS: Final = ("purgatory", "keys", "outcome", "parked_at", "finished_at", "deadline", "expired_by_closing")
+BY_CLOSING: Final = "expired_by_closing"
+HOT_OUTCOMES: Final = (*OUTCOMES, BY_CLOSING)
+RANKINGS: Final = ("operations", "wait", "expired")  # of hot keys
+LEAST_OF_A_SHARE: Final = 20  # operations of a key whose share of expired ones is ranked
+QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
 SLAB_BUCKETS: Final = 64  # a slab of time is this number of buckets
 
 Key = tuple[str, ...]
 Integers = NDArray[np.int64]
 _NONE: Final = np.iinfo(np.int64).min
 _EXACT_BITS: Final = 16
+_COARSE_BITS: Final = 8
+_COARSE_CODES: Final = 64 << _COARSE_BITS  # more than the codes of all durations
 _EXACT: Final = 1 << _EXACT_BITS  # smaller durations are not rounded
 _STEPS_PER_DECADE: Final = 8
 _MOST_CELLS: Final = 4_000_000  # of an array that counts by position
 _MOST_KEY_ROWS: Final = 1_000_000
-_IS_TABLE: Final = b"table"  # a cell begins with this if it is a table; pickle begins with another byte
+# A cell begins with this if it is a table; pickle begins with another byte.  Arrow needs the rest to be aligned.
+_IS_TABLE: Final = b"table".ljust(64)
 # The shortest duration of each step: the eighth root of a power of ten, rounded up.
 _STEP_STARTS: Final = np.array([isqrt(isqrt(isqrt(10**step - 1))) + 1 if step else 1 for step in range(8 * 15)])
 
@@ -72,12 +100,15 @@ _STEP_STARTS: Final = np.array([isqrt(isqrt(isqrt(10**step - 1))) + 1 if step el
 class Span(NamedTuple):
     """The time that a journal covers, and the selected part of it.
 
+    ``bucket_ms``: the length of a bucket of the occupancy; ``step_ms``: that of a step of the tables over time.
+
     ``last_ms``: the last record of each source, selected or not, which ends pending operations.
     """
 
     bucket_ms: int
     last_ms: Mapping[str, int]
     selection: Selection = EVERYTHING
+    step_ms: int = 60_000
 
 
 class Aggregate:
@@ -93,7 +124,7 @@ class Aggregate:
 
 
 class KeyCounts:
-    """The number of operations by purgatory and key."""
+    """By purgatory and key: the number of operations, their total wait, and how many expired at their deadline."""
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
@@ -101,7 +132,7 @@ class KeyCounts:
         self._most = _MOST_KEY_ROWS
 
     def add(self, table: pa.Table) -> None:
-        """Add rows of ``purgatory``, ``key``, ``operations``."""
+        """Add rows of ``purgatory``, ``key``, ``operations``, ``wait_ms``, and ``expired``."""
         self._tables.append(table)
         self._rows += table.num_rows
         if self._rows > self._most and len(self._tables) > 1:
@@ -113,16 +144,42 @@ class KeyCounts:
         """Return one row per purgatory and key."""
         if not self._tables:
             return _KEY_COUNTS.empty_table()
-        grouped = pa.concat_tables(self._tables).group_by(["purgatory", "key"]).aggregate([("operations", "sum")])
-        return grouped.rename_columns({"operations_sum": "operations"}).select(_KEY_COUNTS.names)
+        grouped = pa.concat_tables(self._tables).group_by(["purgatory", "key"])
+        summed = grouped.aggregate([(name, "sum") for name in _KEY_SUMS])
+        return summed.rename_columns({f"{name}_sum": name for name in _KEY_SUMS}).select(_KEY_COUNTS.names)
 
-    def top(self, number: int) -> pa.Table:
-        """Return the keys with the most operations; keys with equal counts in the order of their names."""
-        order = [("operations", "descending"), ("purgatory", "ascending"), ("key", "ascending")]
-        return self.table().sort_by(order).slice(0, number)
+    def top(self, number: int, ranking: str = RANKINGS[0]) -> pa.Table:
+        """Return the first keys of a ranking; keys with equal figures in the order of their names.
+
+        ``operations``: the most operations.  ``wait``: the longest total wait.  ``expired``: the greatest share of
+        operations that expired at their deadline, among keys with at least :data:`LEAST_OF_A_SHARE` operations.
+        """
+        return _first(self.table(), number, ranking)
+
+    def tops(self, number: int) -> pa.Table:
+        """Return the first keys of every ranking, each once."""
+        table = self.table()
+        tops = pa.concat_tables([_first(table, number, ranking) for ranking in RANKINGS])
+        return tops.group_by(tops.column_names).aggregate([])
 
 
-_KEY_COUNTS: Final = pa.schema({"purgatory": pa.string(), "key": pa.string(), "operations": pa.int64()})
+def _first(table: pa.Table, number: int, ranking: str) -> pa.Table:
+    names = [("purgatory", "ascending"), ("key", "ascending")]
+    if ranking == "operations":
+        return table.sort_by([("operations", "descending"), *names]).slice(0, number)
+    if ranking == "wait":
+        waited = table.filter(pc.greater(table["wait_ms"], 0))
+        return waited.sort_by([("wait_ms", "descending"), *names]).slice(0, number)
+    table = table.filter(
+        pc.and_(pc.greater_equal(table["operations"], LEAST_OF_A_SHARE), pc.greater(table["expired"], 0))
+    )
+    share = pc.divide(pc.cast(table["expired"], pa.float64()), pc.cast(table["operations"], pa.float64()))
+    order = [("share", "descending"), ("expired", "descending"), *names]
+    return table.append_column("share", share).sort_by(order).slice(0, number).drop_columns("share")
+
+
+_KEY_SUMS: Final = ("operations", "wait_ms", "expired")
+_KEY_COUNTS: Final = pa.schema({"purgatory": pa.string(), "key": pa.string(), **dict.fromkeys(_KEY_SUMS, pa.int64())})
 
 
 class Aggregates:
@@ -139,13 +196,13 @@ class Aggregates:
     def of(self, subject: str) -> Iterator[tuple[Key, Aggregate]]:
         """Yield the names and the aggregate of each key of a subject, in the order of the names."""
         for key in sorted(key for key in self._all if key[0] == subject):
-            some = self._all[key] = [_added(self._all[key])]
+            some = self._all[key] = [added(self._all[key])]
             yield key[1:], some[0]
 
     def cells(self, parts: int = 1) -> Iterator[tuple[int, bytes]]:
         """Yield all aggregates as bytes, each with the number, below ``parts``, of the part that its key belongs to."""
         for key, some in self._all.items():
-            one = _added(some)
+            one = added(some)
             payload = (key, one.sums, one.maxima, _narrow(one.values), _narrow(one.counts))
             yield zlib.crc32("\0".join(key).encode("utf-8", "surrogatepass")) % parts, pickle.dumps(payload)
         counts = self.keys.table()
@@ -180,7 +237,7 @@ class Aggregates:
             self.add(("high", names[0]), values=buckets, counts=high)
             self.add(("area", names[0]), values=buckets, counts=area)
             del self._all["change", *names]
-        top_keys = self.keys.top(top)
+        top_keys = self.keys.tops(top)
         self.keys = KeyCounts()
         self.keys.add(top_keys)
 
@@ -197,7 +254,12 @@ def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
     parked_us, finished_us = _us(rows["parked_at"]), _us(rows["finished_at"])
     is_operation = _among(outcome, outcomes, lambda name: name != DROPPED)
     _add_sources(aggregates, rows, source, sources, is_operation, parked_us, finished_us)
-    _add_keys(aggregates, rows, lengths, purgatory, purgatories)
+    _add_refused(aggregates, rows, purgatory, purgatories, _floor_ms(parked_us) // span.step_ms)
+    finished_all, deadline_all = _floor_ms(finished_us), _floor_ms(_us(rows["deadline"]))
+    outcome, outcomes = _with_closing(rows, outcome, outcomes, finished_all, deadline_all)
+    wait_all = np.where(finished_all == _NONE, 0, finished_all - _floor_ms(parked_us))
+    expired_all = _among(outcome, outcomes, lambda name: name == EXPIRED)
+    _add_keys(aggregates, rows, lengths, purgatory, purgatories, wait_all, expired_all)
     kind, kinds = _encoded(rows["kind"])
     columns = [outcome, lengths, purgatory, source, kind, parked_us, finished_us, _us(rows["deadline"])]
     if not is_operation.all():
@@ -216,7 +278,16 @@ def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
         names = purgatories[group // len(outcomes)], outcomes[group % len(outcomes)]
         aggregates.add(("step", *names), values=values, counts=counts)
     expired = _among(outcome, outcomes, lambda name: name == EXPIRED)
-    _add_lateness(aggregates, purgatory[expired], finished[expired], deadline[expired], purgatories)
+    closing = _among(outcome, outcomes, lambda name: name == BY_CLOSING)
+    late = np.maximum(finished - deadline, 0)
+    _add_lateness(aggregates, purgatory[expired], late[expired], purgatory[closing], purgatories)
+    step = parked // span.step_ms
+    _add_times(aggregates, by_kind, step, immediate, outcome, purgatories, kinds, outcomes)
+    for subject, which, ms in (("time wait", ended, wait), ("time late", expired, late[expired])):
+        combined = step_and_duration(step[which], ms)
+        for index, values, counts in _by_group(by_kind[which], combined, len(purgatories) * len(kinds)):
+            names = purgatories[index // len(kinds)], kinds[index % len(kinds)]
+            aggregates.add((subject, *names), values=values, counts=counts)
     waited = ~immediate
     end = _end(finished, source, sources, span)
     _add_changes(aggregates, purgatory[waited], parked[waited], end[waited], purgatories, span)
@@ -237,30 +308,54 @@ def add_hot_rows(
         place = pc.index_in(keys, value_set=pa.array(wanted, keys.type)).fill_null(len(wanted))
         number_of[index] = numbers[place.to_numpy(zero_copy_only=False)]
     lengths = pc.list_value_length(rows["keys"]).fill_null(0).to_numpy(zero_copy_only=False)
+    times = (_floor_ms(_us(rows[name])) for name in ("finished_at", "deadline"))
+    outcome, outcomes = _with_closing(rows, outcome, outcomes, *times)
     row = np.repeat(np.arange(len(lengths)), lengths)
     number = number_of[purgatory[row], key] if len(row) else np.empty(0, dtype=np.int64)
     of_hot = number >= 0
     number, row = number[of_hot], row[of_hot]
     parked, finished = (_floor_ms(_us(rows[name]))[row] for name in ("parked_at", "finished_at"))
-    state = np.array([OUTCOMES.index(name) if name in OUTCOMES else 0 for name in outcomes], dtype=np.int64)
-    counted = np.bincount(number * len(OUTCOMES) + state[outcome[row]], minlength=len(hot) * len(OUTCOMES))
+    width = len(HOT_OUTCOMES)
+    state = np.array([HOT_OUTCOMES.index(name) if name in HOT_OUTCOMES else 0 for name in outcomes], dtype=np.int64)
+    counted = np.bincount(number * width + state[outcome[row]], minlength=len(hot) * width)
     pairs = list(hot)
-    for index, sums in enumerate(counted.reshape(len(hot), len(OUTCOMES))):
+    for index, sums in enumerate(counted.reshape(len(hot), width)):
         if sums.any():
-            aggregates.add(("hot", *pairs[index]), sums=sums, maxima=[_NONE])
+            aggregates.add(("hot", *pairs[index]), sums=[*sums, 0], maxima=[_NONE])
     ended = finished != _NONE
     wait, number = (finished - parked)[ended], number[ended]
+    total = np.zeros(len(hot), dtype=np.int64)
+    np.add.at(total, number, wait)
     longest = np.full(len(hot), _NONE)
     np.maximum.at(longest, number, wait)
     for index, values, counts in _histograms(number, rounded(wait), len(hot)):
-        none = np.zeros(len(OUTCOMES), dtype=np.int64)
-        aggregates.add(("hot", *pairs[index]), none, [longest[index]], values, counts)
+        aggregates.add(("hot", *pairs[index]), [*[0] * width, total[index]], [longest[index]], values, counts)
 
 
 def rounded(ms: Any) -> Any:
     """Return whole milliseconds, those with more than 16 bits rounded down to 16 significant bits."""
     excess = np.maximum(np.frexp(ms.astype(np.float64))[1] - _EXACT_BITS, 0).astype(np.int64)
     return np.where(ms < _EXACT, ms, ms >> excess << excess)
+
+
+def step_and_duration(step: Any, ms: Any) -> Any:
+    """Return the number of a step of time and a duration as one number.
+
+    The duration keeps its first eight bits: below 256 ms it is exact, and above less than 1 in 128 too short.
+    """
+    ms = np.maximum(ms, 0)
+    excess = np.maximum(np.frexp(ms.astype(np.float64))[1] - _COARSE_BITS, 0).astype(np.int64)
+    return step * _COARSE_CODES + excess * (1 << _COARSE_BITS) + (ms >> excess)
+
+
+def durations_by_step(histogram: Aggregate) -> Iterator[tuple[int, Aggregate]]:
+    """Yield each step of time of a histogram of :func:`step_and_duration`, with the histogram of its durations."""
+    steps, codes = np.divmod(histogram.values, _COARSE_CODES)
+    excess, first_bits = np.divmod(codes, 1 << _COARSE_BITS)
+    ms = first_bits << excess
+    starts = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist()] if len(steps) else []
+    for begin, end in pairwise([*starts, len(steps)]):
+        yield int(steps[begin]), Aggregate(values=ms[begin:end], counts=histogram.counts[begin:end])
 
 
 def lower_bound(step: int) -> float:
@@ -338,20 +433,93 @@ def _add_sources(
         aggregates.add(("source", sources[index]), sums, maxima)
 
 
-def _add_keys(aggregates: Aggregates, rows: pa.RecordBatch, lengths: Any, purgatory: Any, names: list[str]) -> None:
+def _with_closing(
+    rows: pa.RecordBatch, outcome: Any, outcomes: list[str], finished: Any, deadline: Any
+) -> tuple[Any, list[str]]:
+    """Return the outcomes with :data:`BY_CLOSING`, as positions in the list of their names."""
+    early = (finished == _NONE) | (deadline == _NONE) | (finished < deadline)
+    if BY_CLOSING in rows.schema.names:
+        marked = rows[BY_CLOSING].cast(pa.bool_())
+        known = marked.is_valid().to_numpy(zero_copy_only=False)
+        early = np.where(known, marked.fill_null(False).to_numpy(zero_copy_only=False), early)
+    expired = _among(outcome, outcomes, lambda name: name == EXPIRED)
+    return np.where(expired & early, len(outcomes), outcome), [*outcomes, BY_CLOSING]
+
+
+def _add_refused(aggregates: Aggregates, rows: pa.RecordBatch, purgatory: Any, names: list[str], step: Any) -> None:
+    if "refused" not in rows.schema.names or rows["refused"].null_count == rows.num_rows:
+        return
+    refused = rows["refused"].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    some = np.flatnonzero(refused)
+    for index in np.unique(purgatory[some]).tolist():
+        mine = some[purgatory[some] == index]
+        values, counts = _summed(step[mine], refused[mine])
+        aggregates.add(("refused", names[index]), values=values, counts=counts)
+
+
+def _add_times(
+    aggregates: Aggregates,
+    by_kind: Any,
+    step: Any,
+    immediate: Any,
+    outcome: Any,
+    purgatories: list[str],
+    kinds: list[str],
+    outcomes: list[str],
+) -> None:
+    groups = len(purgatories) * len(kinds)
+    for index, values, counts in _by_group(by_kind * len(outcomes) + outcome, step, groups * len(outcomes)):
+        of_kind, which = divmod(index, len(outcomes))
+        names = purgatories[of_kind // len(kinds)], kinds[of_kind % len(kinds)], outcomes[which]
+        aggregates.add(("time", *names), values=values, counts=counts)
+    for index, values, counts in _by_group(by_kind[immediate], step[immediate], groups):
+        names_of_kind = purgatories[index // len(kinds)], kinds[index % len(kinds)]
+        aggregates.add(("at once", *names_of_kind), values=values, counts=counts)
+
+
+def _by_group(group: Any, values: Any, groups: int) -> Iterator[tuple[int, Any, Any]]:
+    """For each group that occurs, yield its distinct values, in order, and their counts.
+
+    As :func:`_histograms`, for values that are close to each other, but far from zero.
+    """
+    if not len(group):
+        return
+    low = int(values.min())
+    width = int(values.max()) - low + 1
+    found, counts = _counted(group * width + (values - low))
+    bounds = np.searchsorted(found, np.arange(groups + 1) * width)
+    for index in np.flatnonzero(np.diff(bounds)).tolist():
+        part = slice(bounds[index], bounds[index + 1])
+        yield index, found[part] - index * width + low, counts[part]
+
+
+def _add_keys(
+    aggregates: Aggregates,
+    rows: pa.RecordBatch,
+    lengths: Any,
+    purgatory: Any,
+    names: list[str],
+    wait: Any,
+    expired: Any,
+) -> None:
     key, keys = _encoded_keys(rows["keys"])
     pair = np.repeat(purgatory, lengths) * len(keys) + key
+    of_key = np.repeat(wait, lengths), np.repeat(expired, lengths)
     if len(names) * len(keys) <= max(_MOST_CELLS, 8 * len(pair)):
-        counts = np.bincount(pair, minlength=len(names) * len(keys))
+        size = len(names) * len(keys)
+        counts = np.bincount(pair, minlength=size)
         found = np.flatnonzero(counts)
         counts = counts[found]
+        # The sums are whole numbers below 2**53, which float64 has exactly.
+        sums = [np.bincount(pair, weights=each, minlength=size)[found].astype(np.int64) for each in of_key]
     else:
-        found, counts = np.unique(pair, return_counts=True)
+        found, place, counts = np.unique(pair, return_inverse=True, return_counts=True)
+        sums = [np.bincount(place, weights=each, minlength=len(found)).astype(np.int64) for each in of_key]
     if len(found):
         columns = [
             pa.array(names, pa.string()).take(pa.array(found // len(keys))),
             keys.take(pa.array(found % len(keys))).cast(pa.string()),
-            pa.array(counts, pa.int64()),
+            *(pa.array(column, pa.int64()) for column in (counts, *sums)),
         ]
         aggregates.keys.add(pa.Table.from_arrays(columns, schema=_KEY_COUNTS))
 
@@ -378,13 +546,11 @@ def _add_waits(aggregates: Aggregates, group: Any, wait: Any, purgatories: list[
         aggregates.add(("wait", *names), [total[index]], [longest[index]], values, counts)
 
 
-def _add_lateness(aggregates: Aggregates, purgatory: Any, finished: Any, deadline: Any, purgatories: list[str]) -> None:
-    on_deadline = (finished != _NONE) & (deadline != _NONE) & (finished >= deadline)
-    closed = np.bincount(purgatory[~on_deadline], minlength=len(purgatories))
-    present = np.bincount(purgatory, minlength=len(purgatories))
+def _add_lateness(aggregates: Aggregates, purgatory: Any, late: Any, closing: Any, purgatories: list[str]) -> None:
+    by_closing = np.bincount(closing, minlength=len(purgatories))
+    present = np.bincount(purgatory, minlength=len(purgatories)) + by_closing
     for index in np.flatnonzero(present).tolist():
-        aggregates.add(("late", purgatories[index]), [closed[index]], [_NONE])
-    late, purgatory = (finished - deadline)[on_deadline], purgatory[on_deadline]
+        aggregates.add(("late", purgatories[index]), [by_closing[index]], [_NONE])
     latest = np.full(len(purgatories), _NONE)
     np.maximum.at(latest, purgatory, late)
     for index, values, counts in _histograms(purgatory, rounded(late), len(purgatories)):
@@ -481,7 +647,8 @@ def _histograms(group: Any, values: Any, groups: int) -> Iterator[tuple[int, Any
         yield index, *_summed(np.concatenate([found - 1, more]), np.concatenate([by_group[index][found], counts]))
 
 
-def _added(some: list[Aggregate]) -> Aggregate:
+def added(some: list[Aggregate]) -> Aggregate:
+    """Return the sum of the aggregates of one key."""
     if len(some) == 1:
         return some[0]
     sums = np.sum([one.sums for one in some], axis=0)

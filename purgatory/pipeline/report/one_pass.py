@@ -2,8 +2,7 @@
 
 The tasks reduce rows to :mod:`~purgatory.pipeline.report.aggregates`.  Where the tasks run on this machine, they read
 the files of the journal with pyarrow; this costs a fraction of Spark's own reader.  Elsewhere, Spark reads the rows and
-passes them to the same functions in Arrow batches.  :mod:`~purgatory.pipeline.report.tables` has the same tables in
-SQL, and the tests compare both.
+passes them to the same functions in Arrow batches.  The tests compare the tables with those of DuckDB.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
+from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
 from purgatory.pipeline.journal_reader import OpenJournal
 from purgatory.pipeline.selected_rows import needed_columns, overlapping, row_groups
 from purgatory.pipeline.selection import EVERYTHING, Selection
@@ -23,18 +23,25 @@ from purgatory.pipeline.spark.session import changed_settings, has_local_workers
 from purgatory.pipeline.spark.workers import freeze_modules
 
 from .aggregates import (
+    BY_CLOSING,
     COLUMNS,
     HOT_COLUMNS,
+    HOT_OUTCOMES,
+    QUANTILES,
+    RANKINGS,
+    Aggregate,
     Aggregates,
     Span,
     add_hot_rows,
     add_rows,
+    added,
+    durations_by_step,
     lower_bound,
     quantiles,
 )
-from .tables import QUANTILES
+from .time_span import TimeSpan
 
-__all__ = ["first_pass", "hot_keys", "reads_files", "tables_of", "top_keys"]
+__all__ = ["first_pass", "hot_keys", "hot_tables", "reads_files", "span_of_rows", "tables_of"]
 
 _ROWS_PER_TASK: Final = 2_500_000
 _MERGED_ON_DRIVER: Final = 2_500_000  # rows, up to which the driver adds up the aggregates of the tasks
@@ -43,7 +50,7 @@ _BATCH_ROWS: Final = 262_144
 _CELL: Final = "part int, cell binary"
 _SHARES: Final = tuple(share for _, share in QUANTILES)
 _NAMES: Final = tuple(name for name, _ in QUANTILES)
-_ENDED: Final = (COMPLETED, EXPIRED, CANCELLED, FAILED, PENDING)
+_ENDED: Final = (COMPLETED, EXPIRED, BY_CLOSING, CANCELLED, FAILED, PENDING)
 _TEXTS: Final = frozenset({"source", "purgatory", "kind", "outcome"})  # not keys: pyarrow fails for some nested ones
 
 Add = Callable[[Aggregates, pa.RecordBatch], None]
@@ -54,11 +61,37 @@ def reads_files(spark: SparkSession, opened: OpenJournal) -> bool:
     return opened.files is not None and has_local_workers(spark)
 
 
+def span_of_rows(rows: DataFrame) -> TimeSpan:
+    """Return the time that the rows of Spark's reader cover."""
+    last = F.coalesce("finished_at", "parked_at")
+    summed = rows.groupBy("source").agg(F.unix_millis(F.min("parked_at")), F.unix_millis(F.max(last)))
+    span = TimeSpan()
+    for source, first_ms, last_ms in summed.collect():
+        span.add(source, first_ms, last_ms)
+    return span
+
+
 def first_pass(spark: SparkSession, opened: OpenJournal, span: Span, top: int) -> Aggregates:
-    """Return the aggregates of the selected rows.  Of the keys, those with the most operations are left, ``top``."""
+    """Return the aggregates of the selected rows.  Of the keys, the first ``top`` of each ranking are left."""
     selection = span.selection
     levels = _Finish(span.bucket_ms, top, selection.since_ms)
     return _aggregate(spark, opened, COLUMNS, partial(add_rows, span=span), levels, selection)
+
+
+def hot_tables(
+    spark: SparkSession, opened: OpenJournal, aggregates: Aggregates, top: int, selection: Selection
+) -> dict[str, pa.Table]:
+    """Return the first ``top`` keys by operations, by total wait, and by the share that expired at their deadline."""
+    tops = {ranking: aggregates.keys.top(top, ranking) for ranking in RANKINGS}
+    pairs = ["purgatory", "key"]
+    every = hot_keys(spark, opened, pa.concat_tables(tops.values()).group_by(pairs).aggregate([]), selection)
+    row_of = {(row["purgatory"], row["key"]): row for row in every.to_pylist()}
+    tables = {}
+    for ranking, table in tops.items():
+        rows = [row_of[row["purgatory"], row["key"]] for row in table.select(pairs).to_pylist()]
+        name = "hot_keys" if ranking == RANKINGS[0] else f"hot_keys_by_{ranking}"
+        tables[name] = pa.Table.from_pylist(rows, schema=every.schema)
+    return tables
 
 
 def hot_keys(
@@ -71,23 +104,21 @@ def hot_keys(
     found = _aggregate(spark, opened, HOT_COLUMNS, add, _Finish(1, 1), selection) if hot else Aggregates()
     rows = {}
     for names, one in found.of("hot"):
-        by_outcome = dict(zip(OUTCOMES, one.sums.tolist(), strict=True))
+        *numbers, total_ms = one.sums.tolist()
+        by_outcome = dict(zip(HOT_OUTCOMES, numbers, strict=True))
         ends = {name: by_outcome[name] for name in _ENDED}
         spread = dict(zip(_NAMES, quantiles(one, _SHARES), strict=True))
         longest = one.maxima[0] / 1000 if len(one.values) else None
-        rows[names] = {"operations": sum(ends.values()), **ends, **spread, "max": longest}
-    none = {"operations": 0, **dict.fromkeys(_ENDED, 0), **dict.fromkeys(_SPREAD)}
+        total = {"total_wait": total_ms / 1000}
+        rows[names] = {"operations": sum(ends.values()), **ends, **total, **spread, "max": longest}
+    none = {"operations": 0, **dict.fromkeys(_ENDED, 0), "total_wait": 0.0, **dict.fromkeys(_SPREAD)}
     table = [{"purgatory": pair[0], "key": pair[1], **rows.get(pair, none)} for pair in pairs]
     counts = {"operations": pa.int64(), **dict.fromkeys(_ENDED, pa.int64())}
-    return pa.Table.from_pylist(table, pa.schema({"purgatory": pa.string(), "key": pa.string(), **counts, **_SPREAD}))
+    texts = {"purgatory": pa.string(), "key": pa.string()}
+    return pa.Table.from_pylist(table, pa.schema({**texts, **counts, "total_wait": pa.float64(), **_SPREAD}))
 
 
 _SPREAD: Final = {**dict.fromkeys(_NAMES, pa.float64()), "max": pa.float64()}
-
-
-def top_keys(aggregates: Aggregates, top: int) -> pa.Table:
-    """Return purgatory and key of those with the most operations."""
-    return aggregates.keys.top(top)
 
 
 def tables_of(aggregates: Aggregates, span: Span) -> dict[str, pa.Table]:
@@ -99,6 +130,7 @@ def tables_of(aggregates: Aggregates, span: Span) -> dict[str, pa.Table]:
         "lateness": _lateness(aggregates),
         "wait_histogram": _wait_histogram(aggregates),
         "occupancy": _occupancy(aggregates, span),
+        "over_time": _over_time(aggregates, span),
     }
 
 
@@ -244,11 +276,11 @@ def _waits(aggregates: Aggregates) -> pa.Table:
 def _lateness(aggregates: Aggregates) -> pa.Table:
     rows = []
     for (purgatory,), one in aggregates.of("late"):
-        row = {"purgatory": purgatory, "expired": int(one.counts.sum()), "closed": one.sums[0]}
+        row = {"purgatory": purgatory, "expired": int(one.counts.sum()), BY_CLOSING: one.sums[0]}
         latest = int(one.maxima[0]) / 1000 if len(one.values) else None
         rows.append(row | dict(zip(_NAMES, quantiles(one, _SHARES), strict=True)) | {"max": latest})
     return pa.Table.from_pylist(
-        rows, pa.schema({"purgatory": pa.string(), "expired": pa.int64(), "closed": pa.int64(), **_SPREAD})
+        rows, pa.schema({"purgatory": pa.string(), "expired": pa.int64(), BY_CLOSING: pa.int64(), **_SPREAD})
     )
 
 
@@ -271,6 +303,59 @@ def _occupancy(aggregates: Aggregates, span: Span) -> pa.Table:
     return pa.concat_tables(made) if made else _OCCUPANCY.empty_table()
 
 
+_TIME_COUNTS: Final = ("operations", *_ENDED, "refused", "immediate")
+_TIME_QUANTILES: Final = (("p50", 0.5), ("p99", 0.99))
+_TIME_SPREAD: Final = tuple(f"{what}_{name}" for what in ("wait", "late") for name, _ in _TIME_QUANTILES)
+
+
+def _over_time(aggregates: Aggregates, span: Span) -> pa.Table:
+    """Return one row per purgatory, kind, and step of time in which operations parked or were refused."""
+    rows: dict[tuple[str, str | None, int], dict[str, Any]] = {}
+    durations: dict[tuple[str, str, str | None, int], list[Aggregate]] = {}
+
+    def count(purgatory: str, kind: str | None, one: Aggregate, *columns: str) -> None:
+        for step, number in zip(one.values.tolist(), one.counts.tolist(), strict=True):
+            row = rows.setdefault((purgatory, kind, step), dict.fromkeys(_TIME_COUNTS, 0))
+            for column in columns:
+                row[column] += number
+
+    for (purgatory, kind, outcome), one in aggregates.of("time"):
+        for of_kind in (None, kind):
+            count(purgatory, of_kind, one, "operations", outcome)
+    for (purgatory, kind), one in aggregates.of("at once"):
+        for of_kind in (None, kind):
+            count(purgatory, of_kind, one, "immediate")
+    for (purgatory,), one in aggregates.of("refused"):
+        count(purgatory, None, one, "refused")  # it is not known of which kind they were
+    for what in ("wait", "late"):
+        for (purgatory, kind), one in aggregates.of(f"time {what}"):
+            for step, histogram in durations_by_step(one):
+                for of_kind in (None, kind):
+                    durations.setdefault((what, purgatory, of_kind, step), []).append(histogram)
+    found: dict[str, list[Any]] = {name: [] for name in _OVER_TIME.names}
+    shares = [share for _, share in _TIME_QUANTILES]
+    for names, row in sorted(rows.items(), key=lambda item: (item[0][0], item[0][1] or "", item[0][2])):
+        spread = [
+            value
+            for what in ("wait", "late")
+            for value in quantiles(added(durations.get((what, *names), [Aggregate()])), shares)
+        ]
+        values = [*names[:2], names[2] * span.step_ms * 1000, *row.values(), *spread]
+        for name, value in zip(_OVER_TIME.names, values, strict=True):
+            found[name].append(value)
+    columns = [pa.array(found[field.name], field.type) for field in _OVER_TIME]
+    return pa.Table.from_arrays(columns, schema=_OVER_TIME)
+
+
+_OVER_TIME: Final = pa.schema(
+    {
+        "purgatory": pa.string(),
+        "kind": pa.string(),
+        "bucket": pa.timestamp("us", tz="UTC"),
+        **dict.fromkeys(_TIME_COUNTS, pa.int64()),
+        **dict.fromkeys(_TIME_SPREAD, pa.float64()),
+    }
+)
 _OCCUPANCY: Final = pa.schema(
     {
         "purgatory": pa.string(),

@@ -1,6 +1,7 @@
 """Compute a report: every table of a journal.  Write it: tables, plots, and one page."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,22 +19,26 @@ from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import Steps, progress
 from purgatory.pipeline.spark.shipping import ship_package
 
-from . import tables
 from .aggregates import Span
-from .one_pass import first_pass, hot_keys, reads_files, tables_of, top_keys
-from .time_span import TimeSpan, span_of_files, span_of_sources
+from .one_pass import first_pass, hot_tables, reads_files, span_of_rows, tables_of
+from .time_span import TimeSpan, span_of_files
 
 __all__ = ["Report", "compute", "write_report"]
 
 _STEPS: Final = 2
 _MOST_BUCKETS: Final = 2_000
+_MOST_STEPS: Final = 200
 # Lengths of a bucket that are easy to read, in milliseconds.
 _LENGTHS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The tables of a journal by name, and their origin.  ``files`` is None if only Spark can list the journal."""
+    """The tables of a journal by name, and their origin.
+
+    ``bucket_ms``: the length of a bucket of the occupancy.  ``step_ms``: that of a step of the table over time.
+    ``files``: None if only Spark can list the journal.
+    """
 
     journal: str
     tables: dict[str, pa.Table]
@@ -42,6 +47,7 @@ class Report:
     skipped: tuple[str, ...]
     made_at: datetime
     selection: Selection = EVERYTHING
+    step_ms: int = 60_000
 
     @property
     def operations(self) -> int:
@@ -73,13 +79,15 @@ def compute(
     *,
     top: int = 50,
     bucket_ms: int | None = None,
+    step_ms: int | None = None,
     selection: Selection = EVERYTHING,
     skip_corrupt: bool = False,
     console: Console | None = None,
 ) -> Report:
     """Compute every table.
 
-    ``top``: the number of hot keys.  ``bucket_ms``: the length of a bucket of time in milliseconds; None chooses one.
+    ``top``: the number of hot keys.  ``bucket_ms``: the length of a bucket of the occupancy in milliseconds, and
+    ``step_ms`` that of a step of the table over time, a multiple of it; None chooses them.
     ``selection``: the operations that the tables contain.
     JournalError, with the file, if the journal cannot be read.  JournalError if no operation is selected.  ValueError
     if the bucket is too short for the journal.
@@ -88,15 +96,17 @@ def compute(
         raise ValueError(f"top must be at least 1, got {top}")
     if bucket_ms is not None and bucket_ms < 1:
         raise ValueError(f"bucket_ms must be at least 1, got {bucket_ms}")
+    if step_ms is not None and step_ms < 1:
+        raise ValueError(f"step_ms must be at least 1, got {step_ms}")
     ship_package(spark)
 
-    def work(opened: OpenJournal) -> tuple[dict[str, pa.Table], int]:
+    def work(opened: OpenJournal) -> tuple[dict[str, pa.Table], int, int]:
         with progress(spark, _STEPS, console) as steps:
-            return _tables(spark, journal, opened, top, bucket_ms, selection, steps)
+            return _tables(spark, journal, opened, top, bucket_ms, step_ms, selection, steps)
 
-    (made, chosen_ms), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
+    (made, chosen_ms, chosen_step_ms), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     files = None if opened.files is None else len(opened.files)
-    return Report(journal, made, chosen_ms, files, opened.skipped, datetime.now(UTC), selection)
+    return Report(journal, made, chosen_ms, files, opened.skipped, datetime.now(UTC), selection, chosen_step_ms)
 
 
 def _tables(
@@ -105,32 +115,37 @@ def _tables(
     opened: OpenJournal,
     top: int,
     bucket_ms: int | None,
+    step_ms: int | None,
     selection: Selection,
     steps: Steps,
-) -> tuple[dict[str, pa.Table], int]:
+) -> tuple[dict[str, pa.Table], int, int]:
     with steps.step("all rows"):
         span = span_of_files(opened.files or ()) if reads_files(spark, opened) else None
         if span is None:
-            span = span_of_sources(opened.dataframe.transform(tables.dropped).toArrow())
+            span = span_of_rows(opened.dataframe)
         if not span.last_of_source_ms:
             raise JournalError(EVERYTHING.nothing_in(journal))
         chosen_ms = _bucket_ms(span, selection, bucket_ms)
-        selected = Span(chosen_ms, span.last_of_source_ms, selection)
+        chosen_step_ms = _step_ms(span, selection, chosen_ms, step_ms)
+        selected = Span(chosen_ms, span.last_of_source_ms, selection, chosen_step_ms)
         aggregates = first_pass(spark, opened, selected, top)
         made = tables_of(aggregates, selected)
     if not made["outcomes"].num_rows:
         raise JournalError(selection.nothing_in(journal))
     with steps.step("hot keys"):
-        made["hot_keys"] = hot_keys(spark, opened, top_keys(aggregates, top), selection)
+        made |= hot_tables(spark, opened, aggregates, top, selection)
     made["peaks"] = _peaks(made["occupancy"])
-    return made, chosen_ms
+    return made, chosen_ms, chosen_step_ms
 
 
-def write_report(report: Report, out: Location, spark: SparkSession | None = None) -> Location:
+def write_report(
+    report: Report, out: Location, spark: SparkSession | None = None, *, draw: Sequence[str] = ()
+) -> Location:
     """Write tables, plots, and the page into the directory ``out``, and return the location of the page.
 
     The files replace those of an earlier report only when all of them are complete.  BadOutput if ``out`` is a file.
-    ``spark``: the session that writes to a URI; by default, the active one.
+    ``spark``: the session that writes to a URI; by default, the active one.  ``draw``: the purgatories that have plots
+    of their own; by default, the eight with the most operations.
     """
     # The tasks import this package too, and need none of the libraries that draw.
     from purgatory.pipeline.output.figures import write_pictures
@@ -141,19 +156,34 @@ def write_report(report: Report, out: Location, spark: SparkSession | None = Non
     with write_files(out, spark) as directory:
         for name, table in report.tables.items():
             write_table(table, directory, name)
-        plots = report_plots(report.tables, report.bucket_ms)
+        plots = report_plots(report.tables, report.bucket_ms, report.step_ms, draw)
         write_pictures(plots, directory)
-        (directory / "index.html").write_text(report_page(report, plots), encoding="utf-8")
+        (directory / "index.html").write_text(report_page(report, plots, draw), encoding="utf-8")
     return file_at(out, "index.html")
 
 
-def _bucket_ms(span: TimeSpan, selection: Selection, asked_ms: int | None) -> int:
+def _length_ms(span: TimeSpan, selection: Selection) -> int:
     first_ms, last_ms = span.first_ms, span.last_ms
     if selection.since_ms is not None:
         first_ms = max(first_ms, selection.since_ms)
     if selection.until_ms is not None:
         last_ms = min(last_ms, selection.until_ms - 1)
-    span_ms = max(0, last_ms - first_ms)
+    return max(0, last_ms - first_ms)
+
+
+def _step_ms(span: TimeSpan, selection: Selection, bucket_ms: int, asked_ms: int | None) -> int:
+    span_ms = _length_ms(span, selection)
+    if asked_ms is None:
+        nice = (length for length in _LENGTHS_MS if length % bucket_ms == 0 and span_ms / length <= _MOST_STEPS)
+        return next(nice, bucket_ms * max(1, math.ceil(span_ms / bucket_ms / _MOST_STEPS)))
+    least_ms = math.ceil(span_ms / (100 * _MOST_STEPS))
+    if asked_ms < least_ms:
+        raise ValueError(f"step_ms must be at least {least_ms} for this length of time, got {asked_ms}")
+    return asked_ms
+
+
+def _bucket_ms(span: TimeSpan, selection: Selection, asked_ms: int | None) -> int:
+    span_ms = _length_ms(span, selection)
     if asked_ms is None:
         return next((length for length in _LENGTHS_MS if span_ms / length <= _MOST_BUCKETS), _LENGTHS_MS[-1])
     least_ms = math.ceil(span_ms / (100 * _MOST_BUCKETS))

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["TimeSpan", "span_of_files", "span_of_sources"]
+__all__ = ["TimeSpan", "span_of_files"]
 
 
 @dataclass(slots=True)
@@ -45,14 +44,6 @@ def span_of_files(files: Iterable[str]) -> TimeSpan | None:
                 return None
             last = parked[1] if finished is None else max(parked[1], finished[1])
             span.add(source[0], _ms(parked[0]), _ms(last))
-    return span
-
-
-def span_of_sources(sources: pa.Table) -> TimeSpan:
-    """Return the span from the table ``dropped`` of a report."""
-    span = TimeSpan()
-    for row in sources.to_pylist():
-        span.add(row["source"], _ms(row["first_at"]), _ms(row["last_at"]))
     return span
 
 

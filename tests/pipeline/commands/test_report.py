@@ -19,6 +19,9 @@ from purgatory.pipeline.__main__ import main
 
 pytestmark = pytest.mark.timeout(170)
 TABLES = ("outcomes", "waits", "lateness", "occupancy", "peaks", "hot_keys", "dropped", "wait_histogram")
+TABLES += ("over_time", "hot_keys_by_wait", "hot_keys_by_expired")
+PICTURES = ("outcomes", "outcomes_over_time", "waits_over_time", "occupancy", "waits", "hot_keys")
+PICTURES += ("hot_keys_by_wait", "hot_keys_by_expired")
 
 
 def test_report_writes_tables_plots_and_a_page(
@@ -38,11 +41,11 @@ def test_report_writes_tables_plots_and_a_page(
         text = pyarrow.csv.read_csv(out / f"{name}.csv")
         assert (text.num_rows, text.column_names) == (table.num_rows, table.column_names)
     assert pq.read_table(out / "hot_keys.parquet").num_rows == 5
-    for name in ("outcomes", "occupancy", "waits", "hot_keys"):
+    for name in PICTURES:
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert b"<svg" in (out / f"{name}.svg").read_bytes()
     page = (out / "index.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == len(PICTURES)
     assert "20 rows were dropped" in page
     assert not re.search(r"<(script|link|img|iframe)\b", page)
     assert not re.search(r"(src|href)=\"https?:", page)
@@ -81,7 +84,7 @@ def test_a_server_in_which_nothing_had_to_wait(
     assert main(["report", str(journal), "--out", str(out), "--compare", str(journal), "--quiet"]) == 0
     assert "1 operations" in capsys.readouterr().out
     page = (out / "index.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == len(PICTURES)
     assert "No operation waited." in page
     comparison = (out / "compare.html").read_text()
     assert comparison.count("<svg") == 3

@@ -4,22 +4,21 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.pipeline.report.aggregates import Aggregates
+from purgatory.pipeline.report.aggregates import Aggregates, durations_by_step, step_and_duration
 
 
 def of_keys(keys: list[str]) -> Aggregates:
     """One operation of each key."""
     made = Aggregates()
-    columns = (
-        pa.array(["p"] * len(keys), pa.string()),
-        pa.array(keys, pa.string()),
-        pa.array([1] * len(keys), pa.int64()),
-    )
-    made.keys.add(pa.Table.from_arrays(columns, ["purgatory", "key", "operations"]))
+    texts = [pa.array(["p"] * len(keys), pa.string()), pa.array(keys, pa.string())]
+    numbers = [pa.array([number] * len(keys), pa.int64()) for number in (1, 20, 0)]
+    names = ["purgatory", "key", "operations", "wait_ms", "expired"]
+    made.keys.add(pa.Table.from_arrays([*texts, *numbers], names))
     return made
 
 
@@ -28,7 +27,7 @@ def test_many_distinct_keys_are_sent_once(parts: int) -> None:
     """What goes to the next task is little more than the keys themselves, whatever chunks they are in."""
     keys = [f"request-{number:012d}" for number in range(200_000)]
     cells = [cell for _, cell in of_keys(keys).cells(parts)]
-    assert sum(map(len, cells)) < 1.5 * sum(len(key) + 1 + 4 + 4 + 8 for key in keys)
+    assert sum(map(len, cells)) < 1.5 * sum(len(key) + 1 + 4 + 4 + 3 * 8 for key in keys)
     total = Aggregates()
     total.add_cells(cells)
     assert total.keys.table().num_rows == len(keys)
@@ -49,3 +48,34 @@ def test_the_parts_have_all_keys(keys: list[str], parts: int) -> None:
             assert part_of.setdefault(key, part) == part < parts
     counted = {row["key"]: row["operations"] for row in total.keys.table().to_pylist()}
     assert counted == {key: keys.count(key) for key in keys}
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 10**15)), max_size=50))
+def test_durations_of_a_step_keep_their_first_eight_bits(pairs: list[tuple[int, int]]) -> None:
+    """Below 256 ms they are exact, above less than 1 in 128 too short, and never too long."""
+    steps, ms = (np.array(column, dtype=np.int64) for column in (zip(*pairs, strict=True) if pairs else ([], [])))
+    made = Aggregates()
+    for step, duration in pairs:
+        made.add(("x",), values=step_and_duration(np.array([step]), np.array([duration])), counts=[1])
+    found = dict(durations_by_step(one)) if (one := next((one for _, one in made.of("x")), None)) else {}
+    assert sorted(found) == sorted(set(steps.tolist()))
+    for step, histogram in found.items():
+        kept = np.repeat(histogram.values, histogram.counts)
+        exact = np.sort(ms[steps == step])
+        assert len(kept) == len(exact)
+        assert (kept <= exact).all()
+        assert ((exact - kept) * 128 < np.maximum(exact, 1)).all() or (exact[exact < 256] == kept[exact < 256]).all()
+        assert (exact[exact < 256] == kept[: (exact < 256).sum()]).all()
+
+
+def test_keys_are_ranked_by_three_figures() -> None:
+    """The most operations, the longest total wait, and the greatest share of expired ones with enough operations."""
+    made = Aggregates()
+    rows = [("busy", 90, 10, 9), ("slow", 30, 900, 0), ("late", 20, 50, 15), ("rare", 19, 5, 19), ("calm", 40, 0, 0)]
+    table = [{"purgatory": "p", "key": k, "operations": n, "wait_ms": w, "expired": e} for k, n, w, e in rows]
+    made.keys.add(pa.Table.from_pylist(table))
+    assert made.keys.top(2)["key"].to_pylist() == ["busy", "calm"]
+    assert made.keys.top(2, "wait")["key"].to_pylist() == ["slow", "late"]
+    assert made.keys.top(9, "expired")["key"].to_pylist() == ["late", "busy"]
+    made.finish(1_000, 1)
+    assert sorted(made.keys.table()["key"].to_pylist()) == ["busy", "late", "slow"]

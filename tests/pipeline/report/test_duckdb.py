@@ -22,6 +22,7 @@ from tests.pipeline.report.test_one_pass import EPOCH_MS, MINUTE_MS, rows_of, wr
 
 pytestmark = pytest.mark.timeout(170)
 BUCKET_MS = MINUTE_MS
+STEP_MS = 5 * MINUTE_MS + 1
 TOP = 12
 HOUR_MS = 3_600_000
 FAR_MS = 1 << 52
@@ -42,14 +43,20 @@ SELECTIONS = {
 VIEWS = """
 CREATE VIEW everything AS SELECT *, outcome = 'dropped' AS gap, epoch_ms(parked_at) AS parked_ms,
     epoch_ms(finished_at) AS finished_ms, epoch_ms(deadline) AS deadline_ms FROM journal;
-CREATE VIEW named AS SELECT * FROM everything WHERE gap OR (
+CREATE VIEW named AS SELECT * FROM everything WHERE (gap AND purgatory IS NULL) OR (
     (len($purgatories) = 0 OR list_contains($purgatories, purgatory))
-    AND (len($kinds) = 0 OR list_contains($kinds, kind)));
+    AND (gap OR len($kinds) = 0 OR list_contains($kinds, kind)));
 CREATE VIEW selected AS SELECT * FROM named WHERE
     CASE WHEN gap THEN parked_ms < $until AND finished_ms >= $since
          ELSE parked_ms >= $since AND parked_ms < $until END;
-CREATE VIEW operations AS SELECT *, len(keys) = 0 AS immediate, finished_ms - parked_ms AS wait_ms
+CREATE VIEW operations AS SELECT * REPLACE (CASE WHEN outcome = 'expired'
+        AND coalesce(expired_by_closing, coalesce(finished_ms < deadline_ms, true))
+        THEN 'expired_by_closing' ELSE outcome END AS outcome),
+    len(keys) = 0 AS immediate, finished_ms - parked_ms AS wait_ms,
+    CASE WHEN outcome = 'expired' AND NOT coalesce(expired_by_closing, coalesce(finished_ms < deadline_ms, true))
+        THEN finished_ms - deadline_ms END AS late_ms
     FROM selected WHERE NOT gap;
+CREATE VIEW by_key AS SELECT purgatory, unnest(keys) AS key, outcome, wait_ms FROM operations;
 CREATE VIEW spent AS SELECT purgatory, parked_ms, coalesce(finished_ms, last_ms + 1) AS gone_ms
     FROM named JOIN (SELECT source, max(coalesce(finished_ms, parked_ms)) AS last_ms FROM everything GROUP BY source)
     USING (source) WHERE NOT gap AND len(keys) > 0 AND parked_ms < $until AND gone_ms >= $since;
@@ -70,11 +77,16 @@ CREATE VIEW levels AS SELECT purgatory, begin_ms, at_ms,
 MACROS = """
 CREATE MACRO rounded(ms) AS CASE WHEN ms < 65536 THEN ms ELSE ms - ms % (1 << (length(bin(ms)) - 16)::BIGINT) END;
 CREATE MACRO exactly(ms) AS ms;
+CREATE MACRO coarsely(ms) AS CASE WHEN ms < 256 THEN ms ELSE ms - ms % (1 << (length(bin(ms)) - 8)::BIGINT) END;
 """
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
 QUANTILES = ", ".join(f"quantile_cont(ROUNDED({{0}}), {share}) AS {name}" for name, share in SHARES)
 QUANTILES += ", max({0}) AS max"
-ENDED = ("completed", "expired", "cancelled", "failed", "pending")
+ENDED = ("completed", "expired", "expired_by_closing", "cancelled", "failed", "pending")
+COUNTS = ", ".join(f"count(*) FILTER (outcome = '{outcome}') AS {outcome}" for outcome in ENDED)
+HOT = f"""SELECT purgatory, key, count(*) AS operations, {COUNTS},
+    coalesce(sum(wait_ms), 0)::BIGINT AS total_wait, {QUANTILES.format("wait_ms")}
+    FROM by_key GROUP BY ALL {{0}}, purgatory, key LIMIT {TOP}"""
 TABLES = {
     "outcomes": """SELECT purgatory, kind, outcome, number AS operations,
         number / sum(number) OVER (PARTITION BY purgatory, kind) AS share, immediate
@@ -83,18 +95,33 @@ TABLES = {
     "waits": f"""SELECT purgatory, kind, count(*) AS operations, avg(wait_ms) AS mean, {QUANTILES.format("wait_ms")}
         FROM operations WHERE NOT immediate AND wait_ms IS NOT NULL
         GROUP BY GROUPING SETS ((purgatory), (purgatory, kind)) ORDER BY purgatory, kind NULLS FIRST""",
-    "lateness": f"""SELECT purgatory, count(late_ms) AS expired, count(*) - count(late_ms) AS closed,
-        {QUANTILES.format("late_ms")} FROM (
-            SELECT purgatory, CASE WHEN finished_ms >= deadline_ms THEN finished_ms - deadline_ms END AS late_ms
-            FROM operations WHERE outcome = 'expired')
+    "lateness": f"""SELECT purgatory, count(late_ms) AS expired, count(*) - count(late_ms) AS expired_by_closing,
+        {QUANTILES.format("late_ms")} FROM operations WHERE outcome IN ('expired', 'expired_by_closing')
         GROUP BY purgatory ORDER BY purgatory""",
     "wait_histogram": """SELECT purgatory, outcome, lower AS "from", count(*) AS operations
         FROM operations ASOF JOIN steps ON wait_ms >= least_ms
         WHERE NOT immediate AND wait_ms IS NOT NULL GROUP BY ALL ORDER BY purgatory, outcome, "from" """,
-    "hot_keys": f"""SELECT purgatory, key, count(*) AS operations,
-        {", ".join(f"count(*) FILTER (outcome = '{outcome}') AS {outcome}" for outcome in ENDED)},
-        {QUANTILES.format("wait_ms")} FROM (SELECT purgatory, unnest(keys) AS key, outcome, wait_ms FROM operations)
-        GROUP BY ALL ORDER BY operations DESC, purgatory, key LIMIT {TOP}""",
+    "hot_keys": HOT.format("ORDER BY operations DESC"),
+    "hot_keys_by_wait": HOT.format("HAVING sum(wait_ms) > 0 ORDER BY sum(wait_ms) DESC"),
+    "hot_keys_by_expired": HOT.format(
+        "HAVING operations >= 20 AND expired > 0 ORDER BY expired / operations DESC, expired DESC"
+    ),
+    "over_time": f"""WITH each AS (
+            SELECT purgatory, kind, parked_ms // $step * $step * 1000 AS bucket, outcome, immediate, 0 AS refused,
+                CASE WHEN NOT immediate THEN wait_ms END AS wait_ms, late_ms FROM operations
+            UNION ALL SELECT purgatory, NULL, parked_ms // $step * $step * 1000, NULL, NULL, refused, NULL, NULL
+                FROM selected WHERE refused > 0)
+        SELECT purgatory, kind, bucket, count(outcome) AS operations, {COUNTS}, sum(refused)::BIGINT AS refused,
+            count(*) FILTER (immediate) AS immediate,
+            {
+        ", ".join(
+            f"quantile_cont(coarsely({what}_ms), {share}) AS {what}_{name}"
+            for what in ("wait", "late")
+            for name, share in (("p50", 0.5), ("p99", 0.99))
+        )
+    }
+        FROM each GROUP BY GROUPING SETS ((purgatory, bucket), (purgatory, kind, bucket))
+        HAVING GROUPING(kind) = 1 OR kind IS NOT NULL ORDER BY purgatory, kind NULLS FIRST, bucket""",
     "dropped": """SELECT source, count(*) FILTER (NOT gap) AS operations,
         coalesce(sum(dropped), 0)::BIGINT AS dropped, epoch_us(min(parked_at)) AS first_at,
         epoch_us(max(coalesce(finished_at, parked_at))) AS last_at FROM selected GROUP BY source ORDER BY source""",
@@ -113,7 +140,7 @@ TABLES = {
         WHERE level = (SELECT max(level) FROM levels other WHERE other.purgatory = levels.purgatory)
         GROUP BY purgatory, level ORDER BY purgatory""",
 }
-DURATIONS = {"mean", "p50", "p90", "p99", "p999", "max"}
+DURATIONS = {"mean", "p50", "p90", "p99", "p999", "max", "wait_p50", "wait_p99", "late_p50", "late_p99", "total_wait"}
 
 
 def steps() -> pa.Table:
@@ -134,10 +161,12 @@ def with_duckdb(journal: str, selection: Selection) -> dict[str, list[dict[str, 
         "since": -FAR_MS if selection.since_ms is None else selection.since_ms,
         "until": FAR_MS if selection.until_ms is None else selection.until_ms,
         "bucket": BUCKET_MS,
+        "step": STEP_MS,
     }
-    views = VIEWS
+    views, tables = VIEWS, dict(TABLES)
     for name, value in values.items():
         views = views.replace(f"${name}", f"({value})")
+        tables = {table: sql.replace(f"${name}", f"({value})") for table, sql in tables.items()}
     # Imported here: a process of the tests that has loaded DuckDB searches for garbage at its end, which takes seconds.
     duckdb = pytest.importorskip("duckdb", reason="the extra 'test' is not installed")
     with duckdb.connect() as db:
@@ -145,9 +174,9 @@ def with_duckdb(journal: str, selection: Selection) -> dict[str, list[dict[str, 
         db.execute(f"CREATE TABLE journal AS SELECT * FROM read_parquet('{journal}/*.parquet')")
         db.register("steps", steps())
         db.execute(MACROS + views)
-        made = {name: db.sql(sql).to_arrow_table().to_pylist() for name, sql in TABLES.items()}
+        made = {name: db.sql(sql).to_arrow_table().to_pylist() for name, sql in tables.items()}
         for name in ("waits", "lateness", "hot_keys"):
-            exact = db.sql(TABLES[name].replace("ROUNDED", "exactly")).to_arrow_table().to_pylist()
+            exact = db.sql(tables[name].replace("ROUNDED", "exactly")).to_arrow_table().to_pylist()
             assert_nearly_exact(made[name], exact)
         return made
 
@@ -197,4 +226,5 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_table_is_that_of_duckdb(spark: Any, journal: str, selection: Selection) -> None:
     """Counts, times and texts are equal; so are durations, if DuckDB rounds as documented before it sorts."""
     expected = with_duckdb(journal, selection)
-    assert_same(compute(spark, journal, top=TOP, bucket_ms=BUCKET_MS, selection=selection), expected)
+    made = compute(spark, journal, top=TOP, bucket_ms=BUCKET_MS, step_ms=STEP_MS, selection=selection)
+    assert_same(made, expected)

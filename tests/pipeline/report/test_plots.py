@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow as pa
 
 from purgatory.pipeline.output.figures import drawing, label
-from purgatory.pipeline.report.plots import _occupancy, report_plots
+from purgatory.pipeline.report.plots import _occupancy, deploys_of, drawn_purgatories, report_plots
 
 NAMES = {
     "mathtext that does not parse": "$x^$",
@@ -198,3 +198,66 @@ def test_a_report_of_the_end_of_the_calendar_can_be_drawn(begin: datetime, bucke
     assert len(found) == buckets
     assert found[0].startswith(f"p: {begin:%Y-%m-%d %H:%M:%S} to ")
     assert found[-1].endswith(" to 23:59:59 UTC, peak 3, mean 1.50")
+
+
+COUNTS = (*OUTCOMES, "expired_by_closing", "refused", "immediate", "operations")
+
+
+def over_time(steps: dict[datetime, dict[str, Any]], purgatory: str = "p") -> pa.Table:
+    """Rows of a whole purgatory at these times; every figure that is not given is 0 or null."""
+    spread = dict.fromkeys(("wait_p50", "wait_p99", "late_p50", "late_p99"))
+    rows = [
+        {"purgatory": purgatory, "kind": None, "bucket": at} | dict.fromkeys(COUNTS, 0) | spread | figures
+        for at, figures in steps.items()
+    ]
+    schema = {"purgatory": pa.string(), "kind": pa.string(), "bucket": pa.timestamp("us", "UTC")}
+    schema |= dict.fromkeys(COUNTS, pa.int64()) | dict.fromkeys(spread, pa.float64())
+    return pa.Table.from_pylist(rows, pa.schema(schema))
+
+
+def sources(*times: datetime) -> pa.Table:
+    return pa.Table.from_pylist([{"source": str(number), "first_at": at} for number, at in enumerate(times)])
+
+
+def test_the_plots_over_time_show_steps_and_deploys() -> None:
+    """A tooltip for each step, also for those in which nothing parked; a line where later runs of servers begin."""
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    steps = {
+        begin: {"completed": 3, "wait_p50": 0.1, "wait_p99": 0.2},
+        begin + timedelta(minutes=2): {"expired": 2, "expired_by_closing": 1, "refused": 7, "wait_p50": 5.0},
+    }
+    tables = tables_of("p") | {"over_time": over_time(steps)}
+    tables["dropped"] = sources(begin, begin, begin + timedelta(seconds=90), begin + timedelta(seconds=95))
+    pictures = report_plots(tables, 1_000, 60_000)
+    spans = [f"p: 2024-01-01 00:0{minute}:00 to 00:0{minute + 1}:00 UTC: " for minute in range(3)]
+    assert tooltips_of(pictures["outcomes_over_time"].svg) == [
+        spans[0] + "completed 3",
+        spans[1],
+        spans[2] + "expired 2, expired by closing 1, refused 7",
+    ]
+    nothing = "no operation that waited has ended"
+    told = [f"wait p50 {p50}{p99}" for p50, p99 in (("100 ms", ", wait p99 200 ms"), ("5 s", ""))]
+    found = tooltips_of(pictures["waits_over_time"].svg)
+    assert found == [spans[0] + told[0], spans[1] + nothing, spans[2] + told[1]]
+    assert "a new run of a server began" in pictures["waits_over_time"].caption
+    assert deploys_of(tables["dropped"], 60_000) == [begin + timedelta(seconds=90)]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("step", [timedelta(seconds=1), timedelta(days=7), timedelta(days=400)])
+def test_plots_over_any_time_can_be_drawn(step: timedelta) -> None:
+    """One step, the last ones of the calendar, far more steps than a plot has room for, and none at all."""
+    end = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    ms = round(step / timedelta(milliseconds=1))
+    for times in ([end], [end - step, end], [datetime(1970, 1, 1, tzinfo=UTC), end], []):
+        tables = tables_of("p") | {"over_time": over_time({at: {"completed": 1, "wait_p50": 0.0} for at in times})}
+        pictures = report_plots(tables, 1_000, ms)
+        assert all(pictures[name].png.startswith(b"\x89PNG") for name in ("outcomes_over_time", "waits_over_time"))
+
+
+def test_the_busiest_purgatories_have_plots_unless_others_are_chosen() -> None:
+    """Eight with the most operations, in the order of their names; a name that is not in the journal has none."""
+    rows = [{"purgatory": f"p{number:02}", "operations": number % 10} for number in range(20)]
+    table = pa.Table.from_pylist(rows)
+    assert drawn_purgatories(table) == ["p06", "p07", "p08", "p09", "p16", "p17", "p18", "p19"]
+    assert drawn_purgatories(table, ["p01", "none", "p00"]) == ["p01", "p00"]

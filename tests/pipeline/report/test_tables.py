@@ -95,7 +95,7 @@ def test_lateness_is_exact(report: Report, plain: Plain) -> None:
     for row in found:
         mine = (plain.purgatory == row["purgatory"]) & (plain.outcome == "expired")
         late = (plain.finished_at - plain.deadline)[mine]
-        assert (row["expired"], row["closed"]) == ((late >= 0).sum(), (late < 0).sum())
+        assert (row["expired"], row["expired_by_closing"]) == ((late >= 0).sum(), (late < 0).sum())
         assert shown(row) == pytest.approx(quantiles(late), abs=1e-12)
         assert row["max"] == late.max() / 1000
 
