@@ -20,10 +20,8 @@ class InvalidWait(ValueError):
     """The query parameter ``wait`` is not a number of seconds, at least 0.  ``install_errors`` answers with 422."""
 
 
-def validated_longest(longest: float | None) -> float | None:
-    """Return the longest wait.  TypeError unless it is a number or None, ValueError unless finite and at least 0."""
-    if longest is None:
-        return None
+def validated_longest(longest: float) -> float:
+    """Return the longest wait.  TypeError unless it is a number, ValueError unless it is finite and at least 0."""
     duration_ms(longest, "longest")
     return float(longest)
 

@@ -65,13 +65,13 @@ class Wait:
         "_asked",
         "_connection",
         "_expired_by_closing",
+        "_given",
         "_park",
         "_per_client",
         "_preferred",
         "_response",
         "_room",
         "_scope",
-        "_try",
     )
 
     def __init__(
@@ -87,7 +87,7 @@ class Wait:
         park: Any = room.park
         # None: Purgatory.park itself, whose two halves _wait_for calls directly, without another coroutine.
         self._park = None if getattr(park, "__func__", None) is Purgatory.park else park
-        self._try = getattr(room, "_try_without_parking", None) or self._room._core.try_without_parking
+        self._given = room
         if receive is None:
             self._connection = _connection_of_request(connection)
             self._scope: Scope = connection.scope
@@ -96,11 +96,11 @@ class Wait:
             self._scope = connection
         self._response: Any = None  # FastAPI's, whose headers it adds to the response
         self._expired_by_closing = False
-        self._per_client = validated_per_client(per_client)
+        self._per_client = None if per_client is None else validated_per_client(per_client)
         self._asked: float | None = None
         self._preferred: int | None = None
-        most = validated_longest(longest)
-        if most is not None:
+        if longest is not None:
+            most = validated_longest(longest)
             try:
                 self._asked, self._preferred = asked(self._scope, most)
             except InvalidWait as error:
@@ -431,7 +431,8 @@ class Wait:
         try:
             try:
                 if at_once or refused:
-                    result = self._try(operation, keys)
+                    attempt = getattr(self._given, "_try_without_parking", None) or room._core.try_without_parking
+                    result = attempt(operation, keys)
                     if refused and operation.expired:
                         self._refuse(client)
                     return result
@@ -504,8 +505,8 @@ class _Waiting:
         self._room = None if callable(room) else room
         if self._room is not None:
             purgatory_of(self._room)
-        self._per_client = validated_per_client(per_client)
-        self._longest = validated_longest(longest)
+        self._per_client = None if per_client is None else validated_per_client(per_client)
+        self._longest = None if longest is None else validated_longest(longest)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -597,10 +598,8 @@ def waiting(
     return _Waiting(room, longest, per_client)
 
 
-def validated_per_client(per_client: int | None) -> int | None:
-    """Return the limit.  TypeError unless it is an int or None, ValueError below 1."""
-    if per_client is None:
-        return None
+def validated_per_client(per_client: int) -> int:
+    """Return the limit.  TypeError unless it is an int, ValueError below 1."""
     if type(per_client) is not int:
         raise TypeError(f"per_client must be a positive int or None, got {per_client!r}")
     if per_client < 1:
