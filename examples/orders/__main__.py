@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -54,6 +55,8 @@ def main() -> int:
     if options.workers < 1:
         parser.error(f"--workers must be at least 1, got {options.workers}")
     os.environ["ORDERS_HOSTS"] = " ".join([*LOCAL_HOSTS, options.host, *options.allow_host])
+    if not options.dsn and not hasattr(socket, "AF_UNIX"):
+        parser.error("this system has no Unix sockets: specify a Postgres server with --dsn")
     # uvicorn raises the signal again after its shutdown; the folder must be removed after that.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with _in_postgres(options.dsn) if options.dsn else _in_folder():

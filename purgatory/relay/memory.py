@@ -27,17 +27,12 @@ class _Engine:
     needs no lock.
     """
 
-    __slots__ = ("_lock", "running", "subscriptions", "transports")
+    __slots__ = ("_lock", "running", "subscriptions")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.running = True
         self.subscriptions: tuple[_Subscription, ...] = ()
-        self.transports: tuple[MemoryTransport, ...] = ()
-
-    def add(self, transport: "MemoryTransport") -> None:
-        with self._lock:
-            self.transports = (*self.transports, transport)
 
     def subscribe(self, subscription: "_Subscription") -> None:
         with self._lock:
@@ -150,7 +145,6 @@ class MemoryTransport:
         deliveries: Callable[[str], Iterable[float]] | None = None,
     ) -> None:
         self._engine = _Engine()
-        self._engine.add(self)
         self._clock = clock
         self._subscriptions: set[_Subscription] = set()
         self._silent = False
@@ -162,7 +156,6 @@ class MemoryTransport:
         """Return another transport to the same engine, with its own faults.  Any thread may call it."""
         other = MemoryTransport(clock=self._clock, max_payload=self.max_payload, deliveries=deliveries)
         other._engine = self._engine
-        self._engine.add(other)
         return other
 
     # The protocol
@@ -271,8 +264,8 @@ class MemoryTransport:
     def stop(self) -> None:
         """Stop the engine: every connection of every transport breaks, and none is accepted."""
         self._engine.running = False
-        for transport in self._engine.transports:
-            transport.disconnect()
+        for subscription in self._engine.subscriptions:
+            subscription.lose()
 
     def start(self) -> None:
         """Start the engine again."""

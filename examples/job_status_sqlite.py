@@ -1,0 +1,59 @@
+"""The status of jobs, from any worker of one machine: ``uvicorn examples.job_status_sqlite:app --workers 4``."""
+
+import asyncio
+import os
+import sqlite3
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, HTTPException
+
+from purgatory import Purgatory
+from purgatory.asgi import Wait, health, install_errors, purgatory_lifespan, waiting
+from purgatory.relay import Relay, UnixTransport
+
+FOLDER = Path(os.environ.get("JOBS_FOLDER", f"{tempfile.gettempdir()}/jobs-{os.getuid()}"))
+FOLDER.mkdir(mode=0o700, exist_ok=True)
+store = sqlite3.connect(FOLDER / "jobs.sqlite", isolation_level=None)  # each statement commits
+store.executescript("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, progress INT)")
+room = Purgatory("jobs", max_parked=10_000)
+tasks: set[asyncio.Task[None]] = set()
+
+
+async def load(jobs: list[str]) -> dict[str, int]:
+    places = ",".join("?" * len(jobs))
+    return dict(store.execute(f"SELECT id, progress FROM jobs WHERE id IN ({places})", jobs))  # noqa: S608
+
+
+relay = Relay(room, UnixTransport(FOLDER / "relay"), refresh=load)
+app = FastAPI(lifespan=purgatory_lifespan(relay))
+install_errors(app)
+app.mount("/healthz", health(relay))
+
+
+async def work(job: str) -> None:
+    for progress in range(1, 101):
+        await asyncio.sleep(0.05)
+        store.execute("UPDATE jobs SET progress = ? WHERE id = ?", (progress, job))
+        relay.check(job, progress)  # answers in every worker
+
+
+@app.post("/jobs", status_code=202)
+async def start() -> dict[str, str]:
+    store.execute("INSERT INTO jobs VALUES (?, 0)", [job := uuid.uuid4().hex])
+    tasks.add(task := asyncio.create_task(work(job)))
+    task.add_done_callback(tasks.discard)
+    return {"job": job}
+
+
+@app.get("/jobs/{job}")  # ?wait=30&seen=40, or the header Prefer: wait=30
+async def status(job: str, wait: Annotated[Wait, Depends(waiting(relay, longest=55))], seen: int = -10) -> int:
+    progress, goal = (await load([job])).get(job), min(seen + 10, 100)
+    if progress is None:
+        raise HTTPException(404)
+    if progress < goal:
+        reached = lambda: now if (now := relay.state.get(job, -1)) >= goal else None  # noqa: E731
+        progress = await wait.value(reached, keys={job: goal}) or progress
+    return progress
