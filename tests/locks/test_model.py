@@ -1,11 +1,12 @@
 """Locks and semaphores, compared with a model of counters and lists after every step."""
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
 import uvloop
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from purgatory import Purgatory, PurgatoryClosed, PurgatoryFull
@@ -28,6 +29,7 @@ steps = st.lists(
         st.tuples(st.just("release"), numbers),
         st.tuples(st.just("release in a callback"), numbers),
         st.tuples(st.just("release in a callback after a cancellation"), numbers),
+        st.tuples(st.just("release and ask again in a callback"), numbers),
         st.tuples(st.just("cancel"), numbers),
         st.tuples(st.just("turn")),
         st.tuples(st.just("advance"), st.sampled_from([0.5, 1.0, 3.0])),
@@ -36,6 +38,9 @@ steps = st.lists(
     min_size=20,
     max_size=60,
 )
+
+
+TWO_ON_A: list[tuple[Any, ...]] = [("acquire", "a", None), ("turn",), ("acquire", "a", None), ("turn",)]
 
 
 class Waiter:
@@ -170,6 +175,23 @@ class Machine:
                     else:
                         operation.force_complete()
                     self.gives(waiter.key)
+            case ("release and ask again in a callback", number):
+                holders = self.holders()
+                if holders and not self.closed and self.max_parked is None:
+                    before = holders[number % len(holders)]
+                    waiter = Waiter(before.key, None, len(self.waiters))
+                    self.waiters.append(waiter)
+
+                    def release_and_ask(_: Op) -> None:
+                        before.place = "gone"
+                        self.locks.release(before.key)
+                        self.gives(before.key)
+                        waiter.task = asyncio.create_task(self.wait(waiter))  # an eager one asks here
+
+                    operation = Op(on_complete=release_and_ask)
+                    self.room.try_complete_else_watch(operation, ["k"])
+                    operation.force_complete()
+                    await asyncio.sleep(0)
             case ("release in a callback after a cancellation", number):
                 await self.step(("cancel", number))
                 await self.step(("release in a callback", 0))
@@ -225,8 +247,23 @@ class Machine:
             waiter.task.result()  # an assertion that failed inside
 
 
-@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def new_eager_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop whose tasks make their first step when they are created."""
+    loop = asyncio.SelectorEventLoop()
+    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+    return loop
+
+
+NEW_LOOPS: dict[str, Any] = {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+if sys.version_info >= (3, 12):
+    NEW_LOOPS["eager"] = new_eager_loop
+
+
+@pytest.mark.parametrize("new_loop", NEW_LOOPS.values(), ids=NEW_LOOPS)
 @given(value=st.integers(1, 3), max_parked=st.sampled_from([None, None, 2]), steps=steps, closing=closings)
+@example(1, None, [*TWO_ON_A, ("release and ask again in a callback", 0)], None)
+@example(1, None, [*TWO_ON_A, ("release in a callback after a cancellation", 0)], None)
+@example(2, None, [*TWO_ON_A, *TWO_ON_A, ("release", 0), ("cancel", 0), ("turn",), ("release", 0)], None)
 def test_every_schedule_agrees_with_the_model(
     new_loop: Any,
     value: int,
@@ -237,10 +274,11 @@ def test_every_schedule_agrees_with_the_model(
     """Permits are neither lost nor doubled, and granted in the order of arrival, whatever happens in one turn."""
 
     async def main() -> None:
+        taken = list(steps)
         if closing is not None:
-            steps.insert(closing[0], ("close", closing[1]))
+            taken.insert(closing[0], ("close", closing[1]))
         clock = VirtualClock(1000.0)
-        await Machine(clock, value, max_parked).run(steps)
+        await Machine(clock, value, max_parked).run(taken)
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())
