@@ -1,6 +1,5 @@
-"""The clocks: subclass :class:`Clock` to bring your own."""
+"""The clocks, under an earlier name: see :mod:`purgatory.types`."""
 
-from .aio.monotonic_clock import MonotonicClock
-from .core.timer.clock import Alarm, Clock
+from .types import Alarm, Clock, MonotonicClock
 
 __all__ = ["Alarm", "Clock", "MonotonicClock"]

@@ -1,5 +1,5 @@
-"""The report that :meth:`purgatory.Purgatory.dump` returns."""
+"""The report of :meth:`purgatory.Purgatory.dump`, under an earlier name: see :mod:`purgatory.types`."""
 
-from .aio.dump import Dump
+from .types import Dump
 
 __all__ = ["Dump"]

@@ -1,5 +1,5 @@
-"""The timeout context manager: see :meth:`purgatory.SystemTimer.timeout`."""
+"""The timeout context manager, under an earlier name: see :mod:`purgatory.types`."""
 
-from .aio.timeout import Timeout
+from .types import Timeout
 
 __all__ = ["Timeout"]

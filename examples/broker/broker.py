@@ -25,7 +25,7 @@ from examples.broker.storage.partition import Key, Partition
 from examples.broker.storage.topics import Topics
 from examples.group import GroupCoordinator
 from purgatory import Observer, Purgatory, Statistics, SystemTimer
-from purgatory.clock import Clock
+from purgatory.types import Clock
 
 from .settings import Settings
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.live import Live
 
-from purgatory.clock import MonotonicClock
 from purgatory.testing import VirtualClock
+from purgatory.types import MonotonicClock
 
 from .cli import Options
 from .loop_monitor import LoopMonitor

@@ -11,8 +11,8 @@ from typing import Any
 
 from examples.group import GroupCoordinator, GroupState
 from purgatory import Observer, Statistics, SystemTimer
-from purgatory.clock import Clock, MonotonicClock
 from purgatory.testing import VirtualClock
+from purgatory.types import Clock, MonotonicClock
 
 from .member import SimulatedMember
 from .recorder import Recorder

@@ -603,7 +603,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
         Each key is one parked operation until the iteration ends.  Raises PurgatoryFull and PurgatoryClosed; ValueError
         if there are no keys or the heartbeat is not a positive number of seconds; TypeError for a bare str, an
-        unhashable key, or a mapping; RuntimeError if no loop runs.  See :class:`purgatory.aio.changes.Changes`.
+        unhashable key, or a mapping; RuntimeError if no loop runs.  See :class:`purgatory.types.Changes`.
         """
         return Changes(self, keys, heartbeat)
 
@@ -620,7 +620,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         """
         self._dropped.append(subscription)
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._timer.loop.call_soon_threadsafe(self._end_dropped, context=Context())
+            self._timer._loop.call_soon_threadsafe(self._end_dropped, context=Context())
 
     def _end_dropped(self) -> None:
         """End the subscriptions whose iterators have been freed."""

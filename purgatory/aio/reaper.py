@@ -4,7 +4,7 @@ Kafka's ``ExpiredOperationReaper`` polls every 200 ms.  This one asks the clock 
 the earliest bucket; with an empty timer it asks for none.
 
 1. The reaper's task, and every caller of ``advance_clock``, waits on a future, its *sleeper*.
-2. One *wake-up* is requested from the clock.  ``timer.next_wake_ms`` is its time as the timer knows it: a task
+2. One *wake-up* is requested from the clock.  ``timer._next_wake_ms`` is its time as the timer knows it: a task
    that is due earlier calls :meth:`Reaper.wake_earlier`, which requests an earlier one.
 3. The wake-up completes every sleeper.  Each waiting task then looks at the timer again.
 
@@ -91,7 +91,7 @@ class Reaper:
         self._sleepers: list[asyncio.Future[None]] = []
         self._inherited = False  # with tasks, from the process that forked this one
         self._alarm: Alarm | None = None  # the requested wake-up
-        # Its time.  timer.next_wake_ms may be later, so that wake_earlier() is called more often.
+        # Its time.  timer._next_wake_ms may be later, so that wake_earlier() is called more often.
         self._wake_up_ms = FAR_MS
         self._wake_up_number = 0
 
@@ -100,7 +100,7 @@ class Reaper:
     @property
     def running(self) -> bool:
         """Whether the task has been started and has not ended."""
-        return self.task is not None and not self.task.done() and not self._timer.loop.is_closed()
+        return self.task is not None and not self.task.done() and not self._timer._loop.is_closed()
 
     def start(self) -> None:
         """Start the task in the running loop unless it runs.  PurgatoryClosed if the timer is closed."""
@@ -113,7 +113,7 @@ class Reaper:
             self.task = Context().run(loop.create_task, self._reap(), name="purgatory-reaper")
             self.task.add_done_callback(self._task_ended, context=Context())
             self.task.add_done_callback(_report_interruption, context=Context())
-            self._timer.started_in = loop
+            self._timer._started_in = loop
             if replaces_cancelled:
                 # asyncio.run() cancels every task, and then runs the loop until the default executor has shut down.
                 # Deadlines still come meanwhile, but asyncio cancels no task that starts so late: a reaper that is
@@ -134,11 +134,11 @@ class Reaper:
 
     def _task_ended(self, task: "asyncio.Task[None]") -> None:
         timer = self._timer
-        if task is not self.task or timer.closed or timer.loop.is_closed():
+        if task is not self.task or timer.closed or timer._loop.is_closed():
             return
         # Do not start a new task here: while a loop shuts down and cancels every task, that would never end.  Until the
         # wake-up, each added task calls wake_earlier(), which detects another loop.
-        timer.next_wake_ms = FAR_MS
+        timer._next_wake_ms = FAR_MS
         self._set_wake_up(timer.next_expiration_ms)
 
     # Sleeping
@@ -148,8 +148,8 @@ class Reaper:
         timer = self._timer
         while True:
             now_ms = timer.clock.now_ms()
-            early_ms = timer.core.next_early_ms()
-            if early_ms <= now_ms or timer.core.is_due(now_ms) or (until_ms is not None and now_ms >= until_ms):
+            early_ms = timer._core.next_early_ms()
+            if early_ms <= now_ms or timer._core.is_due(now_ms) or (until_ms is not None and now_ms >= until_ms):
                 return
             sleeper = self.bind().create_future()
             self._sleepers.append(sleeper)
@@ -184,13 +184,13 @@ class Reaper:
             self._refuse_elsewhere()
             self._wake_sleepers()
             return
-        if loop is not timer.loop and timer.loop is not None:
+        if loop is not timer._loop and timer._loop is not None:
             self._move_to(loop)
         if self.task is None:
             if self.starts_itself and not timer.closed:
                 self.start()
             elif not self._sleepers:
-                timer.next_wake_ms = expiration_ms  # only an earlier bucket matters to the next sleeper
+                timer._next_wake_ms = expiration_ms  # only an earlier bucket matters to the next sleeper
                 return
         if self._alarm is None or expiration_ms < self._wake_up_ms:
             self._set_wake_up(expiration_ms)
@@ -206,14 +206,14 @@ class Reaper:
             self._alarm = self._timer.clock.call_at(when_ms, _WakeUp(self, self._wake_up_number))
             self._wake_up_ms = when_ms
         if self._sleepers or (self.task is not None and not self.task.done()):
-            self._timer.next_wake_ms = when_ms
+            self._timer._next_wake_ms = when_ms
 
     def _cancel_wake_up(self) -> None:
         self._wake_up_number += 1
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        self._timer.next_wake_ms = FAR_MS
+        self._timer._next_wake_ms = FAR_MS
 
     def _wake_up(self) -> None:
         self.bind()  # a clock that belongs to no loop calls this in the running one
@@ -224,7 +224,7 @@ class Reaper:
     def _wake_up_lost(self) -> None:
         """The loop was closed before the wake-up: the next added task detects the running loop."""
         self._alarm = None
-        self._timer.next_wake_ms = FAR_MS
+        self._timer._next_wake_ms = FAR_MS
 
     # The event loop
 
@@ -238,23 +238,23 @@ class Reaper:
         if loop is None:
             self._refuse_elsewhere()
             raise RuntimeError("no running event loop: from another thread call check_threadsafe()")
-        if loop is not self._timer.loop:
+        if loop is not self._timer._loop:
             self._move_to(loop)
         return loop
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         timer = self._timer
         task = self.task
-        if timer.loop is not None:
+        if timer._loop is not None:
             self._refuse_elsewhere()
             if task is not None and not task.done():
-                if timer.loop.is_closed():
+                if timer._loop.is_closed():
                     task._log_destroy_pending = False  # type: ignore[attr-defined]  # a new task replaces it
                 else:
                     task.cancel()
-            self.task = timer.started_in = None
+            self.task = timer._started_in = None
             self._wake_sleepers()
-        timer.loop = loop
+        timer._loop = loop
         _bound.add(timer)
         self._guard_thread()
         if task is not None and not timer.closed:
@@ -266,11 +266,11 @@ class Reaper:
         owned = threading.RLock()
         owned.acquire()  # never released: it only knows its owner
         is_here: Callable[[], bool] = owned._is_owned  # type: ignore[attr-defined]
-        self._timer.guard.bind(is_here, self._refuse_elsewhere)
+        self._timer._guard.bind(is_here, self._refuse_elsewhere)
 
     def _refuse_elsewhere(self) -> None:
         """Raise RuntimeError if the loop of the timer runs in another thread than this one."""
-        loop = self._timer.loop
+        loop = self._timer._loop
         if self._inherited:
             raise RuntimeError(
                 "the timer had tasks when this process was forked, and they belong to the parent process:"
@@ -287,22 +287,22 @@ class Reaper:
     def _after_fork(self) -> None:
         """In the child process, forget the loop of the parent, its task and its wake-up."""
         timer = self._timer
-        if timer.loop is None or not timer.loop.is_running():
+        if timer._loop is None or not timer._loop.is_running():
             return  # the next loop that uses the timer takes it over
         if self.task is not None:
             self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # it ends in the parent
-        self.task = self._alarm = timer.started_in = None
+        self.task = self._alarm = timer._started_in = None
         self._sleepers.clear()
         self._wake_up_number += 1
-        timer.next_wake_ms = FAR_MS
+        timer._next_wake_ms = FAR_MS
         purgatories = list(timer._purgatories)
         for purgatory in purgatories:
             purgatory._after_fork()
         self._inherited = timer.size > 0 or any(len(purgatory) for purgatory in purgatories)
         if self._inherited:
-            timer.guard.bind(lambda: False, self._refuse_elsewhere)
+            timer._guard.bind(lambda: False, self._refuse_elsewhere)
         else:
-            timer.loop = None
+            timer._loop = None
 
 
 _bound: "weakref.WeakSet[SystemTimer]" = weakref.WeakSet()  # the timers that belong or have belonged to a loop

@@ -99,6 +99,8 @@ class SystemTimer(BaseTimer):
 
     if TYPE_CHECKING:
 
+        def add(self, task: TimerTask) -> None: ...
+
         def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerTask: ...
 
     # Life
@@ -150,7 +152,7 @@ class SystemTimer(BaseTimer):
         slices = TurnBudget(self.clock, self.turn_budget_ms)
         interrupt: BaseException | None = None
         taken: deque[TimerTask] = deque()
-        while taken or self.core.size:
+        while taken or self._core.size:
             try:
                 Context().run(self._abandon_some, taken, slices.portion(), error)
                 if slices.over() and interrupt is None:
@@ -164,7 +166,7 @@ class SystemTimer(BaseTimer):
 
     def _abandon_some(self, taken: deque[TimerTask], number: int, error: PurgatoryClosed) -> None:
         """Abandon the tasks that an interrupt left in ``taken``, and the next ``number`` tasks of the timer."""
-        taken.extend(self.core.drain(number))
+        taken.extend(self._core.drain(number))
         while taken:
             taken.popleft()._abandon(error)
 
@@ -185,9 +187,9 @@ class SystemTimer(BaseTimer):
             if self.closed:
                 return ran
             now_ms = self.clock.now_ms()
-            ran += Context().run(self.core.expire_due, now_ms, slices.portion())
+            ran += Context().run(self._core.expire_due, now_ms, slices.portion())
             over = slices.over()
-            if not self.core.is_due(now_ms) and not self.core.cascade_early(now_ms, slices.portion()):
+            if not self._core.is_due(now_ms) and not self._core.cascade_early(now_ms, slices.portion()):
                 return ran
             if over:
                 await slices.next_turn()
@@ -218,7 +220,7 @@ class SystemTimer(BaseTimer):
 
         None or infinity: no deadline.  A deadline that has passed cancels the block at its first await.  Entering the
         block starts the timer, and raises PurgatoryClosed if the timer is closed.  See
-        :class:`purgatory.timeouts.Timeout`.
+        :class:`purgatory.types.Timeout`.
         """
         return Timeout(self, deadline_in(self, delay))
 
@@ -228,7 +230,7 @@ class SystemTimer(BaseTimer):
 
     # Inside
 
-    def wake_earlier(self, expiration_ms: int) -> None:
+    def _wake_earlier(self, expiration_ms: int) -> None:
         self._reaper.wake_earlier(expiration_ms)
 
     def _loop_changed(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -143,8 +143,8 @@ class PurgatoryCore:
         self.busy: bool = False
         self.depth: i64 = 0
         self._hooks: Hooks = hooks
-        self._timer_core: TimerCore = timer.core
-        self._guard: ThreadGuard = timer.guard
+        self._timer_core: TimerCore = timer._core
+        self._guard: ThreadGuard = timer._guard
         self._contained = contained
         self._last_id: i64 = 0
         self._trying: Operation | None = None  # the operation that a check tries
@@ -261,7 +261,7 @@ class PurgatoryCore:
         if operation._watch is None:
             return None
         try:
-            future = operation._park_future = self.timer.loop.create_future()
+            future = operation._park_future = self.timer._loop.create_future()
         except BaseException:
             terminate(operation, CANCELLED, None)
             raise
@@ -415,8 +415,8 @@ class PurgatoryCore:
                 if jitter:
                     expiration_ms = max(passed_ms, expiration_ms - int(jitter * float(delay_ms)))
                 due_ms = self._timer_core.schedule(operation, expiration_ms, passed_ms)
-                if due_ms < self.timer.next_wake_ms:
-                    self.timer.wake_earlier(due_ms)
+                if due_ms < self.timer._next_wake_ms:
+                    self.timer._wake_earlier(due_ms)
             if self._notifier.active:
                 self._notifier.parked(operation)
         except BaseException:
@@ -813,8 +813,8 @@ class PurgatoryCore:
             return
         counters.delayed += 1
         due_ms = self._timer_core.reschedule(operation, expiration_ms, passed_ms)
-        if due_ms < self.timer.next_wake_ms:
-            self.timer.wake_earlier(due_ms)
+        if due_ms < self.timer._next_wake_ms:
+            self.timer._wake_earlier(due_ms)
 
     # Observers
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from purgatory import Clock
-from purgatory.clock import Alarm
+from purgatory.types import Alarm
 
 from .codec import decode
 from .refresh import Refresher

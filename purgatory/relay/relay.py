@@ -30,11 +30,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, overload
 
 from purgatory import Clock, DelayedOperation, Purgatory, PurgatoryClosed
-from purgatory.clock import Alarm
 from purgatory.core.operation.waits import MISSING, WaitUntil, WaitValue, keys_of_call, until_wait, value_wait
 from purgatory.core.timer.units import duration_ms
 from purgatory.core.watch.validation import validate_iterable
 from purgatory.errors import RelayLost
+from purgatory.types import Alarm
 
 from .addresses import described
 from .codec import is_key, validate_key, validate_value

@@ -24,6 +24,7 @@ PUBLIC = (
     "purgatory.relay",
     "purgatory.testing",
     "purgatory.timeouts",
+    "purgatory.types",
 )
 
 _ENTRY = re.compile(r"^::: (?P<path>[\w.]+)\n(?P<options>(?: +.*\n)*)", re.MULTILINE)

@@ -22,7 +22,6 @@ CLASSES = [*(getattr(purgatory, name) for name in purgatory.__all__), VirtualClo
 HOOKS = {  # called by the package and overridden by subclasses; users do not call them
     "Clock": {"ceil_ms", "reader", "work_time"},
     "Observer": {"cancelled", "failed", "parked"},
-    "SystemTimer": {"wake_earlier"},
     "TimerTask": {"run"},
     "TimerTaskList": {"add_first", "is_empty", "pop_first", "pop_last"},
     "TimingWheel": {

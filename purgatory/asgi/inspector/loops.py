@@ -10,7 +10,7 @@ __all__ = ["other_loop"]
 
 def other_loop(room: Purgatory[Any]) -> asyncio.AbstractEventLoop | None:
     """Return the running loop of the purgatory; None if that is the loop that runs here, or if none runs."""
-    loop: asyncio.AbstractEventLoop | None = room.timer.loop
+    loop: asyncio.AbstractEventLoop | None = room.timer._loop
     if loop is None or not loop.is_running():
         return None
     try:

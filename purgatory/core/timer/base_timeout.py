@@ -82,7 +82,7 @@ class BaseTimeout(TimerTask):
         changes a number.  RuntimeError unless the block runs and its deadline has not passed; TypeError or ValueError
         unless ``when`` is a time.
         """
-        self._timer.guard.validate()
+        self._timer._guard.validate()
         if self._state != _ACTIVE:
             if self._state == _CREATED:
                 raise RuntimeError("the timeout has not been entered: use it with 'async with' first")
@@ -113,7 +113,7 @@ class BaseTimeout(TimerTask):
         if timer.closed:
             raise PurgatoryClosed("the timer is closed")
         when = self._when
-        if when is not None and timer.started_in is not loop:
+        if when is not None and timer._started_in is not loop:
             timer.start()
         self._task = task
         self._cancelling = task.cancelling()
@@ -195,9 +195,9 @@ def _schedule(timeout: BaseTimeout, when: float) -> bool:
         timeout._expiration_ms = when_ms
         _set_alarm(timeout)
     else:
-        due_ms = timer.core.reschedule(timeout, when_ms, passed_ms)
-        if due_ms < timer.next_wake_ms:
-            timer.wake_earlier(due_ms)
+        due_ms = timer._core.reschedule(timeout, when_ms, passed_ms)
+        if due_ms < timer._next_wake_ms:
+            timer._wake_earlier(due_ms)
     return False
 
 

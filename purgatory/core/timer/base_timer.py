@@ -50,25 +50,25 @@ class CallLaterTask(TimerTask):
 class BaseTimer:
     """The synchronous part of :class:`SystemTimer`.
 
-    ``core``: the timer without a clock.  ``guard``: refuses calls from other threads.  ``next_wake_ms``: when the
+    ``_core``: the timer without a clock.  ``_guard``: refuses calls from other threads.  ``_next_wake_ms``: when the
     subclass wakes up next; FAR_MS: never.  ``contained``: the exceptions of a task that are reported; all others
     propagate.
     """
 
-    __slots__ = ("_read", "clock", "closed", "core", "guard", "loop", "next_wake_ms", "started_in")
+    __slots__ = ("_core", "_guard", "_loop", "_next_wake_ms", "_read", "_started_in", "clock", "closed")
 
     def __init__(
         self, tick_ms: Any, wheel_size: Any, clock: Clock, contained: tuple[type[BaseException], ...] = (Exception,)
     ) -> None:
         self.clock: Clock = clock
-        self.core: TimerCore = TimerCore(tick_ms, wheel_size, clock.now_ms(), self._report, contained)
-        self.guard: ThreadGuard = self.core.guard
+        self._core: TimerCore = TimerCore(tick_ms, wheel_size, clock.now_ms(), self._report, contained)
+        self._guard: ThreadGuard = self._core.guard
         # Reading the default clock directly saves a method call.
         self._read: Callable[[], float] | None = clock.reader()
-        self.loop: Any = None  # the event loop of the subclass, once it has one
-        self.started_in: Any = None  # the event loop in which the subclass has started its reaper
+        self._loop: Any = None  # the event loop of the subclass, once it has one
+        self._started_in: Any = None  # the event loop in which the subclass has started its reaper
         self.closed: bool = False
-        self.next_wake_ms: i64 = FAR_MS
+        self._next_wake_ms: i64 = FAR_MS
 
     def add(self, task: Any) -> None:
         """Put the task on the timer, to run ``task.delay_ms`` from now, rounded up to the next tick.
@@ -78,7 +78,7 @@ class BaseTimer:
         of the timer's event loop, while that loop runs.  ValueError for an operation without a deadline, and for one
         that is parked.
         """
-        self.guard.validate()
+        self._guard.validate()
         if not isinstance(task, TimerTask):
             raise TypeError(f"task must be a TimerTask, got {safe_repr(task)}")
         try:
@@ -94,8 +94,8 @@ class BaseTimer:
             expiration_ms = now_ms + delay_ms
         else:
             expiration_ms = task._expiration_from(now_ms, passed_ms)
-        due_ms = self.core.schedule(task, expiration_ms, passed_ms)
-        if due_ms < self.next_wake_ms:
+        due_ms = self._core.schedule(task, expiration_ms, passed_ms)
+        if due_ms < self._next_wake_ms:
             wake_for(self, task, due_ms)
 
     def call_later(self, delay: Any, callback: Any, *args: Any) -> TimerTask:
@@ -117,29 +117,29 @@ class BaseTimer:
         in the caller's context.  Once the timer is closed, nothing runs.  TypeError unless ``now_ms`` is an int,
         ValueError beyond ``10**18`` either way of zero, RuntimeError as for :meth:`add`.
         """
-        self.guard.validate()
+        self._guard.validate()
         if not isinstance(now_ms, int):
             raise TypeError(f"now_ms must be an int, got {safe_repr(now_ms)}")
         if not -_FURTHEST_MS <= now_ms <= _FURTHEST_MS:
             raise ValueError(f"now_ms must be at most 10**18 and at least -10**18, got {safe_repr(now_ms)}")
         if self.closed:
             return 0
-        return self.core.expire_due(now_ms)
+        return self._core.expire_due(now_ms)
 
     @property
     def wheel(self) -> TimingWheel:
         """The finest wheel; the coarser ones follow through ``overflow_wheel``."""
-        return self.core.wheel
+        return self._core.wheel
 
     @property
     def size(self) -> int:
         """The number of tasks on the timer.  O(1)."""
-        return self.core.size
+        return self._core.size
 
     @property
     def cascades(self) -> int:
         """How many times a task was moved to a finer wheel so far."""
-        return self.core.cascades
+        return self._core.cascades
 
     @property
     def next_expiration_ms(self) -> int | None:
@@ -147,14 +147,14 @@ class BaseTimer:
 
         This is not yet the deadline of a task: a coarse bucket falls due to be cascaded.
         """
-        return self.core.next_expiration_ms
+        return self._core.next_expiration_ms
 
     def start(self) -> None:
         """A deadline needs the reaper in the running event loop: the subclass starts it unless it runs."""
 
-    def wake_earlier(self, expiration_ms: int) -> None:
-        """A bucket falls due before ``next_wake_ms``: the subclass plans an earlier wake-up."""
-        self.next_wake_ms = expiration_ms
+    def _wake_earlier(self, expiration_ms: int) -> None:
+        """A bucket falls due before ``_next_wake_ms``: the subclass plans an earlier wake-up."""
+        self._next_wake_ms = expiration_ms
 
     def __reduce__(self) -> Any:
         raise uncopyable(self, "its tasks have one place each")
@@ -165,7 +165,7 @@ class BaseTimer:
 
     def _check(self) -> None:
         """Assert the invariants of the whole timer."""
-        self.core._check()
+        self._core._check()
 
 
 # Functions beside the methods: the compiler calls them directly, but looks up a method of a class that has subclasses.
@@ -196,22 +196,22 @@ def passed(timer: BaseTimer, now_ms: i64) -> i64:
 
 def add_to(timer: BaseTimer, task: TimerTask) -> None:
     """:meth:`BaseTimer.add` for a new task of the library."""
-    timer.guard.validate()
+    timer._guard.validate()
     if timer.closed:
         raise PurgatoryClosed("the timer is closed")
     now_ms: i64 = ceil_now(timer)
     passed_ms: i64 = passed(timer, now_ms)
     delay_ms = task._delay_ms
     expiration_ms = now_ms + delay_ms if delay_ms > 0 else passed_ms
-    due_ms = timer.core.schedule(task, expiration_ms, passed_ms)
-    if due_ms < timer.next_wake_ms:
+    due_ms = timer._core.schedule(task, expiration_ms, passed_ms)
+    if due_ms < timer._next_wake_ms:
         wake_for(timer, task, due_ms)
 
 
 def wake_for(timer: BaseTimer, task: TimerTask, due_ms: i64) -> None:
     """Plan an earlier wake-up for the task; if that raises, take the task off the timer."""
     try:
-        timer.wake_earlier(due_ms)
+        timer._wake_earlier(due_ms)
     except BaseException:
         unlink(task)
         raise

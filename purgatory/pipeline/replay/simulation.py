@@ -271,7 +271,7 @@ def _measured(trace: Trace, operations: list[_Recorded], timer: BaseTimer, wakeu
     wrong = np.flatnonzero((replayed != trace.outcomes) & ~beyond)
     expired = (replayed == _EXPIRED) & ~beyond & (trace.deadline_ms >= 0) & (ended >= trace.deadline_ms)
     values, numbers = np.unique(np.maximum(bucket - trace.deadline_ms, 0)[expired], return_counts=True)
-    queue = timer.core._queue
+    queue = timer._core._queue
     pops = (queue.operations - len(queue)) // 2
     return Measured(
         operations=len(operations),

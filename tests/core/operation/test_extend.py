@@ -189,7 +189,7 @@ def test_moved_on_it_does_not_touch_the_wheel() -> None:
     operations = [Op(30) for _ in range(100)]
     for operation in operations:
         room.try_complete_else_watch(operation, ["key"])
-    core = room._core.timer.core
+    core = room._core.timer._core
     before = (core._queue.operations, core.cascades, core.size)
     for _ in range(1000):
         clock.time_ms += 1
@@ -345,7 +345,7 @@ def test_a_deadline_that_was_moved_counts_against_the_slice() -> None:
     operations = [park(room, "a", timeout=0.005) for _ in range(3)]
     for operation in operations:
         assert operation.extend(0.1)
-    core = room._core.timer.core
+    core = room._core.timer._core
     clock.time_ms += 5
     for left in (True, True, False):
         assert core.expire_due(clock.time_ms, 1) == 0

@@ -146,7 +146,7 @@ def test_a_task_leaves_the_timer_if_the_wake_up_cannot_be_planned() -> None:
     """The caller gets the error of the clock, and the task is not scheduled."""
 
     class Failing(BaseTimer):
-        def wake_earlier(self, expiration_ms: int) -> None:
+        def _wake_earlier(self, expiration_ms: int) -> None:
             raise Boom
 
     timer, task = Failing(1, 20, VirtualClock()), TimerTask(10)

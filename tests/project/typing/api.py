@@ -26,12 +26,10 @@ from purgatory import (
     TimingWheel,
     when_all,
 )
-from purgatory.clock import Alarm
-from purgatory.dump import Dump
 from purgatory.pytest_plugin import purgatory_leak_check as purgatory_leak_check
 from purgatory.pytest_plugin import virtual_clock as virtual_clock
 from purgatory.testing import VirtualClock
-from purgatory.timeouts import Timeout
+from purgatory.types import Alarm, Dump, Timeout
 
 
 class Fetch(DelayedOperation[bytes]):

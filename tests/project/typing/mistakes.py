@@ -6,7 +6,7 @@ marked line.
 
 import asyncio
 
-from purgatory import DelayedOperation, Event, Observer, Purgatory, SystemTimer, ThresholdPurgatory, TimerTask, when_all
+from purgatory import DelayedOperation, Event, Observer, Purgatory, SystemTimer, ThresholdPurgatory, when_all
 from purgatory.testing import VirtualClock
 
 
@@ -92,7 +92,6 @@ async def others(timer: SystemTimer, first: "asyncio.Future[int]", marks: Thresh
     timer.timeout("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with timer.timeout(1):  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
         pass
-    TimerTask(0.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     when_all([first], "1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     when_all([5], 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     when_all([first], 1, len, purgatory=timer)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,19 @@
+"""The types that signatures name, for annotations and for classes of your own.
+
+``Clock``, ``Alarm``  subclass them to bring a source of time; ``MonotonicClock`` is the default
+``Timeout``           what ``SystemTimer.timeout()`` and ``timeout_at()`` return
+``Changes``           what ``Purgatory.changes()`` returns
+``Dump``              what ``Purgatory.dump()`` returns
+``RecordBuffer``      an observer that receives records instead of events
+``AnyFuture``         what ``when_all()`` takes: a future or a task of asyncio
+"""
+
+from .aio.changes import Changes
+from .aio.delayed_future import AnyFuture
+from .aio.dump import Dump
+from .aio.monotonic_clock import MonotonicClock
+from .aio.timeout import Timeout
+from .core.stats.record_buffer import RecordBuffer
+from .core.timer.clock import Alarm, Clock
+
+__all__ = ["Alarm", "AnyFuture", "Changes", "Clock", "Dump", "MonotonicClock", "RecordBuffer", "Timeout"]

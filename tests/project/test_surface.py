@@ -1,0 +1,56 @@
+"""What ``dir()`` shows of the package and of its classes: public names only."""
+
+import subprocess
+import sys
+
+import purgatory
+from purgatory import DelayedOperation, Purgatory, SystemTimer, TimerTask
+
+# Each is documented; what else the classes have begins with an underscore.
+TIMER = {
+    "aclose",
+    "add",
+    "advance_clock",
+    "call_later",
+    "cascades",
+    "clock",
+    "closed",
+    "expire_due",
+    "fail_after",
+    "next_expiration_ms",
+    "running",
+    "size",
+    "start",
+    "time",
+    "timeout",
+    "timeout_at",
+    "turn_budget_ms",
+    "wheel",
+}
+
+
+def public(thing: object) -> set[str]:
+    """Return the names that ``dir()`` shows, without those that begin with an underscore."""
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def test_the_package_shows_its_names() -> None:
+    """``dir(purgatory)`` shows ``__all__`` and no helper or submodule, also in a fresh interpreter."""
+    assert public(purgatory) == set(purgatory.__all__)
+    assert "__version__" in dir(purgatory)
+    code = "import purgatory; print(*(name for name in dir(purgatory) if name[0] != '_'))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert set(shown.split()) == set(purgatory.__all__)
+
+
+def test_the_timer_shows_its_names() -> None:
+    """The attributes that the core and the reaper share are private."""
+    assert public(SystemTimer()) == TIMER
+
+
+def test_every_shown_attribute_has_a_docstring() -> None:
+    """A public method or property of these classes says what it is."""
+    for kind in (Purgatory, SystemTimer, DelayedOperation, TimerTask):
+        plain = {"clock", "closed", "delay_ms"}  # plain attributes, which the docstring of the class describes
+        missing = [name for name in public(kind) - plain if not getattr(kind, name).__doc__]
+        assert not missing, f"{kind.__name__}: {missing}"
