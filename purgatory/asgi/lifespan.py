@@ -48,8 +48,8 @@ def purgatory_lifespan(
     ``grace``: seconds in which parked operations may still complete by themselves, as in :meth:`Purgatory.aclose`; the
     rest expires after it.  It adds to the time that the server takes to exit.  Keep it below the server's own graceful
     timeout, after which the server drops the requests without a response; where the lifespan can read that timeout, it
-    logs a warning.  A second signal does not shorten ``grace``, but some servers then exit at once and cancel their
-    requests.  ``lifespan``: the application's own, entered when the
+    logs a warning and shortens ``grace``.  A second signal does not shorten it, but some servers then exit at once and
+    cancel their requests.  ``lifespan``: the application's own, entered when the
     purgatories are open and left when every operation has been answered.
 
     Signals are chained only in the main thread.  Elsewhere, and where no handler is installed before the application
@@ -89,11 +89,10 @@ class PurgatoryLifespan:
                         " and its purgatory in a function, and call this function for each lifespan, as in each test"
                     )
                 await stack.enter_async_context(purgatory)
-            closing = _Closing(tuple(self._purgatories), self._grace)
+            closing = _Closing(tuple(self._purgatories), _grace_within_server(self._grace))
             watch = StopListener(closing.begin)
             stack.callback(watch.stop)
             watch.start()
-            _compare_with_server(self._grace)
             for relay in self._relays:
                 await stack.enter_async_context(relay)
             state = None
@@ -139,13 +138,21 @@ class PurgatoryLifespan:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _compare_with_server(grace: float) -> None:
-    """Log a warning if the server drops its requests before the grace has passed."""
+def _grace_within_server(grace: float) -> float:
+    """Return the grace; or a shorter one, after a warning, if the server would drop its requests before it has passed.
+
+    A second, or a tenth of the server's time, is left for the responses.
+    """
     limit = graceful_timeout() if grace else None
-    if limit is not None and grace >= limit[1]:
-        _LOGGER.warning(
-            "grace=%g is not below %s=%g: the server will drop parked requests without a response", grace, *limit
-        )
+    if limit is None or grace < limit[1]:
+        return grace
+    name, seconds = limit
+    shorter = max(0.0, seconds - max(1.0, seconds / 10))
+    _LOGGER.warning(
+        "grace=%g is not below %s=%g, after which the server drops all requests unanswered: it is shortened to %g",
+        *(grace, name, seconds, shorter),
+    )
+    return shorter
 
 
 class _ReportedFailure(RuntimeError):

@@ -186,22 +186,26 @@ async def test_a_stream_whose_client_sent_another_request_ends_when_it_sends(nam
 @pytest.mark.parametrize(
     ("name", "options", "limit"),
     [
-        ("uvicorn", ["--timeout-graceful-shutdown", "5"], "uvicorn's timeout_graceful_shutdown=5"),
-        ("uvicorn --workers 2", ["--timeout-graceful-shutdown", "5"], "uvicorn's timeout_graceful_shutdown=5"),
-        ("gunicorn, uvicorn worker", ["--graceful-timeout", "5"], "gunicorn's graceful_timeout=5"),
-        ("gunicorn, its asgi worker", ["--graceful-timeout", "5"], "gunicorn's graceful_timeout=5"),
-        ("hypercorn", ["--graceful-timeout", "5"], "hypercorn's graceful_timeout=5"),
-        ("hypercorn --workers 0", ["--graceful-timeout", "5"], "hypercorn's graceful_timeout=5"),
+        ("uvicorn", ["--timeout-graceful-shutdown", "2"], "uvicorn's timeout_graceful_shutdown=2"),
+        ("uvicorn --workers 2", ["--timeout-graceful-shutdown", "2"], "uvicorn's timeout_graceful_shutdown=2"),
+        ("gunicorn, uvicorn worker", ["--graceful-timeout", "2"], "gunicorn's graceful_timeout=2"),
+        ("gunicorn, its asgi worker", ["--graceful-timeout", "2"], "gunicorn's graceful_timeout=2"),
+        ("hypercorn", ["--graceful-timeout", "2"], "hypercorn's graceful_timeout=2"),
+        ("hypercorn --workers 0", ["--graceful-timeout", "2"], "hypercorn's graceful_timeout=2"),
     ],
 )
-async def test_a_grace_that_the_server_cuts_short_is_reported_at_the_start(
-    name: str, options: list[str], limit: str
-) -> None:
-    """The log of each worker has a warning, before the first request."""
+async def test_a_grace_that_the_server_would_cut_short_is_shortened(name: str, options: list[str], limit: str) -> None:
+    """The log has a warning at the start, and the parked request is answered before the server drops it."""
     skip_without(name)
     async with ServerProcess(name, options=options, GRACE="5") as server:
         expected = f"grace=5 is not below {limit}"
         await server.until(lambda: any(expected in line for line in server.output))
+        client = await server.connect()
+        client.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 1)
+        server.signal()
+        assert (await client.response())[0] == 204
+        await server.exited()
 
 
 @pytest.mark.slow
