@@ -53,6 +53,6 @@ def test_an_automatic_mock_checks_arguments() -> None:
     with pytest.raises(TypeError):
         create_autospec(SystemTimer)("name")
     room = create_autospec(Purgatory, instance=True)
-    for call in (room.park, room.wait_until, room.check_soon, room.check_threadsafe, room.changes):
+    for call in (room.check, room.park, room.wait_until, room.wait_value, room.check_soon, room.check_threadsafe):
         with pytest.raises(TypeError):
             call()
