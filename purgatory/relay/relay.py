@@ -145,6 +145,7 @@ class Relay(Generic[K, V]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._failing: asyncio.Task[None] | None = None  # one of the tasks, with on_lost="fail"
         self._first_attempt: asyncio.Future[None] | None = None
+        self._first_ping: asyncio.TimerHandle | None = None  # until entering no longer waits for it
         self._resync_alarm: Alarm | None = None
         self._closing = False
         self._all_ended: asyncio.Future[None] | None = None
@@ -250,7 +251,6 @@ class Relay(Generic[K, V]):
     async def _end(self) -> None:
         if self._resync_alarm is not None:
             self._resync_alarm.cancel()
-        self._receiver.close()
         self._attempted()
         try:
             unfinished = await end_tasks(self._tasks, self._clock, 2 * self._heartbeat_ms)
@@ -259,6 +259,7 @@ class Relay(Generic[K, V]):
             self._report_unfinished(unfinished)
         finally:
             self._connection = None
+            self._receiver.close()
             self._refresher.state.clear()
             if self._loop is not None:
                 await self._release_transport(self._loop)
@@ -633,9 +634,9 @@ class Relay(Generic[K, V]):
 
     def _has_subscribed(self) -> None:
         self._connects += 1
-        first = self._first_attempt
-        if first is not None and not first.done():
-            asyncio.get_running_loop().call_later(_FIRST_PING_S, wake, first, context=contextvars.Context())
+        if self._first_ping is None and self._first_attempt is not None and not self._first_attempt.done():
+            loop = asyncio.get_running_loop()
+            self._first_ping = loop.call_later(_FIRST_PING_S, self._attempted, context=contextvars.Context())
 
     def _has_connected(self) -> None:
         self._logged.clear()
@@ -661,6 +662,8 @@ class Relay(Generic[K, V]):
             self._failing = self._spawn(self._fail_waiters, "purgatory-relay-fail", restart=False)
 
     def _attempted(self) -> None:
+        if self._first_ping is not None:
+            self._first_ping.cancel()
         if self._first_attempt is not None:
             wake(self._first_attempt)
 

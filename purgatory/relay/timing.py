@@ -12,6 +12,7 @@ __all__ = ["backoff_ms", "end_tasks", "new_jitter", "seconds_ms", "sleep_ms", "w
 
 _SHORTEST_MS: Final = 50
 _LONGEST_MS: Final = 5_000
+_LAST_TURNS: Final = 5  # in which a task that is cancelled ends if it waits for nothing
 
 
 def seconds_ms(value: Any, name: str) -> int:
@@ -64,8 +65,10 @@ async def end_tasks(tasks: "Iterable[asyncio.Task[Any]]", clock: Clock, limit_ms
             task.cancel()
         pending = await wait_until(pending, clock, min(until_ms, clock.ceil_ms() + max(1, limit_ms // 8)))
         if clock.now_ms() >= until_ms:
+            for _ in range(_LAST_TURNS):  # the process may have been stopped until now
+                await asyncio.sleep(0)
             break
-    return pending
+    return {task for task in pending if not task.done()}
 
 
 async def wait_until(pending: "set[asyncio.Task[Any]]", clock: Clock, until_ms: int) -> "set[asyncio.Task[Any]]":
