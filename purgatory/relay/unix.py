@@ -59,6 +59,7 @@ _ACCEPTS: Final = 64  # connections that are accepted in a turn of the loop
 _WELCOME_S: Final = 0.25
 _LOOK_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 0.05  # after the end of a connection
+_LAST_LINES_S: Final = 1.0
 _ABANDONED_S: Final = 60.0  # after which a socket that was never renamed has no process
 
 
@@ -167,8 +168,20 @@ class UnixTransport:
             raise ConnectionResetError("a worker has closed its connection while it was sent a notice")
 
     async def aclose(self) -> None:
-        """See :meth:`Transport.aclose`.  While another relay listens through the transport, its connections stay."""
-        if not self._listeners or (self._loop is not None and self._loop.is_closed()):
+        """See :meth:`Transport.aclose`.  While another relay listens through the transport, its connections stay.
+
+        A worker whose socket is full has a moment to read what is left.
+        """
+        if self._listeners and self._loop is not None and not self._loop.is_closed():
+            return
+        try:
+            left = [link for link in self._links.values() if link.rest]
+            if left and asyncio.get_running_loop() is self._loop:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_LINES_S):
+                        for link in left:
+                            await link.is_written()
+        finally:
             self._close_links()
 
     def __repr__(self) -> str:

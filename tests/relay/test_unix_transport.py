@@ -204,6 +204,27 @@ async def test_a_stopped_worker_blocks_nobody(directory: Path, state: Path, star
         await until(relay, lambda: not any(link.rest for link in transport._links.values()))
 
 
+async def test_closing_while_a_worker_is_busy(directory: Path, state: Path, start: Callable[[], Any]) -> None:
+    """What a full socket has not taken is written at the close, for a worker that reads again within a moment."""
+    async with here(directory, max_keys=1_000_000) as relay:
+        busy = await start()
+        await busy.waits("a")
+        busy.process.send_signal(signal.SIGSTOP)
+        for number in range(30_000):
+            relay.check(f"{number:0100}")
+        await until(relay, lambda: not relay._sender)
+        change(state, relay, "a")
+        closing = asyncio.create_task(relay.aclose())
+        transport: Any = relay._transport
+        while transport._listeners:  # noqa: ASYNC110 - the relay has ended its subscription
+            await asyncio.sleep(0)
+        assert any(link.rest for link in transport._links.values())
+        busy.process.send_signal(signal.SIGCONT)
+        assert await busy.line() == "answered a"
+        await closing
+        assert not transport._links
+
+
 async def test_a_worker_that_starts_while_another_is_stopped(
     directory: Path, state: Path, start: Callable[[], Any]
 ) -> None:
