@@ -13,14 +13,19 @@ from purgatory.aio.changes import Changes
 from purgatory.asgi import (
     ClientDisconnected,
     EventSourceResponse,
+    InvalidWait,
+    OriginCheckMiddleware,
     PurgatoryErrorMiddleware,
+    TooManyWaits,
     Wait,
+    error_response,
     health,
     install_errors,
     purgatory_lifespan,
     waiting,
 )
 from purgatory.asgi.types import ASGIApp, Receive, Scope, Send
+from purgatory.relay import MemoryTransport, Relay
 
 room = Purgatory[Any]("orders")
 
@@ -51,6 +56,40 @@ async def orders(wait: Annotated[Wait, Depends(waiting(room))], after: int = 0) 
     assert_type(found, list[int])
     assert_type(wait.disconnected, bool)
     return found if held else Response(status_code=204)
+
+
+@app.get("/jobs/{job}")
+async def job(job: str, wait: Annotated[Wait, Depends(waiting(room, longest=55, per_client=20))]) -> Any:
+    assert_type(await wait.until(lambda: True, key=job), bool)
+    assert_type(await wait.until(lambda: True, keys={job: 3}, deadline=2.0, kind="GET /jobs"), bool)
+    assert_type(await wait.value(lambda: numbers.get(job), key=job), int | None)
+    assert_type(await wait.value(lambda: job or None, keys=[job], timeout=None, on_abandoned=given_back), str | None)
+    assert_type(await wait.changed(lambda: numbers.get(job), key=job), int | None)
+    assert_type(await wait.changed(lambda: job, keys=[job], timeout=1), str | None)
+    assert_type(await wait.park(Fetch(None), key=job), list[int])
+    assert_type(await wait.park(Fetch(None), [job], deadline=3.0), list[int])
+    assert_type(wait.timeout, float | None)
+    assert_type(wait.expired_by_closing, bool)
+    wait.raise_if_closing()
+
+
+numbers: dict[str, int] = {}
+
+
+def given_back(name: str) -> None:
+    numbers[name] = 0
+
+
+async def get_room(request: Request) -> Purgatory[Any]:
+    return room
+
+
+routed = waiting(get_room, longest=55)
+
+
+def handled(error: Exception) -> Response | None:
+    response = error_response(error, retry_after=(1, 5))
+    return None if response is None else Response(response.body, response.status, response.headers)
 
 
 @app.websocket("/orders")
@@ -96,3 +135,7 @@ async def plain(scope: Scope, receive: Receive, send: Send) -> None:
 other = Starlette(routes=[Route("/", endpoint), Route("/events", events_or_nothing)], lifespan=purgatory_lifespan(room))
 wrapped: ASGIApp = purgatory_lifespan(room).wrap(PurgatoryErrorMiddleware(plain, retry_after=1.5))
 error: type[OperationCancelled] = ClientDisconnected
+checked: ASGIApp = OriginCheckMiddleware(plain, allowed_hosts=["orders.example.com"])
+refusals: tuple[type[Exception], ...] = (InvalidWait, TooManyWaits)
+relayed = purgatory_lifespan(Relay(room, MemoryTransport()), grace=1.0)
+ready: ASGIApp = health(Relay(room, MemoryTransport()), require_connected=True)
