@@ -23,6 +23,7 @@ from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.core.timer.clock import Clock
 from purgatory.core.timer.units import duration_ms
 from purgatory.core.watch.thresholds import validated_value, wider
+from purgatory.core.watch.validation import validate_checked_key
 from purgatory.events import Observer
 from purgatory.texts import safe_repr
 
@@ -677,6 +678,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         a number, and ValueError for NaN.
         """
         self._core.validate_thread()
+        validate_checked_key(key)
         hash(key)
         if value is not None:
             value = validated_value(value)
@@ -728,6 +730,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         Raises RuntimeError if the loop is closed, or if the purgatory has not been entered and therefore belongs to no
         loop, and TypeError and ValueError as :meth:`check_soon` does.
         """
+        validate_checked_key(key)
         hash(key)
         if value is not None:
             value = validated_value(value)

@@ -13,7 +13,7 @@ from .hooks import Hooks
 from .operation.lifecycle import CANCELLED, fail_externally, terminate
 from .operation.operation import Operation
 from .operation.private_key import shown_key
-from .purgatory import PurgatoryCore
+from .purgatory import PurgatoryCore, no_operation
 from .timer.base_timer import BaseTimer
 from .watch.validation import UNLIMITED, validated_limit
 
@@ -72,7 +72,7 @@ class BasePurgatory:
         nothing is parked and the operation is still PENDING.
         """
         if not isinstance(operation, Operation):
-            raise TypeError(f"operation must be a DelayedOperation, got {safe_repr(operation)}")
+            raise no_operation(operation)
         return self._core.submit(operation, keys)
 
     def check_and_complete(self, key: Hashable, value: Any = None, *, limit: Any = None) -> int:

@@ -69,11 +69,11 @@ from .timer.timer_core import TimerCore
 from .timer.units import validated_fraction
 from .watch.cursor import ReachedCursor, WatchCursor
 from .watch.thresholds import ThresholdWatch, validated_value
-from .watch.validation import UNLIMITED, validate_keys, validated_limit, validated_thresholds
+from .watch.validation import UNLIMITED, validate_checked_key, validate_keys, validated_limit, validated_thresholds
 from .watch.watch import Shard, Watch, WatchList
 from .watch.watcher_lists import WatcherLists, as_watch
 
-__all__ = ["PurgatoryCore"]
+__all__ = ["PurgatoryCore", "no_operation"]
 
 _HEAP_LOOKUPS: Final = (
     64  # plus the limit: thresholds that a limited check looks up before it walks in order of arrival
@@ -81,6 +81,12 @@ _HEAP_LOOKUPS: Final = (
 _SLICE: Final = 1024
 _DEEP: Final = 8  # from this many nested endings on, each first checks the remaining stack
 _FRAMES: Final = 80  # the frames that an ending and the loop's exception handler may need
+
+
+def no_operation(given: Any) -> TypeError:
+    """Return the error for what is not an operation."""
+    hint = "; for a function use wait_until() or wait_value()" if callable(given) else ""
+    return TypeError(f"operation must be a DelayedOperation, got {safe_repr(given)}{hint}")
 
 
 class PurgatoryCore:
@@ -250,7 +256,7 @@ class PurgatoryCore:
     def submit_and_wait(self, operation: Any, keys: Any) -> Any:
         """Submit the operation for a task that awaits it; return the future to await, or None if it has ended."""
         if not isinstance(operation, Operation):
-            raise TypeError(f"operation must be a DelayedOperation, got {safe_repr(operation)}")
+            raise no_operation(operation)
         fresh = core_of(operation) is None
         try:
             self.submit(operation, keys)
@@ -465,6 +471,7 @@ class PurgatoryCore:
     def check(self, key: Hashable, value: Any, limit: i64) -> i64:
         """See :meth:`BasePurgatory.check_and_complete`; ``limit`` is UNLIMITED for no limit."""
         self._guard.validate()
+        validate_checked_key(key)
         if value is not None:
             value = validated_value(value)
         entry = self.watcher_lists.entry(key)

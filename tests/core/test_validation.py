@@ -1,7 +1,8 @@
 """Bad input raises an error that states the expected value, and changes nothing."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -245,3 +246,46 @@ async def test_a_bad_grace_changes_nothing(clock: VirtualClock, grace: float) ->
         with pytest.raises(ValueError, match=r"^grace must be a number of seconds from 0"):
             await purgatory.aclose(grace=grace)
         assert not purgatory.closed
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda room: room.check(["a", "b"]),
+            r"key must be one hashable key, got \['a', 'b'\], of the unhashable type list: check several keys one by",
+        ),
+        (lambda room: room.check_soon({"a": 5}), r"got \{'a': 5\}, of the unhashable type dict: check several keys"),
+        (lambda room: room.check_threadsafe({"a"}), r"got \{'a'\}, of the unhashable type set: check several keys"),
+        (lambda room: room.try_complete_else_watch(len, ["a"]), r"got <.*len>; for a function use wait_until\(\)"),
+        (lambda room: Op(timedelta(seconds=5)), r"timeout must be .*, got .*timedelta.*: pass its total_seconds\(\)"),
+        (lambda room: Op(None).extend_to(datetime.now(UTC)), r"deadline must be .*: pass timer.time\(\) plus the sec"),
+        (lambda room: room.try_complete_else_watch(_ended(), ["a"]), "which has ended: make one for each wait"),
+    ],
+)
+async def test_errors_name_the_call_to_use(
+    purgatory: Purgatory[Op], call: Callable[[Any], object], message: str
+) -> None:
+    """The message says what to do instead, with the value that was given, and nothing has changed."""
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(purgatory)
+    check(purgatory, submitted=0, parked=0)
+
+
+async def test_a_hashable_list_is_a_key(purgatory: Purgatory[Op]) -> None:
+    """A subclass of list with a hash is a key like any other."""
+
+    class Key(list[str]):
+        def __hash__(self) -> int:  # type: ignore[override]
+            return 5
+
+    key = Key(["a"])
+    purgatory.try_complete_else_watch(op := Op(5), [key])
+    op.ready = True
+    assert purgatory.check(key) == 1
+
+
+def _ended() -> Op:
+    op = Op(None)
+    op.cancel()
+    return op

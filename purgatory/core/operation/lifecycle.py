@@ -132,7 +132,7 @@ def validate_new(operation: Operation) -> None:
     """Raise ValueError unless the operation is new: neither parked nor ended."""
     core = core_of(operation)
     if operation._state != PENDING:
-        raise ValueError(f"operation must be new, got {safe_repr(operation)}, which has ended")
+        raise ValueError(f"operation must be new, got {safe_repr(operation)}, which has ended: make one for each wait")
     if core is not None:
         raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
 

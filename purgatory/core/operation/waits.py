@@ -171,7 +171,8 @@ def keys_of_call(method: str, key: Any, keys: Any) -> Any:
     if keys is not MISSING:
         both = f"key={safe_repr(key)} and keys={safe_repr(keys)}"
         raise TypeError(f"{method}() takes key= or keys=, got both: {both}")
-    if isinstance(key, (list, dict, set)):
+    kind = type(key)
+    if kind is list or kind is dict or kind is set:
         text = safe_repr(key)
         raise TypeError(f"key must be one hashable key, got {text}: for several keys use keys={text}")
     return (key,)

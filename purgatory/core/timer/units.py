@@ -6,7 +6,7 @@ is rounded **up**, so that the conversion never makes anything fire early.
 
 from typing import Any, Final
 
-from purgatory.texts import safe_repr
+from purgatory.texts import safe_repr, type_name
 
 __all__ = ["ceil_ms", "deadline_ms", "duration_ms", "validated_fraction"]
 
@@ -32,7 +32,8 @@ def duration_ms(seconds: Any, name: str) -> int:
     elif isinstance(seconds, int) and not isinstance(seconds, bool):
         given = float(max(-1, min(seconds, _TOO_LONG)))  # a huge int does not fit a float, and is rejected below
     else:
-        raise TypeError(f"{name} must be a number of seconds, got {safe_repr(seconds)}")
+        hint = ": pass its total_seconds()" if type_name(seconds) == "timedelta" else ""
+        raise TypeError(f"{name} must be a number of seconds, got {safe_repr(seconds)}{hint}")
     if not 0.0 <= given <= _LONGEST:
         raise ValueError(f"{name} must be a number of seconds from 0 to 1e15, got {safe_repr(seconds)}")
     return ceil_ms(given)
@@ -49,7 +50,8 @@ def deadline_ms(seconds: Any, name: str) -> int:
     elif isinstance(seconds, int) and not isinstance(seconds, bool):
         given = float(max(-_TOO_LONG, min(seconds, _TOO_LONG)))
     else:
-        raise TypeError(f"{name} must be a number of seconds or None, got {safe_repr(seconds)}")
+        hint = ": pass timer.time() plus the seconds from now" if type_name(seconds) == "datetime" else ""
+        raise TypeError(f"{name} must be a number of seconds or None, got {safe_repr(seconds)}{hint}")
     if given == float("inf"):
         given = _LONGEST
     if not -_LONGEST <= given <= _LONGEST:

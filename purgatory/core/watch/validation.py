@@ -4,11 +4,19 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from purgatory.core.operation.private_key import PrivateKey
-from purgatory.texts import safe_repr
+from purgatory.texts import safe_repr, type_name
 
 from .thresholds import validated_threshold_map
 
-__all__ = ["UNLIMITED", "is_plain", "validate_iterable", "validate_keys", "validated_limit", "validated_thresholds"]
+__all__ = [
+    "UNLIMITED",
+    "is_plain",
+    "validate_checked_key",
+    "validate_iterable",
+    "validate_keys",
+    "validated_limit",
+    "validated_thresholds",
+]
 
 UNLIMITED: Final = 1 << 60
 
@@ -30,6 +38,16 @@ def validate_iterable(keys: Any) -> None:
         text = safe_repr(keys)
         raise TypeError(
             f"keys must be an iterable of keys, such as [{text}], got {text}; for one key, a wait takes key={text}"
+        )
+
+
+def validate_checked_key(key: Any) -> None:
+    """Raise TypeError if a collection is given where a check takes one key."""
+    kind = type(key)
+    if kind is list or kind is dict or kind is set:
+        raise TypeError(
+            f"key must be one hashable key, got {safe_repr(key)}, of the unhashable type {type_name(key)}:"
+            " check several keys one by one"
         )
 
 
