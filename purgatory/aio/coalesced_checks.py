@@ -1,4 +1,4 @@
-"""Queued checks: the keys that ``check_soon`` has to check, and the progress of each.
+"""Coalesced checks: what ``check_soon``, ``check_all`` and ``check_threadsafe`` request, and the progress of each key.
 
 The keys take turns in a queue.  The first key is checked for as many of its watchers as the portion allows, and moves
 to the end of the queue if it has more.  So a key with one watcher does not wait for a key with 100 000, and a key that
@@ -11,18 +11,41 @@ first watcher on.
 
 Many keys that are requested at once (all watched keys, or the keys from other threads) enter the queue one by one,
 between the checks, so that a million of them do not stall the loop.
+
+Requests from other threads
+===========================
+
+They go to an *inbox*, under a lock, and the first one after the inbox was emptied wakes the loop.  The lock is
+reentrant, because a signal handler, or the hash of a key, may interrupt a request in its own thread.  The interrupting
+request goes to a list beside the inbox: the interrupted one may already have read the old value of its key.
+
+The event loop
+==============
+
+1.  A request schedules one callback in the loop, unless one is scheduled.
+2.  The callback works for at most ``turn_budget_ms``.  If keys are left, it schedules the next one.
+3.  If the loop is closed, it frees the callback without a call: then nothing is scheduled, and the next request, or the
+    next loop of the timer, schedules a new one.  The number of the callback tells a callback of an earlier loop apart.
 """
 
+import asyncio
+import threading
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
 
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.watch.cursor import WatchCursor
 from purgatory.core.watch.thresholds import wider
 from purgatory.core.watch.watcher_lists import SHARDS
 
-__all__ = ["CoalescedChecks"]
+from .turn_budget import TurnBudget
+
+if TYPE_CHECKING:
+    from .purgatory import Purgatory
+
+__all__ = ["CoalescedChecks", "LoopChecks"]
 
 
 class _Check:
@@ -155,3 +178,119 @@ class CoalescedChecks:
             self._next_shard = (self._next_shard + 1) % SHARDS
         if self._shard_keys:
             self.add(self._shard_keys.popleft())
+
+
+class _CheckInSlices:
+    """Callback that runs the due checks.  Only the event loop holds it; closing the loop frees it without a call."""
+
+    __slots__ = ("_checks", "_number")
+
+    def __init__(self, checks: "LoopChecks", number: int) -> None:
+        self._checks = checks
+        self._number = number
+
+    def __call__(self) -> None:
+        if self._checks._number == self._number:
+            self._checks._work_in_slices()
+
+    def __del__(self) -> None:
+        if self._checks._number == self._number:
+            self._checks.scheduled = False
+
+
+class LoopChecks(CoalescedChecks):
+    """The coalesced checks of a purgatory on an event loop.
+
+    ``scheduled``: whether the loop holds the callback that runs them.
+    """
+
+    __slots__ = ("_inbox", "_inbox_busy", "_interrupting", "_lock", "_number", "_purgatory", "_slices", "scheduled")
+
+    def __init__(self, purgatory: "Purgatory[Any]") -> None:
+        super().__init__(purgatory._core)
+        self._purgatory = purgatory
+        self._slices: TurnBudget | None = None  # of the callbacks since the queue was empty
+        self.scheduled = False
+        self._number = 0  # of the callback that is scheduled
+        self._inbox: dict[Hashable, float | None] = {}
+        self._lock = threading.RLock()
+        self._inbox_busy = False
+        self._interrupting: list[tuple[Hashable, float | None]] = []  # requested while the inbox was busy
+
+    def schedule(self) -> None:
+        """Have the running event loop call back, before a request.  RuntimeError if no loop runs."""
+        if not self.scheduled:
+            loop = self._purgatory._reaper.bind()
+            if not self.scheduled:  # otherwise bind() has moved the timer to this loop and scheduled the callback
+                self._schedule_in(loop)
+
+    def add_from_thread(self, key: Hashable, value: float | None) -> None:
+        """Request a check of the key in any thread.  RuntimeError without an event loop, and if it is closed."""
+        with self._lock:
+            loop = self._purgatory._loop
+            if loop is None:
+                raise RuntimeError("the purgatory belongs to no event loop yet: enter it with 'async with' first")
+            if self._inbox_busy:
+                loop.call_soon_threadsafe(self._empty_inbox, context=Context())
+                self._interrupting.append((key, value))
+                return
+            self._inbox_busy = True
+            try:
+                if not self._inbox or loop.is_closed():
+                    loop.call_soon_threadsafe(self._empty_inbox, context=Context())  # RuntimeError if it is closed
+                self._inbox[key] = wider(self._inbox.get(key, value), value)
+            finally:
+                self._inbox_busy = False
+
+    def move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Schedule in this loop what the purgatory's previous loop did not do."""
+        if self:
+            self._slices = None
+            self._schedule_in(loop)
+        with self._lock:
+            if self._purgatory._loop is not None:
+                self._purgatory._loop = loop
+            if self._inbox or self._interrupting:
+                loop.call_soon(self._empty_inbox, context=Context())
+
+    def after_fork(self) -> None:
+        """In the child process: no loop calls back, and no thread holds the lock."""
+        self.scheduled = False
+        self._number += 1
+        self._lock = threading.RLock()
+        self._inbox_busy = False
+
+    def _schedule_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._number += 1
+        loop.call_soon(_CheckInSlices(self, self._number), context=Context())
+        self.scheduled = True
+
+    def _work_in_slices(self) -> None:
+        slices = self._slices
+        if slices is None:
+            timer = self._purgatory.timer
+            slices = self._slices = TurnBudget(timer.clock, timer.turn_budget_ms)
+        else:
+            slices.resume()
+        try:
+            while self:
+                self.work(slices.portion())
+                if slices.over():
+                    break
+        finally:
+            self.scheduled = bool(self)
+            if self.scheduled:
+                self._schedule_in(asyncio.get_running_loop())
+            else:
+                self._slices = None
+
+    def _empty_inbox(self) -> None:
+        with self._lock:
+            named, self._inbox = self._inbox, {}
+            interrupting, self._interrupting = self._interrupting, []
+        if not named and not interrupting:
+            return  # another event loop has taken the keys
+        self.schedule()
+        self.add_many(named)
+        for key, value in interrupting:
+            self.add(key, value)

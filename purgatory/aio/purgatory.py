@@ -5,11 +5,9 @@ import contextlib
 import functools
 import os
 import random
-import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import Context
-from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
@@ -22,14 +20,14 @@ from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, va
 from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.core.timer.clock import Clock
 from purgatory.core.timer.units import duration_ms
-from purgatory.core.watch.thresholds import validated_value, wider
+from purgatory.core.watch.thresholds import validated_value
 from purgatory.core.watch.validation import validate_checked_key
 from purgatory.events import Observer
 from purgatory.texts import safe_repr
 
 from .changes import Changes, Subscription
-from .closing import Closing
-from .coalesced_checks import CoalescedChecks
+from .closing import PurgatoryClosing
+from .coalesced_checks import LoopChecks
 from .delayed_future import AnyFuture, DelayedFuture, DoneCallbacks, WhenAll, wait_for_all
 from .dump import Dump, dump
 from .error_reporting import report
@@ -53,24 +51,6 @@ _generator = random.Random()  # noqa: S311 - jitter, no secret
 _random = _generator.random
 with contextlib.suppress(AttributeError):  # Windows has no fork()
     os.register_at_fork(after_in_child=_generator.seed)  # otherwise the workers of a server would all jitter alike
-
-
-class _CheckInSlices:
-    """Callback that runs the due checks.  Only the event loop holds it; closing the loop frees it without a call."""
-
-    __slots__ = ("_number", "_purgatory")
-
-    def __init__(self, purgatory: "Purgatory[Any]", number: int) -> None:
-        self._purgatory = purgatory
-        self._number = number
-
-    def __call__(self) -> None:
-        if self._purgatory._soon_number == self._number:
-            self._purgatory._check_in_slices()
-
-    def __del__(self) -> None:
-        if self._purgatory._soon_number == self._number:
-            self._purgatory._soon_scheduled = False
 
 
 class _LoopHooks(Hooks):
@@ -99,7 +79,7 @@ class _LoopHooks(Hooks):
                 asyncio.get_running_loop().call_soon(check, context=Context())
 
     def emptied(self) -> None:
-        self._purgatory._emptied()
+        self._purgatory._closing.emptied()
 
 
 def _report(name: str, error: BaseException, operation: Operation) -> None:
@@ -176,16 +156,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._done_callbacks = DoneCallbacks(self)
         self._subscriptions: dict[int, Subscription] = {}  # by id()
         self._dropped: deque[Subscription] = deque()  # their iterators have been freed
-        self._soon = CoalescedChecks(self._core)
-        self._soon_slices: TurnBudget | None = None
-        self._soon_scheduled = False
-        self._soon_number = 0  # of the callback that is scheduled
-        self._inbox: dict[Hashable, float | None] = {}
-        self._inbox_lock = threading.RLock()  # reentrant: a signal handler may interrupt the loop's thread
-        self._inbox_busy = False
-        self._interrupting: list[tuple[Hashable, float | None]] = []  # requested while the inbox was busy
-        self._empty: asyncio.Future[None] | None = None
-        self._closing: Closing | None = None
+        self._soon = LoopChecks(self)
+        self._closing = PurgatoryClosing(self)
         timer._purgatories.add(self)
 
     if TYPE_CHECKING:
@@ -227,66 +199,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         Idempotent: a second call waits for the first.  If the closing task is cancelled, all operations expire before
         the cancellation propagates.
         """
-        grace_ms = duration_ms(grace, "grace")
-        loop = self._reaper.bind()
-        while self._closing is not None and self._closing.answers(loop):
-            if await self._closing.ended():
-                return
-        self._core.closed = True
-        closing = self._closing = Closing(loop)  # also after a loop was closed during the first call
-        try:
-            slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
-            while self._subscriptions:
-                for subscription in list(islice(self._subscriptions.values(), slices.portion())):
-                    Context().run(subscription.end)
-                if slices.over():
-                    await closing.wait_for(slices.next_turn())
-            if grace_ms and len(self):
-                await closing.wait_for(self._wait_until_empty(grace_ms))
-            slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
-            while Context().run(self._core.expire_some, slices.portion()):
-                if slices.over():
-                    await closing.wait_for(slices.next_turn())
-        finally:
-            try:
-                if not closing.dropped:
-                    self._expire_all()
-            finally:
-                try:
-                    if self._own_timer is not None and not closing.dropped:
-                        await closing.wait_for(self._own_timer.aclose())
-                finally:
-                    closing.end()
-
-    def _expire_all(self) -> None:
-        """Expire all operations now; an interrupt propagates after all other operations are answered."""
-        interrupt: BaseException | None = None
-        while waiting := len(self):
-            try:
-                Context().run(self._core.expire_some, 1024)
-            except BaseException as error:
-                interrupt = error
-            if len(self) == waiting:
-                break
-        if interrupt is not None:
-            raise interrupt
-
-    async def _wait_until_empty(self, grace_ms: int) -> None:
-        own = self._own_timer
-        if own is not None and not own.running and not own.closed:  # a closed one has no deadlines left to keep
-            own.start()
-        empty = self._empty = asyncio.get_running_loop().create_future()
-        alarm = self._core.timer.clock.call_at(self._core.timer.clock.ceil_ms() + grace_ms, self._emptied)
-        try:
-            await empty
-        finally:
-            alarm.cancel()
-            self._empty = None if self._empty is empty else self._empty  # that of a call in the next loop
-
-    def _emptied(self) -> None:
-        if self._empty is not None and not self._empty.done():
-            with contextlib.suppress(RuntimeError):  # its loop is closed
-                self._empty.set_result(None)
+        await self._closing.close(duration_ms(grace, "grace"))
 
     # Waiting
 
@@ -682,7 +595,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         hash(key)
         if value is not None:
             value = validated_value(value)
-        self._schedule_checks()
+        self._soon.schedule()
         self._soon.add(key, value)
 
     def check_all(self) -> None:
@@ -692,37 +605,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
         runs.
         """
         self._core.validate_thread()
-        self._schedule_checks()
+        self._soon.schedule()
         self._soon.add_all()
-
-    def _schedule_checks(self) -> None:
-        if not self._soon_scheduled:
-            loop = self._reaper.bind()
-            if not self._soon_scheduled:  # otherwise bind() has moved the timer to this loop and scheduled the checks
-                self._check_in_next_turn(loop)
-
-    def _check_in_next_turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._soon_number += 1
-        loop.call_soon(_CheckInSlices(self, self._soon_number), context=Context())
-        self._soon_scheduled = True
-
-    def _check_in_slices(self) -> None:
-        slices = self._soon_slices
-        if slices is None:
-            slices = self._soon_slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
-        else:
-            slices.resume()
-        try:
-            while self._soon:
-                self._soon.work(slices.portion())
-                if slices.over():
-                    break
-        finally:
-            self._soon_scheduled = bool(self._soon)
-            if self._soon_scheduled:
-                self._check_in_next_turn(asyncio.get_running_loop())
-            else:
-                self._soon_slices = None
 
     def check_threadsafe(self, key: Hashable, value: float | None = None) -> None:
         """:meth:`check_soon` from any thread; all calls before the next turn of the loop share one wake-up.
@@ -734,55 +618,18 @@ class Purgatory(BasePurgatory, Generic[Op]):
         hash(key)
         if value is not None:
             value = validated_value(value)
-        with self._inbox_lock:
-            loop = self._loop
-            if loop is None:
-                raise RuntimeError("the purgatory belongs to no event loop yet: enter it with 'async with' first")
-            if self._inbox_busy:
-                # A signal handler, or the hash of a key, has interrupted this method in this thread: what it wrote into
-                # the inbox could be overwritten with a value that was read before.
-                loop.call_soon_threadsafe(self._empty_inbox, context=Context())
-                self._interrupting.append((key, value))
-                return
-            self._inbox_busy = True
-            try:
-                if not self._inbox or loop.is_closed():
-                    loop.call_soon_threadsafe(self._empty_inbox, context=Context())  # RuntimeError if it is closed
-                self._inbox[key] = wider(self._inbox.get(key, value), value)
-            finally:
-                self._inbox_busy = False
-
-    def _empty_inbox(self) -> None:
-        with self._inbox_lock:
-            named, self._inbox = self._inbox, {}
-            interrupting, self._interrupting = self._interrupting, []
-        if not named and not interrupting:
-            return  # another event loop has taken the keys
-        self._schedule_checks()
-        self._soon.add_many(named)
-        for key, value in interrupting:
-            self._soon.add(key, value)
+        self._soon.add_from_thread(key, value)
 
     def _loop_changed(self, loop: asyncio.AbstractEventLoop) -> None:
         """Schedule the work that the previous loop did not do, because the timer has moved to this event loop."""
-        if self._soon:
-            self._soon_slices = None
-            self._check_in_next_turn(loop)
         if self._dropped:
             loop.call_soon(self._end_dropped, context=Context())
-        with self._inbox_lock:
-            if self._loop is not None:
-                self._loop = loop
-            if self._inbox or self._interrupting:
-                loop.call_soon(self._empty_inbox, context=Context())
+        self._soon.move_to(loop)
 
     def _after_fork(self) -> None:
         """In the child process, belong to no loop, like a purgatory that was never entered."""
         self._loop = None
-        self._soon_scheduled = False
-        self._soon_number += 1
-        self._inbox_lock = threading.RLock()  # another thread may have held it
-        self._inbox_busy = False
+        self._soon.after_fork()
 
     # Introspection
 

@@ -29,7 +29,7 @@ async def test_an_empty_purgatory_has_nothing_to_check(purgatory: Purgatory[Op])
     """On an empty purgatory, the call costs one turn, and nothing stays scheduled."""
     purgatory.check_all()
     await asyncio.sleep(0)
-    assert not purgatory._soon_scheduled
+    assert not purgatory._soon.scheduled
 
 
 async def test_a_key_that_is_named_as_well_is_checked_once(purgatory: Purgatory[Op], clock: VirtualClock) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome, Purgatory
+from purgatory.aio.coalesced_checks import LoopChecks
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check, park, turns_until
 
@@ -30,13 +31,13 @@ async def test_the_requests_of_a_turn_share_one_callback(
 ) -> None:
     """However many keys are requested in a turn, one callback is scheduled in the event loop."""
     scheduled: list[int] = []
-    schedule = Purgatory._check_in_next_turn
+    schedule = LoopChecks._schedule_in
 
-    def counting(self: Purgatory[Any], loop: asyncio.AbstractEventLoop) -> None:
+    def counting(self: LoopChecks, loop: asyncio.AbstractEventLoop) -> None:
         scheduled.append(1)
         schedule(self, loop)
 
-    monkeypatch.setattr(Purgatory, "_check_in_next_turn", counting)
+    monkeypatch.setattr(LoopChecks, "_schedule_in", counting)
     watchers = [park(purgatory, number) for number in range(10)]
     for number in range(10):
         purgatory.check_soon(number)
@@ -170,7 +171,7 @@ async def test_bad_keys_are_refused(purgatory: Purgatory[Op]) -> None:
     with pytest.raises(TypeError, match="unhashable"):
         purgatory.check_soon([])  # type: ignore[arg-type]
     assert not purgatory._soon
-    assert not purgatory._soon_scheduled
+    assert not purgatory._soon.scheduled
 
 
 def test_it_needs_a_running_loop() -> None:

@@ -158,7 +158,7 @@ async def test_a_bad_value_is_refused_and_nothing_is_scheduled(
     with pytest.raises(error, match="value"):
         call("log", value)
     await asyncio.sleep(0)
-    assert not purgatory._soon_scheduled
+    assert not purgatory._soon.scheduled
     assert operation.calls == []
 
 
