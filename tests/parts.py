@@ -80,6 +80,14 @@ PARTS: Final = (
     Part("Litestar", ("frameworks/test_litestar.py",), ("litestar",)),
     Part("Quart", ("frameworks/test_quart.py",), ("quart",)),
     Part("Django", ("frameworks/test_django.py",), ("django",)),
+    Part("notices from Django", ("frameworks/test_django_notifier.py",), ("django", "psycopg")),
+    Part("notices from Celery", ("frameworks/test_celery.py",), ("celery", "redis")),
+    Part("notices from Taskiq", ("frameworks/test_taskiq.py",), ("taskiq",)),
+    Part(
+        "notices in transactions",
+        ("relay/test_check_in.py",),
+        ("sqlalchemy", "greenlet", "asyncpg", "aiosqlite", "psycopg"),
+    ),
 )
 
 

@@ -23,6 +23,8 @@ _ROOMS = {  # texts in blocks, and the optional packages that these blocks need
     "import anyio": "anyio",
     "from aiohttp": "aiohttp",
     "import grpc": "grpc",
+    "sqlite+aiosqlite": "aiosqlite",
+    "from sqlalchemy": "sqlalchemy",
 }
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\S*)[^\n]*\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL
