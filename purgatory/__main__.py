@@ -43,6 +43,7 @@ _EXAMPLES = (
     ("examples.join_group", "aiopurgatory[examples]", "a simulator of Kafka's consumer groups, with --web a live page"),
     ("examples.broker", "aiopurgatory[broker]", "a small Kafka broker for real Kafka clients"),
     ("examples.orders", "aiopurgatory fastapi uvicorn", "FastAPI with several workers, and a live page"),
+    ("examples.hangs", "aiopurgatory[examples]", "five services that hang, to practise with the inspector"),
     ("examples.job_queue", "", "a job queue that loses no jobs"),
     ("examples.simple_wheel", "", "a timing wheel with one ring, beside the real one"),
 )

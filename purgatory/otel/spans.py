@@ -56,6 +56,11 @@ class Tracing(Observer):
         """End the span with the status ERROR and the exception."""
         self._end(event)
 
+    def trace_id(self, instance: int | None, op_id: int) -> str | None:
+        """Return the trace of an operation that is parked, as 32 hexadecimal digits; None if it is not recorded."""
+        found = self._spans.get((instance, op_id))
+        return None if found is None else format(found[0].get_span_context().trace_id, "032x")
+
     def _end(self, event: Event) -> None:
         found = self._spans.pop((event.instance, event.op_id), None)
         if found is None:

@@ -27,7 +27,8 @@ LINKED = ("performance.md", "guarantees.md")
 
 # Commands and tests that print figures, or fail if the figures are not reached.
 SHOWS = re.compile(
-    r"python -m (?P<module>benchmarks(?:\.\w+)?|examples\.\w+\.(?:load|soak)|examples\.(?:join_group|simple_wheel)"
+    r"python -m (?P<module>benchmarks(?:\.\w+)?|examples\.\w+\.(?:load|soak)"
+    r"|examples\.(?:hangs|join_group|simple_wheel)"
     r"|tests\.proof\.\w+|purgatory\.pipeline)\b"
     r"|\n(?:\$ )?purgatory (?P<command>report|compare|replay|stream|backfill) "
     r"|python (?P<script>(?:benchmarks|docs)/\w+\.py)"

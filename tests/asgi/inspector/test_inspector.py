@@ -150,6 +150,23 @@ async def test_expired_keys_and_failures_are_sampled_while_somebody_looks(clock:
         assert "1 operation failed" in seen["findings"][0]["text"]
 
 
+async def test_the_trace_of_the_request_is_shown(clock: VirtualClock) -> None:
+    """With the observer of the traces, each operation has the trace of the request that parked it."""
+    trace = pytest.importorskip("opentelemetry.sdk.trace", reason="the extra 'otel' is not installed")
+    from purgatory.otel import tracing
+
+    provider = trace.TracerProvider()
+    async with Purgatory[Any]("room", clock=clock, observers=[tracing(provider)]) as room:
+        app = inspector(room)
+        with provider.get_tracer("test").start_as_current_span("GET /orders") as span:
+            room.try_complete_else_watch(Op(None), ["a"])
+        room.try_complete_else_watch(Op(None), ["b"])
+        first, second = (await state(app))["rooms"][0]["longest"]
+        assert first["trace_id"] == format(span.get_span_context().trace_id, "032x")
+        assert second["trace_id"] not in (None, first["trace_id"])
+    provider.shutdown()
+
+
 async def test_several_purgatories_and_relays(clock: VirtualClock) -> None:
     """A relay stands for its purgatory and itself; purgatories on one timer show it once."""
     async with (

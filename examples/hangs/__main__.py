@@ -1,0 +1,29 @@
+"""``python -m examples.hangs SERVICE``: serve one of the broken services, with its inspector."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until a signal, and return the exit code."""
+    try:
+        import uvicorn
+
+        from . import SERVICES
+    except ImportError as error:
+        print(f"the services need {error.name!r}: pip install 'aiopurgatory[examples]'", file=sys.stderr)
+        return 1
+    parser = argparse.ArgumentParser(prog="python -m examples.hangs", description="Serve a service that hangs.")
+    parser.add_argument("service", choices=sorted(SERVICES))
+    parser.add_argument("--port", type=int, default=8000, help="port on 127.0.0.1 (8000)")
+    options = parser.parse_args(arguments)
+    print(f"inspector: http://127.0.0.1:{options.port}/purgatory/", flush=True)
+    uvicorn.run(SERVICES[options.service](None).app(), port=options.port, log_level="warning", ws="none")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
