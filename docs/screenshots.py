@@ -1,4 +1,4 @@
-"""Take the screenshots of the live page: ``python docs/screenshots.py``.
+"""Take the screenshots of the inspector: ``python docs/screenshots.py``.
 
 The script needs playwright and Chromium, like the browser tests, and Pillow to reduce the size of the files.
 """
@@ -19,11 +19,11 @@ COMMAND = [sys.executable, "-m", "examples.join_group", "--web", "--port", "0", 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 SIZES = {"": (1200, 900), "phone-": (390, 844)}
-LATER = "() => frame !== null && frame.now > 180 && lines.get('join').length > 60"
+LATER = "() => frame !== null && frame.rooms[0].clock > 300 && frame.rooms.every((room) => room.minute.completed > 0)"
 
 
 def main() -> None:
-    """Start a simulation, and take screenshots of its page on a desktop and on a phone, light and dark."""
+    """Start a simulation, and take screenshots of its inspector on a desktop and on a phone, light and dark."""
     with (
         subprocess.Popen(COMMAND, cwd=IMAGES.parent.parent, stdout=subprocess.PIPE, text=True) as simulation,
         sync_playwright() as playwright,
@@ -34,10 +34,10 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         for (size, (width, height)), scheme in itertools.product(SIZES.items(), SCHEMES):
             page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": height})
-            page.goto(url)
+            page.goto(f"{url}purgatory/")
             page.wait_for_function(LATER, timeout=90_000)
             taken = Image.open(io.BytesIO(page.screenshot(full_page=not size)))
-            path = IMAGES / f"live-page-{size}{scheme}.png"
+            path = IMAGES / f"inspector-{size}{scheme}.png"
             taken.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
             print(f"{path.name}: {path.stat().st_size // 1024} KiB")
             page.close()

@@ -20,7 +20,6 @@ __all__ = ["main"]
 
 _DEFAULTS = Settings()
 _GROUP = GroupConfig()
-_UPDATE_INTERVAL = 0.1  # seconds between two updates of the live page
 
 
 def parser() -> argparse.ArgumentParser:
@@ -162,17 +161,14 @@ async def serve(settings: Settings, stats: bool, web_port: int | None = None) ->
 
 async def show(server: Server, port: int) -> None:
     """Serve the live page until the task is cancelled.  Raise OSError if its port is not available."""
-    from examples.web import Collector, LoopLagMonitor, Page  # loaded only with --web
+    from examples.web import Groups, Page  # loaded only with --web
 
     broker = server.broker
     purgatories = (broker.produce, broker.fetch, broker.delete_records, *broker.groups.purgatories)
-    with Page(port) as page, LoopLagMonitor() as meter:
+    groups = Groups(broker.groups.groups, broker.timer, broker.timer.time())
+    with Page("Broker", purgatories, groups=groups, port=port) as page:
         print(f"live page: {page.url}", flush=True)
-        collector = Collector("Broker", broker.timer, purgatories, groups=broker.groups.groups, meter=meter)
-        while True:
-            with meter.left_out():
-                page.update(collector)
-            await asyncio.sleep(_UPDATE_INTERVAL)
+        await asyncio.Event().wait()
 
 
 async def print_statistics(server: Server) -> None:

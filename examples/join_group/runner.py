@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -42,13 +42,16 @@ def open_journal(options: Options, clock: MonotonicClock | VirtualClock) -> Jour
     return Journal(options.journal, clock=clock, key_text=_key_text)
 
 
-def open_page(options: Options) -> Page | None:
+def open_page(options: Options, simulation: Simulation) -> Page | None:
     """Return the live page, not yet served, or None."""
     if options.web_port is None:
         return None
-    from examples.web import Page  # loaded only with --web
+    from examples.web import Groups, Page  # loaded only with --web
 
-    return Page(options.web_port)
+    timer = simulation.timer
+    speed = 1.0 if options.real_time else options.speed
+    groups = Groups(simulation.coordinator.groups, timer, timer.time(), options.scenario.duration, speed)
+    return Page("Join-group simulation", simulation.coordinator.purgatories, groups=groups, port=options.web_port)
 
 
 def _key_text(key: Hashable) -> str:
@@ -61,14 +64,14 @@ async def run_options(options: Options, meter: LoopMonitor, console: Console) ->
     journal = open_journal(options, clock)
     observers: Sequence[Any] = () if journal is None else (journal,)
     simulation = Simulation(options.scenario, clock=clock, observers=observers)
-    page = open_page(options)
     async with contextlib.AsyncExitStack() as stack:
-        if page is not None:
-            stack.enter_context(page)
-            console.print(f"live page: {page.url}", soft_wrap=True)
         if journal is not None:
             await stack.enter_async_context(journal)
         await stack.enter_async_context(simulation.running())
+        page = open_page(options, simulation)
+        if page is not None:
+            stack.enter_context(page)
+            console.print(f"live page: {page.url}", soft_wrap=True)
         await simulation.advance_to(0.001)
         # The members exist for the whole run, so repeated garbage collections would be wasted.
         thresholds = gc.get_threshold()
@@ -76,13 +79,12 @@ async def run_options(options: Options, meter: LoopMonitor, console: Console) ->
         gc.freeze()
         gc.set_threshold(20_000, *thresholds[1:])
         meter.begin()
-        watch = stack.enter_context(_watched(page, options, simulation, meter))
         began, began_busy = time.perf_counter(), time.process_time()
         try:
             if console.is_terminal:
-                await _paint(options, simulation, meter, console, watch)
+                await _paint(options, simulation, meter, console)
             else:
-                await _print(options, simulation, meter, console, watch)
+                await _print(options, simulation, meter, console)
         finally:
             gc.set_threshold(*thresholds)
             gc.unfreeze()
@@ -97,41 +99,17 @@ async def run_options(options: Options, meter: LoopMonitor, console: Console) ->
     return simulation
 
 
-@contextlib.contextmanager
-def _watched(page: Page | None, options: Options, simulation: Simulation, meter: LoopMonitor) -> Iterator[_Look]:
-    """Yield a function that updates the live page, if there is one.  Show the final state at the end."""
-    if page is None:
-        yield lambda: None
-        return
-    from examples.web import Collector
-
-    collector = Collector(
-        "Join-group simulation",
-        simulation.timer,
-        simulation.coordinator.purgatories,
-        groups=simulation.coordinator.groups,
-        meter=meter,
-        until=options.scenario.duration,
-        speed=1.0 if options.real_time else options.speed,
-    )
-    try:
-        yield lambda: page.update(collector)
-    finally:
-        page.update_at_end(collector)
-
-
-async def _paint(options: Options, simulation: Simulation, meter: LoopMonitor, console: Console, watch: _Look) -> None:
+async def _paint(options: Options, simulation: Simulation, meter: LoopMonitor, console: Console) -> None:
     """Run with a live view on the terminal."""
     with Live(live(simulation, simulation.view()), console=console, auto_refresh=False, transient=True) as screen:
 
         def look() -> None:
             screen.update(live(simulation, simulation.view()), refresh=True)
-            watch()
 
         await _run(options, simulation, meter, look)
 
 
-async def _print(options: Options, simulation: Simulation, meter: LoopMonitor, console: Console, watch: _Look) -> None:
+async def _print(options: Options, simulation: Simulation, meter: LoopMonitor, console: Console) -> None:
     """Run and print a line every two seconds."""
     shown = time.perf_counter()
 
@@ -140,7 +118,6 @@ async def _print(options: Options, simulation: Simulation, meter: LoopMonitor, c
         if time.perf_counter() - shown >= _PLAIN_FRAME:
             shown = time.perf_counter()
             console.print(plain_line(simulation.view()), soft_wrap=True)
-        watch()
 
     await _run(options, simulation, meter, look)
 

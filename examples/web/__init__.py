@@ -1,25 +1,21 @@
-"""A live page of a process that uses purgatories: a timer, its purgatories and their operations.
+"""A live page of a program that uses purgatories: the inspector, and a page of its own for consumer groups.
 
-=============  ======================================================================================
-``collector``  :class:`Collector` takes snapshots of a timer, its purgatories and consumer groups
-``broadcast``  :class:`Broadcast` passes the latest frame to the thread of the page and to its viewers
-``app``        the ASGI application: the page, frames as server-sent events, the next frame as JSON
-``server``     :class:`Page` runs the application in its own thread, outside the measured event loop
-``loop_lag``   :class:`LoopLagMonitor` measures the turns of a running event loop
-``page/``      the page: one HTML file, one style sheet, one script
-=============  ======================================================================================
+===========  ==========================================================================================
+``app``      the ASGI application: the inspector at ``/purgatory/``, and the page of the groups
+``groups``   the groups as plain data
+``server``   :class:`Page` serves the application in its own thread, outside the observed event loop
+``page/``    the page of the groups: one HTML file, one style sheet, one script
+===========  ==========================================================================================
 
 ::
 
-    with Page(port=8000) as page:
-        collector = Collector("my server", timer, [purgatory])
-        ...
-        page.update(collector)    # from time to time, in the event loop of the timer
+    async with purgatory:
+        with Page("my program", [purgatory], port=8000) as page:
+            print(page.url)
+            ...
 """
 
-from .broadcast import Broadcast
-from .collector import Collector
-from .loop_lag import LoopLagMonitor
+from .groups import Groups
 from .server import Page
 
-__all__ = ["Broadcast", "Collector", "LoopLagMonitor", "Page"]
+__all__ = ["Groups", "Page"]

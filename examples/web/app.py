@@ -1,16 +1,15 @@
 """The ASGI application.
 
-===============  ====================================================================================
-``GET /``        the page, with ``/page.css`` and ``/page.js``
-``GET /events``  frames as server-sent events; 503 with too many viewers
-``GET /state``   the next frame as JSON; 503 if none arrives in time
-===============  ====================================================================================
+====================  ============================================================================
+``GET /``             the page of the groups, with ``/page.css`` and ``/page.js``
+``GET /groups.json``  the groups; 503 if the observed event loop does not answer in time
+``/purgatory/``       the inspector
+====================  ============================================================================
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,12 +18,13 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
 
-from purgatory.asgi import EventSourceResponse, OriginCheckMiddleware, purgatory_lifespan
+from purgatory.asgi import OriginCheckMiddleware
+from purgatory.asgi.types import ASGIApp
 
-from .broadcast import Broadcast
+from .groups import Groups
 
 __all__ = ["make_app"]
 
@@ -36,38 +36,50 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_RETRY = 1.0  # seconds after which a browser reconnects
 _PATIENCE = 5.0
 
 
-def make_app(broadcast: Broadcast, started: Callable[[], object]) -> Starlette:
-    """Return the application.  Its lifespan opens the purgatory, calls ``started()``, and closes the purgatory."""
+def make_app(
+    title: str,
+    inspector: ASGIApp,
+    groups: Groups | None,
+    observed: asyncio.AbstractEventLoop,
+    started: Callable[[], object],
+) -> Starlette:
+    """Return the application; its lifespan calls ``started()``.
+
+    ``observed``: the event loop of the groups, in another thread.  Without groups, ``/`` leads to the inspector.
+    """
+
+    async def file(request: Request) -> Response:
+        if groups is None and request.url.path == "/":
+            return RedirectResponse("/purgatory/", headers=_HEADERS)
+        return FileResponse(_FOLDER / _FILES[request.url.path], headers=_HEADERS)
+
+    async def state(_: Request) -> Response:
+        assert groups is not None
+
+        async def look() -> dict[str, Any]:
+            return groups.look()
+
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                seen = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(look(), observed))
+        except TimeoutError:
+            return JSONResponse({"detail": "the event loop is busy or has ended"}, 503, _HEADERS)
+        return JSONResponse({"title": title, **seen}, headers=_HEADERS)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         started()
         yield
 
-    async def file(request: Request) -> Response:
-        return FileResponse(_FOLDER / _FILES[request.url.path], headers=_HEADERS)
-
-    async def events(_: Request) -> Any:
-        if broadcast.closed or broadcast.watchers >= broadcast.max_watchers:
-            return PlainTextResponse("too many viewers, or the page is closing", 503, _HEADERS)
-        return EventSourceResponse(broadcast.frames(), headers=_HEADERS, retry=_RETRY)
-
-    async def state(_: Request) -> Response:
-        with contextlib.suppress(TimeoutError, StopAsyncIteration):
-            async with asyncio.timeout(_PATIENCE), contextlib.aclosing(broadcast.frames()) as frames:
-                return Response(await anext(frames), media_type="application/json", headers=_HEADERS)
-        return PlainTextResponse("no frame for some seconds: the event loop is busy or has ended", 503, _HEADERS)
-
     return Starlette(
         routes=[
             *(Route(path, file) for path in _FILES),
-            Route("/events", events),
-            Route("/state", state),
+            *([] if groups is None else [Route("/groups.json", state)]),
+            Mount("/purgatory", inspector),
         ],
         middleware=[Middleware(OriginCheckMiddleware)],
-        lifespan=purgatory_lifespan(broadcast.purgatory, lifespan=lifespan),
+        lifespan=lifespan,
     )

@@ -318,6 +318,12 @@ class InspectorApp:
             desk.news.set()
             desk.news = asyncio.Event()
 
+    def end_streams(self) -> None:
+        """End the open streams of the running loop, as when all purgatories close: the server is about to stop."""
+        desk = self._desk()
+        if desk.task is not None:
+            desk.task.cancel()
+
     # Acting
 
     async def _act(self, verb: str, scope: Scope, receive: Receive) -> bytes:

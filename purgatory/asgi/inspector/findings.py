@@ -113,7 +113,7 @@ def _of_growth(room: dict[str, Any]) -> Iterator[_Finding]:
         forgotten = min(kind["endless"], kind["unawaited"])
         if forgotten >= _MANY:
             yield _finding(
-                "critical",
+                "warning",
                 room["name"],
                 f"{forgotten:,} operations of kind {kind['kind']} have no deadline, and no task awaits them: "
                 "only a check can end them.",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import select
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,26 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.parts import missing
+from tests.browser import browser, open_context, said
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+__all__ = ["browser", "open_context", "said"]
+
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Yield headless Chromium, closed after the module, because asyncio believes that a loop runs while it is open."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-    if not Path(CHROMIUM).exists():
-        missing("chromium is not installed: apt-get install chromium")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 class Simulator:
@@ -89,27 +72,12 @@ def running() -> Iterator[Simulator]:
 
 
 @pytest.fixture
-def said() -> list[str]:
-    """Return the console messages and uncaught exceptions of a page."""
-    return []
-
-
-@pytest.fixture
-def open_page(browser: Any, said: list[str]) -> Iterator[Callable[..., Any]]:
-    """Yield a function that opens a page in a new context: ``open_page(url, **options of the context)``."""
-    contexts = []
+def open_page(open_context: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that opens the page of the groups, and waits for them."""
 
     def open_it(url: str, **options: Any) -> Any:
-        context = browser.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(15_000)
-        page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: said.append(f"uncaught: {error}"))
-        page.goto(url)
+        page = open_context(url, **options)
         page.locator("#tiles li").first.wait_for()
         return page
 
-    yield open_it
-    for context in contexts:
-        context.close()
+    return open_it

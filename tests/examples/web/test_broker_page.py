@@ -34,7 +34,7 @@ def test_it_shows_the_purgatories_of_the_broker(
     process, url = broker
     page = browser.new_page()
     page.on("console", lambda message: said.append(message.text))
-    page.goto(url)
+    page.goto(f"{url}purgatory/")
     page.locator("#rooms tr").nth(5).wait_for()
     assert page.locator("h1").inner_text() == "Broker"
     assert page.locator("#rooms th").all_inner_texts() == [
