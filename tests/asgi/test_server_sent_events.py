@@ -186,14 +186,17 @@ async def test_a_generator_is_closed_when_the_client_hangs_up(clock: VirtualCloc
     assert closed == [True]
 
 
+@pytest.mark.parametrize("gone", [BrokenPipeError(), RuntimeError("<TCPTransport closed=True>; the handler is closed")])
 @pytest.mark.parametrize(("method", "sent"), [("GET", 0), ("GET", 1), ("GET", 2), ("HEAD", 0), ("HEAD", 1)])
-async def test_a_server_that_raises_for_a_client_that_is_gone_ends_it_quietly(method: str, sent: int) -> None:
-    """If the server raises for a disconnected client, as ASGI allows, the stream ends without an error."""
+async def test_a_server_that_raises_for_a_client_that_is_gone_ends_it_quietly(
+    method: str, sent: int, gone: Exception
+) -> None:
+    """If the server raises for a disconnected client, as ASGI allows and as uvloop does, the stream ends quietly."""
     messages: list[Message] = []
 
     async def send(message: Message) -> None:
         if len(messages) == sent:
-            raise BrokenPipeError
+            raise gone
         messages.append(message)
 
     async def receive() -> Message:
@@ -205,6 +208,21 @@ async def test_a_server_that_raises_for_a_client_that_is_gone_ends_it_quietly(me
         room.check_and_complete("a")
         await EventSourceResponse(changes)(http_scope(method=method), receive, send)
         assert (len(messages), len(room)) == (sent, 0)
+
+
+async def test_another_runtime_error_of_the_server_is_raised(purgatory: Purgatory[Any]) -> None:
+    """A server raises RuntimeError for messages in a wrong order, too; the subscription ends."""
+
+    async def send(message: Message) -> None:
+        raise RuntimeError("Unexpected ASGI message")
+
+    async def receive() -> Message:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    with pytest.raises(RuntimeError, match="Unexpected"):
+        await EventSourceResponse(purgatory.changes(["a"]))(http_scope(), receive, send)
+    check(purgatory, parked=0)
 
 
 async def test_it_is_a_response_of_starlette(purgatory: Purgatory[Any]) -> None:
