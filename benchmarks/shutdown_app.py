@@ -132,6 +132,13 @@ async def stream(websocket: WebSocket, key: str, wait: Annotated[Wait, Depends(w
     await websocket.close()
 
 
+@app.websocket("/early/{key}")
+async def early(websocket: WebSocket, key: str, wait: Annotated[Wait, Depends(waiting(room))]) -> None:
+    """Wait before accepting."""
+    await wait.until(lambda: key in events, key=key, timeout=2.0)
+    await websocket.close()
+
+
 if "BASE_HTTP_MIDDLEWARE" in os.environ:
 
     async def dispatch(request: Request, call_next: RequestResponseEndpoint) -> Any:

@@ -263,6 +263,21 @@ async def test_a_websocket_that_hangs_up_is_withdrawn(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _ONE_EACH)
+async def test_a_websocket_that_waits_before_it_is_accepted(name: str) -> None:
+    """Its disconnect is noticed, except by granian, where the operation waits until its deadline."""
+    skip_without(name)
+    async with ServerProcess(name) as server:
+        client = await server.connect()
+        handshake = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+        client.send("GET", "/early/a", *handshake, "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
+        await server.until(lambda: server.count("parked") == 1)
+        client.hang_up(reset=True)
+        await server.until(lambda: server.count("withdrawn") + server.count("expired") == 1)
+        assert server.count("expired") == (name == "granian")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _ONE_EACH)
 async def test_a_hang_up_passes_base_http_middleware(name: str) -> None:
     """A disconnect is detected with Starlette's BaseHTTPMiddleware between the server and the endpoint."""
     skip_without(name)
