@@ -42,7 +42,7 @@ def _outcomes(rows: list[dict[str, Any]]) -> Picture:
             widths = [found.get(kind, 0.0) for kind in kinds]
             if any(widths):
                 places = [at[kind] + offset for kind in kinds]
-                name = outcome if side == "journal" else None
+                name = outcome.replace("_", " ") if side == "journal" else None
                 starts = [left[kind] for kind in kinds]
                 bars = axes.barh(places, widths, left=starts, color=colour, alpha=alpha, height=0.34, label=name)
                 for bar, kind, width in zip(bars, kinds, widths, strict=True):

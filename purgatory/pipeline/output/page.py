@@ -98,6 +98,8 @@ def _table(shown: PageTable) -> dict[str, Any]:
 def _text(column: str, value: Any) -> str:
     if value is None:
         return "–" if column != "kind" else "(all)"
+    if isinstance(value, str):
+        return value
     if column in _DURATIONS:
         return seconds(value)
     if column == "share":

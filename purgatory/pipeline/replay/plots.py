@@ -6,6 +6,8 @@ from matplotlib.figure import Figure
 
 from purgatory.pipeline.output.figures import Picture, drawing, picture, tooltips
 
+from .recommendation import NEAR
+
 if TYPE_CHECKING:
     from .what_if import WhatIf
 
@@ -34,6 +36,7 @@ def _settings(rows: list[dict[str, Any]], best: dict[str, int], budget_ms: float
     grid = figure.subplots(2, 2).ravel()
     width = 0.8 / len(sizes)
     chosen: list[Any] = []
+    least_us = min(row["cpu_us"] for row in rows)
     for axes, (column, title) in zip(grid, panels, strict=True):
         for number, size in enumerate(sizes):
             values = {row["tick_ms"]: row[column] for row in rows if row["wheel_size"] == size}
@@ -45,6 +48,11 @@ def _settings(rows: list[dict[str, Any]], best: dict[str, int], budget_ms: float
                 f"tick {tick} ms, wheel of {size}: {height:.4g}" for tick, height in zip(ticks, heights, strict=True)
             ]
             tooltips(bars, [title], texts)
+            if column == "cpu_us":
+                for bar, height in zip(bars, heights, strict=True):
+                    if height <= least_us * NEAR:
+                        bar.set_hatch("//")
+                        bar.set_edgecolor("white")
             if size == best["wheel_size"]:
                 chosen.append(bars[ticks.index(best["tick_ms"])])
         axes.set_title(title)
@@ -53,7 +61,8 @@ def _settings(rows: list[dict[str, Any]], best: dict[str, int], budget_ms: float
         if column == "late_p99_ms":
             axes.axhline(budget_ms, color="#D55E00", linewidth=1, linestyle="--")
             axes.margins(y=0.12)
-            axes.annotate("acceptable", (0, budget_ms), xytext=(0, 3), textcoords="offset points", color="#D55E00")
+            place = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
+            axes.annotate("acceptable", (1, budget_ms), va="center", color="#D55E00", fontsize=8.5, **place)
     grid[0].legend(ncols=len(sizes), loc="lower left", bbox_to_anchor=(0, 1.12), handlelength=1.0)
     for bar in chosen:
         bar.set_edgecolor("#D55E00")
@@ -61,5 +70,8 @@ def _settings(rows: list[dict[str, Any]], best: dict[str, int], budget_ms: float
     for axes in grid[2:]:
         axes.set_xlabel("tick")
     figure.tight_layout()
-    caption = "By tick, then by wheel size. The recommended setting is outlined."
+    caption = (
+        "By tick, then by wheel size. The recommended setting is outlined. Hatched: CPU times within 5 % of the least,"
+        " by which two runs differ too: do not choose between them by CPU time. Lateness is that of the tick."
+    )
     return picture(figure, "Cost of each setting", caption)

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-__all__ = ["recommend"]
+__all__ = ["NEAR", "recommend"]
 
-_NEAR: Final = 1.05  # CPU times closer than this are considered equal
+NEAR: Final = 1.05  # CPU times closer than this are considered equal
 
 
 def recommend(rows: list[dict[str, Any]], budget_ms: float) -> tuple[dict[str, int], str, tuple[str, ...]]:
@@ -21,7 +21,7 @@ def recommend(rows: list[dict[str, Any]], budget_ms: float) -> tuple[dict[str, i
         reasons.append("No setting achieves that. This one has the lowest lateness.")
     else:
         least = min(row["cpu_us"] for row in within)
-        near = [row for row in within if row["cpu_us"] <= least * _NEAR]
+        near = [row for row in within if row["cpu_us"] <= least * NEAR]
         best = min(near, key=lambda row: (row["tick_ms"], row["heap_operations"], row["wheel_size"]))
         out = len(rows) - len(within)
         if out:

@@ -24,7 +24,7 @@ __all__ = ["COLOURS", "MOST_PURGATORIES", "drawn_purgatories", "label_shares", "
 COLOURS: Final = {
     COMPLETED: "#0072B2",
     EXPIRED: "#E69F00",
-    BY_CLOSING: "#56B4E9",
+    BY_CLOSING: "#009E73",
     CANCELLED: "#8C8C8C",
     FAILED: "#D55E00",
     PENDING: "#CC79A7",
@@ -297,7 +297,7 @@ def _finish(figure: Figure, each: _Axes, title: str, caption: str, deploys: list
             handles.setdefault(name, handle)
     if each:
         each[0][0].legend(
-            handles.values(), handles.keys(), ncols=4, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.2
+            handles.values(), handles.keys(), ncols=4, loc="lower left", bbox_to_anchor=(0, 1.14), handlelength=1.2
         )
     figure.tight_layout()
     marked = " Dashed: a new run of a server began, as with a deploy." if deploys and each else ""
