@@ -16,6 +16,7 @@ _PIPELINE = {
     "report": "wait times and outcomes of the operations in a journal",
     "compare": "two journals side by side: what got better, and what got worse",
     "replay": "the cost of other timer settings, for a journal",
+    "estimate": "what other timeouts and limits would have changed",
     "compact": "merge the small files of a journal",
     "synthesize": "generate a journal for measurements",
     "stream": "process operations as a stream, on Spark",
@@ -55,9 +56,10 @@ examples:
   purgatory report journal --out report                 report/index.html
   purgatory compare before after --out comparison       comparison/compare.html
   purgatory replay journal --tick-ms 1,5 --out replay   the cost of other tick sizes
+  purgatory estimate journal --timeout 10,60            what other timeouts would have changed
   purgatory synthesize journal --rows 1000000           a journal to try these with
 
-report, compare, replay, compact, synthesize, stream and backfill need Spark: pip install 'aiopurgatory[spark]'.
+The commands for journals and streams need Spark: pip install 'aiopurgatory[spark]'.
 The journal is written by purgatory.journal.Journal in your server: pip install 'aiopurgatory[journal]'.
 """
 

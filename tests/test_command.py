@@ -81,7 +81,7 @@ def test_the_examples_of_the_help_are_understood(capsys: pytest.CaptureFixture[s
     """The parser accepts each example."""
     main([])
     lines = re.findall(r"^  purgatory (.+?)  ", capsys.readouterr().out, re.MULTILINE)
-    assert len(lines) == 6
+    assert len(lines) == 7
     for line in lines:
         words = line.split()
         if words[0] in _PIPELINE:

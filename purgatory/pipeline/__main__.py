@@ -1,4 +1,4 @@
-"""``python -m purgatory.pipeline``: report, compare, replay, compact, synthesize, stream, backfill."""
+"""``python -m purgatory.pipeline``: report, compare, replay, estimate, compact, synthesize, stream, backfill."""
 
 import argparse
 import logging
@@ -16,6 +16,7 @@ from purgatory.extras import need
 from .commands.backfill import add_backfill
 from .commands.compact import add_compact
 from .commands.compare import add_compare
+from .commands.estimate import add_estimate
 from .commands.options import check_paths
 from .commands.replay import add_replay
 from .commands.report import add_report
@@ -126,7 +127,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         prog=prog, description="Reports over journals, and streams of operations, on Spark."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (add_report, add_compare, add_replay, add_compact, add_synthesize, add_stream, add_backfill):
+    of_journals = (add_report, add_compare, add_replay, add_estimate, add_compact, add_synthesize)
+    for add in (*of_journals, add_stream, add_backfill):
         add(commands)
     return parser
 

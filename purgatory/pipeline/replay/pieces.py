@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.journal.schema import DROPPED, OUTCOMES
 from purgatory.pipeline.journal_reader import OpenJournal
 from purgatory.pipeline.report.aggregates import rounded
@@ -31,12 +32,22 @@ from purgatory.pipeline.spark.workers import freeze_modules
 
 from .simulation import Measured, Script, Trace, first_impossible, recorded_lateness, replay
 
-__all__ = ["Cut", "Piece", "find_pieces", "replay_pieces", "sample_pieces"]
+__all__ = [
+    "COLUMNS",
+    "Cut",
+    "Piece",
+    "find_pieces",
+    "map_pieces",
+    "plain",
+    "replay_pieces",
+    "sample_pieces",
+    "trace_of",
+]
 
 Owner = tuple[str, str, int]  # source, purgatory, instance
 _OWNER: Final = ("source", "purgatory", "instance")
 _FIRST: Final = (*_OWNER, "outcome", "parked_at", "deadline")
-_SECOND: Final = (*_OWNER, "op_id", "keys", "outcome", "parked_at", "deadline", "finished_at", "anchor_ms")
+COLUMNS: Final = (*_OWNER, "op_id", "keys", "outcome", "parked_at", "deadline", "finished_at", "anchor_ms")
 _SAMPLES_PER_PIECE: Final = 64
 _END_OF_TIME_MS: Final = 1 << 62
 _ROWS_PER_TASK: Final = 2_500_000
@@ -46,6 +57,7 @@ _NO_TIME_MS: Final = -1
 _CELL: Final = "cell binary"
 
 Settings = Sequence[tuple[int, int]]
+Work = Callable[[pa.Table, int, "Piece"], list[Any]]
 
 
 class Piece(NamedTuple):
@@ -138,7 +150,7 @@ def _count(batches: Iterable[pa.RecordBatch], file: str, *, selection: Selection
 
 def _by_owner(rows: pa.RecordBatch) -> Iterator[tuple[Owner, Any]]:
     """Yield each purgatory, and the positions of its rows."""
-    encoded = [pc.dictionary_encode(_plain(rows[name])) for name in _OWNER]
+    encoded = [pc.dictionary_encode(plain(rows[name])) for name in _OWNER]
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for column in encoded:
         codes = codes * max(1, len(column.dictionary)) + column.indices.to_numpy(zero_copy_only=False)
@@ -197,43 +209,53 @@ def replay_pieces(
     spark: SparkSession, opened: OpenJournal, pieces: list[Piece], settings: Settings, selection: Selection
 ) -> list[dict[str, Any]]:
     """Replay each piece with every setting, one piece a task.  Return one row per setting and piece."""
-    replay_one = partial(_replay_piece, settings=tuple(settings))
+    rows = map_pieces(spark, opened, pieces, selection, COLUMNS, partial(_replay_piece, settings=tuple(settings)))
+    return sorted(rows, key=lambda row: (row["tick_ms"], row["wheel_size"], row["piece"]))
+
+
+def map_pieces(
+    spark: SparkSession,
+    opened: OpenJournal,
+    pieces: list[Piece],
+    selection: Selection,
+    columns: Sequence[str],
+    work: Work,
+) -> list[Any]:
+    """Return the results of ``work`` for all pieces, one piece a task."""
     if reads_files(spark, opened):
         context = spark.sparkContext
-        work = context.parallelize(list(enumerate(pieces)), min(len(pieces), _MOST_TASKS))
-        found = work.map(partial(_replay_files, replay_one, selection)).collect()
+        numbered = context.parallelize(list(enumerate(pieces)), min(len(pieces), _MOST_TASKS))
+        found = numbered.map(partial(_work_on_files, work, tuple(columns), selection)).collect()
     else:
 
-        def replay_group(key, table):  # type: ignore[no-untyped-def]  # Spark evaluates type hints
+        def work_on_group(key, table):  # type: ignore[no-untyped-def]  # Spark evaluates type hints
+            freeze_modules()
             number = key[0].as_py()
-            (batch,) = _as_batches([pickle.dumps(replay_one(table, number, pieces[number]))])
+            (batch,) = _as_batches([pickle.dumps(work(table, number, pieces[number]))])
             return pa.Table.from_batches([batch])
 
-        rows = _with_piece(spark, _selected(opened, selection), pieces)
+        rows = _with_piece(spark, _selected(opened, selection), pieces, columns)
         spread = rows.repartition(min(len(pieces), _MOST_TASKS), "piece")
-        cells = spread.groupBy("piece").applyInArrow(replay_group, _CELL).toArrow()["cell"].to_pylist()
+        cells = spread.groupBy("piece").applyInArrow(work_on_group, _CELL).toArrow()["cell"].to_pylist()
         found = [pickle.loads(cell) for cell in cells]  # noqa: S301 - a task of this job made it
-    rows_of_all = [row for some in found for row in some]
-    return sorted(rows_of_all, key=lambda row: (row["tick_ms"], row["wheel_size"], row["piece"]))
+    return [row for some in found for row in some]
 
 
-def _with_piece(spark: SparkSession, rows: DataFrame, pieces: list[Piece]) -> DataFrame:
+def _with_piece(spark: SparkSession, rows: DataFrame, pieces: list[Piece], columns: Sequence[str]) -> DataFrame:
     """Keep the rows of the pieces, and add the number of the piece."""
     numbered = [(number, *piece.owner, piece.first_ms, piece.next_ms) for number, piece in enumerate(pieces)]
     schema = "piece long, source string, purgatory string, instance long, first_ms long, next_ms long"
     table = spark.createDataFrame(numbered, schema)
     parked_ms = F.unix_millis("parked_at")
     within = (parked_ms >= F.col("first_ms")) & (parked_ms < F.col("next_ms"))
-    return rows.join(F.broadcast(table), list(_OWNER), how="inner").where(within).select("piece", *_SECOND)
+    return rows.join(F.broadcast(table), list(_OWNER), how="inner").where(within).select("piece", *columns)
 
 
-def _replay_files(
-    replay_one: Callable[..., list[dict[str, Any]]], selection: Selection, numbered: tuple[int, Piece]
-) -> list[dict[str, Any]]:
+def _work_on_files(work: Work, wanted: tuple[str, ...], selection: Selection, numbered: tuple[int, Piece]) -> list[Any]:
     freeze_modules()
     number, piece = numbered
     within = Selection(piece.first_ms, None if piece.next_ms == _END_OF_TIME_MS else piece.next_ms)
-    columns = needed_columns(_SECOND, selection)
+    columns = needed_columns(wanted, selection)
     found = []
     for name in piece.files:
         for batch in _batches(name, columns, partial(parked_row_groups, selection=within)):
@@ -241,14 +263,17 @@ def _replay_files(
             mine = _operations(rows, within)
             for column, value in zip(_OWNER, piece.owner, strict=True):
                 mine = mine.filter(pc.equal(mine[column], pa.scalar(value, mine[column].type)))
-            found.append(mine.select(_SECOND))
-    return replay_one(pa.Table.from_batches(found), number, piece)
+            missing = [column for column in wanted if column not in mine.schema.names]
+            for column in missing:  # in a file of an earlier release
+                mine = mine.append_column(column, pa.nulls(mine.num_rows, ARROW_SCHEMA.field(column).type))
+            found.append(mine.select(wanted))
+    return work(pa.Table.from_batches(found), number, piece)
 
 
 def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Settings) -> list[dict[str, Any]]:
-    """Replay the operations of a piece, with the columns ``_SECOND``, in any order."""
+    """Replay the operations of a piece, with the columns ``COLUMNS``, in any order."""
     table = table.sort_by([("parked_at", "ascending"), ("op_id", "ascending")])
-    trace = _trace_of(table)
+    trace = trace_of(table)
     source, purgatory, _ = piece.owner
     wrong = first_impossible(trace)
     if wrong is not None:
@@ -264,14 +289,14 @@ def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Setti
     ]
 
 
-def _trace_of(table: pa.Table) -> Trace:
+def trace_of(table: pa.Table) -> Trace:
     """Return the columns of a piece as a trace."""
     anchor = table["anchor_ms"].to_numpy()
     parked, deadline, finished = (
         np.where(table[name].is_valid().to_numpy(), _ms(table[name]) - anchor, _NO_TIME_MS)
         for name in ("parked_at", "deadline", "finished_at")
     )
-    outcome = pc.index_in(_plain(table["outcome"]), value_set=pa.array(OUTCOMES)).to_numpy().astype(np.int64)
+    outcome = pc.index_in(plain(table["outcome"]), value_set=pa.array(OUTCOMES)).to_numpy().astype(np.int64)
     keys = table["keys"].combine_chunks()
     texts = keys.flatten().to_pylist()
     ends = np.cumsum(pc.list_value_length(keys).fill_null(0).to_numpy(zero_copy_only=False)).tolist()
@@ -330,11 +355,11 @@ def _batches(name: str, columns: Sequence[str], groups: Callable[[Any], list[int
 def _operations(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
     """Return the selected operations, with an ``instance`` of 0 where the file has none."""
     rows = batch_parked_within(batch, selection)
-    rows = rows.filter(pc.not_equal(_plain(rows["outcome"]), DROPPED))
+    rows = rows.filter(pc.not_equal(plain(rows["outcome"]), DROPPED))
     none = pa.nulls(rows.num_rows, pa.int64())
     instance = rows["instance"].cast(pa.int64()) if "instance" in rows.schema.names else none
     names = [name for name in rows.schema.names if name != "instance"]
-    columns = [_plain(rows[name]) if name in _TEXTS else rows[name] for name in names]
+    columns = [plain(rows[name]) if name in _TEXTS else rows[name] for name in names]
     return pa.RecordBatch.from_arrays([*columns, instance.fill_null(0)], [*names, "instance"])
 
 
@@ -346,7 +371,7 @@ def _selected(opened: OpenJournal, selection: Selection) -> DataFrame:
     return rows.withColumn("instance", F.coalesce("instance", F.lit(0)))
 
 
-def _plain(column: Any) -> Any:
+def plain(column: Any) -> Any:
     """Return a column of texts that is not encoded as a dictionary; other columns as they are."""
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 

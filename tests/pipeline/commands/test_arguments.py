@@ -100,6 +100,8 @@ PATHS = (
     ("out", "compare", "journal", "journal", "--out", "{}"),
     ("journal", "replay", "{}"),
     ("out", "replay", "journal", "--out", "{}"),
+    ("journal", "estimate", "{}", "--timeout", "1"),
+    ("out", "estimate", "journal", "--timeout", "1", "--out", "{}"),
     ("journal", "compact", "{}"),
     ("journal", "synthesize", "{}", "--rows", "1"),
     ("source", "stream", "--source", "{}", "--checkpoint", "checkpoint", "--out", "out"),

@@ -1,0 +1,216 @@
+"""Estimate other timeouts and limits for a journal, on Spark.  One task has one purgatory of one process."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from rich.console import Console
+
+from purgatory.journal import JournalError
+from purgatory.journal.schema import EXPIRED, OUTCOMES
+from purgatory.pipeline.journal_reader import OpenJournal, read_journal
+from purgatory.pipeline.locations import Location, file_at
+from purgatory.pipeline.output.directory import write_files
+from purgatory.pipeline.output.page import Card, Note, PageTable, render
+from purgatory.pipeline.output.table_files import write_table
+from purgatory.pipeline.report.one_pass import reads_files
+from purgatory.pipeline.selected_rows import overlapping
+from purgatory.pipeline.selection import EVERYTHING, Selection
+from purgatory.pipeline.spark.progress import progress
+from purgatory.pipeline.spark.shipping import ship_package
+
+from .estimate import BYTES_PER_OPERATION, Bounds, Scenario, Waits, estimate, summed
+from .pieces import COLUMNS, Piece, find_pieces, map_pieces, plain, trace_of
+from .simulation import first_impossible
+
+__all__ = ["CAVEATS", "Estimates", "estimate_journal", "readable", "write_estimates"]
+
+_WHOLE: Final = 1 << 60  # rows of a piece: all of a purgatory, because a limit depends on what came before
+_COLUMNS: Final = (*COLUMNS, "kind", "expired_by_closing")
+_FIGURES: Final = ("completed", "expired", "refused", "peak", "mean", "bytes")
+CAVEATS: Final = (
+    "A shorter timeout is certain. With a longer one, what expired would have completed or expired later.",
+    "Operations that were refused in the recording have no row. A higher limit could have parked all of them too.",
+    f"Memory is that of parked operations, about {BYTES_PER_OPERATION} bytes each with one key in the compiled core.",
+    "What clients do after another outcome is not in a journal.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """The result: a row for each scenario, purgatory and part of it; each figure as ``*_low`` and ``*_high``.
+
+    ``mean`` is the number of waiting operations over the time of the journal, summed over all processes; ``peak`` is
+    the highest of one process.  ``refused_recorded``: operations that were refused in the recording.
+    """
+
+    journal: str
+    table: pa.Table
+    operations: int
+    skipped: tuple[str, ...]
+    made_at: datetime
+    selection: Selection = EVERYTHING
+
+
+def estimate_journal(
+    spark: SparkSession,
+    journal: str,
+    scenarios: Sequence[Scenario],
+    *,
+    selection: Selection = EVERYTHING,
+    skip_corrupt: bool = False,
+    console: Console | None = None,
+) -> Estimates:
+    """Estimate each scenario, after the recorded settings.  Errors as from :func:`~purgatory.pipeline.report.compute`.
+
+    JournalError if an operation ends before it parks.
+    """
+    ship_package(spark)
+    every = list(dict.fromkeys([Scenario(), *scenarios]))
+
+    def work(opened: OpenJournal) -> tuple[list[Any], dict[str, int]]:
+        with progress(spark, 2, console) as steps:
+            with steps.step("finding the purgatories"):
+                pieces = find_pieces(spark, opened, selection, _WHOLE).pieces
+                if not pieces:
+                    raise JournalError(selection.nothing_in(journal))
+                refused = _refused(spark, opened, selection)
+            with steps.step(f"estimating {len(every)} scenarios"):
+                estimate_one = partial(_estimate_piece, scenarios=tuple(every))
+                return map_pieces(spark, opened, pieces, selection, _COLUMNS, estimate_one), refused
+
+    (found, refused), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
+    impossible = next((row["impossible"] for row in found if "impossible" in row), None)
+    if impossible is not None:
+        raise JournalError(f"the journal {journal} cannot be estimated: {impossible}")
+    first, last = min(row["first_ms"] for row in found), max(row["last_ms"] for row in found)
+    table = _table(every, found, refused, max(1, last - first))
+    recorded = [row for row in table.to_pylist() if row["scenario"] == str(Scenario())]
+    operations = sum(row["operations"] for row in recorded)
+    return Estimates(journal, table, operations, opened.skipped, datetime.now(UTC), selection)
+
+
+def write_estimates(estimates: Estimates, out: Location, spark: SparkSession | None = None) -> Location:
+    """Write the table and the page into the directory ``out``, and return the location of the page."""
+    with write_files(out, spark) as directory:
+        write_table(estimates.table, directory, "estimates")
+        page = render(
+            title="Other timeouts and limits",
+            subtitle=f"{estimates.journal}: {estimates.operations:,} operations"
+            + ("" if estimates.selection.is_everything else f"; only {estimates.selection}"),
+            cards=[Card("operations", f"{estimates.operations:,}")],
+            notes=[Note("What a journal can tell", CAVEATS, good=True)],
+            pictures=[],
+            tables=[PageTable("estimates", readable(estimates.table), "Lower and upper bound of each figure.")],
+            footer=f"Created {estimates.made_at:%Y-%m-%d %H:%M} UTC. The table is beside this page as Parquet and CSV.",
+        )
+        (directory / "estimate.html").write_text(page, encoding="utf-8")
+    return file_at(out, "estimate.html")
+
+
+def readable(table: pa.Table) -> pa.Table:
+    """Return the table with one text for both bounds of a figure."""
+    rows = []
+    for row in table.to_pylist():
+        texts = {name: row[name] for name in ("scenario", "purgatory", "part")}
+        texts["operations"] = f"{row['operations']:,}"
+        for name in _FIGURES:
+            texts[name] = _range(name, row[f"{name}_low"], row[f"{name}_high"])
+        rows.append(texts)
+    return pa.Table.from_pylist(rows).rename_columns({"bytes": "memory"})
+
+
+def _range(name: str, low: float, high: float) -> str:
+    texts = []
+    for value in (low, high):
+        if name == "bytes":
+            texts.append(f"{value / 1e6:,.2f} MB" if value >= 1e5 else f"{value / 1e3:,.1f} kB")
+        else:
+            texts.append(f"{value:,.1f}" if name == "mean" else f"{value:,.0f}")
+    return texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}"
+
+
+def _estimate_piece(table: pa.Table, _: int, piece: Piece, *, scenarios: Sequence[Scenario]) -> list[Any]:
+    table = table.sort_by([("parked_at", "ascending"), ("op_id", "ascending")])
+    trace = trace_of(table)
+    source, purgatory, _ = piece.owner
+    wrong = first_impossible(trace)
+    if wrong is not None:
+        operation = f"operation {table['op_id'][wrong]} of purgatory {purgatory!r}, source {source!r}"
+        return [{"impossible": f"{operation}, ends before it parks"}]
+    expired = (trace.outcomes == OUTCOMES.index(EXPIRED)) & (trace.deadline_ms >= 0)
+    marked = table["expired_by_closing"].combine_chunks().cast(pa.bool_())
+    known = marked.is_valid().to_numpy(zero_copy_only=False)
+    closing = marked.fill_null(False).to_numpy(zero_copy_only=False)
+    on_deadline = expired & np.where(known, ~closing, trace.finished_ms >= trace.deadline_ms)
+    waits = Waits(
+        trace.parked_ms,
+        trace.deadline_ms,
+        trace.finished_ms,
+        trace.outcomes,
+        on_deadline,
+        plain(table["kind"]).fill_null("").to_pylist(),
+        trace.keys,
+    )
+    anchor = int(table["anchor_ms"][0].as_py())
+    first, last = int(trace.parked_ms.min()), int(max(trace.parked_ms.max(), trace.finished_ms.max()))
+    return [
+        {"scenario": at, "purgatory": purgatory, "part": part, "bounds": bounds}
+        | {"first_ms": first + anchor, "last_ms": last + anchor}
+        for at, scenario in enumerate(scenarios)
+        for part, bounds in enumerate(estimate(waits, scenario))
+    ]
+
+
+def _table(scenarios: Sequence[Scenario], found: list[Any], refused: dict[str, int], span_ms: int) -> pa.Table:
+    rows = []
+    for at, scenario in enumerate(scenarios):
+        mine = [(row["purgatory"], row["part"], row["bounds"]) for row in found if row["scenario"] == at]
+        for purgatory, part, bounds in summed(mine):
+            rows.append(_row(scenario, purgatory, part, bounds, refused.get(purgatory, 0), span_ms))
+    return pa.Table.from_pylist(rows)
+
+
+def _row(
+    scenario: Scenario, purgatory: str, part: int, bounds: Bounds, refused: int, span_ms: int
+) -> dict[str, str | int | float]:
+    halves = ("first half", "second half") if scenario.split == "key" else ("others", str(scenario.split))
+    row: dict[str, str | int | float] = {
+        "scenario": str(scenario),
+        "purgatory": purgatory,
+        "part": "" if scenario.split is None else halves[part],
+        "operations": bounds.operations,
+    }
+    for name in ("completed", "expired", "refused", "peak"):
+        row[f"{name}_low"], row[f"{name}_high"] = getattr(bounds, name)
+    for suffix, total_ms, peak in zip(("low", "high"), bounds.total_ms, bounds.peak, strict=True):
+        row[f"mean_{suffix}"] = total_ms / span_ms
+        row[f"bytes_{suffix}"] = peak * BYTES_PER_OPERATION
+    return row | {"undivided": bounds.undivided, "refused_recorded": refused}
+
+
+def _refused(spark: SparkSession, opened: OpenJournal, selection: Selection) -> dict[str, int]:
+    """Return the number of operations that each purgatory refused in the recording."""
+    if reads_files(spark, opened):
+        assert opened.files is not None
+        total: dict[str, int] = {}
+        for name in opened.files:
+            with pq.ParquetFile(name) as file:
+                if "refused" not in file.schema_arrow.names:
+                    continue
+                table = file.read(["purgatory", "refused", "parked_at"], use_threads=False)
+            for row in table.filter(pc.greater(table["refused"], 0)).to_pylist():
+                ms = round(row["parked_at"].timestamp() * 1000)
+                if (selection.since_ms or 0) <= ms < (selection.until_ms or 1 << 62):
+                    total[row["purgatory"]] = total.get(row["purgatory"], 0) + row["refused"]
+        return total
+    rows = overlapping(opened.dataframe, selection).where(F.col("refused") > 0)
+    return {row[0]: row[1] for row in rows.groupBy("purgatory").agg(F.sum("refused")).collect()}

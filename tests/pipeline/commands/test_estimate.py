@@ -1,0 +1,96 @@
+"""The command estimate, and the estimates on Spark."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from purgatory.journal.files import ARROW_SCHEMA
+from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.replay.estimate import Scenario
+from purgatory.pipeline.replay.estimates import estimate_journal
+
+pytestmark = pytest.mark.timeout(170)
+BEGIN_MS = 1_790_000_000_000
+
+
+def row(op_id: int, parked: int, finished: int, outcome: str, **more: Any) -> dict[str, Any]:
+    made = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "s", "purgatory": "p", "kind": "K", "op_id": op_id}
+    made |= {"keys": ["a"], "outcome": outcome, "anchor_ms": BEGIN_MS - 5_000, "parked_at": BEGIN_MS + parked}
+    return made | {"finished_at": BEGIN_MS + finished, "deadline": BEGIN_MS + parked + 1_000} | more
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two processes with a purgatory of one name; one file is of an earlier release, one notes refused operations."""
+    path = tmp_path_factory.mktemp("estimated") / "journal"
+    path.mkdir()
+    first = [
+        row(1, 0, 400, "completed"),
+        row(2, 10, 1_010, "expired"),
+        row(3, 20, 300, "expired", expired_by_closing=True),
+        row(4, 30, 30, "completed", keys=[]),
+    ]
+    note = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "s", "outcome": "dropped", "purgatory": "p", "refused": 7}
+    first.append(note | {"anchor_ms": BEGIN_MS, "parked_at": BEGIN_MS, "finished_at": BEGIN_MS + 5})
+    second = [row(1, 0, 900, "completed", source="t"), row(2, 100, 200, "expired", source="t")]
+    pq.write_table(pa.Table.from_pylist(first, schema=ARROW_SCHEMA), path / "part-1.parquet")
+    earlier = pa.Table.from_pylist(second, schema=ARROW_SCHEMA)
+    pq.write_table(earlier.drop_columns(["expired_by_closing", "refused"]), path / "part-2.parquet")
+    return str(path)
+
+
+@pytest.mark.parametrize("files", [True, False], ids=["files", "rows from Spark"])
+def test_processes_are_estimated_apart_and_summed(
+    spark: Any, journal: str, files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit is one of a process; what was closed has not expired; what was refused is known as a number."""
+    for module in ("pieces", "estimates"):
+        monkeypatch.setattr(f"purgatory.pipeline.replay.{module}.reads_files", lambda *_: files)
+    found = estimate_journal(spark, journal, [Scenario(500), Scenario(2_000), Scenario(max_parked=1)])
+    assert found.operations == 6
+    figures = ("completed", "expired", "refused", "peak")
+    shown = {
+        r["scenario"]: [(r[f"{name}_low"], r[f"{name}_high"]) for name in figures] for r in found.table.to_pylist()
+    }
+    assert shown == {
+        "as recorded": [(3, 3), (1, 1), (0, 0), (3, 3)],
+        "timeout 0.5 s": [(2, 2), (2, 2), (0, 0), (3, 3)],
+        "timeout 2 s": [(3, 4), (0, 1), (0, 0), (3, 3)],
+        "max_parked=1": [(3, 3), (0, 0), (3, 3), (1, 1)],
+    }
+    assert set(found.table["refused_recorded"].to_pylist()) == {7}
+
+
+def test_the_command_prints_bounds_and_writes_them(
+    spark: Any, journal: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Combinations of several options; what cannot be known is said."""
+    out = tmp_path / "out"
+    arguments = ["estimate", journal, "--timeout", "0.5,2", "--max-parked", "1,9", "--quiet", "--out", str(out)]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "In the recording, 7 operations were refused." in said
+    assert "timeout 2 s, max_parked=9" in said
+    assert "0 to 1" in said
+    assert pq.read_table(out / "estimates.parquet").num_rows == 5
+    assert "have completed or expired later" in (out / "estimate.html").read_text()
+    assert main(["estimate", journal, "--split", "key", "--quiet"]) == 0
+    assert "second half" in capsys.readouterr().out
+
+
+def test_settings_that_cannot_be_are_refused(journal: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one line, before Spark starts."""
+    for arguments, said in (
+        (["--timeout", "0"], "timeout must be at least 0.001 seconds, got 0"),
+        (["--max-parked", "0"], "max_parked must be at least 1, got 0"),
+        (["--max-parked-per-key", "-1"], "max_parked_per_key must be at least 1, got -1"),
+        ([], "timeout, max-parked, max-parked-per-key, or split must be set, got none of them"),
+    ):
+        assert main(["estimate", journal, *arguments]) == 1
+        assert capsys.readouterr().err == f"error: {said}\n"
