@@ -380,7 +380,10 @@ async def trial(kind: type[Engine], seconds: float, number: int, keys: int, wait
 
         workers: list[asyncio.subprocess.Process] = []
         try:
-            workers.extend([await start(index) for index in range(number)])
+            # At the same time: the waiters of one worker wait for the writers of another.
+            starting = [asyncio.create_task(start(index)) for index in range(number)]
+            await asyncio.wait(starting)
+            workers.extend([worker.result() for worker in starting])
             nemesis = Nemesis(engine, proxy, workers, start, seed)
             await nemesis.rage(seconds)
             await nemesis.flooding.aclose()
