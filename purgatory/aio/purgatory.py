@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
 from purgatory.core.operation.delayed_operation import DelayedOperation
-from purgatory.core.operation.lifecycle import CANCELLED, fail_externally, has_result, terminate
+from purgatory.core.operation.lifecycle import CANCELLED, end, fail_externally, has_result
 from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.stats.record_buffer import RecordBuffer
@@ -551,7 +551,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         slices keeps its outcome.  If the calling task is cancelled, the remaining operations still wait.  ``reason``:
         any object, for the awaiters and observers of the operations.  Raises TypeError for an unhashable key.
         """
-        return await self._end_for_key(key, lambda operation: terminate(operation, CANCELLED, reason))
+        return await self._end_for_key(key, lambda operation: end(operation, CANCELLED, reason, True))
 
     async def afail_for_key(self, key: Hashable, error: Exception) -> int:
         """:meth:`fail_for_key` in slices, as :meth:`acancel_for_key`; return how many operations failed."""

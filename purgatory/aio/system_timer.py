@@ -46,9 +46,9 @@ class _Deadline(TimerTask):
         self.future = future
 
     def run(self) -> None:
-        self._abandon(TimeoutError(f"{self.delay_ms / 1000:g} s have passed"))
+        self._timer_closed(TimeoutError(f"{self.delay_ms / 1000:g} s have passed"))
 
-    def _abandon(self, error: BaseException) -> None:
+    def _timer_closed(self, error: BaseException) -> None:
         if not self.future.done() and not self.future.get_loop().is_closed():
             self.future.set_exception(error)
 
@@ -138,7 +138,7 @@ class SystemTimer(BaseTimer):
             self.closed = True
             closing = self._closing = Closing(loop)
             try:
-                await self._abandon_in_slices(closing)
+                await self._end_in_slices(closing)
             finally:
                 if not closing.dropped:
                     self._reaper.stop(reaper_task)
@@ -146,15 +146,15 @@ class SystemTimer(BaseTimer):
         if reaper_task is not None and not reaper_task.done():
             await asyncio.wait([reaper_task])
 
-    async def _abandon_in_slices(self, closing: Closing) -> None:
-        """Abandon every task in slices; after a cancellation or an interrupt, the rest in this turn of the loop."""
+    async def _end_in_slices(self, closing: Closing) -> None:
+        """Tell every task in slices that the timer has closed; after a cancellation or an interrupt, the rest now."""
         error = PurgatoryClosed("the timer was closed")
         slices = TurnBudget(self.clock, self.turn_budget_ms)
         interrupt: BaseException | None = None
         taken: deque[TimerTask] = deque()
         while taken or self._core.size:
             try:
-                Context().run(self._abandon_some, taken, slices.portion(), error)
+                Context().run(self._end_some, taken, slices.portion(), error)
                 if slices.over() and interrupt is None:
                     await closing.wait_for(slices.next_turn())
             except BaseException as caught:
@@ -164,11 +164,11 @@ class SystemTimer(BaseTimer):
         if interrupt is not None:
             raise interrupt
 
-    def _abandon_some(self, taken: deque[TimerTask], number: int, error: PurgatoryClosed) -> None:
-        """Abandon the tasks that an interrupt left in ``taken``, and the next ``number`` tasks of the timer."""
+    def _end_some(self, taken: deque[TimerTask], number: int, error: PurgatoryClosed) -> None:
+        """Tell the tasks that an interrupt left in ``taken``, and the next ``number`` tasks of the timer."""
         taken.extend(self._core.drain(number))
         while taken:
-            taken.popleft()._abandon(error)
+            taken.popleft()._timer_closed(error)
 
     # Time
 

@@ -10,7 +10,7 @@ from purgatory.events import Event, Statistics
 from purgatory.texts import safe_repr, uncopyable
 
 from .hooks import Hooks
-from .operation.lifecycle import CANCELLED, fail_externally, terminate
+from .operation.lifecycle import CANCELLED, end, fail_externally
 from .operation.operation import Operation
 from .operation.private_key import shown_key
 from .purgatory import PurgatoryCore, no_operation
@@ -108,7 +108,7 @@ class BasePurgatory:
         return [
             operation
             for operation in self._core.watcher_lists.operations(key)
-            if terminate(operation, CANCELLED, reason)
+            if end(operation, CANCELLED, reason, True)
         ]
 
     def fail_for_key(self, key: Hashable, error: Any) -> int:

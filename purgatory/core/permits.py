@@ -26,7 +26,7 @@ from mypy_extensions import i64
 
 from purgatory.texts import safe_repr
 
-from .operation.lifecycle import CANCELLED, COMPLETED, terminate
+from .operation.lifecycle import CANCELLED, COMPLETED, end, is_parked
 from .operation.operation import set_deadline
 from .operation.private_key import PrivateKey
 from .operation.waits import MISSING, LibraryWait, times_of
@@ -67,11 +67,11 @@ class AcquireWait(LibraryWait):
 
     def try_complete(self) -> bool:
         # The caller that submits it has found no free permit, or other waiters.
-        if self._watch is None or self.permits.free == 0:
+        if not is_parked(self) or self.permits.free == 0:
             return False
         future = self._park_future
         if future is not None and future.get_loop().is_closed():
-            terminate(self, CANCELLED, None)  # its task never runs again, and would keep the permit for ever
+            end(self, CANCELLED, None, True)  # its task never runs again, and would keep the permit for ever
             return False
         return True
 

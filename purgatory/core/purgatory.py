@@ -31,7 +31,6 @@ operation.  A key that raises when its operation ends does not prevent the opera
 reported after the awaiters have their answer.
 """
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
@@ -46,23 +45,26 @@ from .operation.coroutines import is_coroutine, refusal
 from .operation.lifecycle import (
     CANCELLED,
     COMPLETED,
+    DEEP,
     EXPIRED,
     EXPIRED_BY_CLOSING,
     FAILED,
+    FRAMES,
     PENDING,
-    complete_or_expire,
     core_of,
+    end,
     fail_tried,
+    is_parked,
     is_true,
-    terminate,
     validate_new,
 )
 from .operation.operation import FOREVER_MS, Operation, set_deadline
 from .operation.private_key import shown_key
 from .operation.stack_guard import ensure_stack
+from .queued_checks import QueuedChecks
 from .stats.counters import Counters
 from .stats.observers import ObserverNotifier
-from .timer.base_timer import BaseTimer, ceil_now, now, passed
+from .timer.base_timer import BaseTimer, ceil_now, passed
 from .timer.task import NOT_QUEUED, unlink
 from .timer.thread_guard import ThreadGuard
 from .timer.timer_core import TimerCore
@@ -79,8 +81,6 @@ _HEAP_LOOKUPS: Final = (
     64  # plus the limit: thresholds that a limited check looks up before it walks in order of arrival
 )
 _SLICE: Final = 1024
-_DEEP: Final = 8  # from this many nested endings on, each first checks the remaining stack
-_FRAMES: Final = 80  # the frames that an ending and the loop's exception handler may need
 
 
 def no_operation(given: Any) -> TypeError:
@@ -99,7 +99,7 @@ class PurgatoryCore:
     are those of :class:`purgatory.Purgatory`.
 
     ``depth``: the number of operations that are being ended or submitted, each in a callback of the previous one.
-    ``busy``: user code runs on behalf of this purgatory, so checks are queued.
+    ``queued``: the checks that callbacks request, see :mod:`.queued_checks`.
     """
 
     __slots__ = (
@@ -110,21 +110,19 @@ class PurgatoryCore:
         "_jitter_source",
         "_key_errors",
         "_last_id",
-        "_left",
         "_limited",
         "_listeners",
         "_max_parked",
         "_max_parked_per_key",
         "_notifier",
-        "_queue",
         "_timer_core",
         "_trying",
         "_when_ended",
-        "busy",
         "closed",
         "counters",
         "depth",
         "name",
+        "queued",
         "timer",
         "watcher_lists",
     )
@@ -146,7 +144,7 @@ class PurgatoryCore:
         self.counters: Counters = Counters()
         self.watcher_lists: WatcherLists = WatcherLists()
         self.closed: bool = False
-        self.busy: bool = False
+        self.queued: QueuedChecks = QueuedChecks()
         self.depth: i64 = 0
         self._hooks: Hooks = hooks
         self._timer_core: TimerCore = timer._core
@@ -154,8 +152,6 @@ class PurgatoryCore:
         self._contained = contained
         self._last_id: i64 = 0
         self._trying: Operation | None = None  # the operation that a check tries
-        self._queue: deque[tuple[Hashable, Any, int]] = deque()  # the queued checks: key, value, limit
-        self._left: i64 = 0  # how many more operations the current check with a limit may complete
         # Operations that a check with a limit must also try, whatever it completes: key -> id -> operation.
         self._listeners: dict[Hashable, dict[int, Operation]] = {}
         self._key_errors: list[tuple[BaseException, Operation]] = []
@@ -173,10 +169,14 @@ class PurgatoryCore:
 
     def submit(self, operation: Operation, keys: Any) -> bool:
         """See :meth:`BasePurgatory.try_complete_else_watch`."""
+        # 1. Whether this call may be made here and now.
         self._guard.validate()
-        self.validate_open()
-        if self.watcher_lists.asking:
+        if self.closed or self.timer.closed:
+            self.validate_open()
+        lists = self.watcher_lists
+        if lists.asking:
             raise PurgatoryError("a key must not submit an operation while it is hashed or compared")
+        # 2. The keys: a single one, ``only``, is by far the most frequent case.  Hashing them may run user code.
         many: tuple[Hashable, ...] = ()
         plain = False
         only: Hashable = None
@@ -188,7 +188,7 @@ class PurgatoryCore:
         elif isinstance(keys, list):
             if len(keys) == 1:
                 only = keys[0]
-                shard = self.watcher_lists.shard(only)
+                shard = lists.shard(only)
             else:
                 many = tuple(keys)
         else:
@@ -196,31 +196,38 @@ class PurgatoryCore:
             many = tuple(keys if thresholds is None else thresholds)
         if len(many) == 1:
             only = many[0]
-            shard = self.watcher_lists.shard(only)
+            shard = lists.shard(only)
         elif shard is None:
             plain = validate_keys(many)
+        # 3. The operation, the stack and the clock: the last that may fail while nothing has changed.
         validate_new(operation)
-        self.ensure_stack()
-        parked_ms: i64 = ceil_now(self.timer)  # may raise, and nothing has changed yet
+        if self.depth >= DEEP:
+            ensure_stack(FRAMES)
+        parked_ms: i64 = ceil_now(self.timer)
+        # 4. It enters.  From here on its end finds this purgatory, and checks that its callbacks request are queued.
         counters = self.counters
         counters.submitted += 1
         self._last_id += 1
         operation._op_id = self._last_id
         operation._core = self
-        outermost = not self.busy
-        self.busy = True
+        operation._parked_ms = parked_ms
+        if operation._delay_ms >= 0:
+            operation._expiration_ms = NOT_QUEUED  # unless it is extended while it is tried
+        queued = self.queued
+        outermost = not queued.busy
+        queued.busy = True
         self.depth += 1
         try:
-            operation._parked_ms = parked_ms
-            if operation._delay_ms >= 0:
-                operation._expiration_ms = NOT_QUEUED  # unless it is extended while it is tried
+            # 5. The one try, and the other user code that may end the operation before it is parked.
             self._first_try(operation)
             jitter = 0.0
             if self._jitter_source is not None and operation._state == PENDING:
                 jitter = self._draw_jitter(operation)
             if operation._state == PENDING:
+                # 6. Onto its keys, or, if that fails, out again as if nothing had been.
                 try:
-                    self.validate_open()  # its own try_complete() may have closed the purgatory
+                    if self.closed or self.timer.closed:
+                        self.validate_open()  # its own try_complete() has closed the purgatory
                     if self._limited:
                         self._admit(many or (only,))
                     if operation._op_id != self._last_id:
@@ -230,22 +237,24 @@ class PurgatoryCore:
                     if thresholds is not None:
                         self._watch_thresholds(operation, thresholds)
                     elif shard is not None:
-                        self.watcher_lists.add_operation(shard, only, operation)
+                        lists.add_operation(shard, only, operation)
                         counters.watched += 1
                     else:
                         self._watch_keys(operation, many, plain)
                 except BaseException:
                     self._rollback(operation)
                     raise
-                if self.watcher_lists.deferred:
+                if lists.deferred:
                     self._unlink_deferred()
+                # 7. Onto the timer, and to the observers.
                 if operation._state == PENDING:
                     self._parked(operation, jitter)
                 else:  # the comparison of a key has ended it
                     self._unwatch(operation)
-            if operation._state == COMPLETED and operation._watch is None:
+            if operation._state == COMPLETED and not is_parked(operation):
                 counters.immediate += 1
         finally:
+            # 8. What user code has requested or done meanwhile.
             self.depth -= 1
             if outermost:
                 self.run_queued_checks()
@@ -261,15 +270,15 @@ class PurgatoryCore:
         try:
             self.submit(operation, keys)
         except BaseException:
-            if fresh and operation._watch is not None:
-                terminate(operation, CANCELLED, None)  # a queued check was interrupted after it was parked
+            if fresh and is_parked(operation):
+                end(operation, CANCELLED, None, True)  # a queued check was interrupted after it was parked
             raise
-        if operation._watch is None:
+        if not is_parked(operation):
             return None
         try:
             future = operation._park_future = self.timer._loop.create_future()
         except BaseException:
-            terminate(operation, CANCELLED, None)
+            end(operation, CANCELLED, None, True)
             raise
         return future
 
@@ -287,13 +296,13 @@ class PurgatoryCore:
         try:
             holds: Any = tried.try_complete()
             if holds is True or (holds is not False and is_true(holds, operation)):
-                complete_or_expire(operation, COMPLETED, False)
+                end(operation, COMPLETED, None, False)
         except BaseException as error:
             if operation._state == PENDING and self.contains(error):
-                terminate(operation, FAILED, error)
+                end(operation, FAILED, error, True)
             raise
         try:
-            complete_or_expire(operation, EXPIRED, False)
+            end(operation, EXPIRED, None, False)
         except BaseException as error:
             if operation._state != EXPIRED or not self.contains(error):
                 raise
@@ -331,11 +340,11 @@ class PurgatoryCore:
             tried: Any = operation  # an override may return any type
             holds: Any = tried.try_complete()
             if holds is True or (holds is not False and is_true(holds, operation)):
-                complete_or_expire(operation, COMPLETED, False)
+                end(operation, COMPLETED, None, False)
         except BaseException as error:
             if operation._state == PENDING:
                 if self.contains(error):
-                    terminate(operation, FAILED, error)
+                    end(operation, FAILED, error, True)
                 else:
                     self._rollback(operation)
             raise
@@ -426,7 +435,7 @@ class PurgatoryCore:
             if self._notifier.active:
                 self._notifier.parked(operation)
         except BaseException:
-            terminate(operation, CANCELLED, None)  # an interrupt, or a clock that raises: no task will await it
+            end(operation, CANCELLED, None, True)  # an interrupt, or a clock that raises: no task will await it
             raise
 
     def _draw_jitter(self, operation: Operation) -> float:
@@ -475,12 +484,13 @@ class PurgatoryCore:
         if value is not None:
             value = validated_value(value)
         entry = self.watcher_lists.entry(key)
-        if self.busy:
-            self._queue.append((key, value, limit))
+        queued = self.queued
+        if queued.busy:
+            queued.add(key, value, limit)
             return 0
         if entry is None:
             return 0
-        self.busy = True
+        queued.busy = True
         done: i64 = 0
         try:
             done = self._check_entry(entry, value, limit)
@@ -489,34 +499,35 @@ class PurgatoryCore:
         return done
 
     def run_queued_checks(self) -> i64:
-        """Run the checks queued by user code that has returned; return how many operations they completed."""
+        """Run the checks queued by user code that has returned; return how many operations they completed.
+
+        Called by the outermost call that runs user code, and by no other, when nothing is half done.
+        """
         done: i64 = 0
-        queue = self._queue
-        if not queue:
-            self.busy = False
+        queued = self.queued
+        if len(queued) == 0:
+            queued.busy = False
             return done
         try:
-            while queue:
-                key, value, limit = queue.popleft()
+            while len(queued):
+                key, value, limit = queued.pop()
                 entry = self._entry_of_queued(key)
                 if entry is not None:
                     try:
                         done += self._check_entry(entry, value, limit)
                     except BaseException:
-                        left = limit if limit == UNLIMITED else self._left
-                        if left > 0:
-                            queue.appendleft((key, value, left))  # the operations behind it still need the check
+                        queued.resume(key, value, limit)  # the operations behind it still need the check
                         raise
         finally:
-            self.busy = False
-            if queue:
+            queued.busy = False
+            if len(queued):
                 self._postpone_queued_checks()
         return done
 
     def _postpone_queued_checks(self) -> None:
         """Move the queued checks to the next turn of the loop, because an interrupt propagates."""
-        while self._queue:
-            key, value, limit = self._queue.popleft()
+        while len(self.queued):
+            key, value, limit = self.queued.pop()
             try:
                 self._hooks.check_later(key, value, None if limit == UNLIMITED else limit)
             except Exception as error:
@@ -537,7 +548,7 @@ class PurgatoryCore:
             return self._check_limited(as_watch(entry), value, limit)
         if not isinstance(entry, WatchList):
             operation: Operation | None = entry.operation if isinstance(entry, Watch) else entry
-            return 1 if operation is not None and operation._watch is not None and self._try(operation) else 0
+            return 1 if operation is not None and is_parked(operation) and self._try(operation) else 0
         newest = self._last_id  # operations that arrive during the check have been tried already
         if entry.thresholds is not None:
             return self._check_thresholds(entry, value, newest)
@@ -548,7 +559,7 @@ class PurgatoryCore:
             assert operation is not None
             if operation._op_id > newest:
                 break
-            if operation._watch is not None and self._try(operation):
+            if is_parked(operation) and self._try(operation):
                 done += 1
             watch = watch.after  # a removed watch still leads to those behind it
         return done
@@ -565,24 +576,24 @@ class PurgatoryCore:
         following = plain.next()
         for operation in reached:
             while following is not None and following._op_id < operation._op_id:
-                if following._watch is not None and self._try(following):
+                if is_parked(following) and self._try(following):
                     done += 1
                 following = plain.next()
-            if operation._watch is not None and self._try(operation):
+            if is_parked(operation) and self._try(operation):
                 done += 1
         while following is not None:
-            if following._watch is not None and self._try(following):
+            if is_parked(following) and self._try(following):
                 done += 1
             following = plain.next()
         return done
 
     def _check_limited(self, entry: Watch, value: Any, limit: i64) -> i64:
         """Try the watchers in the order of arrival until ``limit`` of them are completed."""
-        self._left = limit
+        self.queued.left = limit
         if self._listeners:
             self._try_listeners(entry.key)
         cursor = self._cursor_along(entry, value, _HEAP_LOOKUPS + limit)
-        while self._left > 0:
+        while self.queued.left > 0:
             operation = cursor.next()
             if operation is None:
                 break
@@ -592,8 +603,8 @@ class PurgatoryCore:
                 self._try(operation)
             finally:
                 if operation._state == COMPLETED:
-                    self._left -= 1
-        return limit - self._left
+                    self.queued.left -= 1
+        return limit - self.queued.left
 
     def listen(self, operation: Operation, key: Hashable) -> None:
         """Make every check of the key try this operation first; it is parked on the key and never completes."""
@@ -611,7 +622,7 @@ class PurgatoryCore:
         listeners = self._listeners.get(key)
         if listeners is not None:
             for operation in list(listeners.values()):
-                if operation._watch is not None:
+                if is_parked(operation):
                     self._try(operation)
 
     def _try(self, operation: Operation) -> bool:
@@ -621,7 +632,7 @@ class PurgatoryCore:
         try:
             holds: Any = tried.try_complete()
             if holds is True or (holds is not False and is_true(holds, operation)):
-                complete_or_expire(operation, COMPLETED, True)
+                end(operation, COMPLETED, None, True)
         except BaseException as error:
             if not self.contains(error):
                 raise
@@ -648,7 +659,7 @@ class PurgatoryCore:
 
     def check_some(self, cursor: WatchCursor, number: int) -> int:
         """Take the next ``number`` steps of a cursor, or fewer at its end; return the number of steps taken."""
-        self.busy = True
+        self.queued.busy = True
         try:
             for tried in range(number):
                 operation = cursor.next()
@@ -664,7 +675,7 @@ class PurgatoryCore:
         """Expire up to ``number`` parked operations, because the purgatory closes; return the number that ended."""
         waiting = self.counters.parked
         for operation in self.watcher_lists.some(number):
-            complete_or_expire(operation, EXPIRED_BY_CLOSING, True)
+            end(operation, EXPIRED_BY_CLOSING, None, True)
         return waiting - self.counters.parked
 
     def _cursor_along(self, entry: Watch, value: Any, most: i64) -> WatchCursor:
@@ -672,14 +683,10 @@ class PurgatoryCore:
             return ReachedCursor(entry, self._last_id, value, most)
         return WatchCursor(entry, self._last_id)
 
-    # Release: called by the lifecycle when an operation ends
+    # The end of an operation: end() of the lifecycle calls leave() before the callback, and ended() after the answers
 
-    def release(self, operation: Operation, now_ms: i64) -> None:
-        """Take the operation off the timer and off every watcher list, and update the gauges."""
-        if operation._list is not None:
-            unlink(operation)
-        if operation._watch is None:
-            return  # it is in its first try, not parked
+    def leave(self, operation: Operation, now_ms: i64) -> None:
+        """Take a parked operation, which has its outcome and is off the timer, off its keys, and update the gauges."""
         counters = self.counters
         if self._notifier.active:
             self._notifier.leaving(operation, now_ms)
@@ -718,7 +725,7 @@ class PurgatoryCore:
         try:
             lists.remove(watch)
         except BaseException as error:
-            lists.abandon(watch)
+            lists.bury(watch)
             self._key_errors.append((error, operation))
         if lists.deferred:
             self._unlink_deferred()
@@ -733,7 +740,7 @@ class PurgatoryCore:
             try:
                 lists.remove(watch)
             except BaseException as error:
-                lists.abandon(watch)
+                lists.bury(watch)
                 self._key_errors.append((error, operation))
 
     def ended(self, operation: Operation) -> None:
@@ -770,12 +777,8 @@ class PurgatoryCore:
 
     def ensure_stack(self) -> None:
         """Raise RecursionError if endings are nested so deeply that another one might not finish."""
-        if self.depth >= _DEEP:
-            ensure_stack(_FRAMES)
-
-    def now_ms(self) -> i64:
-        """Return the time, for the statistics."""
-        return now(self.timer)
+        if self.depth >= DEEP:
+            ensure_stack(FRAMES)
 
     def contains(self, error: BaseException) -> bool:
         """Return whether the exception is a failure of the operation, as opposed to an interrupt of the program."""
@@ -789,7 +792,7 @@ class PurgatoryCore:
         """Move the deadline of an operation to ``delay_ms`` from now; a negative delay removes the deadline."""
         self._guard.validate()
         now_ms: i64 = ceil_now(self.timer)
-        if operation._watch is None:  # in its first try: it is put on the timer when it is parked
+        if not is_parked(operation):  # in its first try: it is put on the timer when it is parked
             set_deadline(operation, delay_ms, NOT_QUEUED if delay_ms < 0 else now_ms + delay_ms)
         elif delay_ms < 0:
             self._reschedule(operation, delay_ms, NOT_QUEUED, 0)
@@ -800,7 +803,7 @@ class PurgatoryCore:
     def extend_to(self, operation: Operation, at_ms: i64) -> None:
         """Move the deadline of an operation to ``at_ms`` on the timer's clock, or to now if that has passed."""
         self._guard.validate()
-        if operation._watch is None:  # in its first try
+        if not is_parked(operation):  # in its first try
             set_deadline(operation, FOREVER_MS, at_ms)
             return
         now_ms: i64 = ceil_now(self.timer)
@@ -847,6 +850,6 @@ class PurgatoryCore:
             assert operation._core is self
             assert operation.scheduled == (operation._delay_ms >= 0), f"{operation!r}: its deadline is not on the timer"
         assert self.depth == 0
-        assert not self.busy and not self._queue, f"{len(self._queue)} checks are still queued"
+        assert not self.queued.busy and not len(self.queued), f"{len(self.queued)} checks are still queued"
         counters._check()
         self.timer._check()

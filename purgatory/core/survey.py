@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from purgatory.core.operation.lifecycle import is_parked
 from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.waits import given_kind
 from purgatory.core.purgatory import PurgatoryCore
@@ -174,7 +175,7 @@ class Survey:
                     continue
                 operation = watch.operation
                 self._watch = watch.after
-                if operation is not None and operation._watch is not None:
+                if operation is not None and is_parked(operation):
                     self._visit(operation, watch is operation._watch)
                 continue
             if self._thresholds is not None:

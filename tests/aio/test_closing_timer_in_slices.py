@@ -23,7 +23,7 @@ class Abandoned(TimerTask):
     def run(self) -> None:
         raise AssertionError("it runs although its timer is closing")
 
-    def _abandon(self, error: BaseException) -> None:
+    def _timer_closed(self, error: BaseException) -> None:
         self.log.append(self)
 
 
@@ -154,8 +154,8 @@ async def test_a_second_close_of_a_timer_answers_what_an_interrupt_left(clock: V
     """An interrupt raised by one task propagates after all other tasks have been dropped."""
 
     class Interrupts(Abandoned):
-        def _abandon(self, error: BaseException) -> None:
-            super()._abandon(error)
+        def _timer_closed(self, error: BaseException) -> None:
+            super()._timer_closed(error)
             raise KeyboardInterrupt
 
     timer = SystemTimer(clock=clock)

@@ -23,7 +23,7 @@ HOOKS = {  # called by the package and overridden by subclasses; users do not ca
     "Clock": {"ceil_ms", "reader", "work_time"},
     "Observer": {"cancelled", "failed", "parked"},
     "TimerTask": {"run"},
-    "TimerTaskList": {"add_first", "is_empty", "pop_first", "pop_last"},
+    "TimerTaskList": {"is_empty", "pop_first"},
     "TimingWheel": {
         "add",
         "advance",

@@ -7,6 +7,29 @@ An operation is created, submitted to a purgatory and tried once.  If its condit
 linked into the watcher list of each of its keys and, if it has a deadline, put on the timer.  Then one row of
 :data:`ENDINGS` happens, and the first one decides.
 
+The path of an ending
+=====================
+
+Whatever ends an operation calls :func:`end`, which takes these steps in this order::
+
+    PENDING?  no: False
+       |
+    stack, task, clock   may fail: nothing has changed
+       |
+    the state            decided: every other ending is False from here on
+       |
+    off the timer, off its keys, gauges        PurgatoryCore.leave()
+       |
+    on_complete()        unless it is CANCELLED or FAILED; if it raises: FAILED
+       |
+    the awaiters are answered
+       |
+    counters, observers, errors of keys        PurgatoryCore.ended()
+       |
+    on_expiration()      of one that expired
+       |
+    the checks that these callbacks have requested, if no caller above runs them
+
 The rules
 =========
 
@@ -43,7 +66,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mypy_extensions import i64
 
+from purgatory.core.timer.base_timer import now
 from purgatory.core.timer.event_loop import event_loop
+from purgatory.core.timer.task import unlink
 from purgatory.core.timer.thread_guard import FOREIGN_THREAD
 from purgatory.errors import OperationCancelled, PurgatoryError
 from purgatory.events import Outcome
@@ -51,6 +76,7 @@ from purgatory.texts import safe_repr, type_name
 
 from .coroutines import COROUTINE, is_coroutine, refusal
 from .private_key import shown_key
+from .stack_guard import ensure_stack
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -62,28 +88,30 @@ if TYPE_CHECKING:
 __all__ = [
     "CANCELLED",
     "COMPLETED",
+    "DEEP",
     "ENDINGS",
     "EXPIRED",
     "EXPIRED_BY_CLOSING",
     "FAILED",
+    "FRAMES",
     "OUTCOMES",
     "PENDING",
     "Ending",
     "Failure",
     "answer",
-    "complete_or_expire",
     "core_of",
+    "end",
     "error_of",
     "exception_of",
     "fail_externally",
     "fail_tried",
     "has_expired",
     "has_result",
+    "is_parked",
     "is_true",
     "keys_of",
     "outcome_of",
     "task_was_cancelled",
-    "terminate",
     "validate_awaiters",
     "validate_new",
 ]
@@ -94,6 +122,8 @@ EXPIRED: Final = 2
 CANCELLED: Final = 3
 FAILED: Final = 4
 EXPIRED_BY_CLOSING: Final = 5  # the outcome is EXPIRED: see outcome_of()
+DEEP: Final = 8  # from this many nested endings on, each first checks the remaining stack
+FRAMES: Final = 80  # the frames that an ending and the loop's exception handler may need
 OUTCOMES: Final = (Outcome.PENDING, Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED)
 
 
@@ -125,7 +155,7 @@ ENDINGS: Final = (
     ),
     Ending(Outcome.FAILED, "a callback raises, or fail_for_key()", "nothing more", "that exception"),
 )
-"""How an operation can leave ``PENDING``; the documentation draws its picture from here."""
+"""How an operation can leave ``PENDING``: documentation, from which the picture is drawn.  :func:`end` is the code."""
 
 
 def validate_new(operation: Operation) -> None:
@@ -140,6 +170,14 @@ def validate_new(operation: Operation) -> None:
 def outcome_of(state: i64) -> Outcome:
     """Return the outcome that users see for a state."""
     return Outcome.EXPIRED if state == EXPIRED_BY_CLOSING else OUTCOMES[state]
+
+
+def is_parked(operation: Operation) -> bool:
+    """Return whether the operation is on its keys, and so counted, found by checks and shown in dumps.
+
+    It is not while it is tried for the first time, although its purgatory is known by then.
+    """
+    return operation._watch is not None
 
 
 def has_result(operation: Operation) -> bool:
@@ -160,45 +198,79 @@ def core_of(operation: Operation) -> PurgatoryCore | None:
         raise RuntimeError(f"{type_name(operation)}.__init__() must call super().__init__(timeout)") from None
 
 
-def complete_or_expire(operation: Operation, state: i64, contained: bool) -> bool:
-    """Complete or expire the operation.  True iff this call did.
+def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
+    """End the operation.  True iff this call did, and in this state.
 
-    ``state``: COMPLETED, EXPIRED, or EXPIRED_BY_CLOSING.
-    ``contained``: whether an exception from ``on_complete`` only fails the operation (in a check or an expiry) or also
-    reaches the caller.
+    This is the one path of every ending: completion, expiry, cancellation, failure and closing.
+
+    ``state``: what it becomes; one whose ``on_complete`` raises becomes FAILED instead.  ``why``: the exception of one
+    that fails; the reason of one that is cancelled, any object or None.  ``contained``: whether an exception from
+    ``on_complete`` only fails the operation, as in a check or an expiry, or also reaches the caller.
     """
+    # 1. The first ending decides.
     if operation._state != PENDING:
         return False
     core = operation._core
-    if core is None:
-        operation._state = state
-        _complete(operation, None, contained)
-        return operation._state != FAILED
-    core.ensure_stack()
-    if operation._park_future is not None and task_was_cancelled(operation):
-        terminate(operation, CANCELLED, None)  # the hard case, a)
-        return False
-    now_ms: i64 = core.now_ms() if operation._watch is not None else 0
-    # The stack and the clock have not failed.  From here to on_complete() only this library runs: a second ending finds
-    # the state changed.
+    calls_back = state != CANCELLED and state != FAILED
+    # 2. All that may fail: the stack, the task that is gone, the clock.  Nothing has changed if it does.
+    now_ms: i64 = 0
+    parked = False
+    if core is not None:
+        if calls_back:
+            if core.depth >= DEEP:
+                ensure_stack(FRAMES)
+            if operation._park_future is not None and task_was_cancelled(operation):
+                end(operation, CANCELLED, None, True)  # the hard case, a)
+                return False
+        parked = is_parked(operation)
+        if parked:
+            now_ms = now(core.timer)
+    # 3. The outcome.  From here to the callback only this library runs: a second ending finds the state changed.
     operation._state = state
+    if core is None:
+        if calls_back:
+            _call_back(operation, None, contained)
+        else:
+            _fill(operation, why)
+            _settle(operation, None, ())
+        return operation._state == state
+    keys: tuple[Hashable, ...] = ()
+    if not calls_back:
+        _fill(operation, why)
+        if state == CANCELLED and (operation._park_future is not None or operation._awaiters is not None):
+            keys = keys_of(operation)  # for the message of the OperationCancelled
     core.depth += 1
     try:
-        core.release(operation, now_ms)
-        outermost = not core.busy
-        core.busy = True
-        try:
-            _complete(operation, core, contained)
-        finally:
-            if outermost:
-                core.run_queued_checks()
+        # 4. Off the timer and off its keys.
+        if operation._list is not None:
+            unlink(operation)
+        if parked:
+            core.leave(operation, now_ms)
+        # 5. The callback, the answers, the observers.  6. The checks that these have requested.
+        if calls_back:
+            queued = core.queued
+            outermost = not queued.busy
+            queued.busy = True
+            try:
+                _call_back(operation, core, contained)
+            finally:
+                if outermost:
+                    core.run_queued_checks()
+        else:
+            _settle(operation, core, keys)
     finally:
         core.depth -= 1
-    return operation._state != FAILED
+    return operation._state == state
 
 
-def _complete(operation: Operation, core: PurgatoryCore | None, contained: bool) -> None:
-    expired = has_expired(operation)
+def _fill(operation: Operation, why: Any) -> None:
+    """Store what the awaiters of a CANCELLED or FAILED operation get."""
+    operation._value = _for_awaiters(why, True) if operation._state == FAILED else why
+
+
+def _call_back(operation: Operation, core: PurgatoryCore | None, contained: bool) -> None:
+    """Make the result, answer, and call ``on_expiration`` of an operation that expired."""
+    expired = operation._state != COMPLETED
     try:
         value = operation.on_complete()
         if type(value) is COROUTINE:
@@ -226,39 +298,10 @@ def _complete(operation: Operation, core: PurgatoryCore | None, contained: bool)
             core.report(error, operation)
 
 
-def terminate(operation: Operation, state: i64, why: Any) -> bool:
-    """Cancel or fail the operation, without a callback.  True iff this call did.
-
-    ``why``: the exception of one that fails; the reason of one that is cancelled, any object or None.
-    """
-    if operation._state != PENDING:
-        return False
-    core = operation._core
-    now_ms: i64 = core.now_ms() if core is not None and operation._watch is not None else 0
-    operation._state = state
-    keys: tuple[Hashable, ...] = ()
-    if state == FAILED:
-        operation._value = _for_awaiters(why, True)
-    else:
-        operation._value = why
-        if operation._park_future is not None or operation._awaiters is not None:
-            keys = keys_of(operation)  # for the message of the OperationCancelled
-    if core is None:
-        _settle(operation, None, keys)
-        return True
-    core.depth += 1
-    try:
-        core.release(operation, now_ms)
-        _settle(operation, core, keys)
-    finally:
-        core.depth -= 1
-    return True
-
-
 def fail_tried(operation: Operation, error: BaseException) -> bool:
     """Fail an operation that raised while it was tried.  True iff an awaiter got the exception."""
     awaited = _is_awaited(operation)
-    return terminate(operation, FAILED, error) and awaited
+    return end(operation, FAILED, error, True) and awaited
 
 
 def fail_externally(operation: Operation, error: BaseException) -> bool:
@@ -267,9 +310,9 @@ def fail_externally(operation: Operation, error: BaseException) -> bool:
     An operation whose task was cancelled is withdrawn, as by every other ending: the hard case, a).
     """
     if task_was_cancelled(operation):
-        terminate(operation, CANCELLED, None)
+        end(operation, CANCELLED, None, True)
         return False
-    return terminate(operation, FAILED, error)
+    return end(operation, FAILED, error, True)
 
 
 def task_was_cancelled(operation: Operation) -> bool:

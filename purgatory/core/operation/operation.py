@@ -23,14 +23,13 @@ from .lifecycle import (
     FAILED,
     PENDING,
     answer,
-    complete_or_expire,
+    end,
     error_of,
     exception_of,
     has_expired,
     has_result,
     keys_of,
     outcome_of,
-    terminate,
     validate_awaiters,
 )
 
@@ -81,7 +80,8 @@ class Operation(TimerTask):
         kind: Any = type(self)
         if kind is not validated_class.kind:
             validate_class(kind)
-        if (self._op_id if _COMPILED else getattr(self, "_op_id", 0)) and self._core is not None:
+        begun = self._op_id != 0 if _COMPILED else getattr(self, "_op_id", 0) != 0
+        if begun and self._core is not None:
             raise ValueError(f"operation must be new, got {safe_repr(self)}, which is parked already")
         if timeout is MISSING:
             raise TypeError(f"{kind.__name__}() takes a timeout in seconds, got none: timeout=None waits for ever")
@@ -138,9 +138,9 @@ class Operation(TimerTask):
         core = self._core
         if core is None:
             validate_awaiters(self)
-            return complete_or_expire(self, COMPLETED, False)
+            return end(self, COMPLETED, None, False)
         core.validate_thread()
-        return complete_or_expire(self, COMPLETED, core.is_trying(self))
+        return end(self, COMPLETED, None, core.is_trying(self))
 
     def cancel(self, reason: Any = None) -> bool:
         """Withdraw the operation from the timer and from every key; :meth:`on_complete` is not called.
@@ -154,7 +154,7 @@ class Operation(TimerTask):
         else:
             core.validate_thread()
             core.ensure_stack()
-        return terminate(self, CANCELLED, reason)
+        return end(self, CANCELLED, reason, True)
 
     def extend(self, timeout: Any) -> bool:
         """Move the deadline to ``timeout`` seconds from now; None removes it.  True iff the operation is PENDING.
@@ -197,10 +197,10 @@ class Operation(TimerTask):
 
     def run(self) -> None:
         """Expire the operation; the timer calls this when the deadline has passed."""
-        complete_or_expire(self, EXPIRED, True)
+        end(self, EXPIRED, None, True)
 
     def _fire(self) -> None:
-        complete_or_expire(self, EXPIRED, True)
+        end(self, EXPIRED, None, True)
 
     def _expiration_from(self, now_ms: i64, passed_ms: i64) -> i64:
         if self._core is not None:
@@ -213,9 +213,9 @@ class Operation(TimerTask):
             raise ValueError(f"task must have a deadline, got {safe_repr(self)}")
         return max(passed_ms, self._expiration_ms)
 
-    def _abandon(self, error: BaseException) -> None:
+    def _timer_closed(self, error: BaseException) -> None:
         # The timer has closed, so the deadline would never come: answer the awaiters now.
-        complete_or_expire(self, EXPIRED, True)
+        end(self, EXPIRED, None, True)
 
     # Its state
 

@@ -26,7 +26,7 @@ from purgatory.core.timer.units import deadline_ms, duration_ms
 from purgatory.texts import safe_repr
 
 from .coroutines import COROUTINE, is_coroutine, is_coroutine_function, refusal
-from .lifecycle import CANCELLED, COMPLETED, PENDING, complete_or_expire, task_was_cancelled, terminate
+from .lifecycle import CANCELLED, COMPLETED, PENDING, end, task_was_cancelled
 from .operation import FOREVER_MS, MISSING, Operation, set_deadline
 
 __all__ = [
@@ -102,7 +102,7 @@ class WaitValue(LibraryWait):
 
     def try_complete(self) -> bool:
         if task_was_cancelled(self):
-            terminate(self, CANCELLED, None)
+            end(self, CANCELLED, None, True)
             return False
         core = self._core
         value: Any = self._get()
@@ -113,7 +113,7 @@ class WaitValue(LibraryWait):
         self._taken = value
         try:
             if self._state == PENDING:  # get() may have ended it
-                complete_or_expire(self, COMPLETED, core is not None)
+                end(self, COMPLETED, None, core is not None)
         finally:
             if self._taken is not None:
                 self._taken = None  # on_complete() has not run

@@ -156,7 +156,7 @@ class BaseTimeout(TimerTask):
         """The deadline, and nothing else, has cancelled the task, and ``error`` leaves the block."""
         raise NotImplementedError
 
-    def _abandon(self, error: BaseException) -> None:
+    def _timer_closed(self, error: BaseException) -> None:
         _set_alarm(self)
 
     def _wake_up(self) -> None:

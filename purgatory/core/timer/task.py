@@ -113,7 +113,7 @@ class TimerTask:
     def __reduce__(self) -> Any:
         raise uncopyable(self, "it has one place on a timer")
 
-    def _abandon(self, error: BaseException) -> None:
+    def _timer_closed(self, error: BaseException) -> None:
         """Called when the timer closes while the task is on it, after it was taken off."""
 
 

@@ -4,7 +4,7 @@ A circular doubly linked list around a sentinel, so that a task leaves its bucke
 bucket changes hands in O(1).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from mypy_extensions import i64
 
@@ -64,18 +64,6 @@ class TimerTaskList:
         root._prev = task
         self.counter.value += 1
 
-    def add_first(self, task: TimerTask) -> None:
-        """Put the task, which is in no bucket, before all others."""
-        root = self._root
-        head = root._next
-        assert head is not None and task._list is None
-        task._list = self
-        task._prev = root
-        task._next = head
-        head._prev = task
-        root._next = task
-        self.counter.value += 1
-
     def remove(self, task: TimerTask) -> bool:
         """Take the task out, in O(1).  True iff it was in this bucket."""
         return task._list is self and unlink(task)
@@ -88,21 +76,6 @@ class TimerTaskList:
         assert task is not None
         self.remove(task)
         return task
-
-    def pop_last(self) -> TimerTask | None:
-        """Take out and return the last task, or None if there is none."""
-        task = self._root._prev
-        if task is self._root:
-            return None
-        assert task is not None
-        self.remove(task)
-        return task
-
-    def flush(self, each: Callable[[TimerTask], object]) -> None:
-        """Take out every task, in order, and call ``each`` with it; the bucket is no longer queued."""
-        while (task := self.pop_first()) is not None:
-            each(task)
-        self.expiration_ms = NOT_QUEUED
 
     def _clear_links(self) -> None:
         """Break the cycle of an empty bucket that is no longer used, so that the garbage collector has no work."""

@@ -190,8 +190,8 @@ class TimingWheel:
         """Move tasks of a coarse bucket that falls due at ``due_ms``, from its end, to the fronts of the finer buckets.
 
         Called on the finest wheel that a task may go to.  Move at most ``limit`` tasks, and return the number moved.
-        This is ``pop_last()`` and ``add_first()`` without the calls and without counting twice, because a coarse bucket
-        may hold all tasks of the timer.
+        The links are moved here, without calls and without counting twice, because a coarse bucket may hold all tasks
+        of the timer.
         """
         root = coarse._root
         moved: i64 = 0

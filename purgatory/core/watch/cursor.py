@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from purgatory.core.operation.lifecycle import is_parked
 from purgatory.core.operation.operation import Operation
 
 from .thresholds import HeapEntry, ThresholdWatch
@@ -65,7 +66,7 @@ class WatchCursor:
         """Return the first watch from here on that is still linked; None at the end of the list."""
         while watch is not None and not isinstance(watch, WatchList):
             operation = watch.operation
-            if operation is not None and operation._watch is not None:
+            if operation is not None and is_parked(operation):
                 return watch if operation._op_id <= self._newest else None
             watch = watch.after
         return None

@@ -73,7 +73,8 @@ class WatcherLists:
 
     def entry(self, key: Hashable) -> Any:
         """Return the entry of the key, an Operation or a Watch, or None."""
-        return self.shard(key).entries.get(key)
+        number: i64 = hash(key)  # as in shard(), without the call
+        return self._shards[(number ^ (number >> 9)) & 511].entries.get(key)
 
     def watches(self, key: Hashable) -> Watch | None:
         """Return the only watch of the key, its list, or None; for an operation as the entry, a watch made for it."""
@@ -101,7 +102,8 @@ class WatcherLists:
         """Remove an operation that is an entry itself."""
         key = operation._lone_key
         operation._lone_key = None
-        del self.shard(key).entries[key]
+        number: i64 = hash(key)
+        del self._shards[(number ^ (number >> 9)) & 511].entries[key]
 
     def add_plain(self, shard: Shard, watch: Watch) -> bool:
         """:meth:`add` for a plain key, in a shard that is plain."""
@@ -279,7 +281,7 @@ class WatcherLists:
                 root._clear_links()
 
     def _forget(self, entry: Watch) -> None:
-        """Delete the entry of a key without watchers.  If the key raises, ``asking`` stays set: see :meth:`abandon`."""
+        """Delete the entry of a key without watchers.  If the key raises, ``asking`` stays set: see :meth:`bury`."""
         key = entry.key
         shard = entry.shard
         if shard is not None and shard.plain:
@@ -297,7 +299,7 @@ class WatcherLists:
                 return True
         return False
 
-    def abandon(self, watch: Watch) -> None:
+    def bury(self, watch: Watch) -> None:
         """Clear the watch, whose key raised when its entry was to be deleted.
 
         The entry remains as a tombstone, without an operation, until an operation is parked on the key again.

@@ -3,7 +3,6 @@
 import pytest
 
 from purgatory import TimerTask, TimerTaskList
-from purgatory.core.timer.task import NOT_QUEUED
 from purgatory.core.timer.task_list import TaskCounter
 from tests.helpers import Task
 
@@ -79,43 +78,15 @@ def test_cancelling_takes_a_task_out_of_the_middle() -> None:
     assert bucket._check() == 3
 
 
-def test_popping_from_both_ends() -> None:
-    """The first and the last task can be removed until the bucket is empty."""
+def test_popping_the_first_task() -> None:
+    """The tasks come out in the order of arrival, until the bucket is empty."""
     bucket = TimerTaskList()
     tasks = [TimerTask(number) for number in range(3)]
     for task in tasks:
         bucket.add(task)
-    assert bucket.pop_first() is tasks[0]
-    assert bucket.pop_last() is tasks[2]
-    assert bucket.pop_last() is tasks[1]
-    assert bucket.pop_first() is None
-    assert bucket.pop_last() is None
-    assert not tasks[0].scheduled
-
-
-def test_adding_first_puts_a_task_before_all_others() -> None:
-    """A cascade inserts tasks at the front."""
-    bucket = TimerTaskList()
-    tasks = [TimerTask(number) for number in range(3)]
-    for task in tasks:
-        bucket.add_first(task)
-    assert list(bucket) == tasks[::-1]
-    assert bucket._check() == bucket.counter.value == 3
-
-
-def test_flushing_hands_out_every_task_and_unqueues_the_bucket() -> None:
-    """After a flush, the bucket is empty and can be queued again."""
-    bucket = TimerTaskList()
-    bucket.expiration_ms = 40
-    tasks = [TimerTask(number) for number in range(3)]
-    for task in tasks:
-        bucket.add(task)
-    taken: list[TimerTask] = []
-    bucket.flush(taken.append)
-    assert taken == tasks
-    assert not any(task.scheduled for task in tasks)
+    assert [bucket.pop_first() for _ in range(4)] == [*tasks, None]
     assert bucket.is_empty
-    assert bucket.expiration_ms == NOT_QUEUED
+    assert not tasks[0].scheduled
 
 
 def test_a_new_task_is_not_scheduled() -> None:

@@ -265,7 +265,6 @@ def buckets(bucket: TimerTaskList) -> Iterator[TimerTask]:
     bucket.add(TimerTask(5))
     assert_type(bucket.remove(TimerTask(5)), bool)
     assert_type(list(bucket), list[TimerTask])
-    bucket.flush(print)
     yield from bucket
 
 
