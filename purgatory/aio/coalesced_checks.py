@@ -210,7 +210,7 @@ class LoopChecks(CoalescedChecks):
         super().__init__(purgatory._core)
         self._purgatory = purgatory
         self._slices: TurnBudget | None = None  # of the callbacks since the queue was empty
-        self.scheduled = False
+        self.scheduled: bool = False
         self._number = 0  # of the callback that is scheduled
         self._inbox: dict[Hashable, float | None] = {}
         self._lock = threading.RLock()

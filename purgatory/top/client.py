@@ -29,7 +29,7 @@ class Client:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"the URL must begin with http:// or https://, got {url!r}")
         path = parts.path.removesuffix("/state.json").rstrip("/") + "/state.json"
-        self.url = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+        self.url: str = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
         self._headers = {"Accept": "application/json", "User-Agent": "purgatory-top", **headers}
         self._timeout = timeout
 

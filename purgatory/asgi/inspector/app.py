@@ -84,10 +84,10 @@ class InspectorAction:
     __slots__ = ("headers", "key", "room", "scope", "verb")
 
     def __init__(self, verb: str, room: str, key: Any, scope: Scope) -> None:
-        self.verb = verb
-        self.room = room
-        self.key = key
-        self.scope = scope
+        self.verb: str = verb
+        self.room: str = room
+        self.key: Any = key
+        self.scope: Scope = scope
         self.headers: Mapping[str, str] = {
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())
         }

@@ -30,9 +30,9 @@ class EndedKey:
     __slots__ = ("ended", "expired", "key")
 
     def __init__(self, key: Hashable) -> None:
-        self.key = key
-        self.ended = 0
-        self.expired = 0
+        self.key: Hashable = key
+        self.ended: int = 0
+        self.expired: int = 0
 
 
 class Endings(Observer):

@@ -65,8 +65,8 @@ class RoomView:
     def __init__(self, number: int, room: Purgatory[Any], history: float, ids: KeyIds) -> None:
         self.number = number
         self.room = room
-        self.history = History(room, history)
-        self.endings = Endings(room)
+        self.history: History = History(room, history)
+        self.endings: Endings = Endings(room)
         self._core = room._core
         self._ids = ids
         self._survey: Survey | None = None  # under way

@@ -20,8 +20,8 @@ class Slices:
     __slots__ = ("_began", "busy", "longest")
 
     def __init__(self) -> None:
-        self.busy = 0.0
-        self.longest = 0.0
+        self.busy: float = 0.0
+        self.longest: float = 0.0
         self._began = time.perf_counter()
 
     def resume(self) -> None:

@@ -130,8 +130,11 @@ class Script:
     """What happens in a trace, which is the same for every setting: times, actions, and operations, in order."""
 
     def __init__(self, trace: Trace) -> None:
+        self.at: list[int]
+        self.what: list[int]
+        self.which: list[int]
         self.at, self.what, self.which = _script(trace)
-        self.stalls = _stalls(trace)
+        self.stalls: _Stalls = _stalls(trace)
         self.keys: list[tuple[str, ...]] = [tuple(keys) or ("",) for keys in trace.keys]
         self.immediate: list[bool] = _immediate(trace).tolist()
         delays = np.where(trace.deadline_ms < 0, -1, np.maximum(trace.deadline_ms - trace.parked_ms, 0))
