@@ -22,8 +22,10 @@ Why no wake-up is lost
 import asyncio
 import contextvars
 import logging
+import os
 import re
 import secrets
+import socket
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
@@ -62,6 +64,7 @@ else:
     V = TypeVar("V")
 
 _LOGGER = logging.getLogger("purgatory.relay")
+_LONGEST_HOST: Final = 40  # characters of the host in an origin, which is in every payload
 _FIRST_PING_S: Final = 0.25  # that entering the relay waits for it; on the loop's clock, because no test is about it
 _MOST_REASONS: Final = 10  # of one outage, that are logged
 _NUMBER: Final = re.compile(r"\d+")
@@ -69,8 +72,9 @@ _SLICE: Final = 100  # keys and operations after which the failing of operations
 
 
 def _new_origin() -> str:
-    """Return an id that is different for every relay."""
-    return secrets.token_hex(8)
+    """Return an id that is different for every relay, and tells an operator which process it is."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "", socket.gethostname())[:_LONGEST_HOST]
+    return f"{secrets.token_hex(8)}:{os.getpid()}@{host}"
 
 
 class Relay(Generic[K, V]):

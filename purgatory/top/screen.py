@@ -52,6 +52,7 @@ def render(frame: dict[str, Any], view: View, *, width: int, rows: int) -> list[
         where = f"{finding['room']}: " if finding["room"] is not None and len(frame["rooms"]) > 1 else ""
         lines.append(Line(f"{finding['level'].upper()}  {where}{finding['text']}", finding["level"]))
     lines += _relays(frame)
+    lines += _workers(frame)
     room = _chosen(frame, view)
     lines += _rooms(frame, room)
     if room is not None:
@@ -84,6 +85,13 @@ def _relays(frame: dict[str, Any]) -> Iterable[Line]:
             f"{relay['losses']} losses, {relay['pending']} keys to send, {relay['stale']} to read",
             "" if relay["connected"] else "critical",
         )
+
+
+def _workers(frame: dict[str, Any]) -> Iterable[Line]:
+    workers = frame.get("workers", [])
+    if workers:
+        names = [f"{worker['name']} ({duration(worker['ago'])} ago)" for worker in workers]
+        yield Line(f"other workers: {', '.join(names)}")
 
 
 def _rooms(frame: dict[str, Any], chosen: dict[str, Any] | None) -> list[Line]:

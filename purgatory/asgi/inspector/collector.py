@@ -5,7 +5,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -30,6 +30,7 @@ T = TypeVar("T")
 ROWS: Final = 30
 MOST_ROWS: Final = 500
 MOST_KEYS: Final = 50
+_MOST_WORKERS: Final = 100
 _PATIENCE: Final = 5.0  # seconds that another thread has to answer
 _LONGEST_REASON: Final = 300
 
@@ -76,6 +77,7 @@ class Collector:
             ],
             "timers": self._timers(),
             "relays": [_relay(relay) for relay in self._relays],
+            "workers": [worker for relay in self._relays for worker in _workers(relay)],
             "cost": {
                 "busy": sum([room["cost"]["busy"] for room in rooms if room is not None]),
                 "longest": max([room["cost"]["longest"] for room in rooms if room is not None], default=0.0),
@@ -222,6 +224,14 @@ class Collector:
         for view in self._views:
             by_timer.setdefault(id(view.room.timer), []).append(view)
         return [timer_view(views[0].room.timer, views) for views in by_timer.values()]
+
+
+def _workers(relay: "Relay[Any, Any]") -> Iterator[dict[str, Any]]:
+    """Yield the other workers that the relay has heard of in the last three heartbeats."""
+    now_ms = relay._clock.now_ms()
+    for worker, heard_ms in relay._receiver.workers(now_ms - 3 * relay._heartbeat_ms)[:_MOST_WORKERS]:
+        name = shortened(worker)
+        yield {"name": name, "purgatory": shortened(relay._purgatory.name), "ago": max(0, now_ms - heard_ms) / 1000}
 
 
 def _relay(relay: "Relay") -> dict[str, Any]:

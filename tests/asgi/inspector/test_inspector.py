@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
+import re
 import threading
 import weakref
 from collections.abc import AsyncIterator
@@ -180,6 +182,22 @@ async def test_several_purgatories_and_relays(clock: VirtualClock) -> None:
             assert {room["name"] for room in frame["rooms"]} == {"one", "two"}
             assert [(found["purgatory"], found["connected"]) for found in frame["relays"]] == [("one", True)]
             assert [sorted(found["rooms"]) for found in frame["timers"]] == [["one", "two"]]
+
+
+async def test_the_other_workers_are_listed_through_the_relay(clock: VirtualClock) -> None:
+    """The page names the processes of the other relays on the channel, and when they were heard of."""
+    broker = MemoryTransport()
+    async with (
+        Purgatory[Any]("here", clock=clock) as here,
+        Purgatory[Any]("there", clock=clock) as there,
+        Relay(here, broker) as relay,
+        Relay(there, broker),
+    ):
+        for _ in range(25):
+            await clock.advance(1.0)
+        (worker,) = (await state(inspector(relay)))["workers"]
+    assert re.fullmatch(rf"{os.getpid()}@[\w.-]+", worker["name"])
+    assert (worker["purgatory"], worker["ago"] <= 10.0) == ("here", True)
 
 
 class _Raises:

@@ -472,7 +472,7 @@ function drawWorkers() {
   $("workers-card").hidden = workers.length === 0;
   each($("workers"), workers, () => element("li", "", element("span", "name"), element("span", "figure")), (row, worker) => {
     put(row.firstChild, worker.name);
-    put(row.lastChild, `heard of ${duration(worker.ago)} ago`);
+    put(row.lastChild, `relay of ${worker.purgatory}, heard of ${duration(worker.ago)} ago`);
   });
 }
 
