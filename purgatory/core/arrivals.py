@@ -67,7 +67,11 @@ class QuorumWait(LibraryWait):
         return self._arrivals.result is not None
 
     def on_complete(self) -> Any:
-        return self._arrivals.result if self._state == COMPLETED else None
+        if self._state != COMPLETED:
+            return None
+        if self._arrivals.result is None:
+            raise RuntimeError("only members that arrive complete this operation, not force_complete()")
+        return self._arrivals.result
 
 
 # Errors show the class of an operation: here the name of the method.

@@ -117,6 +117,18 @@ async def test_a_cancelled_waiter_affects_no_other(purgatory: Purgatory[Any], cl
     assert await waiting[1] == {"a"}
 
 
+async def test_a_waiter_that_is_forced_from_outside(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """It gets RuntimeError, not a result that does not exist."""
+    acks = Quorum[str](purgatory, need=1)
+    waiting = asyncio.create_task(acks.wait())
+    await clock.settle()
+    (event,) = purgatory.parked_events()
+    with pytest.raises(RuntimeError, match="only members that arrive"):
+        event.operation.force_complete()
+    with pytest.raises(RuntimeError, match="only members that arrive"):
+        await waiting
+
+
 async def test_completion_in_a_callback_of_the_purgatory(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
     """The waiters are answered before the outermost call returns."""
     acks = Quorum[str](purgatory, need=1)
