@@ -43,6 +43,9 @@ FOREVER_MS: Final = -1  # the delay of an operation without a deadline, or with 
 MISSING: Final[Any] = object()
 """The default of parameters for which None has a meaning."""
 
+# A text, because compiled functions have a signature for inspect and mocks only if each default is a literal.
+_OMITTED: Final = "required"
+
 
 def new_future() -> Any:
     """Return a new future of the running event loop."""
@@ -72,10 +75,10 @@ class Operation(TimerTask):
         "_watch",
     )
 
-    def __init__(self, timeout: Any = MISSING) -> None:
+    def __init__(self, timeout: Any = _OMITTED) -> None:
         self._begin(timeout)
 
-    def _begin(self, timeout: Any = MISSING) -> None:
+    def _begin(self, timeout: Any = _OMITTED) -> None:
         """Initialise the operation.  See :class:`DelayedOperation` for why this is not in ``__init__``."""
         kind: Any = type(self)
         if kind is not validated_class.kind:
@@ -83,7 +86,7 @@ class Operation(TimerTask):
         begun = self._op_id != 0 if _COMPILED else getattr(self, "_op_id", 0) != 0
         if begun and self._core is not None:
             raise ValueError(f"operation must be new, got {safe_repr(self)}, which is parked already")
-        if timeout is MISSING:
+        if timeout is _OMITTED:
             raise TypeError(f"{kind.__name__}() takes a timeout in seconds, got none: timeout=None waits for ever")
         set_up(self, FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
         self._state: i64 = PENDING
