@@ -47,12 +47,12 @@ def test_signatures_have_the_names_and_defaults() -> None:
 
 
 def test_an_automatic_mock_checks_arguments() -> None:
-    """``create_autospec`` refuses calls that the classes would refuse."""
+    """``create_autospec`` refuses calls that constructors, and methods that are Python functions, would refuse."""
     with pytest.raises(TypeError):
         create_autospec(Purgatory)()
     with pytest.raises(TypeError):
         create_autospec(SystemTimer)("name")
     room = create_autospec(Purgatory, instance=True)
-    for call in (room.check, room.park, room.wait_until, room.wait_value, room.check_soon, room.check_threadsafe):
+    for call in (room.changes, room.park, room.wait_until, room.wait_value, room.check_soon, room.check_threadsafe):
         with pytest.raises(TypeError):
             call()
