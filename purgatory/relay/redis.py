@@ -6,7 +6,8 @@ every key.  A cluster passes every message to all of its nodes, so any node will
 
 A replica that is in no cluster accepts what is published there, and passes it to its own subscribers only.  After a
 failover, a primary that was demoted would cut this process off from the others in one direction, without an error and
-with pings that return.  So every publish asks for the role of the server as well, in the same round trip.
+with pings that return.  So a connection begins with the question for the role of the server, and every publish asks it
+again, in the same round trip.
 """
 
 import asyncio
@@ -102,17 +103,23 @@ class RedisTransport:
                 if client is None:
                     client = self._publishing = self._client()
                 try:
-                    if is_new:  # before the ping that proves the connection
-                        (role,) = await _executed(client, ("ROLE",))
-                        await _require_primary(client, role)
-                    role, published = await _executed(client, ("ROLE",), ("PUBLISH", self._channel, payload))
-                    if isinstance(published, Exception):
-                        raise published
-                    await _require_primary(client, role)
+                    await self._publish(client, payload, is_new)
                 except BaseException:
                     self._publishing = None  # its connection may lead to a server that has been replaced
                     await client.connection_pool.disconnect()
                     raise
+
+    async def _publish(self, client: Redis, payload: str, is_new: bool) -> None:
+        pipeline: Any
+        async with client.pipeline(transaction=False) as pipeline:
+            if is_new:  # before the ping that proves the connection
+                await _require_primary(client, await _role(pipeline))
+            pipeline.execute_command("ROLE")
+            pipeline.publish(self._channel, payload)
+            role, published = await pipeline.execute(raise_on_error=False)
+        if isinstance(published, Exception):
+            raise published
+        await _require_primary(client, role)
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
@@ -129,13 +136,12 @@ class RedisTransport:
         return f"<RedisTransport channel={self._channel!r}>"
 
 
-async def _executed(client: Redis, *commands: tuple[str, ...]) -> list[Any]:
-    """Execute the commands in one round trip; return their results, of which some may be errors of the server."""
-    pipeline: Any = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command)
-    results: list[Any] = await pipeline.execute(raise_on_error=False)
-    return results
+async def _role(pipeline: Any) -> object:
+    """Return the answer to ROLE on the connection of the pipeline; None if the server refuses it."""
+    try:
+        return await pipeline.immediate_execute_command("ROLE")
+    except ResponseError:
+        return None
 
 
 async def _require_primary(client: Redis, role: object) -> None:

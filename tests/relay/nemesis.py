@@ -135,18 +135,38 @@ class Worker:
         """Wait for one version after another."""
         while not self.stopping:
             key = rng.randrange(self.table.num_keys)
-            operation = NextVersion(self, key, self.table.version(key) + 1)
-            answered = await self.relay.park(operation, {key: operation.version})
+            version = self.table.version(key) + 1
+            if rng.random() < 0.5:
+                answered = await self.park(key, version)
+            else:
+                answered = await self.wait_value(key, version)
             now = time.monotonic()
-            self.twice += operation.ended != 1
-            written = self.table.written(key, operation.version)
+            written = self.table.written(key, version)
             if answered:
-                if self.table.version(key) - operation.version < VERSIONS // 2:
+                if self.table.version(key) - version < VERSIONS // 2:
                     self.late.append(now - written)
             else:
                 self.expired += 1
-                reached = self.table.version(key) >= operation.version
-                self.lost += reached and now - written > BOUND
+                self.lost += self.table.version(key) >= version and now - written > BOUND
+
+    async def park(self, key: int, version: int) -> bool:
+        """Wait with an operation whose condition finds the state in this object; return whether it was answered."""
+        operation = NextVersion(self, key, version)
+        answered = await self.relay.park(operation, {key: version})
+        self.twice += operation.ended != 1
+        return answered
+
+    async def wait_value(self, key: int, version: int) -> bool:
+        """Wait with a condition that finds the state in ``relay.state``; return whether it was answered."""
+        state = self.relay.state
+
+        def reached() -> float | None:
+            found = state.get(key, 0.0)
+            return found if found >= version else None
+
+        found = await self.relay.wait_value(reached, keys={key: version}, timeout=TIMEOUT)
+        assert found is None or version <= found <= self.table.version(key)
+        return found is not None
 
     async def write(self, rng: random.Random) -> None:
         """Change keys of this process, a few at a time."""
