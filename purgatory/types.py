@@ -5,6 +5,7 @@
 ``Changes``           what ``Purgatory.changes()`` returns
 ``Dump``              what ``Purgatory.dump()`` returns
 ``RecordBuffer``      an observer that receives records instead of events
+``TaskNames``         an observer that names tasks after what they wait for
 ``AnyFuture``         what ``when_all()`` takes: a future or a task of asyncio
 """
 
@@ -12,8 +13,9 @@ from .aio.changes import Changes
 from .aio.delayed_future import AnyFuture
 from .aio.dump import Dump
 from .aio.monotonic_clock import MonotonicClock
+from .aio.task_names import TaskNames
 from .aio.timeout import Timeout
 from .core.stats.record_buffer import RecordBuffer
 from .core.timer.clock import Alarm, Clock
 
-__all__ = ["Alarm", "AnyFuture", "Changes", "Clock", "Dump", "MonotonicClock", "RecordBuffer", "Timeout"]
+__all__ = ["Alarm", "AnyFuture", "Changes", "Clock", "Dump", "MonotonicClock", "RecordBuffer", "TaskNames", "Timeout"]
