@@ -1,18 +1,21 @@
 """The types of the relay: results keep their types, and ``refresh`` may declare the type of its keys."""
 
 from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
 from typing import Any, assert_type
 
 from purgatory import DelayedOperation, Purgatory
 from purgatory.relay import (
     MemoryTransport,
     NatsTransport,
+    Notifier,
     PostgresTransport,
     RedisTransport,
     Relay,
     RelayStatistics,
     TransactionalTransport,
     Transport,
+    UnixTransport,
 )
 
 
@@ -49,6 +52,9 @@ async def use(room: Purgatory[Any], connection: object) -> None:
         PostgresTransport("postgresql://localhost", channel="orders"),
         RedisTransport("redis://localhost", channel="orders"),
         NatsTransport("nats://localhost", subject="orders"),
+        UnixTransport("/run/orders"),
+        UnixTransport(Path("/run/orders")),
+        MemoryTransport().peer(),
     ]
     transactional: list[TransactionalTransport] = [MemoryTransport(), PostgresTransport("postgresql://localhost")]
     assert transports[1:3] != transactional
@@ -72,6 +78,17 @@ async def use(room: Purgatory[Any], connection: object) -> None:
         assert_type(statistics, RelayStatistics)
         assert_type(statistics.lag, float | None)
         await relay.aclose(grace=2.0)
+
+
+def notify(connection: object) -> None:
+    """Use the notifier, which needs no event loop."""
+    with Notifier(UnixTransport("/run/orders"), timeout=2) as notifier:
+        assert_type(notifier, Notifier)
+        notifier.check("a")
+        notifier.check(("a", 1), 5)
+        notifier.check_in(connection, ["a"])
+        notifier.check_in(connection, {"a": 1.0})
+    notifier.close()
 
 
 def keys() -> list[Hashable]:
