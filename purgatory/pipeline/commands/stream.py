@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import Any, Final
 
+from purgatory.extras import need
 from purgatory.pipeline.locations import is_uri
 from purgatory.pipeline.output.directory import check_out, check_store
 
@@ -47,6 +48,11 @@ def add_stream(commands: Any) -> None:
     parser.add_argument(
         "--fail-on-late", action="store_true", help=f"stop at the first dropped row, with exit status {LATE}"
     )
+    parser.add_argument(
+        "--otel",
+        action="store_true",
+        help="count each batch with the global meter provider of OpenTelemetry, see opentelemetry-instrument",
+    )
     for side in ("source", "sink"):
         parser.add_argument(
             f"--{side}-option",
@@ -62,6 +68,11 @@ def add_stream(commands: Any) -> None:
 
 def _run(options: argparse.Namespace, _console: object) -> int:
     master, conf = spark_settings(options)
+    if options.otel:
+        try:
+            need("purgatory stream --otel", "otel", "opentelemetry")
+        except ImportError as error:
+            raise ValueError(str(error)) from error
     check_source(options.source, kafka=True)
     if options.out != "kafka":
         check_out(options.out)
@@ -112,7 +123,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
             check_source_of(spark, options.source)
             for name in ("checkpoint", "out"):
                 check_store(spark, getattr(options, name), name)  # kafka is not a URI
-            dropped = run(spark, settings, _print)
+            dropped = run(spark, settings, _with_metrics(_print) if options.otel else _print)
     except LateRows as error:
         print(f"error: {error}", file=sys.stderr)
         return LATE
@@ -122,6 +133,14 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     if dropped:
         print(f"{dropped:,} rows arrived too late and were dropped: increase --delay to keep them", file=sys.stderr)
     return 0
+
+
+def _with_metrics(report: Any) -> Any:
+    from opentelemetry import metrics
+
+    from purgatory.pipeline.stream.metrics import count_progress
+
+    return count_progress(metrics.get_meter("purgatory.stream"), report)
 
 
 def _print(line: object) -> None:
