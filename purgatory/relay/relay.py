@@ -65,7 +65,7 @@ else:
 
 _LOGGER = logging.getLogger("purgatory.relay")
 _LONGEST_HOST: Final = 40  # characters of the host in an origin, which is in every payload
-_FIRST_PING_S: Final = 0.25  # that entering the relay waits for it; on the loop's clock, because no test is about it
+_FIRST_PING_S: Final = 1.0  # that entering the relay waits for it; on the loop's clock, because no test is about it
 _MOST_REASONS: Final = 10  # of one outage, that are logged
 _NUMBER: Final = re.compile(r"\d+")
 _SLICE: Final = 100  # keys and operations after which the failing of operations waits for the next turn of the loop
@@ -189,7 +189,7 @@ class Relay(Generic[K, V]):
     async def __aenter__(self) -> Self:
         """Start the relay; wait at most ``heartbeat`` until the first attempt to connect has succeeded or failed.
 
-        When the subscription is confirmed, it waits at most 0.25 s more, until the first ping has come back.
+        When the subscription is confirmed, it waits at most 1 s more, until the first ping has come back.
         """
         if self._closing:
             raise PurgatoryClosed("the relay is closed")
