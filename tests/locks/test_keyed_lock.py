@@ -139,7 +139,7 @@ async def test_an_acquisition_can_be_entered_again_and_shared(purgatory: Purgato
     assert len(locks) == 0
 
 
-@pytest.mark.parametrize("key", ["k", 7, ("a", 1), None, 1.5, frozenset("ab")], ids=repr)
+@pytest.mark.parametrize("key", ["k", 7, ("a", 1), None, 1.5, frozenset("a")], ids=repr)
 async def test_any_hashable_is_a_key(purgatory: Purgatory[Any], clock: VirtualClock, key: Any) -> None:
     """The lock is handed over and forgotten, whatever the key is."""
     locks = KeyedLock(purgatory)
