@@ -9,8 +9,10 @@ enough to place the borders.  Where the tasks run on this machine, they read the
 report do; a task reads only the row groups of its piece.  Elsewhere, Spark reads the rows and groups them by piece.
 """
 
+import gc
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -283,10 +285,23 @@ def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Setti
         return [{"tick_ms": 0, "wheel_size": 0, "piece": number, "impossible": reason}]
     script = Script(trace)
     late = recorded_lateness(trace)
-    return [
-        _as_row(tick_ms, wheel_size, number, replay(trace, tick_ms, wheel_size, script), table, trace, late)
-        for tick_ms, wheel_size in settings
-    ]
+    with _no_collections():
+        return [
+            _as_row(tick_ms, wheel_size, number, replay(trace, tick_ms, wheel_size, script), table, trace, late)
+            for tick_ms, wheel_size in settings
+        ]
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Within the block, Python does not look for cycles: a replay makes none, and has 100 000 operations to look at."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def trace_of(table: pa.Table) -> Trace:

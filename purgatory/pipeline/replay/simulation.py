@@ -185,6 +185,8 @@ def _drive(
     stalls, keys = script.stalls, script.keys
     for at_ms, act, number in zip(script.at, script.what, script.which, strict=True):
         while (bucket_ms := timer.next_expiration_ms) is not None:
+            if bucket_ms >= at_ms:
+                break
             due_ms = stalls.until(max(bucket_ms, clock.time_ms))
             if due_ms >= at_ms:
                 break
