@@ -243,7 +243,11 @@ def _server(results: Results) -> str:
         for kind in KINDS:
             for form, name in NAMES.items():
                 figures = {what: _of_form(results, kind, what, shape, form) for what in _SERVER}
-                units |= {what: f" ({figure.unit})" for what, figure in figures.items() if figure is not None}
+                units |= {
+                    what: f" ({'µs' if figure.unit == 'us' else figure.unit})"
+                    for what, figure in figures.items()
+                    if figure is not None
+                }
                 cells = ["" if figure is None else number(figure.value) for figure in figures.values()]
                 cpu = figures[CPU]
                 if any(cells):

@@ -139,12 +139,12 @@ def number_of(value: float, unit: Unit) -> str:
         return f"{number(value)}x"
     if unit == "count":
         return grouped(value)
-    return f"{number(value)} {unit}"
+    return f"{number(value)} {'µs' if unit == 'us' else unit}"
 
 
 def grouped(value: float) -> str:
     """Return the number, rounded to an integer, in groups of three digits."""
-    return f"{value:,.0f}".replace(",", " ")
+    return f"{value:,.0f}"
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:

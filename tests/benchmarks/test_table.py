@@ -67,7 +67,7 @@ def test_the_ratio_is_taken_pair_by_pair() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0123, "0.0123"), (1.5, "1.50"), (99.96, "100.0"), (1234.0, "1 230"), (0, "0")]
+    ("value", "text"), [(0.0123, "0.0123"), (1.5, "1.50"), (99.96, "100.0"), (1234.0, "1,230"), (0, "0")]
 )
 def test_numbers_have_three_digits(value: float, text: str) -> None:
     """Figures are printed with three digits, which is about as exact as they were measured."""
@@ -76,7 +76,7 @@ def test_numbers_have_three_digits(value: float, text: str) -> None:
 
 def test_units_and_quantiles() -> None:
     """A count is printed as an integer, a ratio with its sign; quantiles use the nearest rank."""
-    assert number_of(22460, "count") == "22 460"
+    assert number_of(22460, "count") == "22,460"
     assert number_of(2.5, "ratio") == "2.50x"
     assert [quantile([1.0, 2.0, 3.0, 4.0], fraction) for fraction in (0.0, 0.5, 0.99, 1.0)] == [1.0, 2.0, 4.0, 4.0]
 
@@ -208,17 +208,17 @@ def test_the_server_has_a_line_for_each_core_and_form(tmp_path: Path) -> None:
     _save_server(tmp_path, "compiled", 200.0)
     results = load(tmp_path)
     page = fill(PAGE.format(name="server"), results)
-    assert page.count("**10 000 waiting on one key, a publish completes one**") == 1
+    assert page.count("**10,000 waiting on one key, a publish completes one**") == 1
     assert (
-        "|  | core | CPU per request (us) | ratio | without the garbage collector (us) |"
+        "|  | core | CPU per request (µs) | ratio | without the garbage collector (µs) |"
         " publish to last answer, median (ms) | memory per waiting connection (bytes) |\n"
     ) in page
     assert "| purgatory, thresholds | compiled | 200 |  | 200 | 1.00 | 2.00 |\n" in page
     assert "| purgatory, thresholds | interpreted | 300 |  | 300 | 1.00 | 2.00 |\n" in page
     assert "| purgatory | compiled | 400 | 2.00x | 200 |" in page
     assert "| purgatory | interpreted | 600 | 2.00x | 300 |" in page
-    assert "| asyncio.timeout + Event | compiled | 12 000 | 60.0x | 200 |" in page
-    assert "| asyncio.timeout + Event | interpreted | 18 000 | 60.0x | 300 |" in page
+    assert "| asyncio.timeout + Event | compiled | 12,000 | 60.0x | 200 |" in page
+    assert "| asyncio.timeout + Event | interpreted | 18,000 | 60.0x | 300 |" in page
     assert page.count("\n| ") == 2 + 2 * len(NAMES)
     for name, first, others in (
         ("headline", "with thresholds", 3),
@@ -226,9 +226,9 @@ def test_the_server_has_a_line_for_each_core_and_form(tmp_path: Path) -> None:
         ("readme_zh", "上面的程序", 2),
     ):
         page = fill(PAGE.format(name=name), results)
-        assert f"{first} | 200 us |  | 200 us | 1.00 ms | 2.00 bytes |" in page
-        assert page.count("| 12 000 us | 60.0x | 200 us | 1.00 ms | 1.00 bytes |") == others
-        assert "300 us" not in page
+        assert f"{first} | 200 µs |  | 200 µs | 1.00 ms | 2.00 bytes |" in page
+        assert page.count("| 12,000 µs | 60.0x | 200 µs | 1.00 ms | 1.00 bytes |") == others
+        assert "300 µs" not in page
 
 
 def test_several_pages_are_filled_or_none(tmp_path: Path) -> None:

@@ -51,13 +51,13 @@ DEFINED = {
         "random pause of up to 5 s": "a constant of purgatory/relay/timing.py",
         "its own pause of up to 5 s": "the same constant",
         "that grow to up to 5 s": "the same constant",
-        "at most 7 999 bytes": "the limit of Postgres, in purgatory/relay/postgres.py",
-        "at most 32 768 bytes here": "a constant of purgatory/relay/redis.py and nats.py",
+        "at most 7,999 bytes": "the limit of Postgres, in purgatory/relay/postgres.py",
+        "at most 32,768 bytes here": "a constant of purgatory/relay/redis.py and nats.py",
         "at most 91 bytes on Linux": "the limit of the system, in purgatory/relay/unix.py",
     },
     "docs/how-to/testing-time.md": {"parks for 5 seconds": "an example"},
     "docs/kafka-differences.md": {
-        "every 1 000 of them by default": "Kafka's default",
+        "every 1,000 of them by default": "Kafka's default",
         "a limit of 200 ms": "a constant of Kafka's",
     },
     "docs/long-poll.md": {"at least one | 4 MiB": "a default, in examples/long_poll/parameters.py"},
@@ -68,10 +68,10 @@ DEFINED = {
     "docs/pipeline.md": {
         "1 GB for the driver": "a setting, in purgatory/pipeline/spark/session.py",
         "wait of more than 65.536 s": "16 significant bits of a count; purgatory/pipeline/report/aggregates.py",
-        "less than 1 in 32 000 too low": "the same bits",
+        "less than 1 in 32,000 too low": "the same bits",
         "quantiles of 256 ms and more": "8 significant bits of a count; purgatory/pipeline/report/aggregates.py",
-        "at most 2 000 of": "a constant of purgatory/pipeline/report/report.py",
-        "within 5 % of that": "a constant of purgatory/pipeline/replay/recommendation.py",
+        "at most 2,000 of": "a constant of purgatory/pipeline/report/report.py",
+        "within 5% of that": "a constant of purgatory/pipeline/replay/recommendation.py",
     },
 }
 
