@@ -7,6 +7,7 @@ take; ``an idle loop`` is the same measurement with nothing to do.  The ways to 
 ``expire``    all deadlines lie in one instant.  Peers: as many ``call_at`` of asyncio and of uvloop for one instant.
 ``close``     ``aclose()`` while all are parked, which answers all operations.  The event loops have no such call.
 ``abandon``   ``aclose()`` of a timer that holds them all: plain timer tasks with deadlines spread over an hour.
+``one operation``  on a twenty-fifth as many keys is completed: what the guarantees recommend as the most.
 ``for key``   ``acancel_for_key`` of one key with a tenth as many operations.
 ``withdraw``  they are cancelled, 1 000 in each turn of the loop, as if clients disconnect.  Peers: as many
               timer handles, cancelled in the same portions; asyncio rebuilds its heap when half of it is cancelled.
@@ -189,6 +190,16 @@ async def _abandon(number: int) -> Turn:
     return monitor.longest
 
 
+async def _one_operation(number: int) -> Turn:
+    async with Purgatory[Any]("one operation") as purgatory:
+        operation = Request(3600.0, 0)
+        purgatory.try_complete_else_watch(operation, tuple(range(number // 25)))
+        gc.freeze()
+        async with watched() as monitor:
+            assert operation.force_complete()
+        return monitor.longest
+
+
 async def _for_key(number: int) -> Turn:
     async with Purgatory[Any]("for key") as purgatory:
         for _ in range(number // 10):
@@ -262,6 +273,8 @@ def rows(scale: Scale) -> Iterator[Row]:
             yield from _compared(f"{grouped(number)} {words}, {kind}", kind, number, repeats, ours, theirs)
         what = f"{grouped(number // 10)} on one key, acancel_for_key, {kind}"
         yield from _compared(what, kind, number, repeats, _for_key, None)
+        what = f"{grouped(number // 25)} keys of one operation, {kind}"
+        yield from _compared(what, kind, number, repeats, _one_operation, None)
 
 
 def _compared(
