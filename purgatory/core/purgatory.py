@@ -505,11 +505,11 @@ class PurgatoryCore:
         """
         done: i64 = 0
         queued = self.queued
-        if len(queued) == 0:
+        if not queued.waiting:
             queued.busy = False
             return done
         try:
-            while len(queued):
+            while queued.waiting:
                 key, value, limit = queued.pop()
                 entry = self._entry_of_queued(key)
                 if entry is not None:
@@ -520,13 +520,13 @@ class PurgatoryCore:
                         raise
         finally:
             queued.busy = False
-            if len(queued):
+            if queued.waiting:
                 self._postpone_queued_checks()
         return done
 
     def _postpone_queued_checks(self) -> None:
         """Move the queued checks to the next turn of the loop, because an interrupt propagates."""
-        while len(self.queued):
+        while self.queued.waiting:
             key, value, limit = self.queued.pop()
             try:
                 self._hooks.check_later(key, value, None if limit == UNLIMITED else limit)
@@ -850,6 +850,6 @@ class PurgatoryCore:
             assert operation._core is self
             assert operation.scheduled == (operation._delay_ms >= 0), f"{operation!r}: its deadline is not on the timer"
         assert self.depth == 0
-        assert not self.queued.busy and not len(self.queued), f"{len(self.queued)} checks are still queued"
+        assert not self.queued.busy and not self.queued.waiting, f"{len(self.queued.waiting)} checks are still queued"
         counters._check()
         self.timer._check()

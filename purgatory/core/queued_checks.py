@@ -23,30 +23,27 @@ __all__ = ["QueuedChecks"]
 class QueuedChecks:
     """The queue, and the progress of the check that runs.
 
-    ``busy``: user code runs on behalf of the purgatory.  ``left``: how many more operations the running check may
-    complete, if it has a limit.
+    ``waiting``: the key, the value and the limit of each.  ``busy``: user code runs on behalf of the purgatory.
+    ``left``: how many more operations the running check may complete, if it has a limit.
     """
 
-    __slots__ = ("_waiting", "busy", "left")
+    __slots__ = ("busy", "left", "waiting")
 
     def __init__(self) -> None:
         self.busy: bool = False
         self.left: i64 = 0
-        self._waiting: deque[tuple[Hashable, Any, int]] = deque()  # key, value, limit
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+        self.waiting: deque[tuple[Hashable, Any, int]] = deque()
 
     def add(self, key: Hashable, value: Any, limit: i64) -> None:
         """Queue a check."""
-        self._waiting.append((key, value, limit))
+        self.waiting.append((key, value, limit))
 
     def pop(self) -> tuple[Hashable, Any, int]:
         """Take the next check out: key, value, limit."""
-        return self._waiting.popleft()
+        return self.waiting.popleft()
 
     def resume(self, key: Hashable, value: Any, limit: i64) -> None:
         """Put back the check that an interrupt has ended, for the operations that it has not tried."""
         left = limit if limit == UNLIMITED else self.left
         if left > 0:
-            self._waiting.appendleft((key, value, left))
+            self.waiting.appendleft((key, value, left))
