@@ -111,7 +111,6 @@ def test_there_are_pages_and_blocks() -> None:
         "limits",
         "observers",
         "thresholds",
-        "threshold-purgatory",
         "timeouts",
         "when-all",
     }
