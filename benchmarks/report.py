@@ -305,7 +305,7 @@ def _experiment(results: Results) -> str:
                     grouped(given["rate"]),
                     grouped(run["actual_rate"]) + (" (saturated)" if run["saturated"] else ""),
                     f"{run['cpu']:.1f} s",
-                    f"{run['cpu'] / given['num'] * 1e6:.1f} us",
+                    f"{run['cpu'] / given['num'] * 1e6:.1f} µs",
                 ]
             )
     head = ["design", "(pct75, pct50)", "num", "target rate", "actual rate", "CPU time", "per request"]

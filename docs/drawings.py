@@ -177,9 +177,9 @@ CANCELLING = (
 
 
 def cancelling() -> str:
-    """Draw what happens when a task is cancelled and its operation ends in one iteration of the event loop."""
-    drawing = Drawing(860, 400, "Cancellation and completion in the same iteration of the event loop")
-    drawing.text(24, 36, "Cancellation and completion in the same iteration of the event loop", 18, font_weight="600")
+    """Draw what happens when a task is cancelled and its operation ends in one turn of the event loop."""
+    drawing = Drawing(860, 400, "Cancellation and completion in the same turn of the event loop")
+    drawing.text(24, 36, "Cancellation and completion in the same turn of the event loop", 18, font_weight="600")
     for number, (title, steps, outcome, meaning) in enumerate(CANCELLING):
         y = 76 + 164 * number
         drawing.text(24, y, title, 14, font_weight="600")

@@ -326,7 +326,7 @@ class ConditionalOperation(DelayedOperation[bool]):
 
 
 def signal(room: BasePurgatory, key: Hashable, value: float | None = None) -> int:
-    """Signal the key to the operations parked on it, and try them; return how many this call completed.
+    """Send a signal to the operations parked on the key, and try them; return how many this call completed.
 
     Every :class:`ConditionalOperation` parked on the key receives the signal once, also if this is called inside a
     callback: they are then tried before the outermost call returns.  ``room``: a :class:`Purgatory`.  ValueError unless

@@ -27,8 +27,8 @@ class Outcome(enum.Enum):
 class Event:
     """An event in the life of an operation, as observers receive it.
 
-    All times are those of the purgatory's clock (monotonic by default).  The ``*_ms`` fields are whole milliseconds, as
-    the timer counts them; the properties give the same in seconds.
+    All times are read from the purgatory's clock (monotonic by default).  The ``*_ms`` fields are whole milliseconds,
+    as the timer counts them; the properties give the same in seconds.
 
     ======================  ====================================================================================
     field                   meaning
@@ -178,7 +178,7 @@ class Observer(Protocol):
 class Quantiles:
     """Quantiles of a duration in seconds; all zero while ``count`` is 0.
 
-    They come from a log-linear histogram of whole milliseconds: exact up to 64 ms; above that at most 3.2 % too high,
+    They come from a log-linear histogram of whole milliseconds: exact up to 64 ms; above that at most 3.2% too high,
     never too low.  ``max`` is exact.
     """
 

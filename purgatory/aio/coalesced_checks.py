@@ -1,7 +1,7 @@
 """Coalesced checks: what ``check_soon``, ``check_all`` and ``check_threadsafe`` request, and the progress of each key.
 
 The keys take turns in a queue.  The first key is checked for as many of its watchers as the portion allows, and moves
-to the end of the queue if it has more.  So a key with one watcher does not wait for a key with 100 000, and a key that
+to the end of the queue if it has more.  So a key with one watcher does not wait for a key with 100,000, and a key that
 is requested again and again does not delay the others.
 
 A key is in the queue once, however often it is requested.  One check serves all requests that come before it begins: it

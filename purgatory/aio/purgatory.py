@@ -453,8 +453,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
         ``on_abandoned``: called with the value if the task is cancelled after ``get`` returned the value and before the
         task received it.  It runs like :meth:`DelayedOperation.on_abandoned`.
 
-        The other parameters and the errors are those of :meth:`wait_until`; the default of ``kind`` is ``wait_value``.
-        With a timeout of 0 or a deadline that has passed, ``get`` is called once, and nothing waits.
+        The other parameters and the errors are the same as for :meth:`wait_until`; the default of ``kind`` is
+        ``wait_value``.  With a timeout of 0 or a deadline that has passed, ``get`` is called once, and nothing waits.
         """
         wait = value_wait(self._timer, get, timeout, deadline, kind, on_abandoned)
         if keys is MISSING or key is not MISSING:

@@ -176,7 +176,7 @@ class SystemTimer(BaseTimer):
         """Wait at most ``timeout`` seconds until a bucket is due, run the due tasks, and return how many ran.
 
         This is one round of the reaper.  A bucket that only cascades also ends the wait, so a result of 0 does not mean
-        that ``timeout`` seconds have passed.  With 1 000 tasks or more on the timer a coarse bucket is cascaded before
+        that ``timeout`` seconds have passed.  With 1,000 tasks or more on the timer a coarse bucket is cascaded before
         it is due.
         """
         until_ms = None if timeout is None else self.clock.ceil_ms() + duration_ms(timeout, "timeout")

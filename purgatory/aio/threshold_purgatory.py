@@ -58,7 +58,7 @@ class ThresholdPurgatory:
 
     **Cancellation safety.**  Cancelling a task in :meth:`wait` withdraws it at once.
 
-    The parameters are those of :class:`Purgatory`, without ``jitter_source``; the attribute :attr:`purgatory` is the
+    Takes the parameters of :class:`Purgatory`, without ``jitter_source``; the attribute :attr:`purgatory` is the
     underlying one.
     """
 

@@ -1,6 +1,6 @@
 """Server-sent events: an async iterator as a ``text/event-stream`` response.
 
-The format is that of the HTML standard, section 9.2 (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+The format follows the HTML standard, section 9.2 (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 
 FastAPI accepts a class as the return annotation of a path operation only if it is a subclass of Starlette's
 ``Response``, so this module imports Starlette if it is installed.  ``purgatory.asgi`` imports this module when

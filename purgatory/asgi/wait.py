@@ -186,8 +186,8 @@ class Wait:
         """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
 
         Return True as soon as it is true, and False when the time has passed or the purgatory closes, which
-        :attr:`expired_by_closing` distinguishes.  The parameters are those of :meth:`Purgatory.wait_until`, with two
-        other defaults.  ``timeout``: what the client asked for, see :attr:`timeout`.  ``kind``: the method and the
+        :attr:`expired_by_closing` distinguishes.  The parameters are the same as for :meth:`Purgatory.wait_until`, with
+        two other defaults.  ``timeout``: what the client asked for, see :attr:`timeout`.  ``kind``: the method and the
         pattern of the route, such as ``GET /orders/{id}``, where the framework provides the route.
 
         A wait of 0 seconds is one call of the predicate, which nothing refuses.  Raises :class:`ClientDisconnected` if
@@ -319,8 +319,8 @@ class Wait:
 
         Without the header, the current version is new.  ``version`` returns an int or a str, or None while there is no
         version, and the result is None if the time passes first.  The response receives the header ``ETag``:
-        ``install_errors`` adds it to every response, and FastAPI to an object that the handler returns, if
-        ``waiting`` has ``longest``.  The other parameters and the errors are those of :meth:`value`; TypeError and
+        ``install_errors`` adds it to every response, and FastAPI to an object that the handler returns, if ``waiting``
+        has ``longest``.  The other parameters and the errors are the same as for :meth:`value`; TypeError and
         ValueError for a version that an entity tag cannot contain.
         """
         is_known = is_known_in(self._scope)
@@ -587,8 +587,8 @@ def waiting(
     ``per_client``: how many operations of one client address may wait in the purgatory at the same time.  A request
     above it that would have to wait raises :class:`TooManyWaits`, which is answered with 429.  It keeps one client from
     taking all places of ``max_parked``, also after the client has disconnected without the server noticing.  The
-    address is that of ``scope["client"]``; of an IPv6 address, the network of 64 bits.  Behind a proxy, make the server
-    read the address from the proxy's headers, or all clients are one.  None: no limit.
+    address is taken from ``scope["client"]``; of an IPv6 address, the network of 64 bits.  Behind a proxy, make the
+    server read the address from the proxy's headers, or all clients are one.  None: no limit.
 
     The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself:
     ``await waiting(room)(request)``, or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.

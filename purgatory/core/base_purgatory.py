@@ -25,8 +25,8 @@ class BasePurgatory:
     """The synchronous part of :class:`Purgatory`.
 
     It uses no event loop and reads no clock but its timer's, so it also works without a loop.  While the event loop of
-    its timer runs, calls that change anything raise RuntimeError in every other thread.  The parameters are those
-    of :class:`Purgatory`; ``contained``: the exceptions that are an operation's own failure, all others propagate;
+    its timer runs, calls that change anything raise RuntimeError in every other thread.  Takes the parameters of
+    :class:`Purgatory`; ``contained``: the exceptions that are an operation's own failure, all others propagate;
     ``hooks``: where errors are reported.
     """
 

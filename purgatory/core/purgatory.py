@@ -18,7 +18,7 @@ Checks within checks
 ====================
 
 If a call of ``check_and_complete`` in a callback tried the next operation immediately, and the callback of that one did
-the same, a chain of 100 000 operations would need as many stack frames.  Therefore, while user code runs on behalf of
+the same, a chain of 100,000 operations would need as many stack frames.  Therefore, while user code runs on behalf of
 the purgatory, a check is only queued.  The outermost call runs the queue in order before it returns, and its count
 includes the operations that the queued checks complete.
 
@@ -96,7 +96,7 @@ class PurgatoryCore:
     calls its methods directly.
 
     ``contained``: the exceptions that count as a failure of the operation; all others propagate.  The other parameters
-    are those of :class:`purgatory.Purgatory`.
+    are the same as for :class:`purgatory.Purgatory`.
 
     ``depth``: the number of operations that are being ended or submitted, each in a callback of the previous one.
     ``queued``: the checks that callbacks request, see :mod:`.queued_checks`.
@@ -285,8 +285,8 @@ class PurgatoryCore:
     def try_without_parking(self, operation: Operation, keys: Any) -> Any:
         """Try the operation once, and let it expire if its condition does not hold: a wait of zero.  Return its result.
 
-        It is not counted, no observer is notified, and neither a limit nor a closed purgatory refuses it.  Otherwise
-        the errors are those of :meth:`submit`.
+        It is not counted, no observer is notified, and neither a limit nor a closed purgatory refuses it.  Otherwise it
+        raises like :meth:`submit`.
         """
         self._guard.validate()
         thresholds = validated_thresholds(keys) if not isinstance(keys, (tuple, list)) else None

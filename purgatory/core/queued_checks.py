@@ -1,7 +1,7 @@
 """The checks that callbacks request while they run: they wait until the outermost call has nothing else to do.
 
 If a check in a callback tried the next operation immediately, and the callback of that one did the same, a chain of
-100 000 operations would need as many stack frames.  So there are two rules:
+100,000 operations would need as many stack frames.  So there are two rules:
 
 1.  While user code runs on behalf of the purgatory (``busy``), a check is only queued.
 2.  The call that made it busy, and no other, runs the queue in order before it returns.

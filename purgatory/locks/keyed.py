@@ -59,7 +59,7 @@ class _Keyed:
     def __call__(self, key: Hashable, *, timeout: float | None = None, deadline: float | None = None) -> Acquisition:
         """Return a context manager that acquires the key and releases it at the end of the block.
 
-        The parameters and errors are those of :meth:`acquire`.
+        The parameters and errors are the same as for :meth:`acquire`.
         """
         return Acquisition(self, key, timeout, deadline)
 

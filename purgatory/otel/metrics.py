@@ -79,7 +79,7 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
     """Report these purgatories, and their timers, to OpenTelemetry, beside those of earlier calls.
 
     ``meter``: by default that of the global meter provider.  ``hot_keys``: how many of each purgatory's busiest keys to
-    report, at most 100, because each is a separate time series.  A collection visits at most 100 000 keys, and the next
+    report, at most 100, because each is a separate time series.  A collection visits at most 100,000 keys, and the next
     one goes on from there.  A purgatory that the meter reports
     already is not reported twice; the last ``hot_keys`` counts.
 

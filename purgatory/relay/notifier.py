@@ -67,7 +67,7 @@ class Notifier:
     def check(self, key: Hashable, value: float | None = None) -> None:
         """Check the key in every process, and return when the engine has accepted the notice.
 
-        ``value``: a level that only rises, such as an offset.  Call it after the change has been committed.
+        ``value``: a number that only rises, such as an offset.  Call it after the change has been committed.
 
         Raises TypeError or ValueError for a key or a value that cannot be relayed; the client library's error if the
         engine cannot be reached or refuses the notice; TimeoutError after ``timeout`` seconds; RuntimeError in a thread

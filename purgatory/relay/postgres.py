@@ -49,7 +49,7 @@ class PostgresTransport:
     """
 
     max_payload = 7_999
-    """Postgres refuses a payload of 8 000 bytes."""
+    """Postgres refuses a payload of 8,000 bytes."""
     silence = "a pooler in transaction mode, such as pgbouncer, discards LISTEN: give the address of the server itself"
     """Why a ping does not come back although the subscription was confirmed."""
 

@@ -94,12 +94,13 @@ class Relay(Generic[K, V]):
     **Cancellation safety.**  The same as for :meth:`Purgatory.park`.
 
     ``refresh``: ``async (keys) -> {key: value}``; reads the shared state of these keys and returns it; conditions find
-    it in :attr:`state`.  A value that is a number is the key's level, and operations with a higher threshold are
-    skipped; for other values, for None, and for absent keys, the check has no value.  ``refresh`` is called with
-    watched keys only, at most ``max_keys`` of them, and one call at a time; a call that takes longer than
-    ``resync_every`` is cancelled and repeated.  If a read finds less than the value that a notice has announced, or not
-    the key, the key is read again after a pause of 50 ms at first and 5 s at most, until the value is found.  Without
-    ``refresh``, a notice only checks the keys: the conditions must then read the shared state themselves.
+    it in :attr:`state`.  If the state of a key is a number, the key is checked with it as the value, and operations
+    with a higher threshold are skipped; for other states, for None, and for absent keys, the check has no value.
+    ``refresh`` is called with watched keys only, at most ``max_keys`` of them, and one call at a time; a call that
+    takes longer than ``resync_every`` is cancelled and repeated.  If a read finds less than the value that a notice has
+    announced, or not the key, the key is read again after a pause of 50 ms at first and 5 s at most, until the value is
+    found.  Without ``refresh``, a notice only checks the keys: the conditions must then read the shared state
+    themselves.
 
     ``max_keys``: above this number of pending keys, the relay sends "check every key"; the same limit applies to stale
     keys.  ``heartbeat``: the number of seconds within which a ping must return through the engine, and within which the
@@ -512,7 +513,7 @@ class Relay(Generic[K, V]):
     def check(self, key: Hashable, value: float | None = None) -> int:
         """Check the key here at once, and in the other processes at the end of this turn of the loop.
 
-        Returns the number of operations that this call completed in this process.  ``value``: a level that only rises,
+        Returns the number of operations that this call completed in this process.  ``value``: a number that only rises,
         such as an offset; of several values for one key, the largest is sent.  With ``refresh``, this process also
         reads the key if an operation still waits on it, so it does not matter whether it has already stored the change.
 

@@ -58,5 +58,5 @@ class DelayedOperation(Operation, Generic[T_co]):
 
     else:
         # super().__init__() reaches a compiled method faster than a compiled __init__, which is behind the type's slot:
-        # 740 instructions of the 11 100 that park + check takes (callgrind).
+        # 740 instructions of the 11,100 that park + check takes (callgrind).
         __init__ = Operation._begin

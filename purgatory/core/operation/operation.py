@@ -180,8 +180,8 @@ class Operation(TimerTask):
 
         ``deadline``: seconds, as of :meth:`SystemTimer.time`, rounded up to a millisecond and to the timer's tick.  A
         deadline that has passed expires the operation on the timer's next turn, and its lateness counts from this call,
-        or from parking.  For an operation that is not parked yet this replaces the timeout, and the clock is that of
-        the purgatory in which it parks.
+        or from parking.  For an operation that is not parked yet, this replaces the timeout; the time is read from the
+        clock of the purgatory in which it parks.
 
         TypeError unless the deadline is a number or None; ValueError unless it is from -1e15 to 1e15, or infinity,
         which is the latest time.

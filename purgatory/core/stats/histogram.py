@@ -2,7 +2,7 @@
 
 The idea is HdrHistogram's (Gil Tene): each value below 64 has a cell of its own; above, every power of two is split
 into 32 cells, so a cell is never wider than 1/32 of its values.  Recording is one index computation and one increment,
-and the memory is bounded by the largest value seen: about 1 000 cells for a wait of a year.
+and the memory is bounded by the largest value seen: about 1,000 cells for a wait of a year.
 """
 
 from typing import Final

@@ -272,5 +272,5 @@ class ObserverNotifier:
 
 
 def _deadline_of(operation: Operation) -> int | None:
-    """Return the deadline of an operation that is or was parked; one that had passed is that of the parking."""
+    """Return the deadline of an operation that is or was parked, or the time of parking if it had passed by then."""
     return None if operation._delay_ms < 0 else max(operation._parked_ms, operation._expiration_ms)

@@ -14,8 +14,8 @@ level     tick      interval   at time 0 it holds delays of
 2          20 ms     400 ms    20 ms ..    399 ms
 3         400 ms        8 s    400 ms ..  7.999 s
 4            8 s      160 s    8 s ..   159.999 s
-5          160 s    3 200 s    160 s .. 3 199.999 s
-6        3 200 s   64 000 s    and so on, without end
+5          160 s    3,200 s    160 s .. 3,199.999 s
+6        3,200 s   64,000 s    and so on, without end
 ======  =========  =========  ==================================
 
 An example.  A task with deadline 450 is added at time 0.  450 is beyond the 20 ms of level 1 and the 400 ms of level 2,
@@ -38,7 +38,7 @@ time never passes a queued bucket, so two rounds never share a slot.  Each level
 section explains the purpose of the second one.
 
 **Early cascades.**  If a coarse bucket is cascaded only when it falls due, its first tasks are delayed until all its
-tasks have been moved.  With 50 000 deadlines a second, a bucket of 8 s has 400 000 tasks.  A timer with many tasks
+tasks have been moved.  With 50,000 deadlines a second, a bucket of 8 s has 400,000 tasks.  A timer with many tasks
 therefore begins to empty a bucket half a tick before it falls due (:meth:`TimingWheel.cascade_early`).  The finer wheel
 must then have room for all of these tasks.  The next bucket of a level covers at most the two intervals of the level
 below that follow its current time, hence two rounds of slots.  When an early cascade begins, the horizon of the finer
@@ -75,7 +75,7 @@ class TimingWheel:
     """One level, and through ``overflow_wheel`` all levels above it.
 
     ``tick_ms``: from 1 to ``10**15``.  ``wheel_size``: from 2, because a single bucket cannot distinguish now from
-    later, to 65 536.  Raises ValueError outside these ranges, and TypeError unless both are ints.  ``interval_ms`` is
+    later, to 65,536.  Raises ValueError outside these ranges, and TypeError unless both are ints.  ``interval_ms`` is
     their product, at most ``4 * 10**18``: the coarsest level covers every deadline, and may have buckets that are never
     used.  ``start_ms``: the initial time, rounded down to a tick.  ``current_time_ms`` is a multiple of the tick, and
     never later than a queued expiration.

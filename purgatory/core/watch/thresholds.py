@@ -1,6 +1,6 @@
 """Thresholds: watches that need not be tried before the value of their key is high enough.
 
-**Requirement.**  10 000 consumers wait at the end of a log, each for an offset of its own.  A check with the new end
+**Requirement.**  10,000 consumers wait at the end of a log, each for an offset of its own.  A check with the new end
 must try the consumers whose offset is reached, in the order of arrival, and touch no other.
 
 **Prior art.**  Kafka's purgatory tries every watcher of a key on every check.  Its raft module has a separate

@@ -72,7 +72,7 @@ def add_replay(commands: Any) -> None:
         "--lateness-ms",
         type=float,
         metavar="MS",
-        help="acceptable p99 of the tick's lateness (default: 1 %% of the median timeout, and at least 1)",
+        help="acceptable p99 of the tick's lateness (default: 1%% of the median timeout, and at least 1)",
     )
     parser.add_argument("--out", metavar="DIR", help="for table, picture, and replay.html; may be a URI")
     parser.set_defaults(run=_run)

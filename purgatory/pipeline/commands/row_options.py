@@ -20,7 +20,7 @@ _FILE_MANAGER: Final = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     )
 }
-_SMALL: Final = 32 << 20  # bytes of row files, about 400 000 rows: from there on, the second compiler pays
+_SMALL: Final = 32 << 20  # bytes of row files, about 400,000 rows: from there on, the second compiler pays
 
 
 def add_row_options(parser: argparse.ArgumentParser, *, connect: bool) -> None:
@@ -58,7 +58,7 @@ def check_source(source: str, *, kafka: bool = False) -> None:
 
 
 def check_source_of(spark: "SparkSession", source: str) -> None:
-    """Raise ValueError unless the URI is that of a directory.  StoreError if it cannot be read."""
+    """Raise ValueError unless the URI names a directory, and StoreError if it cannot be read."""
     if local_path(source) is not None:
         return
     from purgatory.pipeline.spark.directories import HadoopDirectory

@@ -14,7 +14,7 @@ verdict        meaning
 =============  ==================================================================================================
 
 The threshold is relative: 0.1 is a change by a tenth of the baseline.  Of a share and the rest, the smaller one is
-judged: from 99.9 % to 99 % of completions, ten times as many operations did *not* complete.
+judged: from 99.9% to 99% of completions, ten times as many operations did *not* complete.
 
 More than chance means:
 
@@ -232,7 +232,7 @@ def share_verdict(
 ) -> str:
     """Judge the smaller of two shares, that of the outcome or that of all other outcomes.
 
-    From 99.9 % to 99 % of completions, ten times as many do not complete; from 11.4 % to 9.2 %, a fifth fewer do.
+    From 99.9% to 99% of completions, ten times as many do not complete; from 11.4% to 9.2%, a fifth fewer do.
     """
     change = journal - baseline
     smaller = baseline if baseline + journal <= 1 else 1 - baseline

@@ -195,7 +195,7 @@ def _occupancy(parked: Any, end: Any) -> tuple[int, int]:
 
 
 def summed(bounds: Sequence[tuple[str, int, Bounds]]) -> Iterator[tuple[str, int, Bounds]]:
-    """Yield the sums over all processes by purgatory and part; the peak is that of one process."""
+    """Yield the sums over all processes by purgatory and part; the peak is the highest of any one process."""
     names = sorted({(name, part) for name, part, _ in bounds})
     for name, part in names:
         mine = [one for other, number, one in bounds if (other, number) == (name, part)]

@@ -294,7 +294,7 @@ def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Setti
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Within the block, Python does not look for cycles: a replay makes none, and has 100 000 operations to look at."""
+    """Within the block, Python does not look for cycles: a replay makes none, and has 100,000 operations to look at."""
     enabled = gc.isenabled()
     gc.disable()
     try:

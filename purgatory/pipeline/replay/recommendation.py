@@ -11,7 +11,7 @@ def recommend(rows: list[dict[str, Any]], budget_ms: float) -> tuple[dict[str, i
     """Return the recommended tick and wheel size, a headline, and the reasons.
 
     Only settings whose tick has a p99 of lateness within the budget are considered: no setting changes how long the
-    loop was busy.  The least CPU time wins.  Among settings within 5 % of it, which is less than the difference between
+    loop was busy.  The least CPU time wins.  Among settings within 5% of it, which is less than the difference between
     two runs, the order is: the finest tick, the fewest heap operations, the smallest wheel.
     """
     within = [row for row in rows if row["late_p99_ms"] <= budget_ms]
@@ -28,7 +28,7 @@ def recommend(rows: list[dict[str, Any]], budget_ms: float) -> tuple[dict[str, i
             reasons.append(f"{out} of {len(rows)} settings exceed it.")
         if len(near) > 1:
             reasons.append(
-                f"{len(near)} of the settings within this limit need the same CPU time within 5 %,"
+                f"{len(near)} of the settings within this limit need the same CPU time within 5%,"
                 f" at least {least:.2f} us per operation."
                 " Of these, this one has the finest tick, and then the fewest heap operations."
             )

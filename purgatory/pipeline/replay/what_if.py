@@ -85,7 +85,7 @@ def what_if(
 
     ``sample``: the share of the pieces to replay, evenly spread.  ``piece_rows``: the approximate number of operations
     that a task holds in memory.  ``budget_ms``: the acceptable p99 of the tick's lateness in milliseconds; None means
-    1 % of the median timeout, and at least 1.  ``selection``: the operations to replay; other operations do not run
+    1% of the median timeout, and at least 1.  ``selection``: the operations to replay; other operations do not run
     beside them.  Errors as from :func:`~purgatory.pipeline.report.compute`, and JournalError if an operation ends
     before it parks.  ValueError if a timer cannot have such a setting.
     """

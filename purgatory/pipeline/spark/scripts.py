@@ -35,8 +35,8 @@ def worker_python(python: str) -> str:
     """Return a command that starts ``python`` for Spark's workers, without the messages of a streaming query.
 
     Spark lets its workers import PySpark from a ZIP file, which contains no bytecode, so each of them compiles PySpark
-    anew: 1.5 s of CPU.  If ``python`` is that of this process, its workers import the installed PySpark instead, as
-    this process does.  ``python`` itself is returned where shell scripts cannot run.
+    anew: 1.5 s of CPU.  If ``python`` is the interpreter of this process, the workers import the installed PySpark
+    instead, as this process does.  ``python`` itself is returned where shell scripts cannot run.
     """
     if os.name == "nt":
         return python
