@@ -41,7 +41,7 @@ class Arrivals:
         members = self._members
         number = len(members)
         members.add(member)
-        if len(members) == number:
+        if len(members) == number or self.result is not None:  # comparing the member may have completed the quorum
             return False
         if len(members) >= self._need:
             self.result = frozenset(members)

@@ -45,6 +45,26 @@ async def test_the_result_is_fixed_at_completion(purgatory: Purgatory[Any], cloc
     assert await acks.wait() is acks.arrived
 
 
+async def test_a_member_that_completes_the_quorum_while_it_is_compared(purgatory: Purgatory[Any]) -> None:
+    """Its comparison lets others arrive, which complete the quorum: their result stands, and it came too late."""
+
+    class Member:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            acks.arrive("b")
+            return False
+
+    acks = Quorum[Any](purgatory, need=2)
+    assert acks.arrive(1)
+    waiting = asyncio.create_task(acks.wait(timeout=5.0))
+    await asyncio.sleep(0)
+    assert not acks.arrive(Member())
+    assert acks.arrived == {1, "b"}
+    assert await waiting is acks.arrived
+
+
 async def test_members_may_arrive_before_the_wait(purgatory: Purgatory[Any]) -> None:
     """The wait then returns at once, and nothing is parked; also in a closed purgatory and without time."""
     acks = Quorum[int](purgatory, need=3)
