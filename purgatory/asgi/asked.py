@@ -66,7 +66,9 @@ def _preferred(scope: Scope) -> float | None:
     for preference in _PREFERENCES.findall(header):
         name, _, value = preference.partition(";")[0].partition("=")
         if name.strip().lower() == "wait":
-            digits = value.strip().removeprefix('"').removesuffix('"')
+            digits = value.strip()
+            if len(digits) > 1 and digits[0] == digits[-1] == '"':
+                digits = digits[1:-1]
             if not (digits.isascii() and digits.isdigit()):
                 return None
             return float(digits) if len(digits) <= _LONGEST_DIGITS else math.inf

@@ -95,6 +95,9 @@ async def test_a_parameter_that_is_no_number_of_seconds_is_refused(text: str) ->
         (["wait=abc, wait=10"], 0),
         (['wait=10, "'], 0),
         (["wait=\u00b2"], 0),
+        (['wait="10;20"'], 0),
+        (['wait="10; strict" ; x=1'], 0),
+        (['note="a;b"; x="c;d", wait="10";y'], 10),
         (["await=10"], 0),
     ],
 )
