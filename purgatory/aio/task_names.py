@@ -21,7 +21,8 @@ class TaskNames(Observer):
 
     ``python -m asyncio pstree PID`` (Python 3.14), ``asyncio.all_tasks()`` and debuggers then show
     ``orders: GET /orders/{id} on order-7`` instead of ``Task-4711``.  When the operation ends, the task gets its
-    previous name, unless other code has named it meanwhile.
+    previous name, unless other code has named it meanwhile.  A task with several operations has the name of the latest
+    one that is still parked.
 
     It costs a few microseconds for each operation that is parked, and calls the ``repr`` of keys that are not a str.
     An operation that is parked without a task that awaits it, with :meth:`Purgatory.try_complete_else_watch`, names the
@@ -29,8 +30,8 @@ class TaskNames(Observer):
     """
 
     def __init__(self) -> None:
-        # (instance, op_id) -> the task, its previous name, and its name from here.
-        self._named: dict[tuple[int | None, int], tuple[weakref.ref[asyncio.Task[Any]], str, str]] = {}
+        self._named: dict[tuple[int | None, int], _Named] = {}  # (instance, op_id) -> the name given for it
+        self._latest: dict[int, _Named] = {}  # id() of a task -> the latest name given to it
 
     def parked(self, event: Event) -> None:
         """Name the task that runs."""
@@ -42,9 +43,13 @@ class TaskNames(Observer):
             return
         keys = ", ".join([key_text(key) for key in event.keys[:_MOST_KEYS]])
         more = "" if len(event.keys) <= _MOST_KEYS else f" and {len(event.keys) - _MOST_KEYS} more"
-        name = f"{event.purgatory}: {event.kind} on {keys}{more}"
-        self._named[event.instance, event.op_id] = weakref.ref(task), task.get_name(), name
-        task.set_name(name)
+        named = _Named(task, f"{event.purgatory}: {event.kind} on {keys}{more}")
+        below = self._latest.get(id(task))
+        if below is not None and below.task() is task and below.name == named.previous:
+            named.below = below
+            below.above = named
+        self._named[event.instance, event.op_id] = self._latest[id(task)] = named
+        task.set_name(named.name)
 
     def completed(self, event: Event) -> None:
         """Give the task its previous name."""
@@ -63,9 +68,39 @@ class TaskNames(Observer):
         self._restore(event)
 
     def _restore(self, event: Event) -> None:
-        found = self._named.pop((event.instance, event.op_id), None)
-        if found is not None:
-            reference, previous, name = found
-            task = reference()
-            if task is not None and task.get_name() == name:
-                task.set_name(previous)
+        named = self._named.pop((event.instance, event.op_id), None)
+        if named is None:
+            return
+        below, above = named.below, named.above
+        if below is not None:
+            below.above = above
+        if above is not None:  # the task has a later name, and gets this one's previous name after that
+            above.below = below
+            above.previous = named.previous
+            return
+        if self._latest.get(named.identity) is named:
+            if below is None:
+                del self._latest[named.identity]
+            else:
+                self._latest[named.identity] = below
+        task = named.task()
+        if task is not None and task.get_name() == named.name:
+            task.set_name(named.previous)
+
+
+class _Named:
+    """A name that a task was given for an operation.  A task with several operations has a chain of them.
+
+    ``previous``: its name before.  ``below``, ``above``: the names before and after this one, if they are of
+    operations that are still parked, and no other code has named the task in between.
+    """
+
+    __slots__ = ("above", "below", "identity", "name", "previous", "task")
+
+    def __init__(self, task: "asyncio.Task[Any]", name: str) -> None:
+        self.task = weakref.ref(task)
+        self.identity = id(task)
+        self.previous = task.get_name()
+        self.name = name
+        self.below: _Named | None = None
+        self.above: _Named | None = None

@@ -9,6 +9,7 @@ import pytest
 from purgatory import Purgatory
 from purgatory.testing import VirtualClock
 from purgatory.types import TaskNames
+from tests.helpers import Op
 
 
 @pytest.mark.parametrize("ending", ["completed", "expired", "cancelled", "failed"])
@@ -59,3 +60,28 @@ async def test_a_name_that_other_code_has_given_stays(clock: VirtualClock) -> No
         await clock.advance(1.0)
         assert await task is False
         assert task.get_name() == "mine"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+async def test_a_task_with_several_operations_has_its_own_name_after_the_last_one(
+    clock: VirtualClock, order: tuple[int, ...]
+) -> None:
+    """Whatever the order in which they end; while some are parked, it has the name of the latest of them."""
+    names = TaskNames()
+    async with Purgatory[Any]("orders", clock=clock, observers=[names]) as room:
+
+        async def handler() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            parked: dict[int, Op] = {}
+            for number in range(3):
+                parked[number] = Op(None)
+                room.try_complete_else_watch(parked[number], [f"k{number}"])
+            for number in order:
+                assert task.get_name() == f"orders: Op on k{max(parked)}"
+                parked.pop(number).cancel()
+            assert task.get_name() == "request 12"
+
+        await asyncio.get_running_loop().create_task(handler(), name="request 12")
+        assert names._named == {}
+        assert names._latest == {}
