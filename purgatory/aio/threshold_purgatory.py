@@ -120,7 +120,10 @@ class ThresholdPurgatory:
         """Complete the waits whose threshold the value reaches, in the order of arrival; return how many.
 
         Called inside an observer, it is queued and returns 0; the outermost call counts what it completes.
+
+        RuntimeError in another thread than that of the event loop, as for :meth:`complete_all` and :meth:`fail_all`.
         """
+        self._purgatory._core.validate_thread()
         value = validated_value(value)
         hash(key)
         self._queued.append((key, value))
@@ -145,12 +148,14 @@ class ThresholdPurgatory:
 
     def complete_all(self) -> int:
         """Complete every wait, whatever its threshold; :meth:`wait` returns None.  Return how many."""
+        self._purgatory._core.validate_thread()
         return sum([waiting.force_complete() for waiting in self._purgatory._core.watcher_lists.all_operations()])
 
     def fail_all(self, error: Exception) -> int:
         """Fail every wait with the exception.  Return how many."""
         if not isinstance(error, Exception):
             raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
+        self._purgatory._core.validate_thread()
         return sum(
             [fail_externally(waiting, error) for waiting in self._purgatory._core.watcher_lists.all_operations()]
         )

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -339,3 +340,19 @@ async def test_a_dump_is_limited(marks: ThresholdPurgatory) -> None:
     assert len(marks.dump(2)["operations"]) == 2
     assert len(marks.dump()["operations"]) == 5
     marks.complete_all()
+
+
+@pytest.mark.parametrize("call", ["maybe_complete", "a key without waits", "complete_all", "fail_all"])
+async def test_a_call_in_another_thread_is_refused_and_changes_nothing(marks: ThresholdPurgatory, call: str) -> None:
+    """RuntimeError, also where no task waits, because the loop would not be woken; the tasks still wait."""
+    calls = {
+        "maybe_complete": lambda: marks.maybe_complete("log", 7),
+        "a key without waits": lambda: marks.maybe_complete("other", 7),
+        "complete_all": marks.complete_all,
+        "fail_all": lambda: marks.fail_all(Boom()),
+    }
+    (task,) = await waiting(marks, ("log", 5, 10))
+    with ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match=r"loop\.call_soon_threadsafe\(\)"):
+        pool.submit(calls[call]).result()
+    assert marks.complete_all() == 1
+    assert await task is None
