@@ -10,7 +10,9 @@ from typing import Annotated, Any, Final, TypeVar, overload
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed
 from purgatory.core.operation.coroutines import is_coroutine_function
+from purgatory.core.operation.lifecycle import validate_new
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
+from purgatory.core.purgatory import no_operation
 from purgatory.core.timer.base_timer import has_passed
 from purgatory.core.timer.task import NOT_QUEUED
 
@@ -380,6 +382,9 @@ class Wait:
         outcome then stands, and the result goes to :meth:`DelayedOperation.on_abandoned`.
         """
         keys = keys_of_call("park", key, keys)
+        if not isinstance(operation, DelayedOperation):
+            raise no_operation(operation)
+        validate_new(operation)  # its deadline is replaced below
         if deadline is not MISSING:
             if timeout is not MISSING:
                 raise TypeError(f"park() takes a timeout or a deadline, got both: {timeout!r} and {deadline!r}")

@@ -858,3 +858,31 @@ async def test_a_purgatory_that_no_lifespan_opened_is_reported_once(
     assert (record.name, record.levelname) == ("purgatory.asgi", "WARNING")
     assert record.getMessage().startswith("purgatory 'not-open' waits but was not opened, because no lifespan has run")
     await closed.aclose()
+
+
+@pytest.mark.parametrize("longest", [None, 1.0])
+async def test_an_operation_that_is_parked_keeps_its_deadline(purgatory: Purgatory[Any], longest: float | None) -> None:
+    """ValueError for an operation that is parked or has ended, and neither the call's time nor the client's counts."""
+    op = Op(50.0)
+    purgatory.try_complete_else_watch(op, ["a"])
+    expiration_ms = op.expiration_ms
+    scope = http_scope("/?wait=1")
+    wait = Wait(purgatory, scope, asyncio.Queue[Message]().get, longest=longest)
+    times: list[dict[str, Any]] = [{"timeout": 1.0}, {"deadline": 1.0}, {"timeout": None}, *([{}] if longest else [])]
+    for time in times:
+        with pytest.raises(ValueError, match=r"operation must be new, got .* which is parked already"):
+            await wait.park(op, key="b", **time)
+        assert (op.timeout, op.expiration_ms) == (50.0, expiration_ms)
+    op.cancel()
+    with pytest.raises(ValueError, match=r"operation must be new, got .* which has ended"):
+        await wait.park(op, key="b", timeout=1.0)
+
+
+async def test_what_is_no_operation_is_named_with_a_time_as_well(purgatory: Purgatory[Any]) -> None:
+    """TypeError that leads to the waits for functions, whatever decides the time."""
+    scope = http_scope("/?wait=1")
+    wait = Wait(purgatory, scope, asyncio.Queue[Message]().get, longest=5.0)
+    function: Any = lambda: True  # noqa: E731
+    for time in ({}, {"timeout": 1.0}, {"deadline": 1.0}, {"timeout": 0}):
+        with pytest.raises(TypeError, match=r"operation must be a DelayedOperation, got .*wait_until\(\)"):
+            await wait.park(function, key="b", **time)
