@@ -33,6 +33,7 @@ _EXAMPLES = (
         "aiopurgatory[redis] fastapi uvicorn",
         "the same in several workers, with Redis",
     ),
+    ("uvicorn examples.job_status_sqlite:app", "fastapi uvicorn", "the same, with SQLite and no server"),
     (
         "uvicorn examples.tutorial.chapter_1:app",
         "fastapi uvicorn",
