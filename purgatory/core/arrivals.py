@@ -35,18 +35,22 @@ class Arrivals:
         """See :meth:`purgatory.locks.Quorum.arrive`."""
         core = self._core
         core.validate_thread()
-        if self.result is not None:
+        if self._is_complete():
             hash(member)
             return False
         members = self._members
         number = len(members)
         members.add(member)
-        if len(members) == number or self.result is not None:  # comparing the member may have completed the quorum
+        if len(members) == number or self._is_complete():  # comparing the member may have completed the quorum
             return False
         if len(members) >= self._need:
             self.result = frozenset(members)
             core.check(self.private_key, None, UNLIMITED)
         return True
+
+    def _is_complete(self) -> bool:
+        # A method, because the compiler takes an attribute that was None for None until it is assigned again.
+        return self.result is not None
 
     def members(self) -> frozenset[Hashable]:
         """Return the members that have arrived so far."""
