@@ -47,11 +47,11 @@ class Quorum(Generic[M]):
     __slots__ = ("__weakref__", "_arrivals", "_kind", "_need", "_room")
 
     def __init__(self, room: Purgatory[Any], need: int, *, key: Hashable = "quorum", kind: str = "Quorum") -> None:
+        self._room = validated_room(room)
         if type(need) is not int:
             raise TypeError(f"need must be an int, at least 1, got {safe_repr(need)}")
         if not 1 <= need < 1 << 60:
             raise ValueError(f"need must be at least 1, got {safe_repr(need)}")
-        self._room = validated_room(room)
         self._kind = validated_kind(kind)
         hash(key)
         self._need = need

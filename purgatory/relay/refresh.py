@@ -25,6 +25,7 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
+import inspect
 import itertools
 import logging
 import math
@@ -455,7 +456,10 @@ class Refresher:
 
     async def _call(self, keys: list[Hashable]) -> Mapping[Any, object] | None:
         assert self._refresh is not None
-        found = await self._refresh(keys)
+        reading: Any = self._refresh(keys)
+        if not inspect.isawaitable(reading):
+            raise TypeError(f"refresh must be 'async def', or return an awaitable, got {safe_repr(self._refresh)}")
+        found = await reading
         if found is not None and not isinstance(found, Mapping):
             raise TypeError(f"refresh must return a mapping of keys to values, or None, got {found!r}")
         return found

@@ -305,8 +305,15 @@ class Relay(Generic[K, V]):
         self._require_own_loop()
 
     def _require_own_loop(self) -> None:
-        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError("the relay belongs to another event loop; use loop.call_soon_threadsafe from a thread")
+        try:
+            running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if self._loop is not None and running is not self._loop:
+            raise RuntimeError(
+                "the relay belongs to another event loop: from a thread, call check_threadsafe(), or have that loop"
+                " make the call, with loop.call_soon_threadsafe()"
+            )
 
     # Waiting
 
@@ -518,7 +525,8 @@ class Relay(Generic[K, V]):
         reads the key if an operation still waits on it, so it does not matter whether it has already stored the change.
 
         Raises TypeError or ValueError for a key or a value that cannot be relayed, PurgatoryClosed if the relay is
-        closed, and RuntimeError outside its event loop.  In these cases, nothing is checked or sent.
+        closed, and RuntimeError outside its event loop; in another thread, call :meth:`check_threadsafe`.  In these
+        cases, nothing is checked or sent.
         """
         self._require_open()
         validate_key(key)
@@ -528,6 +536,21 @@ class Relay(Generic[K, V]):
         if self._refreshes:
             self._refresher.mark(key, value)
         return self._purgatory.check_and_complete(key, value)
+
+    def check_threadsafe(self, key: Hashable, value: float | None = None) -> None:
+        """:meth:`check` from any thread: the relay's event loop checks the key, here and in the other processes.
+
+        It returns at once, and a check that arrives after the relay has closed is dropped.  Raises TypeError or
+        ValueError for a key or a value that cannot be relayed, and RuntimeError if the relay has not been entered, or
+        if its event loop is closed.
+        """
+        validate_key(key)
+        if value is not None:
+            validate_value(value)
+        loop = self._loop
+        if loop is None:
+            raise RuntimeError("the relay belongs to no event loop yet: enter it with 'async with' first")
+        loop.call_soon_threadsafe(self._check_entries, {key: value}, context=contextvars.Context())
 
     async def check_in(self, connection: Any, keys: Iterable[Hashable] | Mapping[Any, float]) -> None:
         """Check the keys in every process, this one included, when the transaction of ``connection`` commits.
@@ -561,18 +584,17 @@ class Relay(Generic[K, V]):
 
     def _check_later(self, entries: Mapping[Hashable, float | None]) -> None:
         """Check the keys in the next turn of the loop, outside the code that commits."""
-
-        def check() -> None:
-            if self._closing:
-                return
-            for key, value in entries.items():
-                self._sender.add(key, value)
-                if self._refreshes:
-                    self._refresher.mark(key, value)
-                self._purgatory.check_soon(key, value)
-
         assert self._loop is not None
-        self._loop.call_soon(check, context=contextvars.Context())
+        self._loop.call_soon(self._check_entries, entries, context=contextvars.Context())
+
+    def _check_entries(self, entries: Mapping[Hashable, float | None]) -> None:
+        if self._closing:
+            return
+        for key, value in entries.items():
+            self._sender.add(key, value)
+            if self._refreshes:
+                self._refresher.mark(key, value)
+            self._purgatory.check_soon(key, value)
 
     # Figures
 

@@ -709,3 +709,16 @@ async def test_keys_that_cannot_be_read_are_found_among_reads_that_fail_at_rando
         assert [number for number in range(20) if not waiting[number].done()] == [7]
         for task in (*tasks, waiting[7]):
             task.cancel()
+
+
+async def test_a_refresh_that_is_not_awaitable_is_named(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+    """A plain function as ``refresh`` is reported with the remedy."""
+
+    def load(keys: list[Any]) -> dict[Any, int]:
+        return {}
+
+    async with Purgatory[Any]("orders", clock=clock) as room, Relay(room, MemoryTransport(), refresh=load) as relay:  # type: ignore[arg-type]
+        waiting = asyncio.create_task(relay.wait_until(lambda: False, key="a", timeout=0.5))
+        await clock.advance(0.5)
+        assert await waiting is False
+    assert "refresh must be 'async def', or return an awaitable, got" in caplog.text

@@ -54,6 +54,35 @@ async def test_here_it_is_checked_at_once(clock: VirtualClock) -> None:
         assert await asyncio.gather(*waiting) == [True] * 3
 
 
+async def test_a_thread_checks_here_and_in_another_process(clock: VirtualClock) -> None:
+    """A thread, such as that of a ``def`` endpoint, answers the waits of both processes with ``check_threadsafe``."""
+    (first, second), _ = workers(clock)
+    async with first, second:
+        waiting = [first.waits("o-1", 3), second.waits("o-1", 3)]
+        await clock.settle()
+        first.write("o-1", 3)
+        await asyncio.to_thread(first.relay.check_threadsafe, "o-1", 3)
+        await clock.settle()
+        assert await asyncio.gather(*waiting) == [True, True]
+        for key, value in (object(), None), ("o-1", "3"):
+            with pytest.raises(TypeError):
+                first.relay.check_threadsafe(key, value)  # type: ignore[arg-type]
+    first.relay.check_threadsafe("o-1")  # dropped, because the relay is closed
+    with pytest.raises(RuntimeError, match="belongs to no event loop yet"):
+        Relay(Purgatory[Any]("new"), MemoryTransport()).check_threadsafe("o-1")
+
+
+async def test_a_check_in_a_thread_names_the_call_for_threads(clock: VirtualClock) -> None:
+    """``check`` outside the relay's event loop raises RuntimeError that names ``check_threadsafe``; nothing is sent."""
+    (worker,), (transport,) = workers(clock, 1)
+    async with worker:
+        heard = record(transport)
+        with pytest.raises(RuntimeError, match=r"call check_threadsafe\(\)"):
+            await asyncio.to_thread(worker.relay.check, "o-1")
+        await clock.settle()
+        assert heard == []
+
+
 async def test_the_own_process_is_refreshed_too(clock: VirtualClock) -> None:
     """A handler that wrote only to the table still answers other requests in its own process."""
     (worker,), _ = workers(clock, 1)
