@@ -104,17 +104,26 @@ class Notifier:
             )
 
     def close(self) -> None:
-        """Close the connection.  Idempotent."""
+        """Close the connection.  Idempotent.  With a running event loop as well, which it blocks for a moment."""
         with self._lock:
             self._closed = True
             runner, self._runner = self._runner, None
-            if runner is not None:
-                try:
-                    runner.run(_at_most(self._transport.aclose(), self._timeout))
-                except Exception as error:
-                    _LOGGER.warning("the transport of a notifier was not closed: %s", error)
-                finally:
-                    runner.close()
+            if runner is None:
+                return
+            if _is_loop_running():  # a thread runs one loop at a time
+                thread = threading.Thread(target=self._end, args=(runner,), name="purgatory-notifier-close")
+                thread.start()
+                thread.join()
+            else:
+                self._end(runner)
+
+    def _end(self, runner: asyncio.Runner) -> None:
+        try:
+            runner.run(_at_most(self._transport.aclose(), self._timeout))
+        except Exception as error:
+            _LOGGER.warning("the transport of a notifier was not closed: %s", error)
+        finally:
+            runner.close()
 
     def __enter__(self) -> Self:
         return self
@@ -131,13 +140,10 @@ class Notifier:
     # Inside
 
     def _require_no_loop(self, name: str) -> None:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        raise RuntimeError(
-            f"Notifier.{name} blocks, and an event loop runs in this thread: use relay.{name}, or asyncio.to_thread"
-        )
+        if _is_loop_running():
+            raise RuntimeError(
+                f"Notifier.{name} blocks, and an event loop runs in this thread: use relay.{name}, or asyncio.to_thread"
+            )
 
     def _publish_after_commit(self, payloads: list[str]) -> None:
         try:
@@ -174,6 +180,15 @@ class Notifier:
         if not self._runner.run(_at_most(publish, max(0.0, until - time.monotonic()))):
             raise TimeoutError(f"the engine has not accepted the notice within {self._timeout:g} s")
         self._has_published = True
+
+
+def _is_loop_running() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _at_most(coroutine: Coroutine[Any, Any, None], seconds: float) -> bool:

@@ -38,6 +38,7 @@ from purgatory import Clock, Purgatory
 from purgatory.core.stats.histogram import Histogram
 from purgatory.texts import safe_repr
 
+from .addresses import described
 from .codec import Entry, is_key, is_value
 from .pending import PendingKeys
 from .state import RelayState, RelayWait
@@ -461,7 +462,7 @@ class Refresher:
             raise TypeError(f"refresh must be 'async def', or return an awaitable, got {safe_repr(self._refresh)}")
         found = await reading
         if found is not None and not isinstance(found, Mapping):
-            raise TypeError(f"refresh must return a mapping of keys to values, or None, got {found!r}")
+            raise TypeError(f"refresh must return a mapping of keys to values, or None, got {described(found)}")
         return found
 
     async def _check(self, batch: list[Entry], found: Mapping[Any, object] | None, number: int) -> None:

@@ -237,6 +237,24 @@ async def test_in_a_running_loop() -> None:
     await asyncio.to_thread(notifier.close)
 
 
+async def test_it_can_be_closed_in_a_running_loop() -> None:
+    """At the end of a lifespan, ``close`` closes the transport and its own loop, and the running loop goes on."""
+
+    class Closing(MemoryTransport):
+        closed = False
+
+        async def aclose(self) -> None:
+            await asyncio.sleep(0)
+            Closing.closed = True
+
+    with Notifier(Closing()) as notifier:
+        await asyncio.to_thread(notifier.check, "a")
+    assert Closing.closed
+    assert notifier._runner is None
+    gc.collect()  # a coroutine or a loop that was left warns
+    await asyncio.sleep(0)
+
+
 def test_a_notifier_that_others_use_for_too_long() -> None:
     """A thread that cannot have its turn within the timeout gets TimeoutError."""
     notifier = Notifier(MemoryTransport(), timeout=0.05)

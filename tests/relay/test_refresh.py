@@ -187,7 +187,7 @@ async def test_a_refresh_that_is_no_coroutine_or_returns_no_mapping_is_reported(
             "refresh must return a mapping of keys to values, or None, got 3"
         ]
         (line,) = lines(caplog)
-        assert "refresh must return a mapping of keys to values, or None, got [('a', 1)]" in line
+        assert "refresh must return a mapping of keys to values, or None, got a value of type list" in line
 
 
 async def test_a_refresh_that_cancels_itself_is_a_failed_read(clock: VirtualClock, reported: list[Any]) -> None:
