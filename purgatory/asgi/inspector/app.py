@@ -274,7 +274,14 @@ class InspectorApp:
         if desk.viewers >= self._max_viewers:
             raise _Error(503, "too many viewers", (b"retry-after", b"5"))
         headers = {name.decode(): value.decode() for name, value in _HEADERS}
-        await EventSourceResponse(self._frames(desk), headers=headers, retry=_RETRY)(scope, receive, send)
+        desk.viewers += 1  # before the response begins, which a viewer that does not read can delay forever
+        try:
+            await EventSourceResponse(self._frames(desk), headers=headers, retry=_RETRY)(scope, receive, send)
+        finally:
+            desk.viewers -= 1
+            if not desk.viewers and desk.task is not None:
+                desk.task.cancel()
+                desk.task = None
 
     async def _frames(self, desk: _Desk) -> AsyncGenerator[bytes, None]:
         """Yield the frames until the purgatories close; skip frames if the viewer is slow."""
@@ -282,20 +289,13 @@ class InspectorApp:
             # In an empty context: the task outlives the request of this viewer.
             task = Context().run(asyncio.get_running_loop().create_task, self._watch(desk))
             desk.task = task
-        desk.viewers += 1
-        try:
-            shown = 0 if time.monotonic() - desk.taken_at < _INTERVAL else desk.number
-            while not (desk.number == shown and desk.task.done()):
-                if desk.number == shown:
-                    await desk.news.wait()
-                else:
-                    shown = desk.number
-                    yield desk.frame
-        finally:
-            desk.viewers -= 1
-            if not desk.viewers:
-                desk.task.cancel()
-                desk.task = None
+        shown = 0 if time.monotonic() - desk.taken_at < _INTERVAL else desk.number
+        while not (desk.number == shown and desk.task.done()):
+            if desk.number == shown:
+                await desk.news.wait()
+            else:
+                shown = desk.number
+                yield desk.frame
 
     async def _watch(self, desk: _Desk) -> None:
         """Take frames while there are viewers, and a last one when the purgatories have closed."""

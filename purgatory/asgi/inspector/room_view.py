@@ -10,7 +10,7 @@ from purgatory import Purgatory, SystemTimer
 from purgatory.core.operation.private_key import PrivateKey, shown_key
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.survey import AGES_MS, HotKey, Row, Survey, rows_of_key
-from purgatory.core.watch.validation import UNLIMITED
+from purgatory.core.watch.validation import UNLIMITED, is_plain
 from purgatory.core.watch.watcher_lists import SHARDS
 from purgatory.texts import key_text, shortened, type_name
 
@@ -30,19 +30,20 @@ _SEARCHED: Final = 64  # keys whose text is made before the searcher looks at it
 class KeyIds:
     """Short names for the keys that a frame shows, so that a browser can name a key that is no str.
 
-    The ids are random: only a reader of a frame knows them.  Of the keys, the last four thousand are kept, while
-    somebody looks.
+    The ids are random: only a reader of a frame knows them.  An id stands for one key, also where two keys look alike,
+    because an operator ends operations by it.  Of the keys, the last four thousand are kept, while somebody looks.
     """
 
     def __init__(self) -> None:
         self._keys: dict[str, tuple[int, Hashable]] = {}
-        self._ids: dict[tuple[int, str, str], str] = {}
+        self._ids: dict[tuple[int, Hashable, str], str] = {}
 
     def of(self, room: int, key: Hashable, text: str) -> str:
-        """Return the id of a key of the purgatory with this number.  Keys with one class and text share an id."""
-        identity = (room, type_name(key), text)
+        """Return the id of a key of the purgatory with this number."""
+        plain = is_plain(key)  # hashing another key would run the code of the user
+        identity = (room, key, "") if plain else (room, type_name(key), text)
         found = self._ids.get(identity)
-        if found is None:
+        if found is None or not (plain or _equal(self._keys[found][1], key)):
             if len(self._keys) >= _MOST_IDS:
                 self.clear()
             found = self._ids[identity] = secrets.token_urlsafe(9)
@@ -57,6 +58,14 @@ class KeyIds:
         """Forget all keys."""
         self._keys.clear()
         self._ids.clear()
+
+
+def _equal(one: Hashable, other: Hashable) -> bool:
+    """Return whether two keys with the same class and text are the same key."""
+    try:
+        return one is other or bool(one == other)
+    except Exception:
+        return False
 
 
 class RoomView:

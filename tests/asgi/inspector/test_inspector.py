@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
 
-from purgatory import Purgatory, PurgatoryError, SystemTimer
+from purgatory import Outcome, Purgatory, PurgatoryError, SystemTimer
 from purgatory.asgi import InspectorAction, inspector
 from purgatory.asgi.types import ASGIApp
 from purgatory.locks import KeyedLock
@@ -424,6 +424,44 @@ async def test_without_authorize_nothing_can_be_changed(purgatory: Purgatory[Any
     assert len(purgatory) == 1
 
 
+class Ticket:
+    """A key whose ``repr`` does not show all of it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ticket) and other.number == self.number
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+    def __repr__(self) -> str:
+        return "<Ticket>"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (500 * "x" + "a", 500 * "x" + "b"),
+        (tuple(range(20)), (*range(19), 0)),
+        (Ticket(1), Ticket(2)),
+    ],
+    ids=["str", "tuple", "object"],
+)
+async def test_keys_that_look_alike_are_ended_apart(purgatory: Purgatory[Any], keys: tuple[Any, Any]) -> None:
+    """Each has its own id, although the page shows the same text for both, so no other operation is withdrawn."""
+    app = inspector(purgatory, authorize=lambda action: True)
+    operations = [Op(None), Op(None)]
+    for operation, key in zip(operations, keys, strict=True):
+        purgatory.try_complete_else_watch(operation, [key])
+    (room,) = (await state(app))["rooms"]
+    shown = [row["keys"][0] for row in sorted(room["longest"], key=lambda row: row["op_id"])]
+    assert shown[0]["key"] == shown[1]["key"]
+    assert (await act(app, "withdraw", {"id": shown[0]["id"]})).json == {"ended": 1}
+    assert [operation.outcome for operation in operations] == [Outcome.CANCELLED, Outcome.PENDING]
+
+
 async def test_one_key_is_withdrawn_or_failed_if_authorize_allows_it(
     purgatory: Purgatory[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -507,6 +545,32 @@ async def test_too_many_viewers_are_refused(purgatory: Purgatory[Any]) -> None:
         await frames(stream, 1)
         made = await call(app, "/events")
         assert (made.status, made.headers["retry-after"]) == (503, "5")
+    async with looking(app) as stream:
+        assert len(await frames(stream, 1)) == 1
+
+
+async def test_viewers_that_do_not_read_are_counted(purgatory: Purgatory[Any]) -> None:
+    """A viewer has its place from the request on, also if not even the beginning of the response can be sent."""
+    app = inspector(purgatory, max_viewers=2)
+    statuses: list[int] = []
+
+    async def stuck(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+            if message["status"] == 200:
+                await asyncio.Event().wait()
+
+    async def silent() -> Any:
+        return await asyncio.Event().wait()
+
+    scope = http_scope("/events")
+    scope["headers"] = [(b"host", b"127.0.0.1")]
+    viewers = [asyncio.ensure_future(app(scope, silent, stuck)) for _ in range(5)]  # type: ignore[arg-type]
+    await asyncio.wait(viewers[2:], timeout=5)
+    assert sorted(statuses) == [200, 200, 503, 503, 503]
+    for viewer in viewers:
+        viewer.cancel()
+    await asyncio.wait(viewers)
     async with looking(app) as stream:
         assert len(await frames(stream, 1)) == 1
 
