@@ -97,6 +97,10 @@ def answering(status: int, body: bytes) -> Iterator[str]:
         (200, b"<html>", "is not an inspector of this version"),
         (200, b'{"version": 2, "rooms": []}', "is not an inspector of this version"),
         (200, b"[1]", "is not an inspector of this version"),
+        (200, b'{"version": 1, "rooms": []}', "is not an inspector of this version"),
+        (200, b"[" * 100_000, "is not an inspector of this version"),
+        (500, b"[" * 4096, "answers 500: no reason given"),
+        (403, b'{"detail": "\\u001b[2J"}', r"answers 403: \x1b[2J"),
     ],
 )
 def test_an_answer_that_is_no_frame_is_an_error(
@@ -117,6 +121,64 @@ def test_a_service_that_does_not_answer_and_bad_arguments_are_errors(capsys: pyt
         with pytest.raises(SystemExit) as ended:
             main(["top", *(["localhost"] if bad else []), *bad])
         assert ended.value.code == 2
+
+
+def test_headers_are_not_sent_to_another_origin(capsys: pytest.CaptureFixture[str]) -> None:
+    """A redirect to another origin is followed without ``--header`` only: a token must not go there."""
+    asked: list[str | None] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Authorization"])
+            port = self.server.server_address[1]
+            if self.path.startswith(("/away", "/here")):
+                host = "localhost" if self.path.startswith("/away") else "127.0.0.1"
+                self.send_response(302)
+                self.send_header("Location", f"http://{host}:{port}/page")
+            else:
+                self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        url, token = f"127.0.0.1:{server.server_address[1]}", ["--header", "Authorization: t"]
+        for path, headers in (("away", token), ("here", token), ("away", [])):
+            assert main(["top", f"{url}/{path}", *headers]) == 1
+        server.shutdown()
+        thread.join()
+    assert asked == ["t", "t", "t", None, None]
+    errors = capsys.readouterr().err.splitlines()
+    assert "redirects to http://localhost:" in errors[0]
+    assert all("is not an inspector" in error for error in errors[1:])
+
+
+def test_an_answer_that_does_not_end_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """``--timeout`` limits the whole answer, also if the service sends a byte now and then."""
+    ended = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while not ended.wait(0.02):
+                    self.wfile.write(b" ")
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        assert main(["top", f"127.0.0.1:{server.server_address[1]}", "--timeout", "0.2"]) == 1
+        ended.set()
+        server.shutdown()
+        thread.join()
+    assert "the answer was not complete within 0.2 s" in capsys.readouterr().err
 
 
 def test_an_unknown_purgatory_is_named(busy: Service, capsys: pytest.CaptureFixture[str]) -> None:
