@@ -243,13 +243,17 @@ async def test_it_can_be_closed_in_a_running_loop() -> None:
     class Closing(MemoryTransport):
         closed = False
 
+        def __copy__(self) -> "Closing":
+            return self
+
         async def aclose(self) -> None:
             await asyncio.sleep(0)
-            Closing.closed = True
+            self.closed = True
 
-    with Notifier(Closing()) as notifier:
+    transport = Closing()
+    with Notifier(transport) as notifier:
         await asyncio.to_thread(notifier.check, "a")
-    assert Closing.closed
+    assert transport.closed
     assert notifier._runner is None
     gc.collect()  # a coroutine or a loop that was left warns
     await asyncio.sleep(0)
