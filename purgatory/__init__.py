@@ -1,4 +1,4 @@
-"""Coroutines of an asyncio server park requests on keys and are answered exactly once.
+"""Hold a request until its data is ready: coroutines park operations on keys, and each is answered exactly once.
 
 An operation completes when its condition holds, or expires when its deadline passes.
 
@@ -6,8 +6,8 @@ An operation completes when its condition holds, or expires when its deadline pa
 ``aio``       the purgatory and the timer on an asyncio event loop
 ``testing``   virtual time, for tests
 
-``asgi``, ``relay``, ``otel``, ``journal``, ``pipeline`` and ``conditions`` are optional parts, which nothing in
-``core`` or ``aio`` imports.
+``asgi``, ``relay``, ``otel``, ``journal``, ``pipeline``, and ``conditions`` are optional parts.  Nothing in ``core`` or
+``aio`` imports them.
 """
 
 from .aio.default_purgatory import when_all

@@ -4,17 +4,17 @@ Kafka's ``ExpiredOperationReaper`` polls every 200 ms.  This one asks the clock 
 the earliest bucket; with an empty timer it asks for none.
 
 1. The reaper's task, and every caller of ``advance_clock``, waits on a future, its *sleeper*.
-2. One *wake-up* is requested from the clock.  ``timer._next_wake_ms`` is its time as the timer knows it: a task
-   that is due earlier calls :meth:`Reaper.wake_earlier`, which requests an earlier one.
+2. One *wake-up* is requested from the clock.  ``timer._next_wake_ms`` is its time as the timer knows it: when a task is
+   added that is due earlier, the timer calls :meth:`Reaper.wake_earlier`, which requests an earlier wake-up.
 3. The wake-up completes every sleeper.  Each waiting task then looks at the timer again.
 
-**Event loops.**  A timer belongs to one event loop at a time.  :meth:`Reaper.bind` moves it to the running one, if the
-loop before is closed or has stopped: a new task replaces the reaper's task, and every sleeper is woken.  Adding a task
-does so only if the task needs an earlier wake-up.
+**Event loops.**  A timer belongs to one event loop at a time.  If the previous loop is closed or has stopped,
+:meth:`Reaper.bind` moves the timer to the running loop: a new task replaces the reaper's task, and every sleeper is
+woken.  Adding a task moves the timer only if the task needs an earlier wake-up.
 
-**Forks.**  A loop that runs in the parent when a process forks does not run in the child, but its copy there still says
-so.  In the child, a timer without tasks belongs to no loop again.  One with tasks is refused: their operations are
-parked in the parent, too, and would be answered twice.
+**Forks.**  If a loop runs in the parent when a process forks, it does not run in the child, but its copy there still
+claims to run.  In the child, a timer without tasks belongs to no loop again.  A timer with tasks is refused: their
+operations are also parked in the parent, and would be answered twice.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ __all__ = ["Reaper"]
 
 
 class _WakeUp:
-    """The callback of a requested wake-up.  Only the event loop holds it; a loop that closes frees it uncalled."""
+    """The callback of a requested wake-up.  Only the event loop holds it; closing the loop frees it uncalled."""
 
     __slots__ = ("_number", "_reaper")
 
@@ -58,7 +58,7 @@ class _WakeUp:
 
 
 def _report_interruption(task: "asyncio.Task[None]") -> None:
-    """Report what ended the reaper: a clock that raised, or an exception of a hook that counts as an interrupt.
+    """Report the exception that ended the reaper: an error of a clock, or an interrupt that a hook raised.
 
     asyncio itself raises KeyboardInterrupt and SystemExit where the loop runs.
     """
@@ -103,7 +103,7 @@ class Reaper:
         return self.task is not None and not self.task.done() and not self._timer._loop.is_closed()
 
     def start(self) -> None:
-        """Start the task in the running loop unless it runs.  PurgatoryClosed if the timer is closed."""
+        """Start the task in the running loop unless it runs.  Raises PurgatoryClosed if the timer is closed."""
         if self._timer.closed:
             raise PurgatoryClosed("the timer is closed")
         loop = self.bind()
@@ -229,10 +229,10 @@ class Reaper:
     # The event loop
 
     def bind(self) -> asyncio.AbstractEventLoop:
-        """Return the running event loop; the timer belongs to it from now on.
+        """Bind the timer to the running event loop, and return the loop.
 
-        A timer that comes from another loop brings its tasks with their deadlines, and its reaper if it had one.
-        RuntimeError where no loop runs, and while the loop of the timer runs in another thread.
+        If the timer belonged to another loop, it keeps its tasks with their deadlines, and its reaper if it had one.
+        Raises RuntimeError if no loop runs, and while the loop of the timer runs in another thread.
         """
         loop = asyncio._get_running_loop()
         if loop is None:
@@ -262,14 +262,14 @@ class Reaper:
         timer._loop_changed(loop)
 
     def _guard_thread(self) -> None:
-        """From now on the timer refuses calls from other threads than this one, while its loop runs."""
+        """Make the timer refuse calls from threads other than this one while its loop runs."""
         owned = threading.RLock()
         owned.acquire()  # never released: it only knows its owner
         is_here: Callable[[], bool] = owned._is_owned  # type: ignore[attr-defined]
         self._timer._guard.bind(is_here, self._refuse_elsewhere)
 
     def _refuse_elsewhere(self) -> None:
-        """Raise RuntimeError if the loop of the timer runs in another thread than this one."""
+        """Raise RuntimeError if the loop of the timer runs in a thread other than this one."""
         loop = self._timer._loop
         if self._inherited:
             raise RuntimeError(
@@ -285,7 +285,7 @@ class Reaper:
     # Forks
 
     def _after_fork(self) -> None:
-        """In the child process, forget the loop of the parent, its task and its wake-up."""
+        """In the child process, forget the parent's loop, task, and wake-up."""
         timer = self._timer
         if timer._loop is None or not timer._loop.is_running():
             return  # the next loop that uses the timer takes it over

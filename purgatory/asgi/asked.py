@@ -21,7 +21,10 @@ class InvalidWait(ValueError):
 
 
 def validated_longest(longest: float) -> float:
-    """Return the longest wait.  TypeError unless it is a number, ValueError unless it is finite and at least 0."""
+    """Return the longest wait.
+
+    Raises TypeError unless it is a number, ValueError unless it is finite and at least 0.
+    """
     duration_ms(longest, "longest")
     return float(longest)
 
@@ -29,9 +32,9 @@ def validated_longest(longest: float) -> float:
 def asked(scope: Scope, longest: float) -> tuple[float, int | None]:
     """Return the seconds that the client asked for, at most ``longest``, and the whole seconds of a ``Prefer`` header.
 
-    The second value is None if the header did not decide: the query parameter comes first, and a header that is
-    malformed is ignored, as RFC 7240 demands.  InvalidWait unless the parameter is a number of at least 0; infinity is
-    a number.
+    The second value is None if the header did not decide: the query parameter takes precedence, and a malformed header
+    is ignored, as RFC 7240 requires.  Raises InvalidWait unless the parameter is a number of at least 0; infinity
+    counts as a number.
     """
     query: bytes = scope.get("query_string", b"")
     if query:

@@ -1,9 +1,9 @@
 """Limiting how many waits one client may have, by the address of its connection.
 
-A client need not keep its connection to keep its place.  Servers that read ahead stop reading from a connection when it
-holds the next request already, and so do not notice that the client is gone.  A client that sends two requests at once
-and resets the connection then holds a place until the deadline, for 200 bytes.  ASGI has no means against that, so the
-means are a deadline and a limit for each address.
+A client need not keep its connection to keep its place.  A server that reads ahead stops reading from a connection once
+it has received the next request, and therefore does not detect that the client has disconnected.  If a client sends two
+requests at once and resets the connection, it holds a place until the deadline, at the cost of 200 bytes.  ASGI
+provides no defense, so the defenses are a deadline and a limit for each address.
 """
 
 import ipaddress
@@ -35,7 +35,7 @@ class Places:
         self._taken: dict[str, int] = {}
 
     def take(self, client: str, limit: int) -> bool:
-        """Take a place for the client.  False if it has ``limit`` places already."""
+        """Take a place for the client.  Return False if it already has ``limit`` places."""
         taken = self._taken.get(client, 0)
         if taken >= limit:
             return False
@@ -43,7 +43,7 @@ class Places:
         return True
 
     def give_back(self, client: str) -> None:
-        """Give one place of the client back."""
+        """Release one place of the client."""
         left = self._taken[client] - 1
         if left:
             self._taken[client] = left

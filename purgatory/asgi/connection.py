@@ -6,8 +6,8 @@ operation waits, a task reads the connection.  The rules:
 1.  At most one ``receive()`` of the server is pending at any time: the handler's or the task's.
 2.  If the task reads any other message than a disconnect, it buffers the message; the handler reads it afterwards,
     through :attr:`Connection.receive`.
-3.  A disconnect withdraws every operation that waits, whichever of the two reads it.  From then on
-    :attr:`Connection.receive` returns it again and again, also on servers that announce it once.
+3.  A disconnect withdraws every operation that waits, whichever of the two reads it.  From then on, every call of
+    :attr:`Connection.receive` returns the disconnect, even on servers that announce it only once.
 4.  The task stops when the last operation has ended, and pauses while the buffer holds 1 MiB.  While it pauses, a
     hang-up goes unnoticed until the handler reads, so a wait without a deadline can keep its place forever.
 5.  The task is cancelled only if nothing but a disconnect can follow, because a middleware may need several turns of
@@ -86,7 +86,7 @@ class Connection:
         self.error: BaseException | None = None
 
     def check(self) -> None:
-        """Raise ClientDisconnected if the client has hung up, and the error of a ``receive()`` that has failed."""
+        """Raise ClientDisconnected if the client has hung up; if a ``receive()`` has failed, raise its error."""
         if self.disconnect is not None:
             raise ClientDisconnected("the client has disconnected")
         if self.error is not None:
@@ -98,10 +98,11 @@ class Connection:
         return self._operation is not None or bool(self._others)
 
     def watch(self, operation: DelayedOperation[Any]) -> bool:
-        """Withdraw the operation when the client hangs up, until :meth:`unwatch`.  False if it is watched already.
+        """Withdraw the operation when the client hangs up, until :meth:`unwatch`.  Return False if it is already
+        watched.
 
-        The task that reads begins to run in the next turn of the loop, so an operation that ends before that has
-        cancelled it by then, and nothing is read.
+        The task that reads starts to run in the next turn of the loop.  If the operation ends before that, it cancels
+        the task, and nothing is read.
         """
         if self._operation is operation or id(operation) in self._others:
             return False
@@ -132,7 +133,7 @@ class Connection:
             self._stopped = True
 
     def _leave_pending(self) -> bool:
-        """Leave the pending ``receive()`` to the handler and to the next wait.  False if it can be cancelled."""
+        """Leave the pending ``receive()`` to the handler and to the next wait.  Return False if it can be cancelled."""
         owner = None if self._owner is None else self._owner()
         if owner is None or owner.done():
             return False  # nothing could read the message
@@ -248,14 +249,14 @@ class Connection:
 
 
 def pending_connection(scope: Scope, receive: Receive) -> Connection | None:
-    """Return the connection that may have left a ``receive()`` pending, which whoever reads has to share."""
+    """Return the connection that may have left a ``receive()`` pending; every reader must share it."""
     reference: weakref.ref[Connection] | None = scope.get(CONNECTION)
     connection = None if reference is None else reference()
     return connection if connection is not None and connection._raw_receive == receive else None
 
 
 def _may_cancel(receive: Receive) -> bool:
-    """Whether ``receive()`` may be cancelled at any time."""
+    """Return whether ``receive()`` may be cancelled at any time."""
     return isinstance(getattr(receive, "__self__", None), asyncio.Queue)
 
 

@@ -34,7 +34,7 @@ _CLOSE: Final = (b"connection", b"close")
 class RetryAfter:
     """The values of the header ``Retry-After``: whole seconds, random between two bounds.
 
-    Parsed from one number of seconds or two; TypeError and ValueError for anything else.
+    It is parsed from one number of seconds or two; anything else raises TypeError or ValueError.
     """
 
     __slots__ = ("_longest", "_shortest")
@@ -48,7 +48,7 @@ class RetryAfter:
             raise ValueError(f"retry_after must have the shorter time first, got {retry_after!r}")
 
     def headers(self, error: Exception) -> list[tuple[bytes, bytes]]:
-        """Return the header for the response to an exception; none where trying again is of no use."""
+        """Return the header for the response to an exception; no header if trying again is of no use."""
         if isinstance(error, (ClientDisconnected, InvalidWait)):
             return []
         return [(b"retry-after", b"%d" % _random.randint(self._shortest, self._longest))]
@@ -81,8 +81,8 @@ class PurgatoryErrorMiddleware:
     server is about to close its connections, and the client's next request would be lost on this one.
 
     The same exceptions out of a task group (an ExceptionGroup of nothing else) count as well.  If the response has
-    started, nothing more is sent: the error of a client that hung up ends there, and any other is raised, so that the
-    server closes the connection.  Where the server cannot refuse a WebSocket with a status, it is closed before it is
+    started, nothing more is sent: ClientDisconnected is dropped, and any other exception is raised, so that the server
+    closes the connection.  Where the server cannot refuse a WebSocket with a status, it is closed before it is
     accepted, which clients see as 403.
 
     ``retry_after``: seconds after which a refused client may try again, rounded up to whole seconds, or the shortest
@@ -190,8 +190,8 @@ def error_response(
     """Return the response of :class:`PurgatoryErrorMiddleware` to an exception; None for an exception of other code.
 
     For the error handlers of frameworks that answer exceptions themselves, so that no middleware sees them: Litestar,
-    Quart, Django, aiohttp.  The body is JSON, and contains no names and no keys.  TypeError and ValueError for
-    ``retry_after`` as in :func:`install_errors`.
+    Quart, Django, aiohttp.  The body is JSON, and contains no names and no keys.  Raises TypeError and ValueError for
+    ``retry_after``, like :func:`install_errors`.
     """
     bounds = RetryAfter(retry_after)
     cause = _cause(error)
@@ -207,8 +207,8 @@ def install_errors(app: Any, *, retry_after: float | tuple[float, float] = RETRY
 
     It does not cover a FastAPI or Starlette application that is mounted in this one, which answers its own errors with
     500: call this for each of them.  Wrap an application of another kind: ``app = PurgatoryErrorMiddleware(app)``.
-    TypeError if the application has no ``add_middleware``.  TypeError and ValueError unless ``retry_after`` is a finite
-    number of seconds, at least 0, or two of them in order.
+    Raises TypeError if the application has no ``add_middleware``, and TypeError or ValueError unless ``retry_after`` is
+    a finite number of seconds, at least 0, or two of them in order.
     """
     add_middleware = getattr(app, "add_middleware", None)
     if not callable(add_middleware):
@@ -283,7 +283,7 @@ def _with_headers(start: Message, added: Mapping[bytes, bytes]) -> Message:
 
 
 def _with_connection_close(scope: Scope, start: Message) -> Message:
-    """Return the start of a response with ``Connection: close``, if HTTP/1 and if it has no such header."""
+    """Return the start of a response with ``Connection: close``, for HTTP/1 and unless it has such a header."""
     headers = list(start.get("headers", ()))
     if not _may_close_connection(scope) or any(name.lower() == b"connection" for name, _ in headers):
         return start

@@ -21,10 +21,10 @@ def health(room: Room, *others: Room, require_connected: bool = False) -> ASGIAp
     It answers GET and HEAD with ``{"status": "open"}`` or ``{"status": "closing"}``.  Also pass a
     :class:`purgatory.relay.Relay`: it stands for its purgatory, and while one is not connected to its engine, the
     status is ``"degraded"``.  ``require_connected``: whether this status is answered with 503 as well.  By default it
-    is 200, because a lost engine concerns all workers at once: with 503 none would serve any more, although each still
-    answers what it knows, and waits end at their deadlines.
+    is 200, because a lost engine concerns all workers at once: with 503, none of them would receive requests, although
+    each can still answer from its own state, and waits end at their deadlines.
 
-    TypeError if one of them is neither a purgatory nor a relay.
+    Raises TypeError if an argument is neither a purgatory nor a relay.
     """
     return _Health((room, *others), require_connected)
 

@@ -45,17 +45,17 @@ def purgatory_lifespan(
     signal, and the relay closes at the end of the lifespan, after the application's own, so that requests in progress
     can still check keys in the other workers.
 
-    ``grace``: seconds in which parked operations may still complete by themselves, as in :meth:`Purgatory.aclose`; the
-    rest expires after it.  It adds to the time that the server takes to exit.  Keep it below the server's own graceful
-    timeout, after which the server drops the requests without a response; where the lifespan can read that timeout, it
-    logs a warning and shortens ``grace``.  A second signal does not shorten it, but some servers then exit at once and
-    cancel their requests.  ``lifespan``: the application's own, entered when the
+    ``grace``: seconds in which parked operations may still complete by themselves, as in :meth:`Purgatory.aclose`;
+    after that, the remaining operations expire.  ``grace`` adds to the time that the server takes to exit.  Keep it
+    below the server's own graceful timeout, after which the server drops the requests without a response; where the
+    lifespan can read that timeout, it logs a warning and shortens ``grace``.  A second signal does not shorten it, but
+    some servers then exit at once and cancel their requests.  ``lifespan``: the application's own, entered when the
     purgatories are open and left when every operation has been answered.
 
     Signals are chained only in the main thread.  Elsewhere, and where no handler is installed before the application
     starts, the purgatories close when uvicorn begins to stop, or else when the lifespan ends.  A purgatory is opened
-    once: make a new application, with new purgatories, for every test that runs its lifespan.  TypeError and ValueError
-    for bad arguments.
+    once: make a new application, with new purgatories, for every test that runs its lifespan.  Raises TypeError and
+    ValueError for invalid arguments.
     """
     return PurgatoryLifespan((room, *others), grace, lifespan)
 

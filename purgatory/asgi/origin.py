@@ -40,8 +40,8 @@ class OriginCheckMiddleware:
     and TRACE, and a WebSocket, get 403 if a browser sends them for a page of another origin.  A program that is not a
     browser sends no ``Origin``, and is not refused.
 
-    ``allowed_hosts``: host names and addresses without a port; by default those of the local machine.  None allows
-    every host, and the application then relies on a proxy for that check.  TypeError unless it is an iterable of str.
+    ``allowed_hosts``: host names and addresses without a port; by default the local machine's.  None allows every host,
+    and the application then relies on a proxy for that check.  Raises TypeError unless it is an iterable of str.
     """
 
     def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str] | None = LOCAL_HOSTS) -> None:
@@ -58,7 +58,10 @@ class OriginCheckMiddleware:
 
 
 def host_names(allowed_hosts: Iterable[str] | None) -> frozenset[str] | None:
-    """Return the host names in the form in which :func:`refusal` compares them.  TypeError unless all are str."""
+    """Return the host names in the form in which :func:`refusal` compares them.
+
+    Raises TypeError unless all are str.
+    """
     if allowed_hosts is None:
         return None
     if isinstance(allowed_hosts, (str, bytes)) or not isinstance(allowed_hosts, Iterable):

@@ -38,8 +38,8 @@ _HEARTBEAT: Final = b":\n\n"
 def server_sent_event(item: Any) -> bytes:
     """Encode one item as an event: text and bytes as its data, None as a comment, anything else as JSON.
 
-    A comment keeps the connection alive, and the browser's ``EventSource`` drops it.  TypeError and ValueError for an
-    item that is not valid JSON.
+    A comment keeps the connection alive, and the browser's ``EventSource`` drops it.  Raises TypeError or ValueError if
+    an item cannot be encoded as JSON.
     """
     if item is None:
         return _HEARTBEAT
@@ -133,7 +133,7 @@ class EventSourceResponse(Response):
 
 
 class _ClientGoneError(Exception):
-    """The server cannot send.  An OSError of the items must not be taken for this."""
+    """The server cannot send.  An OSError that the items raise is not such an error."""
 
 
 async def _send(send: Send, message: Message) -> None:

@@ -98,7 +98,8 @@ def limit_reached(frame: FrameType) -> Callable[[], bool] | None:
 def graceful_timeout() -> tuple[str, float] | None:
     """Return the name and the value of the server's graceful timeout in seconds; None if it has none or is unknown.
 
-    A uvicorn that is a worker of gunicorn has the one of gunicorn, which kills its workers after it.
+    If uvicorn runs as a worker of gunicorn, the timeout is gunicorn's, because gunicorn kills its workers after that
+    time.
     """
     frame = serving_frame()
     if frame is None:

@@ -604,7 +604,7 @@ def waiting(
 
 
 def validated_per_client(per_client: int) -> int:
-    """Return the limit.  TypeError unless it is an int, ValueError below 1."""
+    """Return the limit.  Raises TypeError unless it is an int, ValueError if it is below 1."""
     if type(per_client) is not int:
         raise TypeError(f"per_client must be a positive int or None, got {per_client!r}")
     if per_client < 1:
@@ -613,7 +613,7 @@ def validated_per_client(per_client: int) -> int:
 
 
 def _report_not_open(room: Purgatory[Any]) -> None:
-    """Log once that a purgatory waits which no lifespan has opened."""
+    """Log once that requests wait in a purgatory that no lifespan has opened."""
     if room not in _reported:
         _reported.add(room)
         _LOGGER.warning(_NOT_OPEN, room.name)

@@ -1,4 +1,4 @@
-"""Locks, semaphores and quorums by key, on a purgatory: waiters in order, deadlines, and nothing kept for idle keys.
+"""Locks, semaphores, and quorums by key: waiters in order, deadlines, and nothing kept for idle keys.
 
 :class:`KeyedLock` and :class:`KeyedSemaphore` are in ``keyed``, :class:`Quorum` in ``quorum``.  They serve the tasks
 of one event loop.

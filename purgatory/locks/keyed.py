@@ -17,7 +17,7 @@ __all__ = ["Acquisition", "KeyedLock", "KeyedSemaphore"]
 
 
 class Acquisition:
-    """Takes a permit of one key for the time of a block: ``async with locks("order-7", timeout=5.0): ...``.
+    """Holds a permit of one key during a block: ``async with locks("order-7", timeout=5.0): ...``.
 
     It can be entered any number of times, and takes the permit each time.
     """
@@ -46,7 +46,7 @@ class Acquisition:
 
 
 class _Keyed:
-    """What a lock and a semaphore have in common."""
+    """The common base of a lock and a semaphore."""
 
     __slots__ = ("__weakref__", "_kind", "_permits", "_room", "_what")
 
@@ -74,8 +74,9 @@ class _Keyed:
 
         Raises TimeoutError if the time has passed, :class:`PurgatoryClosed` if the task would have to wait in a
         purgatory that is closed or closes, and :class:`PurgatoryFull` if the task would have to wait and a limit is
-        reached.  Raises TypeError for an unhashable key and for both a timeout and a deadline, ValueError for a
-        negative timeout, and RuntimeError in another thread than that of the purgatory's event loop.
+        reached.  Raises TypeError if the key is unhashable or if both a timeout and a deadline are given, ValueError if
+        the timeout is negative, and RuntimeError in a thread other than the one in which the purgatory's event loop
+        runs.
         """
         taken = self._permits.take(key, timeout, deadline)
         if type(taken) is not Permits:
@@ -83,9 +84,11 @@ class _Keyed:
         return True
 
     def release(self, key: Hashable) -> None:
-        """Release the key, and hand it over to the first waiter.  It never waits, and works in a closed purgatory.
+        """Release the key, and hand it over to the first waiter.  The call never waits, and works in a closed
+        purgatory.
 
-        RuntimeError if the key is not held, and in another thread than that of the purgatory's event loop.
+        Raises RuntimeError if the key is not held, and in a thread other than the one in which the purgatory's event
+        loop runs.
         """
         self._permits.release(key)
 
@@ -175,8 +178,8 @@ class KeyedSemaphore(_Keyed):
 
     Everything else is as for :class:`KeyedLock`, but a task may take several permits of a key.
 
-    ``value``: how many permits each key has, at least 1; TypeError or ValueError otherwise.  It is bounded: releasing
-    more permits than were taken raises RuntimeError.
+    ``value``: how many permits each key has, at least 1; otherwise raises TypeError or ValueError.  The semaphore is
+    bounded: releasing more permits than were taken raises RuntimeError.
     """
 
     __slots__ = ()

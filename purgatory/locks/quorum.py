@@ -39,9 +39,9 @@ class Quorum(Generic[M]):
 
     ``Quorum[str](room, need=2)`` gives type checkers the type of the members.
 
-    ``room``: the purgatory in which the tasks wait.  ``need``: at least 1; TypeError or ValueError otherwise.  ``key``:
-    what dumps and events show as the key of the waiting operations, any hashable; it need not be unique.  ``kind``:
-    what events, dumps, metrics, and journals show as their kind.
+    ``room``: the purgatory in which the tasks wait.  ``need``: at least 1; otherwise raises TypeError or ValueError.
+    ``key``: what dumps and events show as the key of the waiting operations, any hashable; it need not be unique.
+    ``kind``: what events, dumps, metrics, and journals show as their kind.
     """
 
     __slots__ = ("__weakref__", "_arrivals", "_kind", "_need", "_room")
@@ -58,10 +58,11 @@ class Quorum(Generic[M]):
         self._arrivals = Arrivals(self._room._core, need, key)
 
     def arrive(self, member: M) -> bool:
-        """Count the member.  True iff this call did: False if it has arrived before, or if the quorum is complete.
+        """Count the member, and return True; return False if it has arrived before or if the quorum is complete.
 
-        The call that completes the quorum answers every waiter.  It never waits, and works in a closed purgatory.
-        TypeError for an unhashable member, and RuntimeError in another thread than that of the purgatory's event loop.
+        The call that completes the quorum answers every waiter.  ``arrive`` never waits, and works in a closed
+        purgatory.  Raises TypeError if the member is unhashable, and RuntimeError in a thread other than the one in
+        which the purgatory's event loop runs.
         """
         return self._arrivals.add(member)
 

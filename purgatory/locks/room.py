@@ -1,4 +1,4 @@
-"""What the classes of this folder have in common: their purgatory, and the end of a wait in it."""
+"""Common parts of the classes in this folder: their purgatory, and the end of a wait in it."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ __all__ = ["not_granted", "out_of_time", "validated_kind", "validated_room"]
 
 
 def validated_room(room: Any) -> Purgatory[Any]:
-    """Return the purgatory.  TypeError if it is none."""
+    """Return the purgatory.  Raises TypeError if it is none."""
     if not isinstance(room, Purgatory):
         raise TypeError(f"room must be a Purgatory, got {safe_repr(room)}")
     return room
 
 
 def validated_kind(kind: Any) -> str:
-    """Return the kind.  TypeError unless it is a text that is not empty."""
+    """Return the kind.  Raises TypeError unless it is a nonempty str."""
     if not isinstance(kind, str) or not kind:
         raise TypeError(f"kind must be a str that is not empty, got {safe_repr(kind)}")
     return kind

@@ -53,11 +53,11 @@ class VirtualClock(Clock):
     second 10 and parks for 5 seconds is answered within the same ``advance(30.0)``.
 
     The clock behaves the same on asyncio and on uvloop.  It does not wait for sockets, threads, or ``asyncio.sleep``
-    with a delay in real time; use :meth:`sleep` for a delay in virtual time.  A callback of ``call_later`` with a delay
-    of 0 is waited for on uvloop only, which treats it as ``call_soon``.  On another event loop, whose ready
-    callbacks cannot be seen, the tasks count as settled after 20 turns of the loop in which nothing used the clock and
-    none of up to 200 tasks was running.  Longer chains of plain callbacks, or of ``sleep(0)`` among more tasks, are not
-    waited for there.
+    with a delay in real time; use :meth:`sleep` for a delay in virtual time.  It waits for a callback of ``call_later``
+    with a delay of 0 on uvloop only, which treats the call as ``call_soon``.  On any other event loop, the clock cannot
+    see the ready callbacks.  There, the tasks count as settled after 20 turns of the loop in which nothing used the
+    clock and none of up to 200 tasks was running; the clock does not wait for longer chains of plain callbacks, or of
+    ``sleep(0)`` among more tasks.
 
     ``start``: the time to begin at, in seconds.  ``rings`` counts the wake-ups so far.
     """
@@ -129,12 +129,12 @@ class VirtualClock(Clock):
     # Moving it
 
     async def advance(self, seconds: float) -> None:
-        """Move the time forward by ``seconds``; everything due on the way fires in order."""
+        """Move the time forward by ``seconds``, and fire everything that becomes due, in order."""
         duration_ms(seconds, "seconds")
         await self._advance_to(self._now_ns + round(seconds * _NS_PER_S))
 
     async def advance_to(self, time: float) -> None:
-        """Move the time forward to ``time``, in seconds.  ValueError if that time has passed."""
+        """Move the time forward to ``time``, in seconds.  Raises ValueError if that time has passed."""
         duration_ms(time, "time")
         target_ns = round(time * _NS_PER_S)
         if target_ns < self._now_ns:
@@ -188,20 +188,22 @@ class VirtualClock(Clock):
             Context().run(callback)
 
     async def settle(self) -> None:
-        """Wait until no task has anything to do at this moment, except for tasks that settle as well.
+        """Wait until no task has anything to do at this moment, other than tasks that also wait in :meth:`settle`.
 
-        All tasks that settle continue at the same moment.  The time does not move before that, nor before these tasks
-        have nothing to do.  RuntimeError if a task never comes to rest, such as one that loops over ``sleep(0)``.
+        All tasks that wait in :meth:`settle` continue at the same moment.  The time does not move until they have
+        continued and have nothing left to do.  Raises RuntimeError if a task never comes to rest, for example because
+        it loops over ``sleep(0)``.
         """
         await self._settle(moves=False)
 
     async def _settle(self, moves: bool) -> None:
-        """Settle.  ``moves``: the caller moves the time next, so it also waits for tasks that settle and do not.
+        """Settle.  ``moves``: the caller moves the time next, so it also waits for settling tasks that do not move it.
 
         1. The task joins the settling tasks of its loop.  The first of them decides for all.
-        2. In each turn of the loop, the first one checks whether every other task is idle.
-        3. Once all are idle, the tasks that do not move the time are released; they leave and continue.
-        4. A task that moves the time returns when it finds all tasks idle and none to release.
+        2. In each turn of the loop, the first settling task checks whether every other task is idle.
+        3. Once all are idle, it releases the tasks that do not move the time; they leave the settling tasks and
+           continue.
+        4. A task that moves the time returns when all tasks are idle and there is none to release.
         """
         loop = asyncio.get_running_loop()
         me = asyncio.current_task()
@@ -227,7 +229,7 @@ class VirtualClock(Clock):
 
 
 def _settling_in(loop: asyncio.AbstractEventLoop) -> "_Settling":
-    """Return the settling tasks of the loop; drop those of loops that were closed meanwhile."""
+    """Return the settling tasks of the loop; drop the settling tasks of closed loops."""
     for other in list(_SETTLING):
         if other.is_closed():
             _SETTLING.pop(other, None)
@@ -235,7 +237,7 @@ def _settling_in(loop: asyncio.AbstractEventLoop) -> "_Settling":
 
 
 def _release(settling: "_Settling") -> bool:
-    """Let the tasks that do not move the time continue.  False if there is none."""
+    """Let the tasks that do not move the time continue.  Return False if there is none."""
     released = [task for task, (_, moves) in settling.items() if not moves]
     for task in released:
         del settling[task]
@@ -245,8 +247,8 @@ def _release(settling: "_Settling") -> bool:
 def _ready_callbacks(loop: asyncio.AbstractEventLoop) -> Any:
     """Return the collection of the callbacks that the loop runs in its next turn; None if it cannot be seen.
 
-    asyncio has it in an attribute.  uvloop has it in a field that only C code can read, but the garbage collector
-    knows what the loop refers to: it is the deque that has just received a callback.
+    In asyncio, the collection is an attribute.  In uvloop, only C code can read it, but the garbage collector knows
+    every object that the loop refers to: the collection is the deque that has just received a callback.
     """
     ready = getattr(loop, "_ready", None)
     if isinstance(ready, deque):
@@ -260,7 +262,7 @@ def _ready_callbacks(loop: asyncio.AbstractEventLoop) -> Any:
 
 
 class _Idleness:
-    """Decides, once in each turn of the loop, whether every task waits that does not settle."""
+    """Decides, once in each turn of the loop, whether every task that is not settling is waiting."""
 
     __slots__ = ("_activity", "_quiet_turns", "_ready")
 
@@ -281,10 +283,10 @@ class _Idleness:
         return len(self._ready) < len(_waiting(settling))
 
     def _quiet_for_long(self, settling: "_Settling") -> bool:
-        """Infer idleness where the ready callbacks are hidden.
+        """Infer idleness on a loop that hides its ready callbacks.
 
-        Every park, completion and expiry reads a clock, so a loop in which no clock is used is probably idle.  Then the
-        tasks are examined in several turns, because the future of a task may be done before the task is woken.
+        Every park, completion, and expiry reads a clock, so a loop in which nothing reads a clock is probably idle.
+        The tasks are then examined in several turns, because the future of a task may be done before the task is woken.
         """
         activity = 0
         for clock, _ in settling.values():
@@ -302,12 +304,15 @@ class _Idleness:
 
 
 def _waiting(settling: "_Settling") -> set[asyncio.Task[Any]]:
-    """Return the settling tasks that wait.  One that was cancelled has to receive its CancelledError first."""
+    """Return the settling tasks that are waiting.  A cancelled task must receive its CancelledError first."""
     return {task for task in settling if not getattr(task, "_must_cancel", False)}
 
 
 def _any_runs(waiting: set[asyncio.Task[Any]]) -> bool:
-    """Return whether a task outside ``waiting`` waits for nothing; False without a look if there are many tasks."""
+    """Return whether a task outside ``waiting`` is not waiting.
+
+    If there are many tasks, return False without examining them.
+    """
     tasks = asyncio.all_tasks()
     if len(tasks) > _FEW_TASKS:
         return False
