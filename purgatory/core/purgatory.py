@@ -54,6 +54,7 @@ from .operation.lifecycle import (
     core_of,
     end,
     fail_tried,
+    has_result,
     is_parked,
     is_true,
     validate_new,
@@ -266,12 +267,14 @@ class PurgatoryCore:
         """Submit the operation for a task that awaits it; return the future to await, or None if it has ended."""
         if not isinstance(operation, Operation):
             raise no_operation(operation)
-        fresh = core_of(operation) is None
+        fresh = core_of(operation) is None and operation._state == PENDING
         try:
             self.submit(operation, keys)
         except BaseException:
             if fresh and is_parked(operation):
                 end(operation, CANCELLED, None, True)  # a queued check was interrupted after it was parked
+            elif fresh and has_result(operation):
+                self.give_back(operation, operation._value)  # it has completed, but its task gets the exception
             raise
         if not is_parked(operation):
             return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import Outcome, Purgatory, TimerTask
+from purgatory import Event, Observer, Outcome, Purgatory, TimerTask
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check, nothing
 
@@ -178,6 +178,49 @@ async def test_without_a_result_nothing_is_given_back(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert op.returned == []
+
+
+@pytest.mark.parametrize("interrupted", ["observer", "queued check"])
+async def test_a_result_that_an_interrupt_keeps_from_its_task_is_given_back(
+    clock: VirtualClock, interrupted: str
+) -> None:
+    """It completed at once, but ``park()`` and ``wait_value()`` raise the interrupt and so return no result."""
+    armed = [0]
+
+    def interrupt() -> bool:
+        if armed and armed.pop():
+            raise KeyboardInterrupt
+        return False
+
+    class Interrupts(Observer):
+        def completed(self, event: Event) -> None:
+            interrupt()
+
+    def get() -> str:
+        room.check("other")
+        return jobs.pop()
+
+    jobs = ["job"]
+    observers = [Interrupts()] if interrupted == "observer" else []
+    async with Purgatory[Any]("test", clock=clock, observers=observers) as room:
+        other = asyncio.create_task(room.wait_until(interrupt, key="other", timeout=5.0))
+        await clock.settle()
+        if observers:
+            assert room.check("other") == 0
+        armed[:] = [1]
+        with pytest.raises(KeyboardInterrupt):
+            await room.wait_value(get, key="a", timeout=5.0, on_abandoned=jobs.append)
+        assert jobs == ["job"]
+        armed[:] = [1]
+        op = Returned(5, ready=True, name="job", on_complete=lambda op: room.check("other") or op.name)
+        with pytest.raises(KeyboardInterrupt):
+            await room.park(op, ["a"])
+        assert op.returned == ["job"]
+        with pytest.raises(ValueError, match="has ended"):
+            await room.park(op, ["a"])
+        assert op.returned == ["job"]
+        room._check()
+        other.cancel()
 
 
 async def test_an_awaiter_that_leaves_gives_nothing_back(purgatory: Purgatory[Op], clock: VirtualClock) -> None:

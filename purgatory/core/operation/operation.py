@@ -126,9 +126,10 @@ class Operation(TimerTask):
         Also called, in the same way, by :meth:`purgatory.asgi.Wait.park` if the client disconnected in that turn,
         before it raises :class:`purgatory.asgi.ClientDisconnected`.
 
-        It is not called for an operation that completes at once, that ends CANCELLED or FAILED, or that was submitted
-        with :meth:`Purgatory.try_complete_else_watch`: there the result stays in the operation.  It is called even if
-        other tasks await the operation, and they receive the result: such a result has several owners.
+        It is not called for an operation that ends CANCELLED or FAILED, or that was submitted with
+        :meth:`Purgatory.try_complete_else_watch`: there the result stays in the operation.  For one that completes at
+        once it is called only if ``park()`` raises nevertheless, such as an interrupt from an observer.  It is called
+        even if other tasks await the operation, and they receive the result: such a result has several owners.
         """
 
     # How it ends
