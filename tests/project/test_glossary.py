@@ -92,7 +92,8 @@ OTHERS = (
     Other(r"\b(retract|takes? back)(s|ed)? (an?|the|its) (operation|wait)\b", ("retracts the operation",), "withdraw"),
     Other(r"\borphan(s|ed)? (operation|result|answer)s?\b", ("an orphaned result",), "abandon"),
     Other(
-        r"\brelay('s)? (message|notification|event)s?\b|\brelays? (send|publish|receive)(s|es)? (a |the )?notification",
+        r"\brelay('s)? (message|notification|event(?! loop))s?\b"
+        r"|\brelays? (send|publish|receive)(s|es)? (a |the )?notification",
         ("relay messages", "a relay sends notifications"),
         "notice",
     ),
