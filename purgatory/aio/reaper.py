@@ -60,7 +60,7 @@ class _WakeUp:
 def _report_interruption(task: "asyncio.Task[None]") -> None:
     """Report the exception that ended the reaper: an error of a clock, or an interrupt that a hook raised.
 
-    asyncio itself raises KeyboardInterrupt and SystemExit where the loop runs.
+    asyncio itself raises KeyboardInterrupt and SystemExit from the call that runs the loop.
     """
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):

@@ -65,7 +65,7 @@ def places_of(room: Purgatory[Any]) -> Places:
 def client_of(scope: Scope) -> str | None:
     """Return what identifies the client of a request: an IPv4 address, or the network of an IPv6 address.
 
-    None for a connection without an address, such as one through a Unix socket.
+    Return None for a connection without an address, such as one through a Unix socket.
     """
     client = scope.get("client")
     if not client or not client[0]:

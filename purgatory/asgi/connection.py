@@ -6,8 +6,8 @@ operation waits, a task reads the connection.  The rules:
 1.  At most one ``receive()`` of the server is pending at any time: the handler's or the task's.
 2.  If the task reads any other message than a disconnect, it buffers the message; the handler reads it afterwards,
     through :attr:`Connection.receive`.
-3.  A disconnect withdraws every operation that waits, whichever of the two reads it.  From then on, every call of
-    :attr:`Connection.receive` returns the disconnect, even on servers that announce it only once.
+3.  When the handler or the task reads a disconnect, every operation that waits is withdrawn.  From then on, every call
+    of :attr:`Connection.receive` returns the disconnect, even on servers that announce it only once.
 4.  The task stops when the last operation has ended, and pauses while the buffer holds 1 MiB.  While it pauses, a
     hang-up goes unnoticed until the handler reads, so a wait without a deadline can keep its place forever.
 5.  The task is cancelled only if nothing but a disconnect can follow, because a middleware may need several turns of

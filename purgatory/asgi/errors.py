@@ -275,7 +275,7 @@ def _comes_from(error: BaseException, causes: list[BaseException]) -> bool:
 
 
 def _with_headers(start: Message, added: Mapping[bytes, bytes]) -> Message:
-    """Return the start of a response with the headers, except those that it contains."""
+    """Return the start of a response, with the headers that it does not contain yet."""
     headers = list(start.get("headers", ()))
     present = {name.lower() for name, _ in headers}
     missing = [(name, value) for name, value in added.items() if name not in present]

@@ -37,9 +37,9 @@ def purgatory_lifespan(
     A server that gets SIGTERM or SIGINT waits for its open requests before it notifies the application.  So at startup
     each signal handler is replaced by one that closes the purgatories and then calls the original handler: every parked
     request is answered while the server still serves.  Requests that would have to wait from then on get
-    :class:`PurgatoryClosed`.  The original handlers are restored at shutdown.  A worker that stops without a signal,
-    because it has served as many requests as ``--limit-max-requests`` or ``--max-requests`` allows, closes the
-    purgatories when it begins to stop.
+    :class:`PurgatoryClosed`.  The original handlers are restored at shutdown.  If a worker stops without a signal,
+    because it has served as many requests as ``--limit-max-requests`` or ``--max-requests`` allows, the purgatories
+    close when the worker begins to stop.
 
     Pass a :class:`purgatory.relay.Relay` in place of its purgatory: both are opened, the purgatory closes at the
     signal, and the relay closes at the end of the lifespan, after the application's own, so that requests in progress
@@ -108,10 +108,10 @@ class PurgatoryLifespan:
     def wrap(self, app: ASGIApp) -> ASGIApp:
         """Wrap an ASGI application, whether or not it handles the lifespan protocol itself.
 
-        An application that raises before it receives ``lifespan.startup`` does not handle it; that is logged, and its
-        requests are served.  Any later error reaches the server as a failed startup or a failed shutdown.  An error
-        between the two is also reported to the loop's exception handler at once; the purgatories stay open until the
-        server shuts down.
+        If the application raises before it receives ``lifespan.startup``, it does not handle the protocol; this is
+        logged, and its requests are served.  Any later error reaches the server as a failed startup or a failed
+        shutdown.  An error between the two is also reported to the loop's exception handler at once; the purgatories
+        stay open until the server shuts down.
         """
 
         async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
@@ -228,7 +228,7 @@ class _OwnLifespan:
         return completed
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """Report an error that no caller is there to raise."""
+        """Report an error that can no longer be raised to a caller."""
         error = None if task.cancelled() else task.exception()
         if error is None or self._raised:
             return

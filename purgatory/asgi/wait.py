@@ -58,8 +58,8 @@ class Wait:
     may ask for at most this many seconds, see :attr:`timeout`; None, the default: the client is not asked.
     ``per_client``: how many operations one address may have in the purgatory, see :func:`waiting`.
 
-    Raises TypeError for anything else, ValueError for the scope of a lifespan, and with ``longest``
-    :class:`InvalidWait` if the client's query parameter is not a number of seconds; in a Starlette request, it raises
+    Raises TypeError for any other argument, and ValueError for the scope of a lifespan.  With ``longest``, raises
+    :class:`InvalidWait` if the client's query parameter is not a number of seconds; for a Starlette request, raises
     Starlette's ``HTTPException`` or ``WebSocketException`` instead.
     """
 
@@ -595,10 +595,10 @@ def waiting(
     address is taken from ``scope["client"]``; of an IPv6 address, the network of 64 bits.  Behind a proxy, make the
     server read the address from the proxy's headers, or all clients are one.  None: no limit.
 
-    The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself:
-    ``await waiting(room)(request)``, or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.
-    Raises TypeError if ``room`` is no purgatory, relay or function, or ``longest`` is not a number or None, and
-    ValueError unless ``longest`` is finite and at least 0.
+    The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself: ``await
+    waiting(room)(request)``, or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.  Raises
+    TypeError if ``room`` is not a purgatory, a relay, or a function, or if ``longest`` is neither a number nor None,
+    and ValueError unless ``longest`` is finite and at least 0.
     """
     return _Waiting(room, longest, per_client)
 

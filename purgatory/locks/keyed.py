@@ -68,7 +68,7 @@ class _Keyed:
     ) -> Literal[True]:
         """Wait until the key can be acquired, at most ``timeout`` seconds or until ``deadline``; return True.
 
-        ``deadline``: a time in seconds of the timer's clock (:meth:`SystemTimer.time`).  None: no deadline.  The time
+        ``deadline``: a time in seconds on the timer's clock (:meth:`SystemTimer.time`).  None: no deadline.  The time
         is for acquiring only; after that, the key is held until it is released.  With a timeout of 0 or a deadline that
         has passed, the call does not wait.
 

@@ -74,7 +74,7 @@ class Quorum(Generic[M]):
     async def wait(self, *, timeout: float | None = None, deadline: float | None = None) -> frozenset[M]:
         """Wait until the quorum is complete, and return its members; if it is complete, return them at once.
 
-        ``timeout``: seconds; or ``deadline``: a time in seconds of the timer's clock (:meth:`SystemTimer.time`).  None:
+        ``timeout``: seconds; or ``deadline``: a time in seconds on the timer's clock (:meth:`SystemTimer.time`).  None:
         no deadline.  With a timeout of 0 or a deadline that has passed, the call does not wait.
 
         Raises TimeoutError if the time has passed, :class:`PurgatoryClosed` if the task would have to wait in a

@@ -245,7 +245,7 @@ def _release(settling: "_Settling") -> bool:
 
 
 def _ready_callbacks(loop: asyncio.AbstractEventLoop) -> Any:
-    """Return the collection of the callbacks that the loop runs in its next turn; None if it cannot be seen.
+    """Return the collection of the callbacks that the loop runs in its next turn; return None if it cannot be seen.
 
     In asyncio, the collection is an attribute.  In uvloop, only C code can read it, but the garbage collector knows
     every object that the loop refers to: the collection is the deque that has just received a callback.
