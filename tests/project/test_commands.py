@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 _COMMAND = re.compile(r"(?P<quote>`?)(?:\.venv/bin/)?python3? (?P<words>(?:-m [\w.]+|\w+/\w+\.py)[^`\n]*)(?P=quote)")
 _INSTALLED = re.compile(r"^(?:\$ )?purgatory (?P<words>[a-z]+ .*)", re.MULTILINE)  # in a block of code
+_BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 _OURS = re.compile(r"-m (?:examples|benchmarks|purgatory|tests)\b|\w+/\w+\.py")
 
 
@@ -26,7 +27,9 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     for path in PAGES:
         page = re.sub(r"\\\n\s*", " ", path.read_text(encoding="utf-8"))
         lines = [found["words"] for found in _COMMAND.finditer(page)]
-        lines += [f"-m purgatory {found['words']}" for found in _INSTALLED.finditer(page)]
+        lines += [
+            f"-m purgatory {found['words']}" for block in _BLOCK.findall(page) for found in _INSTALLED.finditer(block)
+        ]
         for line in lines:
             words = [word for word in shlex.split(re.split(r" #| &| \||\)", line)[0]) if not word.startswith("$")]
             command = " ".join(words)
