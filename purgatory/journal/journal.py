@@ -328,15 +328,13 @@ class Journal(Observer):
 
         A refused operation has no row and costs nothing: the counters of the purgatories are read with each file.
         """
-        until = {
-            number: _RefusedUntil(_count_of_refused(purgatory), self._now_ms())
-            for number, purgatory in [*self._observed.items(), *self._kept.items()]
-        }
+        until = {}
         notes = []
-        for number, now in until.items():
+        for number, purgatory in [*self._observed.items(), *self._kept.items()]:
+            now = until[number] = _RefusedUntil(_count_of_refused(purgatory), self._now_ms())
             before = self._refused[number]
             if now.number > before.number:
-                name = str((self._observed.get(number) or self._kept[number]).name)
+                name = str(purgatory.name)
                 notes.append(Refused(name, now.number - before.number, before.at_ms, now.at_ms))
         return tuple(notes), until
 

@@ -528,6 +528,21 @@ def test_workers_that_are_forked_after_the_journal_was_created_keep_all_rows(tmp
     assert len({row["source"] for row in rows(tmp_path)}) == 2
 
 
+async def test_refused_operations_of_an_empty_purgatory_are_noted(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """A purgatory in which nothing waits any more is falsy, and its refusals are in the journal all the same."""
+    journal = Journal(tmp_path, clock=clock)
+    purgatory = Purgatory[Any]("empty", clock=clock, max_parked=1, observers=[journal])
+    async with journal, purgatory:
+        operation = Fetch(1.0)
+        purgatory.try_complete_else_watch(operation, ["a"])
+        with pytest.raises(PurgatoryFull):
+            purgatory.try_complete_else_watch(Fetch(1.0), ["a"])
+        operation.cancel()
+        assert not purgatory
+        await journal.flush()
+    assert [row["refused"] for row in rows(tmp_path)] == [None, 1]
+
+
 async def test_refused_operations_are_noted_with_the_next_file(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
     """One row per purgatory and file that has some: how many, and from when to when.  They are no operations."""
     async with virtual_journal(tmp_path, clock) as journal:
