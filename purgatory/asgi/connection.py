@@ -44,8 +44,8 @@ class ClientDisconnected(OperationCancelled):
 class Connection:
     """Reads a connection while operations wait, and withdraws them when the client hangs up.
 
-    ``scope``, ``receive``: the server's, or those of a middleware.  ``body_read``: whether the whole body was read
-    before.  Make it in the task of the request.
+    ``scope``, ``receive``: from the server or a middleware.  ``body_read``: whether the whole body was read before.
+    Make it in the task of the request.
     """
 
     __slots__ = (
@@ -148,7 +148,7 @@ class Connection:
             self._stop_reading()
 
     def _leave_owner(self) -> None:
-        """Nothing is pending that must end with the owner, which may run other requests after this one."""
+        """Stop watching the owner, which may run other requests: no ``receive()`` is pending that must end with it."""
         if self._ends_with_owner:
             self._ends_with_owner = False
             owner = None if self._owner is None else self._owner()

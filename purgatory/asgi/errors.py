@@ -205,10 +205,10 @@ def error_response(
 def install_errors(app: Any, *, retry_after: float | tuple[float, float] = RETRY_AFTER) -> None:
     """Add :class:`PurgatoryErrorMiddleware` to a FastAPI or Starlette application, before it starts.
 
-    It does not cover a FastAPI or Starlette application that is mounted in this one, which answers its own errors with
-    500: call this for each of them.  Wrap an application of another kind: ``app = PurgatoryErrorMiddleware(app)``.
-    Raises TypeError if the application has no ``add_middleware``, and TypeError or ValueError unless ``retry_after`` is
-    a finite number of seconds, at least 0, or two of them in order.
+    A FastAPI or Starlette application that is mounted in this one is not covered and answers its own errors with 500:
+    call this function for each mounted application.  Wrap an application of another kind: ``app =
+    PurgatoryErrorMiddleware(app)``.  Raises TypeError if the application has no ``add_middleware``, and TypeError or
+    ValueError unless ``retry_after`` is a finite number of seconds, at least 0, or two of them in order.
     """
     add_middleware = getattr(app, "add_middleware", None)
     if not callable(add_middleware):

@@ -248,7 +248,7 @@ class _Closing:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Begin to close them, unless that has begun.
+        """Begin to close the purgatories, unless the closing has begun.
 
         A second signal changes nothing: a supervisor and its parent may each send one.
         """

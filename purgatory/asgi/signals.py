@@ -1,6 +1,6 @@
 """Detecting that the server is being stopped, before it waits for its requests.
 
-A server that is told to stop waits for its open requests and then notifies the application.  Waiting requests would
+When a server is told to stop, it waits for its open requests and then notifies the application.  Waiting requests would
 delay it until their deadlines, so the purgatories have to be closed when the signal comes.  There are three ways to
 detect it:
 

@@ -10,7 +10,7 @@ __all__ = ["not_granted", "out_of_time", "validated_kind", "validated_room"]
 
 
 def validated_room(room: Any) -> Purgatory[Any]:
-    """Return the purgatory.  Raises TypeError if it is none."""
+    """Return the purgatory.  Raises TypeError if it is not a purgatory."""
     if not isinstance(room, Purgatory):
         raise TypeError(f"room must be a Purgatory, got {safe_repr(room)}")
     return room
