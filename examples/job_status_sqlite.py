@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-import tempfile
+import time
 import uuid
 from pathlib import Path
 from typing import Annotated
@@ -14,37 +14,34 @@ from purgatory import Purgatory
 from purgatory.asgi import Wait, health, install_errors, purgatory_lifespan, waiting
 from purgatory.relay import Relay, UnixTransport
 
-FOLDER = Path(os.environ.get("JOBS_FOLDER", f"{tempfile.gettempdir()}/jobs-{os.getuid()}"))
+FOLDER = Path(os.environ.get("JOBS_FOLDER", "jobs"))  # of all workers
 FOLDER.mkdir(mode=0o700, exist_ok=True)
-store = sqlite3.connect(FOLDER / "jobs.sqlite", isolation_level=None)  # each statement commits
+store = sqlite3.connect(FOLDER / "jobs.sqlite", isolation_level=None, check_same_thread=False)  # each statement commits
 store.executescript("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, progress INT)")
-room = Purgatory("jobs", max_parked=10_000)
-tasks: set[asyncio.Task[None]] = set()
 
 
 async def load(jobs: list[str]) -> dict[str, int]:
-    places = ",".join("?" * len(jobs))
-    return dict(store.execute(f"SELECT id, progress FROM jobs WHERE id IN ({places})", jobs))  # noqa: S608
+    rows = (store.execute("SELECT id, progress FROM jobs WHERE id = ?", [job]).fetchone() for job in jobs)
+    return dict(filter(None, rows))
 
 
-relay = Relay(room, UnixTransport(FOLDER / "relay"), refresh=load)
+relay = Relay(Purgatory("jobs", max_parked=10_000), UnixTransport(FOLDER / "relay"), refresh=load)
 app = FastAPI(lifespan=purgatory_lifespan(relay))
 install_errors(app)
 app.mount("/healthz", health(relay))
 
 
-async def work(job: str) -> None:
+def work(job: str) -> None:
     for progress in range(1, 101):
-        await asyncio.sleep(0.05)
+        time.sleep(0.05)
         store.execute("UPDATE jobs SET progress = ? WHERE id = ?", (progress, job))
-        relay.check(job, progress)  # answers in every worker
+        relay.check_threadsafe(job, progress)  # answers in every worker
 
 
 @app.post("/jobs", status_code=202)
 async def start() -> dict[str, str]:
     store.execute("INSERT INTO jobs VALUES (?, 0)", [job := uuid.uuid4().hex])
-    tasks.add(task := asyncio.create_task(work(job)))
-    task.add_done_callback(tasks.discard)
+    asyncio.get_running_loop().run_in_executor(None, work, job)
     return {"job": job}
 
 
@@ -53,7 +50,5 @@ async def status(job: str, wait: Annotated[Wait, Depends(waiting(relay, longest=
     progress, goal = (await load([job])).get(job), min(seen + 10, 100)
     if progress is None:
         raise HTTPException(404)
-    if progress < goal:
-        reached = lambda: now if (now := relay.state.get(job, -1)) >= goal else None  # noqa: E731
-        progress = await wait.value(reached, keys={job: goal}) or progress
-    return progress
+    reached = lambda: now if (now := relay.state.get(job, -1)) >= goal else None  # noqa: E731
+    return await wait.value(reached, keys={job: goal}) or progress
