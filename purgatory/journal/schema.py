@@ -111,7 +111,7 @@ COLUMNS: Final = (
         "int64",
         True,
         "how many operations the limits of the purgatory refused from `parked_at` to `finished_at`; null except in a"
-        " `dropped` row of that purgatory, which is then no note about lost rows",
+        " `dropped` row of that purgatory, which then does not report lost rows",
         added=True,
     ),
 )
