@@ -2,12 +2,13 @@
 
     python -m benchmarks --json benchmarks/results/compiled.json         on a compiled core, and likewise interpreted
     python -m benchmarks.experiment --sweep --json benchmarks/results/experiment-compiled.json
-    python -m benchmarks.report                  writes the tables into the pages: performance, index, both READMEs
+    python -m benchmarks.report                  writes the tables into the pages: performance, benchmarks, index, READMEs
 
 A page has pairs of comments, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``; the text between them is
 replaced.  NAME is a section of the table, ``budgets``, ``machine``, ``experiment``, or, for the first shape of the
-section ``server`` alone, ``headline``, and the shorter ``readme`` (``readme_zh`` in Chinese) and ``home``.  With
-``--check`` nothing is written, and the exit status is 1 if a page differs from the saved runs.
+section ``server`` alone, ``headline``, and the shorter ``readme`` (``readme_zh`` in Chinese) and ``home``.  ``everyone``
+is the last shape of that section, and ``costs`` a choice of rows from all sections.  With ``--check`` nothing is
+written, and the exit status is 1 if a page differs from the saved runs.
 """
 
 import argparse
@@ -28,7 +29,13 @@ __all__ = ["RESULTS", "Results", "fill", "load"]
 
 RESULTS = Path(__file__).parent / "results"
 _ROOT = Path(__file__).parent.parent
-PAGES = (_ROOT / "docs" / "performance.md", _ROOT / "docs" / "index.md", _ROOT / "README.md", _ROOT / "README.zh-CN.md")
+PAGES = (
+    _ROOT / "docs" / "performance.md",
+    _ROOT / "docs" / "evidence" / "benchmarks.md",
+    _ROOT / "docs" / "index.md",
+    _ROOT / "README.md",
+    _ROOT / "README.zh-CN.md",
+)
 KINDS = ("compiled", "interpreted")
 
 _BLOCK = re.compile(r"(<!-- figures: (?P<name>\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
@@ -90,6 +97,8 @@ def fill(page: str, results: Results) -> str:
             "budgets": lambda: _budgets(results),
             "experiment": lambda: _experiment(results),
             "headline": lambda: _headline(results, _ENGLISH),
+            "everyone": lambda: _headline(results, _ENGLISH, _WHEN_EVERYONE_IS_ANSWERED, shape=shapes(Scale())[-1]),
+            "costs": lambda: _costs(results),
             "readme": lambda: _headline(results, _ENGLISH, _IN_THE_README),
             "readme_zh": lambda: _headline(results, _CHINESE, _IN_THE_README),
             "home": lambda: _home(results),
@@ -203,11 +212,14 @@ _CHINESE = _Language(
 
 
 _IN_THE_README = ("thresholds", "event", "event-reader")  # the first is its program
+_WHEN_EVERYONE_IS_ANSWERED = ("wait", "event", "event-reader", "condition")  # the first is what the ratios compare with
 
 
-def _headline(results: Results, language: _Language, forms: Sequence[str] = tuple(_ENGLISH.forms)) -> str:
-    """The first shape of the server, on a compiled core."""
-    shape = shapes(Scale())[0]
+def _headline(
+    results: Results, language: _Language, forms: Sequence[str] = tuple(_ENGLISH.forms), shape: Shape | None = None
+) -> str:
+    """One shape of the server, the first unless given, on a compiled core."""
+    shape = shape or shapes(Scale())[0]
     lines = []
     for form in forms:
         text = language.program if forms is _IN_THE_README and form == "thresholds" else language.forms[form]
@@ -229,6 +241,68 @@ def _home(results: Results) -> str:
             return _ENGLISH.missing
         lines.append([_ENGLISH.forms[form], cpu.text, cpu.times, answer.text])
     return _markdown(["", "CPU per request", "times the first", "publish to answer"], lines)
+
+
+_COSTS: Mapping[str, Key] = {  # the words of the page, and the row
+    "wait in a task with a deadline, and be answered": (
+        "waiting",
+        "park + await above the floor, asyncio",
+        "asyncio.timeout + Event",
+    ),
+    "the same with `wait_until`": ("waiting", "park + await above the floor, asyncio", "purgatory wait_until"),
+    "one check of a key with 10,000 thresholds, of which it reaches one": (
+        "features",
+        "one check of a key with 10,000 threshold watchers, 1 ready",
+        "trying all",
+    ),
+    "add a timer and cancel it, among 10,000": (
+        "timers",
+        "add + cancel, 10,000 outstanding",
+        "asyncio call_later",
+    ),
+    "move a deadline": ("features", "extend a parked operation", "asyncio cancel + call_later"),
+    "park and check without a task, one key, among 100,000": (
+        "watching",
+        "park + check, 100,000 outstanding, 1 key",
+        "",
+    ),
+    "memory of a task that waits": (
+        "memory",
+        "a task in park(), of 100,000, one key each",
+        "a task in asyncio.timeout + Event",
+    ),
+    "memory of an operation without a task": (
+        "memory",
+        "a parked operation that no task awaits, of 1,000,000, one key each",
+        "",
+    ),
+    "the longest turn of the loop while a million deadlines pass": (
+        "stall",
+        "longest turn, 1,000,000 expire in one instant, asyncio",
+        "asyncio timers",
+    ),
+    "a full garbage collection with a million operations": ("collector", "a full collection, 1,000,000 parked", ""),
+    "import": ("memory", "import purgatory, asyncio being there", "import asyncio"),
+}
+
+
+def _cell(row: Row | None, value: float | None) -> str:
+    return "" if row is None or value is None else number_of(value, row.unit)
+
+
+def _costs(results: Results) -> str:
+    """The rows that a reader needs first.  The cost of ``wait_until`` is the peer of its row."""
+    lines = []
+    for text, key in _COSTS.items():
+        rows = [results.row(kind, key) for kind in KINDS]
+        if not any(rows):
+            return _ENGLISH.missing
+        peer = key[2]
+        own = peer.startswith("purgatory ")
+        ours = [_cell(row, None if row is None else row.theirs if own else row.ours) for row in rows]
+        theirs = "" if own or not peer else next(f"{_cell(row, row.theirs)}, {peer}" for row in rows if row)
+        lines.append([text, *ours, theirs])
+    return _markdown(["", "compiled", "interpreted", "the alternative"], lines, words=["the alternative"])
 
 
 _SERVER = {CPU: CPU, OWN_CPU: "without the garbage collector", ANSWER: ANSWER, MEMORY: MEMORY}

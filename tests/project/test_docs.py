@@ -103,7 +103,7 @@ def test_a_page_has_no_conflict_markers(path: Path) -> None:
 
 def test_there_are_pages_and_blocks() -> None:
     """The search finds a page for each feature, with an example that prints something."""
-    features = {block.path.stem for block in BLOCKS if block.path.parent.name == "features" and block.prints}
+    features = {block.path.stem for block in BLOCKS if block.path.parent.name == "how-to" and block.prints}
     assert features >= {
         "check-soon",
         "extend",

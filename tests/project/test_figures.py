@@ -23,16 +23,23 @@ from benchmarks.report import main as report
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")])
-LINKED = ("performance.md", "guarantees.md")
+LINKED = {  # the pages with figures that other pages may repeat behind a link
+    path.name: path
+    for path in (
+        ROOT / "docs" / "performance.md",
+        ROOT / "docs" / "guarantees.md",
+        ROOT / "docs" / "evidence" / "benchmarks.md",
+    )
+}
 
 # Commands and tests that print figures, or fail if the figures are not reached.
 SHOWS = re.compile(
     r"python -m (?P<module>benchmarks(?:\.\w+)?|examples\.\w+\.(?:load|soak)"
     r"|examples\.(?:hangs|join_group|simple_wheel)"
-    r"|tests\.proof\.\w+|purgatory\.pipeline)\b"
+    r"|tests\.(?:proof|relay)\.\w+|purgatory\.pipeline)\b"
     r"|\n(?:\$ )?purgatory (?P<command>report|compare|replay|stream|backfill) "
     r"|python (?P<script>(?:benchmarks|docs)/\w+\.py)"
-    r"|(?P<disk>du -sh)"
+    r"|(?P<disk>du -sh)|(?P<coverage>bash \.ci/coverage)"
     r"|(?P<test>tests/[\w/]+\.py)"
     r"|(?P<pytest>pytest tests/\w+)|(?P<page>`GET /\w+)"
 )
@@ -61,7 +68,7 @@ DEFINED = {
         "a limit of 200 ms": "a constant of Kafka's",
     },
     "docs/long-poll.md": {"at least one | 4 MiB": "a default, in examples/long_poll/parameters.py"},
-    "docs/performance.md": {
+    "docs/evidence/benchmarks.md": {
         "(1 ms by default)": "the default of turn_budget_ms",
         "a tick of 1 ms": "the default of tick_ms",
     },
@@ -173,7 +180,7 @@ def is_shown(section: Section, figure: str, line: str) -> bool:
     if number and any(has(block, number[0]) for block in _RUN.findall(section.text)):
         return True
     links = [Path(target).name for target in re.findall(r"\]\(([^)#]+)", section.text)]
-    if any(has((ROOT / "docs" / name).read_text(encoding="utf-8"), figure) for name in links if name in LINKED):
+    if any(has(LINKED[name].read_text(encoding="utf-8"), figure) for name in links if name in LINKED):
         return True
     return any(phrase in line and figure in phrase for phrase in defined(section.page))
 
