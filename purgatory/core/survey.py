@@ -212,7 +212,7 @@ class Survey:
             elif isinstance(entry._watch, Watch) and entry._watch.key is self._key:
                 self._watch = entry._watch  # another operation has joined it since
                 self._from_root()
-        elif isinstance(entry, Watch):
+        else:
             self._watch = entry
             self._from_root()
 

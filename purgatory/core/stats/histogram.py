@@ -5,6 +5,8 @@ into 32 cells, so a cell is never wider than 1/32 of its values.  Recording is o
 and the memory is bounded by the largest value seen: about 1,000 cells for a wait of a year.
 """
 
+from bisect import bisect_left
+from itertools import accumulate
 from typing import Final
 
 from mypy_extensions import i64
@@ -100,18 +102,11 @@ def quantiles_between(before: list[int], after: list[int], max_ms: int) -> Quant
     total = sum(counts)
     if total <= 0:
         return Quantiles()
+    seen = list(accumulate(counts))  # values up to and including each cell
     edges = []
     for fraction in (0.5, 0.99, 0.999, 1.0):
-        wanted = total * fraction
-        seen = 0
-        edge_ms = 0
-        for index, count in enumerate(counts):
-            if count:
-                seen += count
-                edge_ms = _upper_edge_ms(index)
-                if seen >= wanted:
-                    break
-        edges.append(min(edge_ms, max_ms) / 1000)
+        cell = bisect_left(seen, total * fraction)
+        edges.append(min(_upper_edge_ms(cell), max_ms) / 1000)
     return Quantiles(count=total, p50=edges[0], p99=edges[1], p999=edges[2], max=edges[3])
 
 
