@@ -133,6 +133,14 @@ def test_without_extras_one_line_names_the_extra(command: str, copy: Path) -> No
     )
 
 
+def test_the_help_of_top(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command top has a parser of its own, which is imported only for it."""
+    with pytest.raises(SystemExit) as exited:
+        main(["top", "--help"])
+    assert exited.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: purgatory top ")
+
+
 def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """The message contains the names of the commands."""
     with pytest.raises(SystemExit) as exited:

@@ -50,3 +50,17 @@ async def test_a_callback_that_raises_is_reported(
     assert context["message"] == "a timer task raised"
     assert context["exception"] is error
     assert context["timer_task"] is task
+
+
+async def test_run_calls_the_function_at_once(clock: VirtualClock) -> None:
+    """``run()`` of the task makes the call in advance; the deadline stays, and an exception reaches the caller."""
+    async with SystemTimer(clock=clock) as timer:
+        log: list[int] = []
+        task = timer.call_later(1, log.append, 7)
+        task.run()
+        assert log == [7]
+        assert task.scheduled
+        await clock.advance(1)
+        assert log == [7, 7]
+        with pytest.raises(ZeroDivisionError):
+            timer.call_later(1, lambda: 1 / 0).run()

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform h
 SCRIPT = """
 import asyncio, gc, os, sys
 import uvloop
-from purgatory import DelayedOperation, Purgatory
+from purgatory import DelayedOperation, Purgatory, SystemTimer
 
 class Op(DelayedOperation):
     def try_complete(self):
@@ -25,7 +25,7 @@ class Completes(Op):
         return self.ready
 
 run = {"asyncio": asyncio.run, "uvloop": uvloop.run}[sys.argv[1]]
-room = Purgatory("test")
+room = Purgatory("test", timer=SystemTimer() if sys.argv[2] == "never started" else None)
 
 def said(text):
     print(text, flush=True)
@@ -51,7 +51,21 @@ async def parked():
     await room.aclose()
     room._check()
 
-async def parent():
+def fork():
+    pid = os.fork()
+    if not pid:
+        try:
+            run(entered() if sys.argv[3] == "entered" else parked())
+        except Exception as error:
+            said(f"child: {type(error).__name__}: {error}")
+        gc.collect()
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+async def uses():
+    said("parent: " + await room.park(Op(0.01), ["k"]))
+
+async def waits():
     async with room:
         waiting = []
         if sys.argv[2] == "waiting":
@@ -59,20 +73,23 @@ async def parent():
         room.check_soon("k")
         room.check_threadsafe("k")
         await asyncio.sleep(0)
-        pid = os.fork()
-        if not pid:
-            try:
-                run(entered() if sys.argv[3] == "entered" else parked())
-            except Exception as error:
-                said(f"child: {type(error).__name__}: {error}")
-            gc.collect()
-            os._exit(0)
-        os.waitpid(pid, 0)
+        fork()
         for task in waiting:
             said("parent: " + await task)
-        said("parent: " + await room.park(Op(0.01), ["k"]))
+        await uses()
 
-run(parent())
+async def checks():
+    room.check_soon("k")  # the timer belongs to this loop now, and has no reaper
+    fork()
+    await uses()
+    await room.timer.aclose()
+
+if sys.argv[2] == "between loops":
+    run(uses())
+    fork()
+    run(uses())
+else:
+    run(checks() if sys.argv[2] == "never started" else waits())
 """
 
 
@@ -107,3 +124,20 @@ def test_operations_that_are_parked_at_the_fork_are_answered_in_the_parent_only(
         " create the purgatory after the fork"
     )
     assert said == [refused, "parent: expired", "parent: expired"]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_purgatory_whose_loop_does_not_run_at_the_fork_is_usable_in_both(loop: str) -> None:
+    """As a server does that prepares its application in one loop, forks, and serves it in another."""
+    assert lines(loop, "between loops", "entered") == [
+        "parent: expired",
+        "child: completed",
+        "child: expired",
+        "parent: expired",
+    ]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_timer_that_was_never_started_is_usable_in_both(loop: str) -> None:
+    """It belongs to the parent's loop because of a check that was requested, and to the child's loop in the child."""
+    assert lines(loop, "never started", "entered") == ["child: completed", "child: expired", "parent: expired"]

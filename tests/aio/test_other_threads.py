@@ -1,15 +1,17 @@
 """A call from another thread than that of the running event loop raises, and changes nothing."""
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from purgatory import Outcome, Purgatory, SystemTimer, TimerTask
-from tests.helpers import Op
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, Op
 
 REFUSED = r"check_threadsafe\(\).*loop\.call_soon_threadsafe\(\)"
 
@@ -243,3 +245,86 @@ def test_a_future_that_cannot_be_answered_is_reported_after_all_others_are_answe
     end.set()
     thread.join()
     assert awaited == [""]
+
+
+@pytest.fixture
+def foreign() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop in debug mode, which refuses other threads; a test starts it in a thread with :func:`started`."""
+    loop = asyncio.SelectorEventLoop()
+    loop.set_debug(True)
+    yield loop
+    loop.close()
+
+
+@contextlib.contextmanager
+def started(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Run the loop in a thread of its own."""
+    begun = threading.Event()
+    loop.call_soon(begun.set)
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    begun.wait()
+    yield
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[list[str]]:
+    """Collect what the running loop's exception handler gets; at the end there must be one refusal of a loop."""
+    contexts: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
+    messages: list[str] = []
+    yield messages
+    messages.extend(context["message"] for context in contexts)
+    assert [str(context["exception"])[:15] for context in contexts] == ["Non-thread-safe"]
+
+
+@pytest.mark.parametrize("ending", ["check", "fail_for_key"])
+def test_a_parking_task_that_cannot_be_answered_is_reported(
+    foreign: asyncio.AbstractEventLoop, clock: VirtualClock, ending: str
+) -> None:
+    """It waits in a loop that the purgatory has left and that runs again elsewhere: the operation ends all the same."""
+    room: Purgatory[Op] = Purgatory("x", clock=clock)
+    op = Op(None)
+    coroutine = room.park(op, ["a"])
+
+    async def there() -> None:
+        coroutine.send(None).add_done_callback(print)  # no task, which would never continue
+
+    async def here() -> None:
+        async with room:
+            with started(foreign), refusals() as messages:
+                op.ready = True
+                assert (room.check("a") if ending == "check" else room.fail_for_key("a", Boom())) == 1
+            assert messages == ["an operation of purgatory 'x' raised"]
+            assert op.outcome is (Outcome.COMPLETED if ending == "check" else Outcome.FAILED)
+            room._check()
+
+    foreign.run_until_complete(there())
+    asyncio.run(here())
+    coroutine.close()
+
+
+def test_an_operation_on_a_timer_whose_awaiter_cannot_be_answered_is_reported(
+    foreign: asyncio.AbstractEventLoop, clock: VirtualClock
+) -> None:
+    """It is in no purgatory, so the timer reports it, and runs the others that are due."""
+    op, behind = Op(1.0), Op(1.0)
+
+    async def there() -> None:
+        op.__await__().send(None).add_done_callback(print)
+
+    async def here() -> None:
+        async with SystemTimer(clock=clock) as timer:
+            with started(foreign), refusals() as messages:
+                timer.add(op)
+                timer.add(behind)
+                await clock.advance(1.0)
+            assert messages == ["a timer task raised"]
+            assert op.expired
+            assert behind.expired
+
+    foreign.run_until_complete(there())
+    asyncio.run(here())

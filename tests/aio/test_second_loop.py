@@ -704,6 +704,39 @@ def test_an_operation_that_ends_before_its_task_has_changed_loops_has_its_result
     assert op.outcome is Outcome.COMPLETED
 
 
+WAITS: dict[str, Callable[[Purgatory[Any], Callable[[], Any]], Coroutine[Any, Any, Any]]] = {
+    "park": lambda purgatory, get: purgatory.park(
+        Op(name="data", on_try=lambda op: setattr(op, "ready", get())), key="k"
+    ),
+    "wait_until": lambda purgatory, get: purgatory.wait_until(lambda: bool(get()), key="k", timeout=None),
+    "wait_value": lambda purgatory, get: purgatory.wait_value(get, key="k", timeout=None),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_each_wait_changes_to_the_loop_in_which_it_is_called(new_loop: NewLoop, wait: str) -> None:
+    """Without a deadline the timer stays in the stopped loop until the task awaits; the answer comes all the same."""
+    purgatory = Purgatory[Any]("p")
+    values: list[str] = []
+
+    async def first() -> None:
+        await purgatory.__aenter__()
+
+    async def second() -> None:
+        task = asyncio.create_task(WAITS[wait](purgatory, lambda: values[0] if values else None))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(purgatory) == 1
+        values.append("data")
+        assert purgatory.check("k") == 1
+        assert await in_time(task) in ("data", True)
+        await purgatory.aclose()
+
+    in_stopped_loops(new_loop, [first, second])
+
+
 @types.coroutine
 def remainder(coroutine: Coroutine[Any, Any, Any], first: Any) -> Any:
     """Go on with a coroutine whose first step has been made."""

@@ -85,3 +85,45 @@ async def test_a_task_with_several_operations_has_its_own_name_after_the_last_on
         await asyncio.get_running_loop().create_task(handler(), name="request 12")
         assert names._named == {}
         assert names._latest == {}
+
+
+async def test_a_name_given_after_one_of_other_code_stays_when_the_first_operation_ends(clock: VirtualClock) -> None:
+    """Other code names the task between two operations: the later name stays, and gives way to that of other code."""
+    names = TaskNames()
+    async with Purgatory[Any]("orders", clock=clock, observers=[names]) as room:
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.get_name()
+        first, second = Op(None), Op(None)
+        room.try_complete_else_watch(first, ["a"])
+        task.set_name("mine")
+        room.try_complete_else_watch(second, ["b"])
+        first.cancel()
+        assert task.get_name() == "orders: Op on b"
+        second.cancel()
+        assert task.get_name() == "mine"
+        assert names._named == names._latest == {}
+        task.set_name(before)
+
+
+async def test_a_callback_without_a_task_names_nothing(clock: VirtualClock) -> None:
+    """An operation that a callback of the loop parks names no task, and ends like any other."""
+    names = TaskNames()
+    async with Purgatory[Any]("orders", clock=clock, observers=[names]) as room:
+        op = Op(None)
+        asyncio.get_running_loop().call_soon(room.try_complete_else_watch, op, ["a"])
+        await clock.settle()
+        assert names._named == {}
+        assert op.force_complete()
+        assert room.statistics().observers_detached == 0
+
+
+def test_without_a_loop_nothing_is_named() -> None:
+    """An operation may be parked before any loop runs: the observer stays attached."""
+    names = TaskNames()
+    room = Purgatory[Any]("orders", observers=[names])
+    op = Op(None)
+    room.try_complete_else_watch(op, ["a"])
+    assert op.force_complete()
+    assert room.statistics().observers_detached == 0
+    assert names._named == {}

@@ -151,6 +151,21 @@ async def test_get_that_ends_its_own_wait(purgatory: Purgatory[Op], clock: Virtu
     assert given_back == ["one", "two"]
 
 
+async def test_a_value_for_a_wait_that_has_ended_is_given_back(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+    """An observer or a list of the parked operations may still hold the wait, and other code may try it again."""
+    source = Source()
+    task = asyncio.create_task(
+        purgatory.wait_value(source.take, key="a", timeout=5, on_abandoned=source.returned.append)
+    )
+    await clock.settle()
+    (event,) = purgatory.parked_events()
+    await clock.advance(5)
+    assert await task is None
+    source.values.append("job")
+    assert event.operation.try_complete() is False
+    assert source.returned == ["job"]
+
+
 async def test_an_expired_wait_abandons_nothing(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
     """``on_abandoned`` is not called with None, when the task is cancelled in the turn in which its time has passed."""
     given_back: list[Any] = []

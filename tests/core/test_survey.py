@@ -1,5 +1,6 @@
 """The survey of the parked operations: what it counts, and that it may stop anywhere."""
 
+import asyncio
 from collections.abc import Hashable
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from purgatory import Purgatory
 from purgatory.core.survey import AGES_MS, OTHERS, Survey, rows_of_key
-from purgatory.testing import ManualClock
+from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Op
 from tests.sansio import make_purgatory
 
@@ -184,6 +186,97 @@ def test_rows_of_a_key_come_in_the_order_of_arrival() -> None:
     for _ in range(4):
         room.try_complete_else_watch(Op(), ["a"])
     assert [row.op_id for row in rows_of_key(room._core, "a", 3)] == [1, 2, 3]
+    assert len(rows_of_key(room._core, "a", 9)) == 4
     assert rows_of_key(room._core, "b", 3) == []
     with pytest.raises(TypeError):
         rows_of_key(room._core, [], 3)  # type: ignore[arg-type]
+
+
+def test_a_second_operation_may_join_a_key_before_the_survey_reaches_it() -> None:
+    """The first one was alone on its key when the shard was read; both are counted once."""
+    for first in (["a"], ["a", "b"]):
+        room = make_purgatory(clock=ManualClock())
+        stays = Op()
+        room.try_complete_else_watch(stays, first)
+        made = Survey(room._core, 0, 5, 5)
+        while not made._entries:  # until the shard has been read and no operation of it is counted yet
+            made.step(1)
+        assert made.visited == 0
+        room.try_complete_else_watch(Op(), ["a"])
+        while made.step(1):
+            pass
+        assert [row.op_id for row in made.rows()] == [1, 2]
+        assert made.visited == 2
+
+
+def test_operations_that_end_before_the_survey_reaches_them_are_left_out() -> None:
+    """Whether the operation was alone on its key, one of several, or has a threshold."""
+    for parked in (["a"], ["a", "b"], {"a": 3}):
+        room = make_purgatory(clock=ManualClock())
+        ops = [Op(), Op()]
+        room.try_complete_else_watch(ops[0], parked)
+        made = Survey(room._core, 0, 5, 5)
+        while not made._entries:
+            made.step(1)
+        ops[0].cancel()
+        while made.step(1):
+            pass
+        assert (made.visited, made.keys, made.rows()) == (0, 0, [])
+
+
+def test_the_keys_of_the_longest_waits_need_not_be_those_with_the_most_watchers() -> None:
+    """One old operation waits longer than several new ones, and each list has its own keys."""
+    clock = ManualClock()
+    room = make_purgatory(clock=clock)
+    room.try_complete_else_watch(Op(), ["old"])
+    clock.time_ms += 60_000
+    for _ in range(3):
+        room.try_complete_else_watch(Op(), ["new"])
+    clock.time_ms += 1_000
+    for portion in (1, 1000):
+        found = survey(room, portion, most_keys=1)
+        assert [(hot.key, hot.watchers) for hot in found.by_watchers()] == [("new", 3)]
+        assert [(hot.key, hot.total_wait_ms, hot.oldest_ms) for hot in found.by_total_wait()] == [
+            ("old", 61_000, clock.time_ms - 61_000)
+        ]
+
+
+def test_an_operation_parked_after_the_time_of_the_survey_has_waited_for_nothing() -> None:
+    """The time of a survey is that of its beginning; a later operation counts with the age zero."""
+    clock = ManualClock()
+    room = make_purgatory(clock=clock)
+    made = Survey(room._core, clock.time_ms, 5, 5)
+    clock.time_ms += 5_000
+    room.try_complete_else_watch(Op(), ["a"])
+    while made.step(100):
+        pass
+    assert made.ages == [1, 0, 0, 0, 0]
+    assert [hot.total_wait_ms for hot in made.by_total_wait()] == [0]
+
+
+async def test_operations_that_a_task_awaits_are_told_apart(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """In ``park()`` or by awaiting the operation itself; one that nobody awaits counts as unawaited."""
+    awaited, left = Op(), Op()
+    tasks = [asyncio.ensure_future(purgatory.park(Op(), ["a"]))]
+    for op in (awaited, left):
+        purgatory.try_complete_else_watch(op, ["a"])
+
+    async def wait() -> None:
+        await awaited
+
+    tasks.append(asyncio.ensure_future(wait()))
+    await clock.settle()
+    found = survey(purgatory)
+    assert (found.kinds["Op"].parked, found.kinds["Op"].unawaited) == (3, 1)
+    assert sorted((row.op_id, row.awaited) for row in found.rows()) == [(1, True), (2, False), (3, True)]
+    purgatory.cancel_for_key("a")
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_an_operation_in_no_listed_bucket_counts_in_none() -> None:
+    """The caller chooses the buckets."""
+    room = make_purgatory(clock=ManualClock())
+    room.try_complete_else_watch(Op(5.0), ["a"])
+    places = {0: [0]}
+    assert survey(room, buckets=places).visited == 1
+    assert places == {0: [0]}

@@ -251,6 +251,24 @@ async def test_a_waiter_cancelled_in_the_turn_of_its_grant_passes_the_lock_on(
     assert len(locks) == 0
 
 
+async def test_a_waiter_cancelled_in_the_turn_of_its_expiry_gives_nothing_back(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """It never had the lock, so its holder keeps it."""
+    locks = KeyedLock(purgatory)
+    await locks.acquire("k")
+    task = asyncio.create_task(locks.acquire("k", timeout=1.0))
+    await clock.settle()
+    assert purgatory.timer.expire_due(clock.now_ms() + 1001) == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    locks._check()
+    assert locks.locked("k")
+    locks.release("k")
+    assert len(locks) == 0
+
+
 async def test_all_waiters_cancelled_in_the_turn_of_the_release(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
     """The lock is free."""
     locks = KeyedLock(purgatory)

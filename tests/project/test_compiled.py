@@ -1,15 +1,17 @@
 """The check for an extension that is older than its source, and for code that behaves differently when compiled."""
 
 import ast
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import purgatory
-from purgatory.compiled import is_compiled, refuse_stale
+from purgatory.compiled import is_compiled, prefer_sources_in_subinterpreter, refuse_stale
 from purgatory.core.operation import operation
 
 HOUSE = Path(purgatory.__file__).parent
@@ -74,6 +76,53 @@ def test_a_subinterpreter_parks_and_answers(kind: str) -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert result.stdout.strip() == str(purgatory.COMPILED), result.stdout + result.stderr
+
+
+@pytest.fixture
+def finders(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The finders of this interpreter, as a copy that a test may change."""
+    finders: list[Any] = [*sys.meta_path]
+    monkeypatch.setattr(sys, "meta_path", finders)
+    return finders
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    """Make the import of every module fail with the message."""
+
+    def refuse(name: str) -> None:
+        raise ImportError(message)
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+
+
+def test_an_interpreter_that_refuses_extensions_finds_the_sources(
+    checkout: Path, finders: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first finder finds the source beside an extension, for modules of the core only."""
+    refusing(monkeypatch, "module purgatory.core.timer.units does not support loading in subinterpreters")
+    before = [*finders]
+    prefer_sources_in_subinterpreter()
+    first, *others = finders
+    assert others == before
+    folder = [str(checkout / "timer")]
+    spec = first.find_spec("purgatory.core.timer.wheel", folder)
+    assert spec is not None
+    assert spec.origin == str(checkout / "timer" / "wheel.py")
+    for name, path in (("purgatory.core.timer.none", folder), ("other.timer.wheel", folder), ("wheel", None)):
+        assert first.find_spec(name, path) is None
+
+
+def test_an_interpreter_that_loads_the_core_keeps_its_finders(
+    finders: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any other error of the import is raised, because it is no question of where the module is looked for."""
+    before = [*finders]
+    prefer_sources_in_subinterpreter()
+    assert finders == before
+    refusing(monkeypatch, "the file is damaged")
+    with pytest.raises(ImportError, match="damaged"):
+        prefer_sources_in_subinterpreter()
+    assert finders == before
 
 
 def test_compiled_tells_what_runs() -> None:

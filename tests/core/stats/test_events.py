@@ -169,6 +169,16 @@ async def test_lateness_is_the_time_the_loop_was_busy(clock: VirtualClock) -> No
     assert early.lateness is None
 
 
+async def test_without_a_deadline_there_is_no_lateness(clock: VirtualClock) -> None:
+    """An operation without a deadline whose ``run()`` other code calls expires, and is not late."""
+    recorder = Recorder()
+    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
+        park_named(purgatory, "endless").run()
+    expired = recorder.seen[-1]
+    assert expired.outcome is Outcome.EXPIRED
+    assert (expired.deadline, expired.lateness, expired.expired_by_closing) == (None, None, False)
+
+
 async def test_an_event_has_the_extended_deadline(clock: VirtualClock) -> None:
     """The event of the ending contains the last deadline, not the first one."""
     recorder = Recorder()
@@ -201,6 +211,17 @@ async def test_the_deadline_in_an_event_is_that_on_the_timer(clock: VirtualClock
         "inner": parked_ms + 20,
         "outer": None,
     }
+
+
+async def test_an_absolute_deadline_is_in_the_event_of_an_operation_that_completes_at_once(clock: VirtualClock) -> None:
+    """The operation was never on the timer, but it had a deadline all the same."""
+    recorder = Recorder()
+    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
+        op = Op(None, name="at once", ready=True)
+        op.extend_to(1005.0)
+        assert purgatory.try_complete_else_watch(op, ["a"])
+    (completed,) = recorder.seen
+    assert (completed.outcome, completed.deadline) == (Outcome.COMPLETED, 1005.0)
 
 
 async def test_a_timeout_of_zero_is_a_deadline(clock: VirtualClock) -> None:

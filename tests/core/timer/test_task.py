@@ -1,10 +1,14 @@
 """Tasks and buckets."""
 
+from collections.abc import Callable
+
 import pytest
 
 from purgatory import TimerTask, TimerTaskList
+from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.core.timer.task_list import TaskCounter
-from tests.helpers import Task
+from purgatory.testing import ManualClock
+from tests.helpers import Op, Task
 
 
 def test_tasks_keep_their_order_and_are_counted() -> None:
@@ -119,3 +123,20 @@ def test_the_repr_of_a_bucket() -> None:
     bucket = TimerTaskList()
     bucket.add(Task(0, []))
     assert repr(bucket) == "<TimerTaskList expiration_ms=-1 tasks=1>"
+
+
+@pytest.mark.parametrize("delay_ms", [5, 50])
+@pytest.mark.parametrize("make", [TimerTask, lambda delay_ms: Op(delay_ms / 1000)])
+def test_adding_a_scheduled_task_to_its_timer_moves_it(make: Callable[[int], TimerTask], delay_ms: int) -> None:
+    """Its delay counts from the second call, and the first deadline is gone; the same for an operation of its own."""
+    clock = ManualClock()
+    timer = BaseTimer(1, 20, clock)
+    task = make(delay_ms)
+    timer.add(task)
+    clock.time_ms += 3
+    timer.add(task)
+    assert timer.size == 1
+    assert task.expiration_ms == clock.time_ms + delay_ms
+    assert timer.expire_due(clock.time_ms + delay_ms - 1) == 0
+    assert timer.expire_due(clock.time_ms + delay_ms) == 1
+    assert timer.size == 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Outcome, Purgatory
-from purgatory.core.watch.watcher_lists import WatcherLists
+from purgatory.core.watch.watcher_lists import SHARDS, WatcherLists
 from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Op
 from tests.sansio import make_purgatory
@@ -191,3 +191,16 @@ async def test_keys_that_raise_one_after_the_other(clock: VirtualClock, reported
     assert [(type(context["exception"]), context["operation"]) for context in reported] == [(Boom, op)]
     assert op.outcome is Outcome.PENDING
     assert (len(purgatory), purgatory.watched, purgatory.statistics().submitted) == (0, 0, 0)
+
+
+def test_the_counts_of_all_shards_are_those_of_all_keys() -> None:
+    """A caller that works in slices reads one shard at a time; each key is in one of them."""
+    room = make_purgatory(ManualClock())
+    for number in range(20):
+        room.try_complete_else_watch(Op(), [number])
+        room.try_complete_else_watch(Op(), [number % 3, ("several", number)])
+        room.try_complete_else_watch(Op(), {number % 2: 5})
+    lists = room._core.watcher_lists
+    found = [item for shard in range(SHARDS) for item in lists.counts_of_shard(shard)]
+    assert sorted(found, key=repr) == sorted(lists.counts(), key=repr)
+    assert sum(count for _, count in found) == room.statistics().watched == 80

@@ -1,0 +1,78 @@
+"""A wait of zero: the operation is tried once, and expires if its condition does not hold."""
+
+from typing import Any
+
+import pytest
+
+from purgatory import Outcome
+from purgatory.testing import ManualClock
+from tests.helpers import Boom, Op, Recorder, check
+from tests.sansio import make_purgatory
+
+
+def interrupt(_: Any) -> None:
+    """Interrupt, as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def boom(_: Any) -> None:
+    """Fail."""
+    raise Boom
+
+
+@pytest.mark.parametrize("ready", [True, False])
+@pytest.mark.parametrize("keys", [["a"], ("a", "b"), {"a": 3}])
+def test_its_result_is_that_of_its_only_try(ready: bool, keys: Any) -> None:
+    """It is not counted, and no observer is notified."""
+    observer = Recorder()
+    room = make_purgatory(ManualClock(), observers=[observer])
+    op = Op(0.0, name="answer", ready=ready)
+    assert room._core.try_without_parking(op, keys) == "answer"
+    assert op.calls == (["try", "complete"] if ready else ["try", "complete", "expire"])
+    assert op.outcome is (Outcome.COMPLETED if ready else Outcome.EXPIRED)
+    assert observer.events == []
+    check(room, submitted=0, parked=0)
+
+
+def test_a_condition_that_raises_fails_it() -> None:
+    """The exception reaches the caller, who can read it from the operation, too."""
+    room = make_purgatory(ManualClock())
+    op = Op(0.0, on_try=boom)
+    with pytest.raises(Boom):
+        room._core.try_without_parking(op, ["a"])
+    assert op.outcome is Outcome.FAILED
+    check(room, submitted=0, failed=0)
+
+
+def test_an_interrupt_changes_nothing() -> None:
+    """The operation is as new, and the next call tries it again."""
+    room = make_purgatory(ManualClock())
+    op = Op(0.0, name="answer", ready=True, on_try=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        room._core.try_without_parking(op, ["a"])
+    assert op.outcome is Outcome.PENDING
+    op._on_try = lambda _: None
+    assert room._core.try_without_parking(op, ["a"]) == "answer"
+
+
+def test_on_expiration_that_raises_is_reported() -> None:
+    """The outcome stands and the caller has the result; only an interrupt reaches the caller."""
+    room = make_purgatory(ManualClock())
+    op = Op(0.0, name="answer", on_expiration=boom)
+    assert room._core.try_without_parking(op, ["a"]) == "answer"
+    assert [type(error) for error in room.reported] == [Boom]
+    interrupted = Op(0.0, on_expiration=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        room._core.try_without_parking(interrupted, ["a"])
+    assert interrupted.outcome is Outcome.EXPIRED
+
+
+def test_on_complete_that_raises_fails_it() -> None:
+    """Whether it completes or expires, the caller gets the exception, once."""
+    room = make_purgatory(ManualClock())
+    for ready in (True, False):
+        op = Op(0.0, ready=ready, on_complete=boom)
+        with pytest.raises(Boom):
+            room._core.try_without_parking(op, ["a"])
+        assert op.outcome is Outcome.FAILED
+    assert room.reported == []
