@@ -2,13 +2,13 @@
 
     python -m benchmarks --json benchmarks/results/compiled.json         on a compiled core, and likewise interpreted
     python -m benchmarks.experiment --sweep --json benchmarks/results/experiment-compiled.json
-    python -m benchmarks.report                  writes the tables into the pages: performance, benchmarks, index, READMEs
+    python -m benchmarks.report                  writes the tables into the pages of PAGES
 
 A page has pairs of comments, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``; the text between them is
 replaced.  NAME is a section of the table, ``budgets``, ``machine``, ``experiment``, or, for the first shape of the
-section ``server`` alone, ``headline``, and the shorter ``readme`` (``readme_zh`` in Chinese) and ``home``.  ``everyone``
-is the last shape of that section, and ``costs`` a choice of rows from all sections.  With ``--check`` nothing is
-written, and the exit status is 1 if a page differs from the saved runs.
+section ``server`` alone, ``headline``, and the shorter ``readme`` (``readme_zh`` in Chinese) and ``home``.
+``everyone`` is the last shape of that section, and ``costs`` a choice of rows from all sections.  With ``--check``
+nothing is written, and the exit status is 1 if a page differs from the saved runs.
 """
 
 import argparse
