@@ -2,6 +2,9 @@
 
 It supports the markup that this project uses: roles (``:meth:`park```), literal blocks (``::``), simple tables and
 underlined titles.  A method that overrides another one only to refine its types inherits that method's docstring.
+
+Sentences that describe a parameter (````timeout``: seconds.``) move into fields, which the site shows as a table.  A
+method of ``SAME`` shows the descriptions of another one for the parameters that it does not describe itself.
 """
 
 import contextlib
@@ -13,6 +16,34 @@ import griffe
 
 _ROLE = re.compile(r":(?:class|meth|func|mod|data|attr):`(?P<short>~?)(?P<target>[\w.]+)`")
 _RULE = re.compile(r"^=+(?: +=+)+$")
+_ENTRY = re.compile(r"(?:^|(?<=[.;:]) +(?:or )?)(?P<names>``\w+``(?:, ``\w+``)*): ")
+
+SAME = {  # these methods have the parameters of the others
+    "aio.purgatory.Purgatory": "aio.system_timer.SystemTimer",
+    "aio.purgatory.Purgatory.wait_value": "aio.purgatory.Purgatory.wait_until",
+    "aio.purgatory.Purgatory.acancel_for_key": "core.base_purgatory.BasePurgatory.cancel_for_key",
+    "aio.purgatory.Purgatory.afail_for_key": "core.base_purgatory.BasePurgatory.fail_for_key",
+    "aio.purgatory.Purgatory.check_soon": "core.base_purgatory.BasePurgatory.check_and_complete",
+    "aio.purgatory.Purgatory.check_threadsafe": "core.base_purgatory.BasePurgatory.check_and_complete",
+    "aio.threshold_purgatory.ThresholdPurgatory": "aio.purgatory.Purgatory",
+    "aio.threshold_purgatory.ThresholdPurgatory.aclose": "aio.purgatory.Purgatory.aclose",
+    "aio.default_purgatory.when_all": "aio.purgatory.Purgatory.when_all",
+    "asgi.errors.install_errors": "asgi.errors.PurgatoryErrorMiddleware",
+    "asgi.errors.error_response": "asgi.errors.PurgatoryErrorMiddleware",
+    "asgi.wait.Wait.changed": "asgi.wait.Wait.until",
+    "asgi.wait.Wait.park": "aio.purgatory.Purgatory.park",
+    "asgi.wait.Wait.until": "aio.purgatory.Purgatory.wait_until",
+    "asgi.wait.Wait.value": "asgi.wait.Wait.until",
+    "core.base_purgatory.BasePurgatory.check": "core.base_purgatory.BasePurgatory.check_and_complete",
+    "core.operation.delayed_operation.DelayedOperation.extend": "core.operation.delayed_operation.DelayedOperation",
+    "locks.keyed.KeyedSemaphore": "locks.keyed.KeyedLock",
+    "relay.notifier.Notifier.check": "relay.relay.Relay.check",
+    "relay.notifier.Notifier.check_in": "relay.relay.Relay.check_in",
+    "relay.relay.Relay.check_threadsafe": "relay.relay.Relay.check",
+    "relay.relay.Relay.park": "aio.purgatory.Purgatory.park",
+    "relay.relay.Relay.wait_until": "aio.purgatory.Purgatory.wait_until",
+    "relay.relay.Relay.wait_value": "aio.purgatory.Purgatory.wait_value",
+}
 
 
 class InMarkdown(griffe.Extension):
@@ -20,11 +51,22 @@ class InMarkdown(griffe.Extension):
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Convert all docstrings of the package."""
+        for name in SAME:
+            pkg[name]  # KeyError for a name that is not there
         self._visit(pkg, pkg)
 
     def _visit(self, thing: griffe.Object, package: griffe.Module) -> None:
+        if isinstance(thing, griffe.Function):
+            for parameter in thing.parameters:
+                if str(parameter.default) == "MISSING":
+                    parameter.default = "..."
         if thing.docstring is not None:
-            thing.docstring.value = in_markdown(thing.docstring.value, thing, package)
+            fields = [
+                f":param {name}: {in_markdown(description, thing, package)}"
+                for name, description in described_parameters(thing, package).items()
+            ]
+            text = in_markdown(parameters_last(thing.docstring.value, thing)[0], thing, package)
+            thing.docstring.value = "\n".join([text, "", *fields]) if fields else text
         for member in list(thing.members.values()):
             if isinstance(member, griffe.Alias):
                 continue
@@ -33,6 +75,50 @@ class InMarkdown(griffe.Extension):
                 if member.docstring is not None:
                     continue  # it is converted in the class that defines it
             self._visit(member, package)
+
+
+def parameters_of(thing: griffe.Object) -> list[str]:
+    """Return the names of the parameters of a function, or of the constructor of a class."""
+    if not isinstance(thing, griffe.Function | griffe.Class):
+        return []
+    return [parameter.name for parameter in thing.parameters if parameter.name not in {"self", "cls"}]
+
+
+def parameters_last(text: str, thing: griffe.Object) -> tuple[str, dict[str, str]]:
+    """Split a docstring into the text without the sentences about parameters, and these sentences by parameter."""
+    known = parameters_of(thing)
+    found: dict[str, str] = {}
+    kept: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", textwrap.dedent(text)):
+        if not known or paragraph.startswith((" ", "=")) or paragraph.rstrip().endswith("::"):
+            kept.append(paragraph)
+            continue
+        joined = re.sub(r"\s*\n\s*", " ", paragraph)
+        entries = [entry for entry in _ENTRY.finditer(joined) if set(re.findall(r"\w+", entry["names"])) <= set(known)]
+        if not entries:
+            kept.append(paragraph)
+            continue
+        if before := joined[: entries[0].start()].strip():
+            kept.append(before)
+        ends = [*(entry.start() for entry in entries[1:]), len(joined)]
+        for entry, end in zip(entries, ends, strict=True):
+            description = joined[entry.end() : end].strip(" ;")
+            for name in re.findall(r"\w+", entry["names"]):
+                found[name] = description[:1].upper() + description[1:]
+    return "\n\n".join(kept), found
+
+
+def described_parameters(thing: griffe.Object, package: griffe.Module) -> dict[str, str]:
+    """Return the descriptions of the parameters, its own or those of ``SAME``, in the order of the signature."""
+    found: dict[str, str] = {}
+    source: griffe.Object | None = thing
+    while source is not None:
+        if source.docstring is not None:
+            original = source.extra["purgatory"].setdefault("docstring", source.docstring.value)
+            found = parameters_last(original, source)[1] | found
+        same = SAME.get(source.path.removeprefix(f"{package.name}."))
+        source = None if same is None else package[same]
+    return {name: found[name] for name in parameters_of(thing) if name in found}
 
 
 def _inherited(owner: griffe.Class, name: str) -> griffe.Docstring | None:

@@ -194,6 +194,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
     async def aclose(self, *, grace: float = 0.0) -> None:
         """Close the purgatory: refuse new operations and answer every waiter.
 
+        ``grace``: how many seconds the waiting operations may still take to end as usual.
+
         Operations that end within ``grace`` seconds end as usual; after that, all others expire immediately, in slices.
         When this method returns, no operation waits, and the reaper of the purgatory's own timer has ended.
         Idempotent: a second call waits for the first.  If the closing task is cancelled, all operations expire before
@@ -217,6 +219,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
         key: Hashable = MISSING,
     ) -> T:
         """Submit the operation and wait for its end; return the result of its ``on_complete``.
+
+        ``operation``: an operation that is not parked and has not ended.
 
         ``keys``: as in :meth:`try_complete_else_watch`; or ``key``: the only key, any hashable.
 
@@ -353,6 +357,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
     ) -> bool:
         """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
 
+        ``predicate``: a function without parameters; its result counts as true or false.
+
         Return True as soon as it is true, and False when the time has passed or the purgatory closes.  ``key``: the
         key to wait on, any hashable; or ``keys``: several of them, or a mapping ``key -> threshold``, as in
         :meth:`try_complete_else_watch`.  ``timeout``: seconds; or ``deadline``: a time in seconds of the timer's clock
@@ -444,6 +450,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
     ) -> T | None:
         """Wait until ``get()`` returns a value, and return it; it is called now and on every check of one of the keys.
 
+        ``get``: a function without parameters that returns the value, or None while there is none.
+
         The first value that is not None ends the wait: 0 and ``""`` are values.  ``get`` is not called again after it,
         nor at the deadline, nor at closing; then the result is None.  So ``get`` may take the value from somewhere::
 
@@ -482,6 +490,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
     ) -> DelayedFuture[T]:
         """Park an operation that completes when all the futures are done; await it, or give a ``callback``, or both.
 
+        ``futures``: the futures or tasks to wait for.  ``timeout``: seconds, or None for no deadline.  ``callback``:
+        called with the list of their outcomes, which is also the result of the operation.
+
         The operation is submitted immediately.  Raises the errors of :meth:`try_complete_else_watch`.  On expiry, the
         pending futures fail with TimeoutError, and pending tasks are cancelled.  For a call in an executor, pass a task
         that awaits it.  See :class:`purgatory.DelayedFuture`.
@@ -504,6 +515,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
     def changes(self, keys: Iterable[Any], *, heartbeat: float | None = None) -> Changes[Any]:
         """Subscribe to the checks of the keys; return an async iterator over the keys that are checked.
+
+        ``keys``: the keys whose checks to receive.  ``heartbeat``: the number of seconds without a check after which
+        the iterator returns None.
 
         ::
 

@@ -105,6 +105,9 @@ class ThresholdPurgatory:
     async def wait(self, key: Hashable, threshold: float, timeout: float | None) -> Any:
         """Wait until the value of the key is at least ``threshold``; return that value.
 
+        ``key``: any hashable object.  ``threshold``: the value to wait for, an int or a float.  ``timeout``: seconds,
+        or None for no deadline.
+
         Return None if :meth:`complete_all` ended the wait.  TimeoutError after ``timeout`` seconds, the exception given
         to :meth:`fail_all`, and the exceptions of :meth:`Purgatory.park`.
         """
@@ -118,6 +121,8 @@ class ThresholdPurgatory:
 
     def maybe_complete(self, key: Hashable, value: float) -> int:
         """Complete the waits whose threshold the value reaches, in the order of arrival; return how many.
+
+        ``key``: the key that has a new value.  ``value``: the value that it has reached.
 
         Called inside an observer, it is queued and returns 0; the outermost call counts what it completes.
 

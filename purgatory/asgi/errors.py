@@ -65,6 +65,8 @@ def _whole_seconds(retry_after: float) -> int:
 class PurgatoryErrorMiddleware:
     """ASGI middleware that turns the exceptions of a purgatory into responses.
 
+    ``app``: the application inside the middleware.
+
     ==============================  ==========================  ============================================
     raised                          HTTP                        WebSocket
     ==============================  ==========================  ============================================
@@ -189,6 +191,8 @@ def error_response(
 ) -> ErrorResponse | None:
     """Return the response of :class:`PurgatoryErrorMiddleware` to an exception; None for an exception of other code.
 
+    ``error``: any exception.
+
     For the error handlers of frameworks that answer exceptions themselves, so that no middleware sees them: Litestar,
     Quart, Django, aiohttp.  The body is JSON, and contains no names and no keys.  Raises TypeError and ValueError for
     ``retry_after``, like :func:`install_errors`.
@@ -204,6 +208,8 @@ def error_response(
 
 def install_errors(app: Any, *, retry_after: float | tuple[float, float] = RETRY_AFTER) -> None:
     """Add :class:`PurgatoryErrorMiddleware` to a FastAPI or Starlette application, before it starts.
+
+    ``app``: a FastAPI or Starlette application.
 
     A FastAPI or Starlette application that is mounted in this one is not covered and answers its own errors with 500:
     call this function for each mounted application.  Wrap an application of another kind: ``app =

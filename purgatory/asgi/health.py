@@ -13,6 +13,8 @@ _BODIES: Final = {status: b'{"status":"%b"}' % status.encode() for status in ("o
 def health(room: Room, *others: Room, require_connected: bool = False) -> ASGIApp:
     """Make an ASGI application that answers 200 while all the purgatories are open, and 503 once one is closing.
 
+    ``room``, ``others``: the purgatories or relays to report.
+
     ::
 
         app.mount("/healthz", health(room))        # answers at /healthz/, and redirects /healthz there

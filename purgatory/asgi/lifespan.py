@@ -28,6 +28,8 @@ def purgatory_lifespan(
 ) -> "PurgatoryLifespan":
     """Make a lifespan that opens the purgatories, and closes them when the server is told to stop.
 
+    ``room``, ``others``: the purgatories, or relays in place of their purgatories.
+
     ::
 
         app = FastAPI(lifespan=purgatory_lifespan(room))

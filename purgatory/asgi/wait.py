@@ -313,6 +313,8 @@ class Wait:
     ) -> V | None:
         """Wait until ``version()`` differs from the versions in the header ``If-None-Match``; return the new version.
 
+        ``version``: a function without parameters that returns the current version.
+
         ::
 
             if await wait.changed(lambda: config.version, key="config") is None:

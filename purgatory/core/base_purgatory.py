@@ -63,6 +63,8 @@ class BasePurgatory:
     def try_complete_else_watch(self, operation: Any, keys: Any) -> bool:
         """Try the operation once; if its condition does not hold, park it on the keys.  True iff this completed it.
 
+        ``operation``: an operation that is not parked and has not ended.
+
         ``keys``: any iterable of hashables, or a mapping ``key -> threshold``: checks of that key with a value below
         the threshold need not try the operation.  Duplicates count once.
 
@@ -77,6 +79,9 @@ class BasePurgatory:
 
     def check_and_complete(self, key: Hashable, value: Any = None, *, limit: Any = None) -> int:
         """Try the operations parked on the key, in the order of arrival; return how many this call completed.
+
+        ``key``: the key whose state may have changed.  ``value``: the value that the key has reached, an int or a
+        float; None tries every watcher.  ``limit``: the number of completions after which the check stops.
 
         With a ``value``, an int or a float, operations with a threshold for the key are tried only if the value reaches
         it.  With a ``limit`` the check stops after that many completions: the first ``limit`` operations that can
@@ -99,6 +104,8 @@ class BasePurgatory:
     def cancel_for_key(self, key: Hashable, *, reason: Any = None) -> list[Any]:
         """Withdraw the operations parked on the key and return them, in the order of arrival; they end CANCELLED.
 
+        ``key``: the key whose operations to end.
+
         ``reason``: any object, for their awaiters and observers, as in :meth:`DelayedOperation.cancel`.
 
         One synchronous call, O(watchers); :meth:`Purgatory.acancel_for_key` does the same in slices.
@@ -113,6 +120,8 @@ class BasePurgatory:
 
     def fail_for_key(self, key: Hashable, error: Any) -> int:
         """Fail the operations parked on the key with the exception, for their awaiters; return how many failed.
+
+        ``key``: the key whose operations to end.  ``error``: the exception that each awaiter receives.
 
         One synchronous call, O(watchers); :meth:`Purgatory.afail_for_key` does the same in slices.
         """
@@ -167,6 +176,8 @@ class BasePurgatory:
 
     def hot_keys(self, n: Any = 10) -> list[tuple[Hashable, int]]:
         """Return the ``n`` keys with the most watchers, as (key, number), most first.  O(keys).
+
+        ``n``: the number of keys, at least 0.
 
         A key of a lock or quorum with its waiters is an item of its own, also if operations are parked on the same key.
         """

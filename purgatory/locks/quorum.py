@@ -60,6 +60,8 @@ class Quorum(Generic[M]):
     def arrive(self, member: M) -> bool:
         """Count the member, and return True; return False if it has arrived before or if the quorum is complete.
 
+        ``member``: any hashable object.
+
         The call that completes the quorum answers every waiter.  ``arrive`` never waits, and works in a closed
         purgatory.  Raises TypeError if the member is unhashable, and RuntimeError in a thread other than the one in
         which the purgatory's event loop runs.

@@ -78,6 +78,8 @@ _Read = Callable[[Statistics], Iterable[tuple[float, dict[str, str]]]]
 def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: int = 0) -> None:
     """Report these purgatories, and their timers, to OpenTelemetry, beside those of earlier calls.
 
+    ``purgatories``: the purgatories to observe.
+
     ``meter``: by default that of the global meter provider.  ``hot_keys``: how many of each purgatory's busiest keys to
     report, at most 100, because each is a separate time series.  A collection visits at most 100,000 keys, and the next
     one goes on from there.  A purgatory that the meter reports
@@ -120,6 +122,8 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
 
 def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
     """Report these relays to OpenTelemetry, beside those of earlier calls.
+
+    ``relays``: the relays to observe.  ``meter``: as in :func:`observe`.
 
     =================================  =======  ================  ======================================================
     instrument                         kind     unit              attributes besides ``purgatory.name``

@@ -42,6 +42,8 @@ class _OneConnection(PubSub):
 class RedisTransport:
     """Relay through one Redis channel.
 
+    ``channel``: the name of the channel, the same in all processes.
+
     ``url``: as :meth:`redis.asyncio.Redis.from_url` takes it (``redis://``, ``rediss://``, ``unix://``); ValueError if
     it is invalid.  The user needs the permissions ``+publish``, ``+subscribe``, ``+role``, and ``+info``, and the one
     for the channel; without the two last commands, a demoted primary is not detected.

@@ -80,6 +80,8 @@ def _new_origin() -> str:
 class Relay(Generic[K, V]):
     """Relay the checks of a purgatory to the other processes that use the same channel of an engine.
 
+    ``room``: the purgatory whose checks are relayed.  ``transport``: the connection to the engine, of this relay alone.
+
     **Usage.**  ::
 
         relay = Relay(purgatory, PostgresTransport(dsn, channel="orders"), refresh=load)
@@ -219,6 +221,8 @@ class Relay(Generic[K, V]):
 
     async def aclose(self, *, grace: float = 1.0) -> None:
         """Send the pending keys within ``grace`` seconds; then end the subscription and every task.
+
+        ``grace``: the number of seconds for sending the pending keys.
 
         Keys that cannot be sent, because the engine is unreachable or takes longer, are dropped: the other processes
         check them when they reconnect, or within their ``resync_every``.  Operations stay parked; close the purgatory
@@ -520,6 +524,8 @@ class Relay(Generic[K, V]):
     def check(self, key: Hashable, value: float | None = None) -> int:
         """Check the key here at once, and in the other processes at the end of this turn of the loop.
 
+        ``key``: a str, an int, or a tuple of these.
+
         Returns the number of operations that this call completed in this process.  ``value``: a number that only rises,
         such as an offset; of several values for one key, the largest is sent.  With ``refresh``, this process also
         reads the key if an operation still waits on it, so it does not matter whether it has already stored the change.
@@ -554,6 +560,8 @@ class Relay(Generic[K, V]):
 
     async def check_in(self, connection: Any, keys: Iterable[Hashable] | Mapping[Any, float]) -> None:
         """Check the keys in every process, this one included, when the transaction of ``connection`` commits.
+
+        ``keys``: the keys that the transaction changes.
 
         ``connection``: an ``AsyncConnection`` or ``AsyncCursor`` of psycopg, a ``Connection`` of asyncpg, or an
         ``AsyncSession`` or ``AsyncConnection`` of SQLAlchemy.  ``keys`` may map keys to values.
