@@ -14,6 +14,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from purgatory import SystemTimer, TimerTask
 from purgatory.core.operation.lifecycle import ENDINGS
+from purgatory.relay.connection import State
 from purgatory.testing import VirtualClock
 
 INK, FAINT, PAPER = "#1f2933", "#5f6b78", "#fbfbf9"
@@ -238,7 +239,196 @@ def layers() -> str:
     return drawing.finish()
 
 
-PICTURES = {"layers.svg": layers, "life.svg": life, "wheels.svg": wheels, "cancelling.svg": cancelling}
+# How a wait ends: the event, what ``wait.value`` does then, and what the client receives with ``install_errors``.
+ENDS_OF_A_WAIT = (
+    ("a check, and get() returns a value", "returns the value", "200", "COMPLETED"),
+    ("the deadline passes", "returns None", "204: your choice", "EXPIRED"),
+    ("the purgatory closes", "returns None; raise_if_closing() raises", "503, Retry-After", "EXPIRED"),
+    ("the client disconnects", "raises ClientDisconnected", "nothing", "CANCELLED"),
+    ("get() raises", "raises the exception", "500", "FAILED"),
+)
+
+
+def wait() -> str:
+    """Draw the life of one wait in a web application."""
+    drawing = Drawing(870, 146 + 74 * len(ENDS_OF_A_WAIT), "The life of a wait")
+    drawing.text(24, 36, "The life of a wait", 18, font_weight="600")
+    drawing.text(24, 58, 'await wait.value(get, keys={"orders": 8}) in a request with ?wait=30', 13, FAINT)
+    drawing.box(24, 84, 190, 62, "#e9ecef")
+    drawing.text(36, 108, "get() is called once", 14, font_weight="600")
+    drawing.text(36, 130, "in the request's own task", 12, FAINT)
+    drawing.text(234, 104, "a value: returned at once; nothing is parked", 13, COLOURS["COMPLETED"])
+    drawing.text(234, 122, "a timeout of 0: returns None", 13)
+    drawing.text(234, 140, "a limit is reached: PurgatoryFull, 503 or 429", 13)
+    middle = 140 + 37 * len(ENDS_OF_A_WAIT)
+    drawing.line(119, 146, 119, middle - 40, INK)
+    drawing.text(130, 176, "None", 12, FAINT)
+    drawing.box(24, middle - 40, 190, 80, COLOURS["PENDING"])
+    drawing.text(119, middle - 14, "parked", 15, "#fff", text_anchor="middle", font_weight="600")
+    drawing.text(119, middle + 6, "on its keys and on the timer", 11, "#e7ebef", text_anchor="middle")
+    drawing.text(119, middle + 24, "the task sleeps", 11, "#e7ebef", text_anchor="middle")
+    drawing.text(24, middle + 62, "A check that reaches the threshold", 11, FAINT)
+    drawing.text(24, middle + 78, "calls get(); None: it stays parked.", 11, FAINT)
+    drawing.text(640, 168, "wait.value ...", 11, FAINT)
+    drawing.text(846, 168, "the client gets", 11, FAINT, text_anchor="end")
+    for number, (event, effect, answer, outcome) in enumerate(ENDS_OF_A_WAIT):
+        y = 204 + 70 * number
+        drawing.arrow(216, middle, 282, y)
+        drawing.box(292, y - 20, 112, 40, COLOURS[outcome])
+        drawing.text(348, y + 5, outcome, 13, "#fff", text_anchor="middle", font_weight="600")
+        drawing.text(416, y - 6, event, 13, font_weight="600")
+        drawing.text(416, y + 14, effect, 13)
+        drawing.text(846, y + 5, answer, 13, text_anchor="end")
+        if number:
+            drawing.line(292, y - 35, 846, y - 35, "#e6e9ec")
+    return drawing.finish()
+
+
+LIFELINES = ("client", "worker A", "engine", "worker B", "shared state")
+MESSAGES = (  # from, to, what is sent, and what it means
+    (0, 1, "GET /jobs/7?wait=30", ""),
+    (1, 4, "refresh(['7'])", "A parks the request on key 7, and reads the state"),
+    (4, 1, "{'7': 30}", "30 is below the threshold of 40: the request waits"),
+    (3, 4, "UPDATE: 7 is at 40", "B changes the state"),
+    (3, 2, "relay.check('7', 40)", "check: B tries its waiters, and sends a notice"),
+    (2, 1, "notice: '7', 40", "notice: a key and a value, but no data"),
+    (1, 4, "refresh(['7'])", "refresh: one read for all keys that are due"),
+    (4, 1, "{'7': 40}", "check: A tries the waiters on key 7"),
+    (1, 0, "200: 40", "the request is answered"),
+)
+
+
+def workers() -> str:
+    """Draw how a check in one worker answers a request in another one."""
+    drawing = Drawing(1010, 116 + 46 * len(MESSAGES), "Two workers: check, notice, refresh, check")
+    drawing.text(24, 36, "Two workers: check, notice, refresh, check", 18, font_weight="600")
+    places = [80 + 142 * number for number in range(len(LIFELINES))]
+    bottom = 100 + 46 * len(MESSAGES)
+    for place, name in zip(places, LIFELINES, strict=True):
+        drawing.line(place, 92, place, bottom, FAINT, "3 4")
+        drawing.box(place - 56, 60, 112, 32, COLOURS["PENDING"] if name.startswith("worker") else "#e9ecef")
+        ink = "#fff" if name.startswith("worker") else INK
+        drawing.text(place, 81, name, 13, ink, text_anchor="middle", font_weight="600")
+    for number, (start, end, label, meaning) in enumerate(MESSAGES):
+        y = 126 + 46 * number
+        left, right = sorted((places[start], places[end]))
+        side = 3 if end > start else -3
+        drawing.arrow(places[start] + side, y, places[end] - side, y)
+        width = 7.2 * len(label) + 10
+        drawing.box((left + right - width) / 2, y - 20, width, 15, PAPER)
+        drawing.text((left + right) / 2, y - 8, label, 12, text_anchor="middle")
+        word, colon, rest = meaning.partition(": ")
+        if colon and word in {"check", "notice", "refresh"}:
+            drawing.text(720, y + 4, f"{word}:", 12, COLOURS["COMPLETED"], font_weight="600")
+            drawing.text(730 + 7.6 * len(word), y + 4, rest, 11)
+        else:
+            drawing.text(720, y + 4, meaning, 11)
+    return drawing.finish()
+
+
+SIGTERM = (  # a lane, and its spans: from, to, the words, and the colour
+    (
+        "parked requests",
+        (0, 2, "wait", "PENDING"),
+        (2, 5, "can still complete", "COMPLETED"),
+        (5, 5.9, "answered", "EXPIRED"),
+    ),
+    ("new waits", (0, 2, "are parked", "PENDING"), (2, 7, "refused: 503 with Retry-After", "CANCELLED")),
+    ("GET /healthz/", (0, 2, "200", "COMPLETED"), (2, 7, "503: not ready", "CANCELLED")),
+    ("the lifespan", (0, 5.9, "is running", "PENDING"), (5.9, 7, "ends", "EXPIRED")),
+    ("the process", (0, 7, "serves the requests that are in progress", "PENDING")),
+)
+SIGTERM_MARKS = (
+    (2, "SIGTERM", "closing begins"),
+    (5, "grace is over", "the rest are answered"),
+    (7, "exit", "normally"),
+)
+SIGTERM_LIMITS = ((8.5, "graceful timeout", "of the server"), (10.1, "SIGKILL", "by the supervisor"))
+
+
+def sigterm() -> str:
+    """Draw what happens between SIGTERM and the exit of the process."""
+    left, unit = 150, 78.0
+    bottom = 120 + 46 * len(SIGTERM)
+    drawing = Drawing(1010, bottom + 60, "From SIGTERM to the exit")
+    drawing.text(24, 36, "From SIGTERM to the exit, with purgatory_lifespan(room, grace=...)", 18, font_weight="600")
+    drawing.text(24, bottom + 34, "Keep this order: grace, the server's graceful timeout, SIGKILL.", 13, FAINT)
+    for at, name, meaning in (*SIGTERM_MARKS, *SIGTERM_LIMITS):
+        x = left + unit * at
+        drawing.line(x, 96, x, bottom, FAINT, "3 4")
+        drawing.text(x, 74, name, 12, text_anchor="middle", font_weight="600")
+        drawing.text(x, 90, meaning, 11, FAINT, text_anchor="middle")
+    for number, (lane, *spans) in enumerate(SIGTERM):
+        y = 106 + 46 * number
+        drawing.text(24, y + 23, lane, 13, font_weight="600")
+        for start, end, words, colour in spans:
+            x, width = left + unit * start, unit * (end - start)
+            drawing.box(x + 1, y, width - 2, 36, COLOURS[colour])
+            drawing.text(x + width / 2, y + 22, words, 12, "#fff", text_anchor="middle")
+    return drawing.finish()
+
+
+RELAY = {  # each state, and what the relay does in it
+    State.CONNECTING: ("connects and subscribes", "connected is False"),
+    State.SUBSCRIBED: ("sends keys, and a first ping", "connected is False"),
+    State.CONNECTED: ("sends and receives notices; pings", "connected is True"),
+    State.LOST: ("pauses for up to 5 s, at random", "connected is False"),
+}
+RELAY_STEPS = (
+    ("the engine confirms", "the subscription"),
+    ("the first ping is back:", "every key is read and checked"),
+    ("a ping is not back within", "heartbeat, or the connection ends"),
+)
+
+
+def relay() -> str:
+    """Draw the states of a relay's connection."""
+    drawing = Drawing(1010, 330, "The states of a relay")
+    drawing.text(24, 36, "The states of a relay's connection", 18, font_weight="600")
+    drawing.text(
+        24, 58, "In every state, operations keep their deadlines, and local checks answer local waiters.", 13, FAINT
+    )
+    places = [24 + 256 * number for number in range(len(RELAY))]
+    for place, (state, (does, shows)) in zip(places, RELAY.items(), strict=True):
+        colour = {"CONNECTED": "COMPLETED", "LOST": "FAILED"}.get(state.name, "PENDING")
+        drawing.box(place, 128, 196, 86, COLOURS[colour])
+        drawing.text(place + 98, 154, state.name, 15, "#fff", text_anchor="middle", font_weight="600")
+        drawing.text(place + 98, 176, does, 11, "#fff", text_anchor="middle")
+        drawing.text(place + 98, 196, shows, 11, "#e7ebef", text_anchor="middle")
+    for place, (first, second) in zip(places, RELAY_STEPS, strict=False):
+        drawing.arrow(place + 198, 171, place + 253, 171)
+        drawing.text(place + 226, 96, first, 11, text_anchor="middle")
+        drawing.text(place + 226, 112, second, 11, text_anchor="middle")
+    middle = places[-1] + 98
+    for x1, y1, x2, y2 in ((middle, 214, middle, 262), (middle, 262, 122, 262)):
+        drawing.line(x1, y1, x2, y2, INK)
+    drawing.parts.append(
+        f"<path d='M122 262 L122 217' fill='none' stroke='{INK}' stroke-width='1.5' marker-end='url(#tip)'/>"
+    )
+    drawing.text(
+        506, 256, "after the pause, it connects again; keys to send are kept meanwhile", 12, text_anchor="middle"
+    )
+    drawing.text(
+        24,
+        300,
+        "In CONNECTING and SUBSCRIBED, the same faults lead to LOST. With on_lost='fail', LOST fails the",
+        12,
+        FAINT,
+    )
+    drawing.text(24, 318, "operations whose keys can be relayed. Closing ends the relay in every state.", 12, FAINT)
+    return drawing.finish()
+
+
+PICTURES = {
+    "layers.svg": layers,
+    "life.svg": life,
+    "wheels.svg": wheels,
+    "cancelling.svg": cancelling,
+    "wait.svg": wait,
+    "workers.svg": workers,
+    "sigterm.svg": sigterm,
+    "relay.svg": relay,
+}
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from purgatory import Outcome
 from purgatory.core.operation.lifecycle import ENDINGS
+from purgatory.relay.connection import State
 from tests.project.test_layout import LAYERS, PACKAGE
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -25,10 +26,39 @@ def drawings() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["layers.svg", "life.svg", "wheels.svg", "cancelling.svg"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "layers.svg",
+        "life.svg",
+        "wheels.svg",
+        "cancelling.svg",
+        "wait.svg",
+        "workers.svg",
+        "sigterm.svg",
+        "relay.svg",
+    ],
+)
 def test_a_picture_is_what_its_script_draws(drawings: ModuleType, name: str) -> None:
     """The committed file equals a fresh drawing."""
     assert (DOCS / "images" / name).read_text(encoding="utf-8") == drawings.PICTURES[name]()
+
+
+def test_every_picture_is_compared(drawings: ModuleType) -> None:
+    """The test above has a case for each picture of the script."""
+    (mark,) = test_a_picture_is_what_its_script_draws.pytestmark  # type: ignore[attr-defined]
+    assert mark.args[1] == list(drawings.PICTURES)
+
+
+def test_the_picture_of_the_relay_shows_its_states(drawings: ModuleType) -> None:
+    """Each state of a connection is drawn once, in the order of the enumeration."""
+    assert list(drawings.RELAY) == list(State)
+
+
+def test_the_picture_of_a_wait_ends_in_outcomes(drawings: ModuleType) -> None:
+    """Each end is one of the outcomes, and all outcomes but PENDING occur."""
+    outcomes = {outcome for *_, outcome in drawings.ENDS_OF_A_WAIT}
+    assert outcomes == {ending.outcome.name for ending in ENDINGS}
 
 
 def test_every_outcome_but_pending_is_an_ending() -> None:
