@@ -1,8 +1,8 @@
 """Conditions declared as text, with their state as plain data.
 
 A :class:`DelayedOperation` defines in code when it is complete, which suffices within one process.  A condition of this
-module is declared in a text such as ``count(3)``, and its state consists of JSON values.  So it can be stored in a row,
-sent over a wire, and restored from a checkpoint, and the in-process library and the streaming engine of
+module is declared in a text such as ``count(3)``, and its state consists of JSON values.  A condition can therefore be
+stored in a row, sent over a wire, and restored from a checkpoint.  The in-process library and the streaming engine of
 :mod:`purgatory.pipeline.stream` decide by the same declaration.
 
 ==============================  =======================================================================================
@@ -196,8 +196,8 @@ def register(name: str, factory: Callable[..., Condition]) -> None:
     conditions.
 
     Every process that parses the name must have registered it.  For Spark's workers, register it when a module is
-    imported, and pass the name of that module to the job.  ValueError unless the name is an identifier, and if it is
-    registered with another factory; registering the same factory again does nothing.
+    imported, and pass the name of that module to the job.  Raises ValueError if the name is not an identifier, or if it
+    is registered with another factory; registering the same factory again does nothing.
     """
     if type(name) is not str or not name.isidentifier():
         raise ValueError(f"name must be an identifier, got {safe_repr(name)}")
@@ -212,7 +212,7 @@ def register(name: str, factory: Callable[..., Condition]) -> None:
 
 
 def parse(text: str) -> Condition:
-    """Return the condition that a text declares.  ValueError if the text is not a valid declaration."""
+    """Return the condition that a text declares.  Raises ValueError if the text is not a valid declaration."""
     if not isinstance(text, str):
         raise ValueError(f"a condition must be a text such as 'count(3)', got {safe_repr(text)}")
     return _parse(text)
@@ -328,9 +328,9 @@ class ConditionalOperation(DelayedOperation[bool]):
 def signal(room: BasePurgatory, key: Hashable, value: float | None = None) -> int:
     """Send a signal to the operations parked on the key, and try them; return how many this call completed.
 
-    Every :class:`ConditionalOperation` parked on the key receives the signal once, also if this is called inside a
-    callback: they are then tried before the outermost call returns.  ``room``: a :class:`Purgatory`.  ValueError unless
-    the value is None or a finite number.
+    Every :class:`ConditionalOperation` parked on the key receives the signal once, even if a callback makes the call;
+    the operations are then tried before the outermost call returns.  Raises ValueError unless the value is None or a
+    finite number.  ``room``: a :class:`Purgatory`.
     """
     if value is not None:
         _number(value, "signal(value)")

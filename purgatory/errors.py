@@ -64,5 +64,6 @@ class OperationCancelled(PurgatoryError):
 class RelayLost(PurgatoryError):
     """The engine cannot be reached, and the relay was created with ``on_lost="fail"``.
 
-    The operations that waited fail with it; so does a new ``park`` or ``wait_until`` until the relay is connected.
+    The operations that waited fail with this exception, and so does every new ``park`` or ``wait_until`` until the
+    relay is connected again.
     """

@@ -1,7 +1,7 @@
-"""Outcomes, lifecycle events and statistics: plain data.
+"""Outcomes, lifecycle events, and statistics: plain data.
 
-An observer of your own needs this module only.  The core depends on no observer, and this module imports no other
-module of the package.
+Your own observer needs only this module.  The core depends on no observer, and this module imports no other module of
+the package.
 """
 
 import enum
@@ -147,30 +147,30 @@ class Observer(Protocol):
     inherited method is never called and costs nothing.  An observer that raises is detached and reported; the operation
     is not affected.
 
-    If an observer also has a method ``attached(purgatory)``, the purgatory calls it when the purgatory is made.  Keep
-    at most a weak reference to the purgatory.
+    If an observer also has a method ``attached(purgatory)``, the purgatory calls it when the purgatory is created.
+    Keep at most a weak reference to the purgatory.
     """
 
     # The methods return explicitly: one with nothing but a docstring would be abstract to a type checker.
 
     def parked(self, event: Event) -> None:
-        """The operation is parked.  Not called for one that completes at once."""
+        """Called when the operation is parked, but not if it completes at once."""
         return
 
     def completed(self, event: Event) -> None:
-        """Its condition holds.  Also called for an operation that completes at once."""
+        """Called when the operation completes, even if it completes at once."""
         return
 
     def expired(self, event: Event) -> None:
-        """Its deadline has passed, or its purgatory closes: see ``event.expired_by_closing``."""
+        """Called when the deadline has passed, or when the purgatory closes: see ``event.expired_by_closing``."""
         return
 
     def cancelled(self, event: Event) -> None:
-        """It is withdrawn; see ``event.reason``."""
+        """Called when the operation is withdrawn; see ``event.reason``."""
         return
 
     def failed(self, event: Event) -> None:
-        """It raised, or other code made it fail; see ``event.error``."""
+        """Called when the operation raised, or when other code made it fail; see ``event.error``."""
         return
 
 
@@ -198,9 +198,10 @@ class Statistics:
     completed without waiting (they also count as completed), ``completed``, ``expired`` at their deadline,
     ``expired_by_closing``, ``cancelled``, ``failed``.  Between two callbacks these always balance:
     ``submitted == completed + expired + expired_by_closing + cancelled + failed + parked``.  ``refused`` counts
-    :class:`PurgatoryFull`, outside ``submitted``; of these ``refused_by_key`` because of ``max_parked_per_key``.
-    ``wait`` is the time from parking to the end of the operations that were parked, ``lateness`` the time from the
-    deadline to the expiry of those whose deadline passed.  ``observers_detached`` counts observers that raised.
+    :class:`PurgatoryFull`, outside ``submitted``; ``refused_by_key`` counts those that ``max_parked_per_key`` caused.
+    ``wait`` is the time from parking to the end, for the operations that were parked; ``lateness`` is the time from the
+    deadline to the expiration, for the operations whose deadline passed.  ``observers_detached`` counts observers that
+    raised.
     """
 
     name: str

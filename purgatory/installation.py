@@ -1,7 +1,8 @@
 """Two distributions install a package named ``purgatory``: this one, ``aiopurgatory``, and a circuit breaker.
 
 pip does not detect that they share files.  The one that is installed last replaces ``purgatory/__init__.py``, and
-uninstalling either removes files of the other.  This module detects it and names the commands that repair it:
+uninstalling either removes files of the other.  This module detects the conflict and names the commands that repair the
+installation:
 
 ===========================================  =============================================
 installed last                               the error is raised by

@@ -128,19 +128,19 @@ class Subscription:
 class Changes(Generic[K]):
     """The keys that are checked, in the order of their first check: an async iterator.
 
-    **Usage.**  :meth:`Purgatory.changes`; ``async for key in changes``.  It is subscribed when it is made, so
-    state that is read after that misses no change.  ``async with``, or :meth:`aclose`, ends the subscription.
-    So does the end of the last reference to it: in one of the next turns of the loop, or if the loop is closed, when
-    the purgatory moves to another loop.
+    **Usage.**  :meth:`Purgatory.changes`; ``async for key in changes``.  The subscription begins when the iterator is
+    created, so code that reads the state after that misses no change.  ``async with``, or :meth:`aclose`, ends the
+    subscription.  It also ends after the last reference to the iterator is gone: in one of the next turns of the loop,
+    or, if the loop is closed, when the purgatory moves to another loop.
 
-    **Implementation.**  One parked operation for each key, which ``parked``, ``watched`` and the limits count.  A key
+    **Implementation.**  Each key is one parked operation, which ``parked``, ``watched``, and the limits count.  A key
     that is checked several times before it is taken is returned once.  The iteration ends when the purgatory closes,
     after the keys that were recorded by then.
 
     **Cancellation safety.**  Cancelling a task that waits for the next key ends the subscription, as it ends an async
     generator: a framework that cancels a stream need not close it.  Use ``heartbeat`` to do other work in between.
 
-    One task iterates at a time, else RuntimeError.
+    Only one task may iterate at a time; a second one gets RuntimeError.
     """
 
     __slots__ = ("__weakref__", "_heartbeat", "_keys", "_loop", "_room", "_subscription")

@@ -218,14 +218,14 @@ class LoopChecks(CoalescedChecks):
         self._interrupting: list[tuple[Hashable, float | None]] = []  # requested while the inbox was busy
 
     def schedule(self) -> None:
-        """Have the running event loop call back, before a request.  RuntimeError if no loop runs."""
+        """Have the running event loop call back, before a request.  Raises RuntimeError if no loop runs."""
         if not self.scheduled:
             loop = self._purgatory._reaper.bind()
             if not self.scheduled:  # otherwise bind() has moved the timer to this loop and scheduled the callback
                 self._schedule_in(loop)
 
     def add_from_thread(self, key: Hashable, value: float | None) -> None:
-        """Request a check of the key in any thread.  RuntimeError without an event loop, and if it is closed."""
+        """Request a check of the key in any thread.  Raises RuntimeError without an event loop, and if it is closed."""
         with self._lock:
             loop = self._purgatory._loop
             if loop is None:

@@ -40,11 +40,11 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
 
     **Usage.**  :meth:`Purgatory.when_all`, or :func:`purgatory.when_all` without a purgatory.
 
-    **Implementation.**  Its result, and the argument of ``callback``, is the list of outcomes of the futures in the
-    order given: the result of each, or its exception.  A future that is pending when the operation expires gets a
-    TimeoutError.  A pending *task* cannot be given an exception, so it is cancelled, and its outcome here is also
-    TimeoutError.  A pending ``gather()`` is cancelled in the same way, with the tasks that it waits for, and so is a
-    future of a class that overrides ``cancel()``; other tasks that await it get CancelledError.
+    **Implementation.**  The result of the operation, and the argument of ``callback``, is the list of outcomes of the
+    futures in the order given: the result of each, or its exception.  A future that is pending when the operation
+    expires gets a TimeoutError.  A pending *task* cannot be given an exception, so it is cancelled, and its outcome
+    here is also TimeoutError.  A pending ``gather()`` is cancelled in the same way, with the tasks that it waits for,
+    and so is a future of a class that overrides ``cancel()``; other tasks that await it get CancelledError.
 
     **Calls in executors.**  Do not pass the futures of ``loop.run_in_executor()`` and ``asyncio.wrap_future()``.  They
     cannot be distinguished from other futures, so they also get a TimeoutError.  When the call returns, asyncio cannot
@@ -54,7 +54,8 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
     **Cancellation safety.**  Cancelling a task that awaits the operation does not affect the operation and its futures.
     Cancelling the operation does not affect the futures, and ``callback`` is not called.
 
-    ``futures``: futures and tasks of the running loop, else TypeError or ValueError.  ``timeout``: seconds or None.
+    ``futures``: futures and tasks of the running loop; anything else raises TypeError or ValueError.  ``timeout``:
+    seconds or None.
     """
 
     __slots__ = ("__weakref__", "_callback", "_pending", "futures")

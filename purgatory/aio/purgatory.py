@@ -95,20 +95,20 @@ class Purgatory(BasePurgatory, Generic[Op]):
             answer = await purgatory.park(operation, ["orders-0"])  # in the request's handler
             purgatory.check_and_complete("orders-0")                # wherever the state changes
 
-    **Implementation.**  A watcher list for each key, and a timer of hierarchical timing wheels.  An operation that ends
-    leaves all of them immediately; there is no purge.
+    **Implementation.**  A purgatory has a watcher list for each key, and a timer of hierarchical timing wheels.  When
+    an operation ends, it leaves all of them immediately; there is no purge.
 
     **Cancellation safety.**  Cancelling a task in :meth:`park` or :meth:`wait_until` withdraws its operation
     immediately.  If the operation has ended in the same turn of the loop, its outcome stands, the task is still
     cancelled, and the result goes to :meth:`DelayedOperation.on_abandoned`.
 
-    ``name``: identifies the purgatory in statistics, events and messages.  ``timer``: a timer that several purgatories
-    share.  It is started when a purgatory on it is entered, and by :meth:`park`, :meth:`wait_until`, :meth:`when_all`
-    with a timeout, and a heartbeat of :meth:`changes`.  :meth:`try_complete_else_watch` does not start it.  Closing a
-    purgatory does not close it.  Without ``timer``, the purgatory has its own timer, with ``clock``, ``tick_ms`` and
-    ``wheel_size`` as in :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``: limits on the number of parked
-    operations; an operation above a limit raises :class:`PurgatoryFull`.  ``observers``: objects that receive the
-    events of every operation, see :class:`purgatory.events.Observer`.
+    ``name``: identifies the purgatory in statistics, events, and messages.  ``timer``: a timer that several purgatories
+    share.  The timer starts when a purgatory on it is entered, and at a call of :meth:`park`, :meth:`wait_until`,
+    :meth:`when_all` with a timeout, or :meth:`changes` with a heartbeat, but not of :meth:`try_complete_else_watch`.
+    Closing a purgatory does not close a shared timer.  Without ``timer``, the purgatory has its own timer, with
+    ``clock``, ``tick_ms``, and ``wheel_size`` as in :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``:
+    limits on the number of parked operations; an operation above a limit raises :class:`PurgatoryFull`.  ``observers``:
+    objects that receive the events of every operation (see :class:`purgatory.events.Observer`).
 
     ``expiry_jitter``: shortens timeouts at random, so that operations with equal deadlines do not all expire at once.
     When an operation parks, its remaining time is shortened by up to this fraction: 0.1 changes a timeout of 30 s to a
@@ -222,12 +222,12 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
         ``operation``: an operation that is not parked and has not ended.
 
-        ``keys``: as in :meth:`try_complete_else_watch`; or ``key``: the only key, any hashable.
+        ``keys``: as in :meth:`try_complete_else_watch`; or ``key``: the only key, any hashable object.
 
         If the awaiting task is cancelled, the operation is withdrawn immediately; if the operation has ended in the
         same turn of the loop, its result goes to :meth:`DelayedOperation.on_abandoned`.  Raises the errors of
         :meth:`try_complete_else_watch`, :class:`OperationCancelled` if other code withdraws the operation, and the
-        operation's exception if it failed.  TypeError unless exactly one of ``keys`` and ``key`` is given.
+        operation's exception if it failed.  Raises TypeError unless exactly one of ``keys`` and ``key`` is given.
         """
         if keys is MISSING or key is not MISSING:
             keys = keys_of_call("park", key, keys)
@@ -359,10 +359,10 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
         ``predicate``: a function without parameters; its result counts as true or false.
 
-        Return True as soon as it is true, and False when the time has passed or the purgatory closes.  ``key``: the
-        key to wait on, any hashable; or ``keys``: several of them, or a mapping ``key -> threshold``, as in
+        Return True as soon as it is true, and False when the time has passed or the purgatory closes.  ``key``: the key
+        to wait on, any hashable object; or ``keys``: several keys, or a mapping ``key -> threshold``, as in
         :meth:`try_complete_else_watch`.  ``timeout``: seconds; or ``deadline``: a time in seconds of the timer's clock
-        (:meth:`SystemTimer.time`).  None: no deadline.  ``kind``: what events, dumps, metrics and journals show as the
+        (:meth:`SystemTimer.time`).  None: no deadline.  ``kind``: what events, dumps, metrics, and journals show as the
         kind of this wait: few different names, so never a key or an id.  Default: ``wait_until``.
 
         With a timeout of 0 or a deadline that has passed, the predicate is called once and nothing waits: such a call
@@ -452,8 +452,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
         ``get``: a function without parameters that returns the value, or None while there is none.
 
-        The first value that is not None ends the wait: 0 and ``""`` are values.  ``get`` is not called again after it,
-        nor at the deadline, nor at closing; then the result is None.  So ``get`` may take the value from somewhere::
+        The first value that is not None ends the wait: 0 and ``""`` are values.  ``get`` is not called again after that
+        value, at the deadline, or at closing; at the deadline and at closing, the result is None.  ``get`` may
+        therefore take the value out of a container::
 
             item = await room.wait_value(lambda: queue.popleft() if queue else None, key="queue", timeout=30,
                                          on_abandoned=queue.appendleft)
@@ -558,7 +559,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     # Ending all operations that wait on a key, in slices
 
     async def acancel_for_key(self, key: Hashable, *, reason: object = None) -> list[Op]:
-        """:meth:`cancel_for_key` in slices of the timer's ``turn_budget_ms``, for keys with very many watchers.
+        """Do what :meth:`cancel_for_key` does, in slices of the timer's ``turn_budget_ms``.
 
         Withdraw every operation that waits on the key now, and return the operations that this call withdrew, in the
         order of arrival.  An operation that parks on the key after the call began stays, and one that ends between two
@@ -568,7 +569,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         return await self._end_for_key(key, lambda operation: end(operation, CANCELLED, reason, True))
 
     async def afail_for_key(self, key: Hashable, error: Exception) -> int:
-        """:meth:`fail_for_key` in slices, as :meth:`acancel_for_key`; return how many operations failed."""
+        """Do what :meth:`fail_for_key` does, in slices; return how many operations failed."""
         if not isinstance(error, Exception):
             raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
         return len(await self._end_for_key(key, lambda operation: fail_externally(operation, error)))
@@ -613,7 +614,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._soon.add(key, value)
 
     def check_all(self) -> None:
-        """:meth:`check_soon` for every key that is watched now.
+        """Call :meth:`check_soon` for every key that is watched now.
 
         The keys are also collected in slices, so a million keys do not delay the loop.  Raises RuntimeError if no loop
         runs.
@@ -623,7 +624,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._soon.add_all()
 
     def check_threadsafe(self, key: Hashable, value: float | None = None) -> None:
-        """:meth:`check_soon` from any thread; all calls before the next turn of the loop share one wake-up.
+        """Request a :meth:`check_soon` from any thread; all calls before the next turn of the loop share one wake-up.
 
         Raises RuntimeError if the loop is closed, or if the purgatory has not been entered and therefore belongs to no
         loop, and TypeError and ValueError as :meth:`check_soon` does.
@@ -648,7 +649,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     # Introspection
 
     def dump(self, limit: int | None = 1000) -> Dump:
-        """List the parked operations with keys, age and deadline, as a dict whose ``str()`` is a readable table.
+        """List the parked operations with keys, age, and deadline, as a dict whose ``str()`` is a readable table.
 
         The operation that has waited longest comes first.  If more than ``limit`` operations wait, the list contains
         only ``limit`` of them, in an arbitrary selection, and the cost does not depend on the number of the others.

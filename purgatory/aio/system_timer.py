@@ -69,9 +69,9 @@ class SystemTimer(BaseTimer):
     affected.  If the reaper's task is cancelled while the timer is open, a new one starts when the next bucket is due.
 
     **Event loops.**  The timer belongs to the loop of its first use.  If that loop is closed, the next use in another
-    loop moves the timer there, with its tasks, their deadlines and its reaper.  If that loop has stopped but is not
-    closed, these move it: :meth:`start`, ``async with``, :meth:`timeout`, :meth:`fail_after`, :meth:`aclose`, and
-    entering or waiting in a purgatory on the timer.  :meth:`add`, :meth:`call_later`, and
+    loop moves the timer there, with its tasks, their deadlines, and its reaper.  If that loop has stopped but is not
+    closed, these calls move the timer: :meth:`start`, ``async with``, :meth:`timeout`, :meth:`fail_after`,
+    :meth:`aclose`, and entering or waiting in a purgatory on the timer.  :meth:`add`, :meth:`call_later`, and
     :meth:`Purgatory.try_complete_else_watch` are certain to move it only if the new deadline is the earliest on the
     timer.  Otherwise no task may run until one of the other calls moves the timer, so call :meth:`start` first.  While
     the first loop runs in another thread, a call that would move the timer raises RuntimeError.
@@ -120,11 +120,11 @@ class SystemTimer(BaseTimer):
         return self._reaper.running
 
     def start(self) -> None:
-        """Start the reaper in the running loop unless it runs.  PurgatoryClosed if the timer is closed."""
+        """Start the reaper in the running loop unless it runs.  Raises PurgatoryClosed if the timer is closed."""
         self._reaper.start()
 
     async def aclose(self) -> None:
-        """Stop the reaper and take every task off, in the order of their deadlines and in slices.  Idempotent.
+        """Stop the reaper and remove every task, in the order of their deadlines and in slices.  Idempotent.
 
         The operations among them expire now, and the futures of :meth:`fail_after` fail with PurgatoryClosed, so every
         waiter is answered.  Other tasks never run.
@@ -176,7 +176,7 @@ class SystemTimer(BaseTimer):
         """Wait at most ``timeout`` seconds until a bucket is due, run the due tasks, and return how many ran.
 
         This is one round of the reaper.  A bucket that only cascades also ends the wait, so a result of 0 does not mean
-        that ``timeout`` seconds have passed.  With 1,000 tasks or more on the timer a coarse bucket is cascaded before
+        that ``timeout`` seconds have passed.  With 1,000 tasks or more on the timer, a coarse bucket is cascaded before
         it is due.
         """
         until_ms = None if timeout is None else self.clock.ceil_ms() + duration_ms(timeout, "timeout")

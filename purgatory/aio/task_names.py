@@ -1,4 +1,4 @@
-"""Names of tasks that tell what they wait for."""
+"""Name tasks after what they wait for."""
 
 import asyncio
 import weakref
@@ -13,20 +13,20 @@ _MOST_KEYS = 3
 
 
 class TaskNames(Observer):
-    """An observer that names each task that parks an operation after what it waits for, until the operation ends.
+    """An observer that renames a task while an operation of the task is parked: the name says what the task waits for.
 
     ::
 
         room = Purgatory("orders", observers=[TaskNames()])
 
-    ``python -m asyncio pstree PID`` (Python 3.14), ``asyncio.all_tasks()`` and debuggers then show
+    ``python -m asyncio pstree PID`` (Python 3.14), ``asyncio.all_tasks()``, and debuggers then show
     ``orders: GET /orders/{id} on order-7`` instead of ``Task-4711``.  When the operation ends, the task gets its
     previous name, unless other code has named it meanwhile.  A task with several operations has the name of the latest
     one that is still parked.
 
-    It costs a few microseconds for each operation that is parked, and calls the ``repr`` of keys that are not a str.
-    An operation that is parked without a task that awaits it, with :meth:`Purgatory.try_complete_else_watch`, names the
-    task that has parked it.
+    It costs a few microseconds for each operation that is parked, and calls the ``repr`` of keys that are not str.  If
+    :meth:`Purgatory.try_complete_else_watch` parks an operation, so that no task awaits it, the task that made the call
+    is renamed.
     """
 
     def __init__(self) -> None:

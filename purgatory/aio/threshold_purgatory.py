@@ -52,14 +52,14 @@ class ThresholdPurgatory:
             reached = await purgatory.wait("orders-0", 1500, timeout=5.0)  # where a task waits
             purgatory.maybe_complete("orders-0", 1502)                     # where the value changes
 
-    **Implementation.**  A heap by threshold for each key, so a new value costs as much as it completes.  No values are
-    stored: a task reads the value first, with no await in between, and waits if it is too low.  A value that falls
-    again, as after a truncation, undoes nothing.
+    **Implementation.**  Each key has a heap of thresholds, so the cost of a new value is proportional to the number of
+    waits that it completes.  No values are stored: a task reads the value first, with no await in between, and waits if
+    it is too low.  A value that falls again, as after a truncation, undoes nothing.
 
     **Cancellation safety.**  Cancelling a task in :meth:`wait` withdraws it at once.
 
-    Takes the parameters of :class:`Purgatory`, without ``jitter_source``; the attribute :attr:`purgatory` is the
-    underlying one.
+    The parameters are the same as for :class:`Purgatory`, without ``jitter_source``; the attribute :attr:`purgatory` is
+    the underlying purgatory.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class ThresholdPurgatory:
         ``key``: any hashable object.  ``threshold``: the value to wait for, an int or a float.  ``timeout``: seconds,
         or None for no deadline.
 
-        Return None if :meth:`complete_all` ended the wait.  TimeoutError after ``timeout`` seconds, the exception given
-        to :meth:`fail_all`, and the exceptions of :meth:`Purgatory.park`.
+        Return None if :meth:`complete_all` ended the wait.  Raises TimeoutError after ``timeout`` seconds, the
+        exception given to :meth:`fail_all`, and the exceptions of :meth:`Purgatory.park`.
         """
         waiting = _Wait(timeout)
         value = await self._purgatory.park(waiting, {key: threshold})
@@ -124,9 +124,9 @@ class ThresholdPurgatory:
 
         ``key``: the key that has a new value.  ``value``: the value that it has reached.
 
-        Called inside an observer, it is queued and returns 0; the outermost call counts what it completes.
+        If an observer makes the call, it is queued and returns 0; the outermost call counts what it completes.
 
-        RuntimeError in another thread than that of the event loop, as for :meth:`complete_all` and :meth:`fail_all`.
+        Raises RuntimeError in a thread other than the event loop's, as :meth:`complete_all` and :meth:`fail_all` do.
         """
         self._purgatory._core.validate_thread()
         value = validated_value(value)

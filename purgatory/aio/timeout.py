@@ -1,6 +1,6 @@
 """``async with timer.timeout()``: what happens to a block when its deadline has passed.
 
-The states of a timeout, and all that a block does which ends in time, are in ``core.timer.base_timeout``.
+The states of a timeout, and everything that a block does if it ends in time, are in ``core.timer.base_timeout``.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ class Timeout(BaseTimeout):
 
     **Usage.**  ``async with timer.timeout(5.0) as deadline: ...``; see :meth:`SystemTimer.timeout`.
 
-    **Implementation.**  The timeout is its own timer task.  If the deadline has already come, the loop cancels the task
-    in its next turn, as with :func:`asyncio.timeout`; that does not depend on the reaper.
+    **Implementation.**  The timeout is its own timer task.  If the deadline has already passed, the loop cancels the
+    task in its next turn, as with :func:`asyncio.timeout`; that does not depend on the reaper.
 
     **Cancellation safety.**  Only a CancelledError that this deadline alone caused becomes a TimeoutError.  Any other
     cancellation leaves the block unchanged, even if the deadline passes in the same turn of the loop.

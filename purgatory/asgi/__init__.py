@@ -34,8 +34,8 @@
 ``server_sent_events``           the checks of a purgatory as server-sent events
 ===============================  ==================================================================
 
-It uses only the types of ASGI, and imports no framework and no server, except that ``EventSourceResponse`` imports
-Starlette's ``Response`` if Starlette is installed.
+This package uses only the types of ASGI, and imports no framework and no server, except that ``EventSourceResponse``
+imports Starlette's ``Response`` if Starlette is installed.
 """
 
 from typing import TYPE_CHECKING, Any

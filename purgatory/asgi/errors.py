@@ -1,6 +1,6 @@
 """Responses to requests that could not wait: 429 or 503, and nothing to a client that has hung up.
 
-A middleware sees an exception only if the framework lets it through, as Starlette and FastAPI do.  Litestar, Quart and
+A middleware sees an exception only if the framework lets it through, as Starlette and FastAPI do.  Litestar, Quart, and
 Django answer every exception themselves; their error handlers call :func:`error_response`.
 """
 
@@ -82,9 +82,9 @@ class PurgatoryErrorMiddleware:
     A response to a request that waited in a purgatory that is closing gets ``Connection: close`` (HTTP/1 only): the
     server is about to close its connections, and the client's next request would be lost on this one.
 
-    The same exceptions out of a task group (an ExceptionGroup of nothing else) count as well.  If the response has
-    started, nothing more is sent: ClientDisconnected is dropped, and any other exception is raised, so that the server
-    closes the connection.  Where the server cannot refuse a WebSocket with a status, it is closed before it is
+    The same exceptions from a task group (an ExceptionGroup that contains nothing else) count as well.  If the response
+    has started, nothing more is sent: ClientDisconnected is dropped, and any other exception is raised, so that the
+    server closes the connection.  Where the server cannot refuse a WebSocket with a status, it is closed before it is
     accepted, which clients see as 403.
 
     ``retry_after``: seconds after which a refused client may try again, rounded up to whole seconds, or the shortest
@@ -193,9 +193,9 @@ def error_response(
 
     ``error``: any exception.
 
-    For the error handlers of frameworks that answer exceptions themselves, so that no middleware sees them: Litestar,
-    Quart, Django, aiohttp.  The body is JSON, and contains no names and no keys.  Raises TypeError and ValueError for
-    ``retry_after``, like :func:`install_errors`.
+    Use it in the error handlers of frameworks that answer exceptions themselves, so that no middleware sees them:
+    Litestar, Quart, Django, aiohttp.  The body is JSON, and contains no names and no keys.  Raises TypeError and
+    ValueError for ``retry_after``, like :func:`install_errors`.
     """
     bounds = RetryAfter(retry_after)
     cause = _cause(error)

@@ -11,7 +11,7 @@ _BODIES: Final = {status: b'{"status":"%b"}' % status.encode() for status in ("o
 
 
 def health(room: Room, *others: Room, require_connected: bool = False) -> ASGIApp:
-    """Make an ASGI application that answers 200 while all the purgatories are open, and 503 once one is closing.
+    """Create an ASGI application that answers 200 while all the purgatories are open, and 503 once one is closing.
 
     ``room``, ``others``: the purgatories or relays to report.
 
@@ -20,11 +20,11 @@ def health(room: Room, *others: Room, require_connected: bool = False) -> ASGIAp
         app.mount("/healthz", health(room))        # answers at /healthz/, and redirects /healthz there
         app.add_route("/healthz", health(room))    # Starlette and FastAPI: answers at /healthz
 
-    It answers GET and HEAD with ``{"status": "open"}`` or ``{"status": "closing"}``.  Also pass a
-    :class:`purgatory.relay.Relay`: it stands for its purgatory, and while one is not connected to its engine, the
-    status is ``"degraded"``.  ``require_connected``: whether this status is answered with 503 as well.  By default it
-    is 200, because a lost engine concerns all workers at once: with 503, none of them would receive requests, although
-    each can still answer from its own state, and waits end at their deadlines.
+    It answers GET and HEAD with ``{"status": "open"}`` or ``{"status": "closing"}``.  A :class:`purgatory.relay.Relay`
+    may take the place of its purgatory; while a relay is not connected to its engine, the status is ``"degraded"``.
+    ``require_connected``: whether this status is answered with 503 as well.  By default it is 200, because a lost
+    engine concerns all workers at once: with 503, none of them would receive requests, although each can still answer
+    from its own state, and waits end at their deadlines.
 
     Raises TypeError if an argument is neither a purgatory nor a relay.
     """

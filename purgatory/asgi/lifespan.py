@@ -26,7 +26,7 @@ Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 def purgatory_lifespan(
     room: Room, *others: Room, grace: float = 0.0, lifespan: Lifespan | None = None
 ) -> "PurgatoryLifespan":
-    """Make a lifespan that opens the purgatories, and closes them when the server is told to stop.
+    """Create a lifespan that opens the purgatories, and closes them when the server is told to stop.
 
     ``room``, ``others``: the purgatories, or relays in place of their purgatories.
 
@@ -50,13 +50,13 @@ def purgatory_lifespan(
     ``grace``: seconds in which parked operations may still complete by themselves, as in :meth:`Purgatory.aclose`;
     after that, the remaining operations expire.  ``grace`` adds to the time that the server takes to exit.  Keep it
     below the server's own graceful timeout, after which the server drops the requests without a response; where the
-    lifespan can read that timeout, it logs a warning and shortens ``grace``.  A second signal does not shorten it, but
-    some servers then exit at once and cancel their requests.  ``lifespan``: the application's own, entered when the
-    purgatories are open and left when every operation has been answered.
+    lifespan can read that timeout, it logs a warning and shortens ``grace``.  A second signal does not shorten
+    ``grace``, but some servers then exit at once and cancel their requests.  ``lifespan``: the application's own,
+    entered when the purgatories are open and left when every operation has been answered.
 
     Signals are chained only in the main thread.  Elsewhere, and where no handler is installed before the application
     starts, the purgatories close when uvicorn begins to stop, or else when the lifespan ends.  A purgatory is opened
-    once: make a new application, with new purgatories, for every test that runs its lifespan.  Raises TypeError and
+    once: create a new application, with new purgatories, for every test that runs its lifespan.  Raises TypeError and
     ValueError for invalid arguments.
     """
     return PurgatoryLifespan((room, *others), grace, lifespan)

@@ -36,7 +36,7 @@ class OriginCheckMiddleware:
         app = OriginCheckMiddleware(app, allowed_hosts=["orders.example.com"])     # any ASGI application
 
     A request whose ``Host`` header is not one of ``allowed_hosts`` gets 400: a page cannot reach the application
-    through a host name of its own that resolves to this server.  A request with a method other than GET, HEAD, OPTIONS
+    through a host name of its own that resolves to this server.  A request with a method other than GET, HEAD, OPTIONS,
     and TRACE, and a WebSocket, get 403 if a browser sends them for a page of another origin.  A program that is not a
     browser sends no ``Origin``, and is not refused.
 

@@ -62,9 +62,10 @@ class EventSourceResponse(Response):
         async def events() -> EventSourceResponse:
             return EventSourceResponse(room.changes(["orders"], heartbeat=15))
 
-    A path operation of FastAPI and an endpoint of Starlette return it; in a plain ASGI application call it with
-    ``scope``, ``receive`` and ``send``.  Where Starlette is installed it is a subclass of its ``Response``.  A HEAD
-    request, which Starlette adds to each GET route, is answered with the headers only, and the iterator is closed.
+    Return it from a path operation of FastAPI or an endpoint of Starlette; in a plain ASGI application, call it with
+    ``scope``, ``receive``, and ``send``.  If Starlette is installed, the class is a subclass of Starlette's
+    ``Response``.  A HEAD request, which Starlette adds to each GET route, is answered with the headers only, and the
+    iterator is closed.
 
     ``items``: encoded by :func:`server_sent_event`.  The iterator is closed at the end if it has ``aclose()``, so a
     client that hangs up frees its places in the purgatory at once.  ``headers``: additional headers.  ``retry``:

@@ -49,7 +49,8 @@ class Wait:
     detect a disconnect until the handler reads.  Therefore, read a body that may be large before you wait, and give
     every wait of a public endpoint a timeout: a client can fill the buffer on purpose.  A ``receive()`` that is pending
     when the wait ends is kept for the handler and the next wait, because a middleware could lose a message if it were
-    cancelled.  It ends with the task in which the Wait was made, so make the Wait in the task of the request.
+    cancelled.  That ``receive()`` ends with the task in which the Wait was created, so create the Wait in the task of
+    the request.
 
     **Cancellation safety.**  As for :meth:`Purgatory.park`: cancelling the task withdraws the operation immediately.
 
@@ -131,7 +132,8 @@ class Wait:
         return self._expired_by_closing
 
     def raise_if_closing(self) -> None:
-        """Raise :class:`PurgatoryClosed` if :attr:`expired_by_closing`, for a handler in which that is an error.
+        """Raise :class:`PurgatoryClosed` if :attr:`expired_by_closing` is True.  Call it in a handler that must not
+        report "no news" while the server stops.
 
         ``install_errors`` answers with 503 and ``Retry-After``, so clients can distinguish it from a wait without news.
         """
@@ -192,8 +194,9 @@ class Wait:
         two other defaults.  ``timeout``: what the client asked for, see :attr:`timeout`.  ``kind``: the method and the
         pattern of the route, such as ``GET /orders/{id}``, where the framework provides the route.
 
-        A wait of 0 seconds is one call of the predicate, which nothing refuses.  Raises :class:`ClientDisconnected` if
-        the client disconnects first, and the errors of :meth:`Purgatory.wait_until`.
+        If the wait is 0 seconds, the predicate is called once, and neither a limit nor a closed purgatory refuses the
+        call.  Raises :class:`ClientDisconnected` if the client disconnects first, and the errors of
+        :meth:`Purgatory.wait_until`.
         """
         timeout = self._default_timeout("until", timeout, deadline)
         kind = kind_of(self._scope) if kind is None else kind
@@ -324,8 +327,8 @@ class Wait:
         Without the header, the current version is new.  ``version`` returns an int or a str, or None while there is no
         version, and the result is None if the time passes first.  The response receives the header ``ETag``:
         ``install_errors`` adds it to every response, and FastAPI to an object that the handler returns, if ``waiting``
-        has ``longest``.  The other parameters and the errors are the same as for :meth:`value`; TypeError and
-        ValueError for a version that an entity tag cannot contain.
+        has ``longest``.  The other parameters and the errors are the same as for :meth:`value`.  Also raises TypeError
+        or ValueError for a version that an entity tag cannot contain.
         """
         is_known = is_known_in(self._scope)
 
@@ -582,7 +585,7 @@ def waiting(
             return log.read(after)
 
     ``room``: the purgatory or the relay; or a function that returns it, for routers that are written before the
-    application is made.  In FastAPI the function is a dependency like any other, for example one that returns
+    application is created.  In FastAPI the function is a dependency like any other, for example one that returns
     ``request.app.state.room``, and ``app.dependency_overrides`` replaces it in tests.  Write it with ``async def``,
     because FastAPI runs any other function in a thread.  Elsewhere it is called with the request or the scope.
 
@@ -591,11 +594,11 @@ def waiting(
     without a response after 60 seconds, so 55 is a good value.  In FastAPI, both appear in the OpenAPI schema, and a
     ``wait`` that is not a number of at least 0 is answered with 422.
 
-    ``per_client``: how many operations of one client address may wait in the purgatory at the same time.  A request
-    above it that would have to wait raises :class:`TooManyWaits`, which is answered with 429.  It keeps one client from
-    taking all places of ``max_parked``, also after the client has disconnected without the server noticing.  The
-    address is taken from ``scope["client"]``; of an IPv6 address, the network of 64 bits.  Behind a proxy, make the
-    server read the address from the proxy's headers, or all clients are one.  None: no limit.
+    ``per_client``: how many operations of one client address may wait in the purgatory at the same time.  A further
+    request that would have to wait raises :class:`TooManyWaits`, which is answered with 429.  The limit keeps one
+    client from taking all places of ``max_parked``, even after the client has disconnected without the server
+    noticing.  The address is taken from ``scope["client"]``; of an IPv6 address, the network of 64 bits.  Behind a
+    proxy, make the server read the address from the proxy's headers, or all clients count as one.  None: no limit.
 
     The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself: ``await
     waiting(room)(request)``, or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.  Raises

@@ -61,17 +61,17 @@ class BasePurgatory:
                 attached(self)
 
     def try_complete_else_watch(self, operation: Any, keys: Any) -> bool:
-        """Try the operation once; if its condition does not hold, park it on the keys.  True iff this completed it.
+        """Try the operation once; if its condition does not hold, park it on the keys.  Return True if it completed.
 
         ``operation``: an operation that is not parked and has not ended.
 
         ``keys``: any iterable of hashables, or a mapping ``key -> threshold``: checks of that key with a value below
         the threshold need not try the operation.  Duplicates count once.
 
-        An exception from a callback reaches the caller, and the operation has failed.  ValueError for no keys and for
-        an operation that is parked or has ended, TypeError for a bare str or bytes and for an unhashable key,
-        PurgatoryClosed, and PurgatoryFull if the operation would have to wait and a limit is reached: in these cases
-        nothing is parked and the operation is still PENDING.
+        An exception from a callback reaches the caller, and the operation has failed.  Raises ValueError if there are
+        no keys, or if the operation is parked or has ended; TypeError for a bare str or bytes, or an unhashable key;
+        PurgatoryClosed; and PurgatoryFull if the operation would have to wait and a limit is reached.  In these cases,
+        nothing is parked, and the operation is still PENDING.
         """
         if not isinstance(operation, Operation):
             raise no_operation(operation)
@@ -84,19 +84,18 @@ class BasePurgatory:
         float; None tries every watcher.  ``limit``: the number of completions after which the check stops.
 
         With a ``value``, an int or a float, operations with a threshold for the key are tried only if the value reaches
-        it.  With a ``limit`` the check stops after that many completions: the first ``limit`` operations that can
-        complete do, and no others are tried.
+        it.  With a ``limit``, the check completes the first ``limit`` operations that can complete, and tries no
+        others.
 
-        Called while this purgatory checks, tries, completes or expires an operation, which is where callbacks run, the
-        check is queued and 0 is returned; the outermost call runs the check before it returns, and counts what it
-        completes.  An operation that raises has failed; the others are still tried.
-        TypeError for an unhashable key, a value that is not a number and a limit that is not an int; ValueError for NaN
-        and for a limit below 1.
+        If a callback makes the call, while this purgatory checks, tries, completes, or expires an operation, the check
+        is queued and 0 is returned; the outermost call runs the check before it returns, and counts what the check
+        completes.  An operation that raises has failed; the others are still tried.  Raises TypeError for an unhashable
+        key, a value that is not a number, and a limit that is not an int; ValueError for NaN and for a limit below 1.
         """
         return self._core.check(key, value, UNLIMITED if limit is None else validated_limit("limit", limit))
 
     def check(self, key: Hashable, value: Any = None, *, limit: Any = None) -> int:
-        """:meth:`check_and_complete` under its everyday name.  An override of that method is honoured."""
+        """Call :meth:`check_and_complete`, of which this is the everyday name, or an override of it."""
         if limit is None:
             return self.check_and_complete(key, value)
         return self.check_and_complete(key, value, limit=limit)
@@ -108,7 +107,7 @@ class BasePurgatory:
 
         ``reason``: any object, for their awaiters and observers, as in :meth:`DelayedOperation.cancel`.
 
-        One synchronous call, O(watchers); :meth:`Purgatory.acancel_for_key` does the same in slices.
+        This is one synchronous call, O(watchers); :meth:`Purgatory.acancel_for_key` does the same in slices.
         """
         self._core.validate_thread()
         self._core.ensure_stack()
@@ -123,7 +122,7 @@ class BasePurgatory:
 
         ``key``: the key whose operations to end.  ``error``: the exception that each awaiter receives.
 
-        One synchronous call, O(watchers); :meth:`Purgatory.afail_for_key` does the same in slices.
+        This is one synchronous call, O(watchers); :meth:`Purgatory.afail_for_key` does the same in slices.
         """
         if not isinstance(error, Exception):
             raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
@@ -156,11 +155,11 @@ class BasePurgatory:
         return self._core.counters.parked
 
     def statistics(self) -> Statistics:
-        """Return a frozen snapshot; cheap enough for every second."""
+        """Return a frozen snapshot, at a cost that is low enough for a call every second."""
         return self._core.counters.statistics(self._core.name, self._core.watcher_lists.num_keys())
 
     def is_watched(self, key: Hashable) -> bool:
-        """Return whether an operation is parked on the key.  O(1).  TypeError for an unhashable key."""
+        """Return whether an operation is parked on the key.  O(1).  Raises TypeError for an unhashable key."""
         return self._core.watcher_lists.count(key) > 0
 
     def keys(self) -> Iterator[Hashable]:
@@ -179,7 +178,7 @@ class BasePurgatory:
 
         ``n``: the number of keys, at least 0.
 
-        A key of a lock or quorum with its waiters is an item of its own, also if operations are parked on the same key.
+        A key of a lock or quorum with its waiters is an item of its own, even if operations are parked on the same key.
         """
         if type(n) is not int or n < 0:
             raise ValueError(f"n must be an int, at least 0, got {safe_repr(n)}")
@@ -189,7 +188,7 @@ class BasePurgatory:
     def parked_events(self) -> list[Event]:
         """Return a ``parked`` event for each parked operation, in the order of arrival.  O(watches).
 
-        For an observer that needs the parked operations now and then, without an event for each parking.
+        An observer can use it if it needs the parked operations now and then, without an event for each parking.
         """
         return [self._core.parked_event(operation) for operation in self._core.watcher_lists.all_operations()]
 

@@ -116,7 +116,8 @@ class KeyedPermits:
     def take(self, key: Hashable, timeout: Any, deadline: Any) -> Any:
         """Take a permit of the key and return its :class:`Permits`, or else the operation that waits for one.
 
-        The deadline of the operation is set, but it is not parked.  RuntimeError if this task has the only permit.
+        The deadline of the operation is set, but it is not parked.  Raises RuntimeError if this task has the only
+        permit.
         """
         core = self._core
         core.validate_thread()
@@ -141,7 +142,7 @@ class KeyedPermits:
         return wait
 
     def give_back(self, permits: Permits) -> None:
-        """Give back a permit, and grant it to the first waiter.  RuntimeError if no permit is taken."""
+        """Give back a permit, and grant it to the first waiter.  Raises RuntimeError if no permit is taken."""
         core = self._core
         core.validate_thread()
         if permits.free >= self.value:

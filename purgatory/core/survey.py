@@ -314,7 +314,10 @@ class Survey:
 
 
 def rows_of_key(core: PurgatoryCore, key: Hashable, number: int) -> list[Row]:
-    """Return the first ``number`` operations parked on the key, in the order of arrival.  TypeError if unhashable."""
+    """Return the first ``number`` operations parked on the key, in the order of arrival.
+
+    Raises TypeError if unhashable.
+    """
     found: list[Row] = []
     cursor = core.cursor(key, None)
     while cursor is not None and len(found) < number:

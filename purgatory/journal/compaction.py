@@ -51,9 +51,10 @@ class Compacted:
 def compact(journal: str | os.PathLike[str], rows_per_file: int = 1_000_000) -> Compacted:
     """Merge the files of a journal that have at most half of ``rows_per_file`` rows.
 
-    JournalError if the journal cannot be read, or a file or a note is corrupt: nothing has changed then.  JournalError
-    if another process compacts a folder of it, or the system has no POSIX locks.  ValueError if ``rows_per_file`` is
-    not positive.  OSError if the disk is full or cannot be written; every row is still there once.
+    Raises JournalError if the journal cannot be read, or a file or a note is corrupt: nothing has changed then.  Raises
+    JournalError if another process compacts a folder of it, or the system has no POSIX locks.  Raises ValueError if
+    ``rows_per_file`` is not positive.  Raises OSError if the disk is full or cannot be written; every row is still
+    there once.
     """
     if rows_per_file < 1:
         raise ValueError(f"rows_per_file must be at least 1, got {rows_per_file}")

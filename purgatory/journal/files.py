@@ -84,7 +84,7 @@ def new_source() -> str:
 
 
 def prepare(directory: Path) -> None:
-    """Create the directory and verify that files can be written there.  JournalError if not.
+    """Create the directory and verify that files can be written there.  Raises JournalError if not.
 
     Unfinished files of processes that no longer exist are removed.
     """
@@ -112,7 +112,7 @@ def date_folder(epoch_ms: int) -> str:
 
 
 def create_folder(directory: Path, name: str) -> Path:
-    """Return the folder of a journal, and create it if it is missing.  OSError if it cannot be created.
+    """Return the folder of a journal, and create it if it is missing.  Raises OSError if it cannot be created.
 
     A new folder has the permissions of the journal's directory, so every process that can write there can write here.
     """
@@ -127,7 +127,7 @@ def create_folder(directory: Path, name: str) -> Path:
 
 
 def write_file(table: pa.Table, directory: Path, source: str, number: int) -> Path:
-    """Write one file; it appears whole or not at all.  OSError if it cannot be written."""
+    """Write one file; it appears whole or not at all.  Raises OSError if it cannot be written."""
     unfinished = directory / f".part-{source}-{number:06d}.tmp"
     finished = directory / f"part-{source}-{number:06d}.parquet"
     buffer = pa.BufferOutputStream()
@@ -143,7 +143,8 @@ def write_file(table: pa.Table, directory: Path, source: str, number: int) -> Pa
 
 
 def data_files(path: Path) -> list[Path]:
-    """The files of a journal (a directory, or one file), in the order of their names.  JournalError if there is none.
+    """The files of a journal (a directory, or one file), in the order of their names.  Raises JournalError if there is
+    none.
 
     As in Spark, names that begin with a dot or an underscore are skipped.  So are files that a merged file replaces.
     """
@@ -169,7 +170,10 @@ class MergeNote:
 
 
 def read_merge_note(path: Path) -> MergeNote:
-    """Read a note.  JournalError names one that cannot be read or is corrupt; FileNotFoundError if there is none."""
+    """Read a note.
+
+    Raises JournalError names one that cannot be read or is corrupt; FileNotFoundError if there is none.
+    """
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         note = MergeNote(told["unfinished"], told["merged"], tuple(told["replaced"]))
@@ -232,7 +236,7 @@ class Footer:
 
 
 def read_footer(path: str) -> Footer:
-    """Read the footer of a file.  JournalError names a file that cannot be read or is corrupt."""
+    """Read the footer of a file.  Raises JournalError names a file that cannot be read or is corrupt."""
     try:
         with pq.ParquetFile(path) as file:
             metadata = file.metadata

@@ -101,15 +101,15 @@ class Journal(Observer):
             async with Purgatory("fetch", observers=[journal]) as purgatory:
                 ...
 
-    One journal serves any number of purgatories of one event loop.  A server may create it before it forks its
-    workers, each of which then enters it and is a run of its own.  When it closes, operations that are still
+    One journal serves any number of purgatories of one event loop.  A server may create the journal before it forks its
+    workers; each worker then enters it, and is a run of its own.  When the journal closes, operations that are still
     waiting are written as ``pending``.  The schema is in :mod:`purgatory.journal.schema`.
 
     **Cancellation safety.**  When :meth:`aclose` is cancelled, the thread already has every row and finishes its work;
-    call it again to wait for that.
+    call :meth:`aclose` again to wait for that.
 
-    ``path``: the directory, created if it does not exist.  Entering the journal raises :class:`JournalError` if it
-    cannot be written.  ``rows_per_file``, ``interval`` (seconds): a file is written when either is reached.
+    ``path``: the directory, created if it does not exist.  Entering the journal raises :class:`JournalError` if the
+    directory cannot be written.  ``rows_per_file``, ``interval`` (seconds): a file is written when either is reached.
     ``max_buffered``: rows that may wait for the disk.  ``key_text``: how a key becomes text, called in the journal's
     thread.  ``clock``: the clock of the purgatories, unless it is the default one; its anchor is measured once.
     ``epoch_ms``: the anchor, instead of measuring it: epoch milliseconds at the clock's zero.  ``partition_by``: with
@@ -185,8 +185,8 @@ class Journal(Observer):
     async def aclose(self) -> None:
         """Write all rows, and a ``pending`` row for every operation that is still waiting.
 
-        It does not raise: rows that cannot be written are dropped, counted and logged.  Idempotent: a second call waits
-        for the first, also if the task of the first one is cancelled.
+        It does not raise: rows that cannot be written are dropped, counted, and logged.  Idempotent: a second call
+        waits for the first, even if the task of the first one is cancelled.
         """
         if not self._closed:
             if self._loop is not None:
@@ -202,7 +202,8 @@ class Journal(Observer):
     async def flush(self) -> None:
         """Hand all rows to the thread, and return when they are written or the attempt has failed.
 
-        A journal that is closing writes them anyway: wait for its end.  One that was not entered has none.
+        A journal that is closing writes the rows anyway, and this method waits for its end.  A journal that was not
+        entered has no rows.
         """
         if self._loop is None:
             return
@@ -217,23 +218,23 @@ class Journal(Observer):
     # The methods of an observer.  A purgatory fills the record buffer instead; call these to record events by hand.
 
     def completed(self, event: Event) -> None:
-        """Its condition held."""
+        """Record that the operation completed."""
         self._record(1, event)
 
     def expired(self, event: Event) -> None:
-        """Its deadline passed, or its purgatory closed."""
+        """Record that the operation expired: its deadline passed, or its purgatory closed."""
         self._record(EXPIRED_BY_CLOSING if event.expired_by_closing else EXPIRED, event)
 
     def cancelled(self, event: Event) -> None:
-        """It was withdrawn."""
+        """Record that the operation was withdrawn."""
         self._record(3, event)
 
     def failed(self, event: Event) -> None:
-        """It raised, or was failed."""
+        """Record that the operation failed."""
         self._record(4, event)
 
     def attached(self, purgatory: _Parked) -> None:
-        """The journal observes this purgatory from now on."""
+        """Observe this purgatory from now on."""
         self._refused[id(purgatory)] = _RefusedUntil(_count_of_refused(purgatory), self._now_ms())
         try:
             self._observed[id(purgatory)] = purgatory

@@ -150,7 +150,7 @@ def encode_ping(origin: str, number: int) -> str:
 
 
 def decode(payload: str | bytes) -> Notice:
-    """Read a payload.  ValueError if it cannot be read."""
+    """Read a payload.  Raises ValueError if it cannot be read."""
     try:
         parsed = json.loads(payload)
     except (TypeError, RecursionError) as error:

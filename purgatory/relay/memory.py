@@ -131,9 +131,9 @@ class MemoryTransport:
     Relays that share one transport have their faults together; those of :meth:`peer` have their own.  Cause faults in
     the thread of the relays.
 
-    ``clock``: for messages that are delayed; that of the event loop unless given.  ``max_payload``: in bytes.
-    ``deliveries``: called with every payload that is about to reach this transport; returns the delay in seconds of
-    each copy that arrives.  ``[0.0]`` is a good line, ``[]`` loses the message, ``[0.0, 0.2]`` duplicates it, and
+    ``clock``: the clock for delayed messages; by default, the event loop's.  ``max_payload``: the largest payload, in
+    bytes. ``deliveries``: called with every payload that is about to reach this transport; returns the delay in seconds
+    of each copy that arrives.  ``[0.0]`` is a good line, ``[]`` loses the message, ``[0.0, 0.2]`` duplicates it, and
     delays of different length reorder messages.
     """
 

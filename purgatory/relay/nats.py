@@ -1,9 +1,9 @@
 """NATS: publish and subscribe through nats-py; the extra ``nats``.
 
-NATS hands a message to the subscribers that it has and forgets it.  It closes a subscriber that does not read in time;
-nats-py drops messages where the process does not keep up.  Both end the subscription here, and the relay connects
-again and checks every key.  In a cluster of NATS servers a new subscription takes a moment to reach the other servers;
-a notice that is published there in this moment is made up for by ``resync_every``.
+NATS passes a message to its current subscribers and keeps no copy.  It closes a subscriber that does not read in time;
+nats-py drops messages where the process does not keep up.  Both faults end the subscription here, and the relay
+connects again and checks every key.  In a cluster of NATS servers a new subscription takes a moment to reach the other
+servers; a notice that is published there in this moment is made up for by ``resync_every``.
 """
 
 import asyncio
@@ -40,9 +40,10 @@ _MOST_UNREAD: Final = 8 * 1024 * 1024  # bytes that nats-py may hold for this pr
 class NatsTransport:
     """Relay through one NATS subject.
 
-    ``url``: of one server, or several as a list; ValueError if one contains a password that is not percent-encoded.
-    ``subject``: without wildcards.  ``options``: further arguments for :meth:`nats.aio.client.Client.connect`, such as
-    ``user_credentials`` or ``tls``, but not those for reconnecting, ``error_cb``, ``closed_cb``, and ``no_echo``.
+    ``url``: the URL of one server, or a list of URLs; ValueError if one contains a password that is not
+    percent-encoded. ``subject``: the subject, without wildcards.  ``options``: further arguments for
+    :meth:`nats.aio.client.Client.connect`, such as ``user_credentials`` or ``tls``, but not those for reconnecting,
+    ``error_cb``, ``closed_cb``, and ``no_echo``.
     """
 
     def __init__(self, url: str | list[str], *, subject: str = "purgatory_relay", **options: Any) -> None:

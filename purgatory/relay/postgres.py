@@ -5,7 +5,8 @@ server, not of a pooler in transaction mode.  The relay's ping detects a pooler 
 pooler, a session is used by others afterwards, so nothing is set in it that would stay: a pooler gives its clients
 another process id than the server has.
 
-A channel belongs to one database: workers that use different databases of a server do not hear each other.
+A channel belongs to one database: workers that use different databases of a server receive none of each other's
+notices.
 
 Postgres delivers a notice when its transaction commits, in the order of the commits, and takes a lock for all
 databases of the server while it commits a notice.  Its queue of notices holds 8 GB by default, and a listener
@@ -162,7 +163,10 @@ def _leave(connection: psycopg.AsyncConnection[Any], channel: str) -> None:
 
 
 def _secrets_of(dsn: str) -> list[str]:
-    """Return the passwords in the connection string.  ValueError if libpq cannot read it, or would misread it."""
+    """Return the passwords in the connection string.
+
+    Raises ValueError if libpq cannot read it, or would misread it.
+    """
     try:
         parsed = conninfo_to_dict(dsn)
     except psycopg.Error:

@@ -1,6 +1,6 @@
 """Redis, and Valkey, which speaks the same protocol: publish and subscribe through redis-py; the extra ``redis``.
 
-Redis hands a message to the subscribers that it has and forgets it.  It closes a subscriber that does not read for so
+Redis passes a message to its current subscribers and keeps no copy.  It closes a subscriber that does not read for so
 long that its output buffer is full (``client-output-buffer-limit pubsub``); the relay then connects again and checks
 every key.  A cluster passes every message to all of its nodes, so any node will do.
 
@@ -45,8 +45,8 @@ class RedisTransport:
     ``channel``: the name of the channel, the same in all processes.
 
     ``url``: as :meth:`redis.asyncio.Redis.from_url` takes it (``redis://``, ``rediss://``, ``unix://``); ValueError if
-    it is invalid.  The user needs the permissions ``+publish``, ``+subscribe``, ``+role``, and ``+info``, and the one
-    for the channel; without the two last commands, a demoted primary is not detected.
+    it is invalid.  The user needs the permissions ``+publish``, ``+subscribe``, ``+role``, and ``+info``, and the
+    permission for the channel; without ``+role`` and ``+info``, a demoted primary is not detected.
     """
 
     max_payload = 32_768

@@ -14,7 +14,7 @@ Why no wake-up is lost
     subscription is confirmed, every watched key is refreshed and checked.  This refresh reads all changes before that
     moment; the notices of later changes arrive through the subscription.
 4.  A set of pending keys that grows too large becomes "every key": memory is bounded, and no key is omitted.
-5.  If a connection is dead but reports no error, pings are lost too, and the relay then abandons the connection.
+5.  If a connection is dead but reports no error, pings are lost too, and the relay then gives up the connection.
 6.  As a safety net, every watched key is refreshed and checked every ``resync_every`` seconds,
     connected or not.
 """
@@ -165,7 +165,7 @@ class Relay(Generic[K, V]):
     @property
     def connected(self) -> bool:
         """Whether notices arrive: the subscription is confirmed, a ping has come back through the engine, and the
-        connection is not known to be lost.  For a readiness probe.
+        connection is not known to be lost.  Use it in a readiness probe.
         """
         connection = self._connection
         return connection is not None and connection.state is State.CONNECTED
@@ -414,7 +414,7 @@ class Relay(Generic[K, V]):
         deadline: float | None = MISSING,
         kind: str | None = None,
     ) -> bool:
-        """Do the same for :meth:`Purgatory.wait_until`: park, refresh the keys, and check them.
+        """Wait as :meth:`Purgatory.wait_until` does: park, refresh the keys, and check them.
 
         After it has returned, the key may be gone from :attr:`state`: to have the value, use :meth:`wait_value`.
 
@@ -482,7 +482,7 @@ class Relay(Generic[K, V]):
         kind: str | None = None,
         on_abandoned: Callable[[T], object] | None = None,
     ) -> T | None:
-        """Do the same for :meth:`Purgatory.wait_value`: park, refresh the keys, and check them.
+        """Wait as :meth:`Purgatory.wait_value` does: park, refresh the keys, and check them.
 
         ::
 
@@ -757,7 +757,7 @@ class Relay(Generic[K, V]):
 
 
 def _validated(keys: Any) -> Any:
-    """Return the keys as a mapping or a list.  TypeError for a key that cannot be relayed."""
+    """Return the keys as a mapping or a list.  Raises TypeError for a key that cannot be relayed."""
     if not isinstance(keys, Mapping):
         validate_iterable(keys)
         keys = list(keys)

@@ -81,7 +81,7 @@ def _is_django(connection: object) -> bool:
 async def notify_in(connection: Any, channel: str, payload: str) -> None:
     """Send the notice in the transaction of an asynchronous connection to Postgres.
 
-    TypeError for another kind of connection, and for one to another database.
+    Raises TypeError for another kind of connection, and for one to another database.
     """
     if _is(connection, "psycopg", "AsyncConnection", "AsyncCursor"):
         import psycopg
@@ -105,7 +105,7 @@ async def notify_in(connection: Any, channel: str, payload: str) -> None:
 def notify_in_sync(connection: Any, channel: str, payload: str) -> None:
     """Send the notice in the transaction of a blocking connection to Postgres.
 
-    TypeError for another kind of connection, and for one to another database.
+    Raises TypeError for another kind of connection, and for one to another database.
     """
     if _is(connection, "psycopg", "Connection", "Cursor"):
         import psycopg
@@ -143,7 +143,7 @@ def _require_postgres(name: str, connection: object) -> None:
 
 
 def after_commit(connection: Any, send: Callable[[], None]) -> bool:
-    """Call ``send`` after the transaction has been committed, and not at all if it is rolled back.
+    """Call ``send`` after the transaction has been committed, and not at all if the transaction is rolled back.
 
     Returns False if the connection does not announce its commits; only sessions of SQLAlchemy and connections of Django
     do.  A savepoint that is rolled back withdraws nothing, because one check too many changes nothing.

@@ -24,8 +24,8 @@
 A :class:`Notifier` uses ``copy.copy(transport)``; if the transport has a connection, give it a ``__copy__`` that
 returns a transport without one.
 
-The relay calls ``listen`` again after every loss, with backoff, without limit.  So a transport must not reconnect by
-itself: if it reconnects before the relay detects the gap, the messages in between are lost.
+The relay calls ``listen`` again after every loss, with backoff and without a limit.  So a transport must not reconnect
+by itself: if it reconnects before the relay detects the gap, the messages in between are lost.
 """
 
 from collections.abc import Callable

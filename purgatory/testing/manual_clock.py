@@ -10,8 +10,8 @@ __all__ = ["ManualClock"]
 class ManualClock(Clock):
     """A clock whose time is an attribute, ``time_ms``.
 
-    Use it where no event loop runs: assign the time, then call ``timer.expire_due(clock.time_ms)``.  It wakes nothing,
-    so :meth:`call_at` raises RuntimeError; with an event loop, use :class:`VirtualClock`.
+    Use it where no event loop runs: assign the time, then call ``timer.expire_due(clock.time_ms)``.  The clock wakes
+    nothing, so :meth:`call_at` raises RuntimeError; with an event loop, use :class:`VirtualClock`.
 
     ::
 

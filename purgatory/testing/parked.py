@@ -17,8 +17,8 @@ async def parked(room: Any, number: int = 1) -> None:
         polling = browser.submit(client.get, "/orders?wait=30")     # in a thread, with FastAPI's TestClient
         client.portal.call(parked, room)                            # in the event loop of the application
 
-    It is woken by the purgatory and polls nothing, so a test needs no sleep.  ``room``: a purgatory or a relay.
-    TypeError unless it is one, and unless ``number`` is an int; ValueError if that is negative.
+    The purgatory wakes it, so nothing polls, and a test needs no sleep.  ``room``: a purgatory or a relay.  Raises
+    Raises TypeError if ``room`` is neither, or if ``number`` is not an int; ValueError if ``number`` is negative.
     """
     purgatory = room if isinstance(room, Purgatory) else getattr(room, "_purgatory", None)
     if not isinstance(purgatory, Purgatory):

@@ -142,7 +142,7 @@ class VirtualClock(Clock):
         await self._advance_to(target_ns)
 
     async def advance_to_next(self) -> bool:
-        """Move the time to the next wake-up and call its callback.  Without one, do nothing and return False."""
+        """Move the time to the next wake-up and call its callback.  If there is none, do nothing and return False."""
         await self._settle(moves=True)
         when_ms = self.next_alarm_ms
         if when_ms is None:

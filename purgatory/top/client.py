@@ -45,8 +45,8 @@ class Client:
     """Reads ``state.json`` of an inspector.
 
     ``url``: of the page, such as ``http://localhost:8000/purgatory``.  ``headers``: additional headers of the requests,
-    which are not sent to another origin.  ``timeout``: seconds until the service must have answered.  ValueError unless
-    the URL is one of HTTP.
+    which are not sent to another origin.  ``timeout``: seconds until the service must have answered.  Raises ValueError
+    unless the URL is one of HTTP.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:

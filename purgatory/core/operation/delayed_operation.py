@@ -30,8 +30,8 @@ class DelayedOperation(Operation, Generic[T_co]):
     task in :meth:`Purgatory.park` owns its operation: cancelling the task withdraws it.
 
     ``timeout``: seconds from the moment it is submitted, rounded up to a millisecond and to the timer's tick; None: no
-    deadline.  ValueError if negative, NaN, infinite or above 1e15; TypeError unless it is a number or None.  For an
-    absolute deadline pass None and call :meth:`extend_to` before the operation is submitted.
+    deadline.  Raises ValueError if negative, NaN, infinite, or above 1e15; TypeError unless it is a number or None. For
+    an absolute deadline, pass None and call :meth:`extend_to` before the operation is submitted.
     """
 
     __slots__ = ()

@@ -191,7 +191,7 @@ def has_expired(operation: Operation) -> bool:
 
 
 def core_of(operation: Operation) -> PurgatoryCore | None:
-    """Return the core in which the operation is.  RuntimeError if its class forgot ``super().__init__()``."""
+    """Return the core in which the operation is.  Raises RuntimeError if its class forgot ``super().__init__()``."""
     try:
         return operation._core
     except AttributeError:
@@ -199,7 +199,7 @@ def core_of(operation: Operation) -> PurgatoryCore | None:
 
 
 def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
-    """End the operation.  True iff this call did, and in this state.
+    """End the operation.  Return True if this call did, and in this state.
 
     This is the one path of every ending: completion, expiry, cancellation, failure and closing.
 
@@ -299,13 +299,13 @@ def _call_back(operation: Operation, core: PurgatoryCore | None, contained: bool
 
 
 def fail_tried(operation: Operation, error: BaseException) -> bool:
-    """Fail an operation that raised while it was tried.  True iff an awaiter got the exception."""
+    """Fail an operation that raised while it was tried.  Return True if an awaiter got the exception."""
     awaited = _is_awaited(operation)
     return end(operation, FAILED, error, True) and awaited
 
 
 def fail_externally(operation: Operation, error: BaseException) -> bool:
-    """Fail the operation with an exception from outside, for its awaiters.  True iff this call did.
+    """Fail the operation with an exception from outside, for its awaiters.  Return True if this call did.
 
     An operation whose task was cancelled is withdrawn, as by every other ending: the hard case, a).
     """
@@ -444,7 +444,10 @@ def keys_of(operation: Operation) -> tuple[Hashable, ...]:
 
 
 def is_true(value: Any, operation: Operation) -> bool:
-    """Return the truth of what ``try_complete()`` returned, if it is not a bool.  TypeError if it is a coroutine."""
+    """Return the truth of what ``try_complete()`` returned, if it is not a bool.
+
+    Raises TypeError if it is a coroutine.
+    """
     if not value:
         return False
     if is_coroutine(value):

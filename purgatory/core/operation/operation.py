@@ -102,18 +102,20 @@ class Operation(TimerTask):
     # What a subclass overrides
 
     def try_complete(self) -> bool:
-        """Return whether the condition holds.  Called when it is submitted, and on every check of one of its keys.
+        """Return whether the condition holds.  Called when the operation is submitted, and on every check of one of its
+        keys.
 
         Calling :meth:`force_complete` here, as Kafka does, also works.
         """
         raise NotImplementedError(f"{type(self).__name__} must override try_complete()")
 
     def on_complete(self) -> Any:
-        """Return the result.  Called exactly once, on completion and on expiry (see :attr:`expired`)."""
+        """Return the result.  Called exactly once, on completion or on expiry (see :attr:`expired`)."""
         return None
 
     def on_expiration(self) -> Any:
-        """Called after :meth:`on_complete`, only on expiry.  An exception is reported; the outcome stands."""
+        """Called after :meth:`on_complete`, only on expiry.  If it raises, the exception is reported, and the outcome
+        stands."""
 
     def on_abandoned(self, result: Any) -> Any:
         """Take back a result that the task in :meth:`Purgatory.park` did not receive, because it was cancelled.
@@ -127,15 +129,16 @@ class Operation(TimerTask):
         before it raises :class:`purgatory.asgi.ClientDisconnected`.
 
         It is not called for an operation that ends CANCELLED or FAILED, or that was submitted with
-        :meth:`Purgatory.try_complete_else_watch`: there the result stays in the operation.  For one that completes at
-        once it is called only if ``park()`` raises nevertheless, such as an interrupt from an observer.  It is called
-        even if other tasks await the operation, and they receive the result: such a result has several owners.
+        :meth:`Purgatory.try_complete_else_watch`: there the result stays in the operation.  For an operation that
+        completes at once, it is called only if ``park()`` raises nevertheless, for example because of an interrupt in
+        an observer.  It is called even if other tasks await the operation, and these tasks receive the result: such a
+        result has several owners.
         """
 
     # How it ends
 
     def force_complete(self) -> bool:
-        """Complete the operation now, whether or not the condition holds.  True iff this call completed it.
+        """Complete the operation now, whether or not the condition holds.  Return True if this call completed it.
 
         An exception from :meth:`on_complete` reaches the caller and every awaiter, and the operation has failed.
         """
@@ -149,8 +152,8 @@ class Operation(TimerTask):
     def cancel(self, reason: Any = None) -> bool:
         """Withdraw the operation from the timer and from every key; :meth:`on_complete` is not called.
 
-        True iff this call ended it.  Its awaiters get :class:`OperationCancelled`, and observers an event; both carry
-        the ``reason``, any object.
+        Return True if this call ended it.  Its awaiters get :class:`OperationCancelled`, and observers an event; both
+        carry the ``reason``, any object.
         """
         core = self._core
         if core is None:
@@ -161,7 +164,7 @@ class Operation(TimerTask):
         return end(self, CANCELLED, reason, True)
 
     def extend(self, timeout: Any) -> bool:
-        """Move the deadline to ``timeout`` seconds from now; None removes it.  True iff the operation is PENDING.
+        """Move the deadline to ``timeout`` seconds from now; None removes it.  Return True if the operation is PENDING.
 
         O(1); the operation keeps its place on its keys.  A later deadline only changes a number: the timer moves the
         task when the old deadline comes up.  For an operation that is not parked yet this replaces the timeout.
@@ -177,15 +180,15 @@ class Operation(TimerTask):
         return True
 
     def extend_to(self, deadline: Any) -> bool:
-        """Move the deadline to a time on the timer's clock; None removes it.  True iff the operation is PENDING.
+        """Move the deadline to a time on the timer's clock; None removes it.  Return True if the operation is PENDING.
 
         ``deadline``: seconds, as of :meth:`SystemTimer.time`, rounded up to a millisecond and to the timer's tick.  A
         deadline that has passed expires the operation on the timer's next turn, and its lateness counts from this call,
         or from parking.  For an operation that is not parked yet, this replaces the timeout; the time is read from the
         clock of the purgatory in which it parks.
 
-        TypeError unless the deadline is a number or None; ValueError unless it is from -1e15 to 1e15, or infinity,
-        which is the latest time.
+        Raises TypeError unless the deadline is a number or None; ValueError unless it is from -1e15 to 1e15, or
+        infinity, which is the latest time.
         """
         if deadline is None:
             return self.extend(None)
@@ -274,7 +277,7 @@ class Operation(TimerTask):
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the end; return the result, or raise the exception, that :meth:`result` has then.
 
-        RuntimeError in another thread than that of its purgatory's event loop, while the operation waits there.
+        Raises RuntimeError in a thread other than the event loop's, while the operation waits in its purgatory.
         """
         core = self._core
         if core is not None:

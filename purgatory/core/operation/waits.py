@@ -141,8 +141,9 @@ for _wait, _name in ((WaitUntil, "wait_until"), (WaitValue, "wait_value")):
 def until_wait(timer: BaseTimer, predicate: Any, timeout: Any, deadline: Any, kind: Any) -> Any:
     """Return the operation of ``wait_until``.  Its delay is 0 if there is no time to wait: see :func:`times_of`.
 
-    TypeError if the predicate is not a plain callable, unless exactly one of ``timeout`` and ``deadline`` is given, and
-    for a kind that is not a str.  The type is Any because ``park()`` takes the generic class, which is interpreted.
+    Raises TypeError if the predicate is not a plain callable, unless exactly one of ``timeout`` and ``deadline`` is
+    given, and for a kind that is not a str.  The type is Any because ``park()`` takes the generic class, which is
+    interpreted.
     """
     _validate_function("predicate", predicate)
     wait = WaitUntil(predicate, kind)

@@ -227,7 +227,7 @@ class ObserverNotifier:
                 self.on_error(error, observer)
 
     def attach(self, observer: object) -> None:
-        """Add an observer between two events, while no operation is ending.  TypeError if it has no method."""
+        """Add an observer between two events, while no operation is ending.  Raises TypeError if it has no method."""
         self._attach(observer)
         self.active = True
 

@@ -78,9 +78,9 @@ class BaseTimeout(TimerTask):
     def reschedule(self, when: float | None) -> None:
         """Move the deadline to ``when`` seconds of the timer's clock; None removes it.
 
-        If ``when`` has already come, the loop cancels the task in its next turn.  Moving to a later deadline only
-        changes a number.  RuntimeError unless the block runs and its deadline has not passed; TypeError or ValueError
-        unless ``when`` is a time.
+        If ``when`` has already passed, the loop cancels the task in its next turn.  Moving to a later deadline only
+        changes a number.  Raises RuntimeError unless the block runs and its deadline has not passed; TypeError or
+        ValueError unless ``when`` is a time.
         """
         self._timer._guard.validate()
         if self._state != _ACTIVE:

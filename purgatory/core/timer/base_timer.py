@@ -1,4 +1,4 @@
-"""The timer with a clock: everything of a timer that happens without waiting.
+"""The timer with a clock: the part of a timer that never waits.
 
 The modules below take the time as an argument; this one reads the clock it was given and passes the time down.
 """
@@ -73,10 +73,10 @@ class BaseTimer:
     def add(self, task: Any) -> None:
         """Put the task on the timer, to run ``task.delay_ms`` from now, rounded up to the next tick.
 
-        A task that is already due runs on the reaper's next turn, never in here.  A task that is on the timer is moved.
-        PurgatoryClosed if the timer is closed, TypeError unless it is a task, RuntimeError in another thread than that
-        of the timer's event loop, while that loop runs.  ValueError for an operation without a deadline, and for one
-        that is parked.
+        A task that is already due runs on the reaper's next turn, never in here.  A task that is on the timer is
+        moved.  Raises PurgatoryClosed if the timer is closed, TypeError unless it is a task, and RuntimeError in a
+        thread other than the event loop's, while that loop runs.  Raises ValueError for an operation without a
+        deadline, and for one that is parked.
         """
         self._guard.validate()
         if not isinstance(task, TimerTask):
@@ -101,8 +101,9 @@ class BaseTimer:
     def call_later(self, delay: Any, callback: Any, *args: Any) -> TimerTask:
         """Call ``callback(*args)`` in ``delay`` seconds; return the task, which can be cancelled.
 
-        Never early; late by at most one tick and what the loop was busy.  Unlike the loop's ``call_later`` it keeps no
-        copy of the context: the callback runs in an empty one.  RuntimeError as for :meth:`add`.
+        The call is never early, and late by at most one tick plus the time that the loop was busy.  Unlike the loop's
+        ``call_later``, this method keeps no copy of the context: the callback runs in an empty one.  Raises
+        RuntimeError as for :meth:`add`.
         """
         if not _callable(callback):
             raise TypeError(f"callback must be callable, got {safe_repr(callback)}")
@@ -114,7 +115,7 @@ class BaseTimer:
         """Run what is due at ``now_ms``, in the order of the deadlines; return how many tasks ran.
 
         This reads no clock.  A task that is already due when a callback adds it waits for the next call.  The tasks run
-        in the caller's context.  Once the timer is closed, nothing runs.  TypeError unless ``now_ms`` is an int,
+        in the caller's context.  Once the timer is closed, nothing runs.  Raises TypeError unless ``now_ms`` is an int,
         ValueError beyond ``10**18`` either way of zero, RuntimeError as for :meth:`add`.
         """
         self._guard.validate()
@@ -145,7 +146,7 @@ class BaseTimer:
     def next_expiration_ms(self) -> int | None:
         """When the earliest bucket that is not empty falls due, or None.
 
-        This is not yet the deadline of a task: a coarse bucket falls due to be cascaded.
+        This need not be the deadline of a task: a coarse bucket falls due to be cascaded.
         """
         return self._core.next_expiration_ms
 
@@ -195,7 +196,7 @@ def passed(timer: BaseTimer, now_ms: i64) -> i64:
 
 
 def add_to(timer: BaseTimer, task: TimerTask) -> None:
-    """:meth:`BaseTimer.add` for a new task of the library."""
+    """Do what :meth:`BaseTimer.add` does, for a new task of the library."""
     timer._guard.validate()
     if timer.closed:
         raise PurgatoryClosed("the timer is closed")

@@ -37,11 +37,11 @@ class TimerTask:
     Override :meth:`run`.  At most one bucket holds a task at a time.  A task may be added again after it has run or was
     cancelled; adding it while it is scheduled moves it.
 
-    ``delay_ms``: whole milliseconds; zero or less means already due: the task then runs on the reaper's next turn.
-    TypeError unless it is an int, ValueError beyond ``10**18`` either way of zero.
+    ``delay_ms``: whole milliseconds; zero or less means that the task is already due, and runs on the reaper's next
+    turn. Raises TypeError unless it is an int, ValueError beyond ``10**18`` either way of zero.
 
-    A task cannot be copied or pickled, TypeError: its links belong to the one bucket that holds it.  A subclass that
-    needs either defines ``__reduce__``.
+    Copying or pickling a task raises TypeError, because its links belong to the one bucket that holds it.  A subclass
+    that needs either defines ``__reduce__``.
 
     Weak references need a subclass without ``__slots__``, or with ``__weakref__`` among them.  Operations are tasks,
     and a slot for weak references in each would take more memory than the few that use one justify.
@@ -90,9 +90,9 @@ class TimerTask:
         return now_ms + delay_ms if delay_ms > 0 else passed_ms + delay_ms
 
     def cancel(self) -> bool:
-        """Take the task off its timer, in O(1).  True iff this call did: False if it has run or was never added.
+        """Take the task off its timer, in O(1).  Return False if it has run, was cancelled before, or was never added.
 
-        RuntimeError in another thread than that of the timer's event loop, while that loop runs.
+        Raises RuntimeError in a thread other than the event loop's, while that loop runs.
         """
         bucket = self._list
         if bucket is None:
@@ -138,7 +138,7 @@ def validate_class(kind: Any) -> None:
 
 
 def _validated_delay(delay_ms: Any) -> int:
-    """Return the delay.  TypeError unless it is an int, ValueError if it is too long."""
+    """Return the delay.  Raises TypeError unless it is an int, ValueError if it is too long."""
     if not isinstance(delay_ms, int):
         raise TypeError(f"delay_ms must be an int of milliseconds, got {safe_repr(delay_ms)}")
     if not -_LONGEST_MS <= delay_ms <= _LONGEST_MS:

@@ -65,7 +65,7 @@ class TimerTaskList:
         self.counter.value += 1
 
     def remove(self, task: TimerTask) -> bool:
-        """Take the task out, in O(1).  True iff it was in this bucket."""
+        """Take the task out, in O(1).  Return True if it was in this bucket."""
         return task._list is self and unlink(task)
 
     def pop_first(self) -> TimerTask | None:

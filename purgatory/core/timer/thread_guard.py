@@ -1,12 +1,12 @@
 """The guard against calls from another thread.
 
-A purgatory and its timer are used by one thread, that of their event loop.  A call from another one while that loop
-runs would change the lists under its hands, and would not wake it: the waiter that a check answers would be told with
-the next event.  So every call that changes something asks first.
+One thread, the thread of the event loop, uses a purgatory and its timer.  A call from another thread while that loop
+runs could change a list that the loop is iterating over, and would not wake the loop: the waiter that a check answers
+would learn of its answer only at the next event.  Every call that changes something is therefore guarded.
 
-The owner hands in how to ask, because the core imports neither threads nor an event loop.  ``is_here`` is asked in each
-call, and must be cheap.  The number of a thread would be a new object for each question; an ``RLock`` that the loop's
-thread holds knows whether the calling thread is its owner, and answers with True or False itself.
+The owner passes the function that decides, because the core imports neither threads nor an event loop.  ``is_here`` is
+called each time, and must be cheap.  A comparison of thread numbers would create a new object for each call; an
+``RLock`` that the loop's thread holds can report without one whether the calling thread owns it.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ FOREIGN_THREAD: Final = (
 
 
 class ThreadGuard:
-    """Refuses calls from another thread than that of the event loop, while that loop runs.
+    """Refuses calls from a thread other than the event loop's, while that loop runs.
 
     Before :meth:`bind` there is no loop, and every thread may call.
     """

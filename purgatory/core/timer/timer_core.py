@@ -101,7 +101,8 @@ class TimerCore:
     def next_expiration_ms(self) -> int | None:
         """When the earliest bucket that is not empty falls due, or None.
 
-        This is the time of the next call, not yet the deadline of a task: a coarse bucket falls due to be cascaded.
+        This is the time of the next call, and need not be the deadline of a task: a coarse bucket falls due to be
+        cascaded.
         """
         if not self._taken.is_empty:
             return self._taken_ms
@@ -159,10 +160,10 @@ class TimerCore:
     def expire_due(self, now_ms: i64, limit: i64 = 0) -> i64:
         """Run the tasks due at ``now_ms``, in the order of their deadlines; return how many ran.
 
-        ``limit`` > 0 bounds the tasks that run, cascade or move; the rest is kept for the next call.  A task that is
-        already due when a callback adds it waits for the next call, so this ends even if every task adds another.  A
-        contained exception goes to ``on_error``; KeyboardInterrupt and the like propagate, and the next call continues
-        after the task that raised.  Called from inside a task it does nothing and returns 0.
+        ``limit`` > 0 bounds the number of tasks that run, cascade, or move; the rest is kept for the next call.  A task
+        that is already due when a callback adds it waits for the next call, so this ends even if every task adds
+        another.  A contained exception goes to ``on_error``; KeyboardInterrupt and the like propagate, and the next
+        call continues after the task that raised.  Called from inside a task it does nothing and returns 0.
         """
         if self._expiring:
             return 0

@@ -25,7 +25,7 @@ def ceil_ms(seconds: float) -> int:
 def duration_ms(seconds: Any, name: str) -> int:
     """Validate a duration that the caller gave as ``name``, and convert it.
 
-    TypeError unless it is an int or a float; ValueError if it is negative, NaN, infinite or above 1e15.
+    Raises TypeError unless it is an int or a float; ValueError if it is negative, NaN, infinite, or above 1e15.
     """
     if isinstance(seconds, float):
         given: float = seconds
@@ -42,8 +42,8 @@ def duration_ms(seconds: Any, name: str) -> int:
 def deadline_ms(seconds: Any, name: str) -> int:
     """Validate a time on a clock that the caller gave as ``name``, and convert it.
 
-    A time before the clock's start becomes 0, infinity the latest time.  TypeError unless it is an int or a float;
-    ValueError unless it is from -1e15 to 1e15, or infinity.
+    A time before the clock's start becomes 0, infinity the latest time.  Raises TypeError unless it is an int or a
+    float;  Raises ValueError unless it is from -1e15 to 1e15, or infinity.
     """
     if isinstance(seconds, float):
         given: float = seconds
@@ -64,7 +64,7 @@ def deadline_ms(seconds: Any, name: str) -> int:
 def validated_fraction(fraction: Any, name: str) -> float:
     """Validate a fraction that the caller gave as ``name``.
 
-    TypeError unless it is an int or a float; ValueError unless it is from 0 to 1.
+    Raises TypeError unless it is an int or a float; ValueError unless it is from 0 to 1.
     """
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
         raise TypeError(f"{name} must be a number from 0 to 1, got {safe_repr(fraction)}")

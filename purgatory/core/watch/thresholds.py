@@ -166,8 +166,8 @@ class ThresholdHeap:
 def validated_threshold_map(keys: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
     """Return the keys with their thresholds as plain ints and floats.
 
-    A subclass of int or float could compare differently or raise, and break the order of the heap.  TypeError unless
-    every threshold is an int or a float, ValueError for NaN.
+    A subclass of int or float could compare differently or raise, and break the order of the heap.  Raises TypeError
+    unless every threshold is an int or a float, ValueError for NaN.
     """
     checked: dict[Hashable, Any] = {}
     for key, threshold in keys.items():
@@ -183,7 +183,7 @@ def validated_threshold_map(keys: Mapping[Hashable, Any]) -> dict[Hashable, Any]
 
 
 def validated_value(value: Any) -> Any:
-    """Return the value of a check as a plain int or float.  TypeError for any other type, ValueError for NaN."""
+    """Return the value of a check as a plain int or float.  Raises TypeError for any other type, ValueError for NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"value must be an int or a float, got {safe_repr(value)}")
     exact = _exact(value)

@@ -22,7 +22,7 @@ UNLIMITED: Final = 1 << 60
 
 
 def validated_limit(name: str, limit: Any) -> int:
-    """Return the limit, UNLIMITED for None.  TypeError unless it is an int or None, ValueError below 1."""
+    """Return the limit, UNLIMITED for None.  Raises TypeError unless it is an int or None, ValueError below 1."""
     if limit is None:
         return UNLIMITED
     if type(limit) is not int:
@@ -60,7 +60,7 @@ def validated_thresholds(keys: Any) -> dict[Hashable, Any] | None:
 
 
 def validate_keys(keys: tuple[Hashable, ...]) -> bool:
-    """Return whether all keys are plain.  ValueError if there are no keys, TypeError if one is unhashable."""
+    """Return whether all keys are plain.  Raises ValueError if there are no keys, TypeError if one is unhashable."""
     if not keys:
         raise ValueError("keys must contain at least one key, got none")
     plain = True

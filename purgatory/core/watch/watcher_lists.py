@@ -63,7 +63,7 @@ class WatcherLists:
         self.deferred: list[Watch] = []
 
     def shard(self, key: Hashable) -> Shard:
-        """Return the shard of the key.  TypeError if it is unhashable.
+        """Return the shard of the key.  Raises TypeError if it is unhashable.
 
         A dict selects the slot by the lowest bits of the hash.  Selecting the shard by the same bits would put all keys
         of a shard into one slot.
