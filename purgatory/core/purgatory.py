@@ -29,6 +29,28 @@ Hashing or comparing a key can run user code, which may end operations of this p
 being changed (``WatcherLists.asking``), the removal of watches is therefore deferred, and a key may not submit an
 operation.  A key that raises when its operation ends does not prevent the operation from ending: the error is
 reported after the awaiters have their answer.
+
+What user code may do
+=====================
+
+User code runs in ``try_complete``, in the callbacks, in observers, in the hash and the equality of keys, in the jitter
+source, and in the clock.  It may park, end and check operations of this purgatory, close it, or raise.  Therefore:
+
+1.  Nothing is half changed when user code is called.  Where that cannot be avoided, a flag says so (``asking``,
+    ``queued.busy``), and what must wait is deferred until the flag is cleared.
+2.  After the call, the state is read again: the operation may have ended, and the purgatory may have closed.
+3.  An exception in ``contained`` fails one operation and nothing else.  Any other, such as KeyboardInterrupt, reaches
+    the caller of the outermost method; the code on its way restores what holds between two calls.
+
+What holds between two calls
+============================
+
+1.  Exactly the parked operations are on their keys, and exactly those of them that have a deadline are on the timer.
+2.  The gauges ``parked``, ``watched`` and ``delayed`` equal the numbers of these, and the totals balance.
+3.  ``depth`` is 0, no check is queued, no key is being hashed or compared, and no removal is deferred.
+4.  The watchers of a key are in the order of their numbers ``_op_id``, which is the order of arrival.
+
+:meth:`PurgatoryCore._check` asserts all of them; the tests call it after every step.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -78,10 +100,9 @@ from .watch.watcher_lists import WatcherLists, as_watch
 
 __all__ = ["PurgatoryCore", "no_operation"]
 
-_HEAP_LOOKUPS: Final = (
-    64  # plus the limit: thresholds that a limited check looks up before it walks in order of arrival
-)
-_SLICE: Final = 1024
+# A check with a limit looks up so many thresholds, and the limit, in the heap before it walks in the order of arrival.
+_HEAP_LOOKUPS: Final = 64
+_SLICE: Final = 1024  # the same for a check in slices
 
 
 def no_operation(given: Any) -> TypeError:
@@ -101,6 +122,9 @@ class PurgatoryCore:
 
     ``depth``: the number of operations that are being ended or submitted, each in a callback of the previous one.
     ``queued``: the checks that callbacks request, see :mod:`.queued_checks`.
+
+    Every call of a user that changes something validates the thread first, before it reads what another thread could be
+    changing.  No method takes a lock: the guarantees rest on one thread and on the absence of an await.
     """
 
     __slots__ = (
@@ -151,15 +175,17 @@ class PurgatoryCore:
         self._timer_core: TimerCore = timer._core
         self._guard: ThreadGuard = timer._guard
         self._contained = contained
+        # The number of the latest arrival.  The watchers of a key are in the order of these numbers, and a check leaves
+        # out the operations whose number is above the one at its beginning.
         self._last_id: i64 = 0
         self._trying: Operation | None = None  # the operation that a check tries
         # Operations that a check with a limit must also try, whatever it completes: key -> id -> operation.
         self._listeners: dict[Hashable, dict[int, Operation]] = {}
-        self._key_errors: list[tuple[BaseException, Operation]] = []
+        self._key_errors: list[tuple[BaseException, Operation]] = []  # of keys that raised when their operation ended
         self._when_ended: dict[int, Callable[[], object]] = {}
         self._max_parked: i64 = validated_limit("max_parked", max_parked)
         self._max_parked_per_key: i64 = validated_limit("max_parked_per_key", max_parked_per_key)
-        self._limited: bool = max_parked is not None or max_parked_per_key is not None
+        self._limited: bool = max_parked is not None or max_parked_per_key is not None  # else nothing is compared
         self._jitter: float = validated_fraction(expiry_jitter, "expiry_jitter")
         if self._jitter and not callable(jitter_source):
             raise TypeError(f"jitter_source must be callable, got {safe_repr(jitter_source)}")
@@ -169,7 +195,13 @@ class PurgatoryCore:
     # Submit: try once, else watch
 
     def submit(self, operation: Operation, keys: Any) -> bool:
-        """See :meth:`BasePurgatory.try_complete_else_watch`."""
+        """See :meth:`BasePurgatory.try_complete_else_watch`.
+
+        Steps 1 to 3 may raise, and leave no trace.  From step 4 to the end of step 6, an exception takes the operation
+        out again, as new, unless the operation has an outcome.  From step 7 on the operation is parked: if that step
+        raises, the operation ends CANCELLED, because no task will await it.  The state is read again after each piece
+        of user code, because any of them may have ended the operation.
+        """
         # 1. Whether this call may be made here and now.
         self._guard.validate()
         if self.closed or self.timer.closed:
@@ -177,7 +209,8 @@ class PurgatoryCore:
         lists = self.watcher_lists
         if lists.asking:
             raise PurgatoryError("a key must not submit an operation while it is hashed or compared")
-        # 2. The keys: a single one, ``only``, is by far the most frequent case.  Hashing them may run user code.
+        # 2. The keys: a single one, ``only``, is by far the most frequent case.  Hashing them may run user code.  So a
+        # list is copied first: its length cannot change meanwhile.
         many: tuple[Hashable, ...] = ()
         plain = False
         only: Hashable = None
@@ -200,12 +233,14 @@ class PurgatoryCore:
             shard = lists.shard(only)
         elif shard is None:
             plain = validate_keys(many)
-        # 3. The operation, the stack and the clock: the last that may fail while nothing has changed.
+        # 3. The operation, the stack and the clock: the last that may fail while nothing has changed.  The operation
+        # comes after the keys, because the hash of a key could have parked or ended it.
         validate_new(operation)
         if self.depth >= DEEP:
             ensure_stack(FRAMES)
         parked_ms: i64 = ceil_now(self.timer)
         # 4. It enters.  From here on its end finds this purgatory, and checks that its callbacks request are queued.
+        # It is not parked: a check does not find it, and its end leaves no key and no timer.
         counters = self.counters
         counters.submitted += 1
         self._last_id += 1
@@ -219,13 +254,15 @@ class PurgatoryCore:
         queued.busy = True
         self.depth += 1
         try:
-            # 5. The one try, and the other user code that may end the operation before it is parked.
+            # 5. The one try, and the other user code that may end the operation before it is parked.  No await and no
+            # user code comes between the answer of try_complete() and step 6, except where the next lines name it.
             self._first_try(operation)
             jitter = 0.0
             if self._jitter_source is not None and operation._state == PENDING:
                 jitter = self._draw_jitter(operation)
             if operation._state == PENDING:
-                # 6. Onto its keys, or, if that fails, out again as if nothing had been.
+                # 6. Onto its keys, or, if that fails, out again as if nothing had been.  The limits are compared here
+                # and not earlier, because an operation that completes at once needs no place.
                 try:
                     if self.closed or self.timer.closed:
                         self.validate_open()  # its own try_complete() has closed the purgatory
@@ -247,15 +284,17 @@ class PurgatoryCore:
                     raise
                 if lists.deferred:
                     self._unlink_deferred()
-                # 7. Onto the timer, and to the observers.
+                # 7. Onto the timer, and to the observers.  The lists come first: an observer of step 7, and the reaper
+                # that the timer may start, must find the operation complete.
                 if operation._state == PENDING:
                     self._parked(operation, jitter)
-                else:  # the comparison of a key has ended it
+                else:  # the comparison of a key has ended it, before leave() could see that it is on its keys
                     self._unwatch(operation)
             if operation._state == COMPLETED and not is_parked(operation):
                 counters.immediate += 1
         finally:
-            # 8. What user code has requested or done meanwhile.
+            # 8. What user code has requested or done meanwhile: also after an exception, because the checks concern
+            # other operations.  A nested call leaves them to the outermost one.
             self.depth -= 1
             if outermost:
                 self.run_queued_checks()
@@ -264,10 +303,14 @@ class PurgatoryCore:
         return operation._state == COMPLETED
 
     def submit_and_wait(self, operation: Any, keys: Any) -> Any:
-        """Submit the operation for a task that awaits it; return the future to await, or None if it has ended."""
+        """Submit the operation for a task that awaits it; return the future to await, or None if it has ended.
+
+        An exception leaves nothing behind that the task would have had to withdraw: the task has no operation to await,
+        so the operation is withdrawn here, or its result is given back.
+        """
         if not isinstance(operation, Operation):
             raise no_operation(operation)
-        fresh = core_of(operation) is None and operation._state == PENDING
+        fresh = core_of(operation) is None and operation._state == PENDING  # otherwise it belongs to another call
         try:
             self.submit(operation, keys)
         except BaseException:
@@ -278,6 +321,8 @@ class PurgatoryCore:
             raise
         if not is_parked(operation):
             return None
+        # Made only now, because an operation that completes at once needs no future.  It is still parked, so no ending
+        # has missed the future, and no other code runs before the future is in its place.
         try:
             future = operation._park_future = self.timer._loop.create_future()
         except BaseException:
@@ -290,6 +335,9 @@ class PurgatoryCore:
 
         It is not counted, no observer is notified, and neither a limit nor a closed purgatory refuses it.  Otherwise it
         raises like :meth:`submit`.
+
+        The operation never enters the purgatory: ``_core`` stays None, so its end leaves no key, no timer and no gauge,
+        and no check can find it.
         """
         self._guard.validate()
         thresholds = validated_thresholds(keys) if not isinstance(keys, (tuple, list)) else None
@@ -339,6 +387,11 @@ class PurgatoryCore:
             raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed")
 
     def _first_try(self, operation: Operation) -> None:
+        """Try an operation that enters, and complete it if its condition holds.
+
+        Whatever raises reaches the caller.  An error of the condition also fails the operation; an interrupt takes it
+        out of the purgatory as new.  An error of ``on_complete`` has set the outcome already.
+        """
         try:
             tried: Any = operation  # an override may return any type
             holds: Any = tried.try_complete()
@@ -353,7 +406,11 @@ class PurgatoryCore:
             raise
 
     def _admit(self, keys: Iterable[Hashable]) -> None:
-        """Raise PurgatoryFull, and count the refusal, if a limit is reached."""
+        """Raise PurgatoryFull, and count the refusal, if a limit is reached.
+
+        The operation needs a place on each of its keys; the first key that has none is reported.  The refusal is not
+        counted as submitted, because the caller takes the operation out again.
+        """
         counters = self.counters
         if counters.parked >= self._max_parked:
             counters.refused += 1
@@ -374,11 +431,16 @@ class PurgatoryCore:
                     key=shown_key(key),
                 )
 
-    # Watch.  The operation gets its watches only when all of them exist.  If the comparison of a key ends it earlier,
-    # it is not parked yet.
+    # Watch.  A key may run user code, and that may end the operation while only some of its keys have their watches.
+    # So the operation gets its watches when all of them exist, or when a key has raised.  Until then it is not parked,
+    # an ending takes it off no key, and submit() does so afterwards.
 
     def _watch_keys(self, operation: Operation, keys: tuple[Hashable, ...], plain: bool) -> None:
-        """Put the operation on its keys.  ``plain``: whether all of them are plain."""
+        """Put the operation on its keys.  ``plain``: whether all of them are plain.
+
+        A key that occurs twice gets one watch: :meth:`WatcherLists.add` finds the first one at the end of the list.
+        The watches are linked in reverse, the last key first, because that needs one field and no second pass.
+        """
         lists = self.watcher_lists
         last: Watch | None = None
         try:
@@ -399,6 +461,7 @@ class PurgatoryCore:
             operation._watch = last
 
     def _watch_thresholds(self, operation: Operation, thresholds: dict[Hashable, Any]) -> None:
+        """Put the operation on its keys, each with its threshold; otherwise as :meth:`_watch_keys`."""
         last: Watch | None = None
         try:
             for key, threshold in thresholds.items():
@@ -414,6 +477,10 @@ class PurgatoryCore:
         """Put an operation that is on its watcher lists on the timer, and notify the observers.
 
         ``jitter``: the share of its remaining time by which the deadline is brought forward.
+
+        Deadlines count from the time rounded up (``now_ms``), and have passed up to the time rounded down
+        (``passed_ms``), so that none is early.  A deadline in the past is moved to ``passed_ms``: it is then due at the
+        next turn of the reaper, not in this call, which therefore never expires the operation that it parks.
         """
         counters = self.counters
         counters.parked += 1
@@ -448,13 +515,14 @@ class PurgatoryCore:
         """
         if operation._delay_ms < 0 and operation._expiration_ms == NOT_QUEUED:
             return 0.0
-        try:
+        try:  # as if try_complete() had raised: an error here leaves the operation as new
             return self._jitter * self._drawn()
         except BaseException:
             self._rollback(operation)
             raise
 
     def _drawn(self) -> float:
+        """Return the next number of the source, cut to the range from 0 to 1.  TypeError and ValueError for others."""
         drawn: Any = self._jitter_source()
         if isinstance(drawn, bool) or not isinstance(drawn, (int, float)):
             raise TypeError(f"jitter_source must return a number from 0 to 1, got {safe_repr(drawn)}")
@@ -463,7 +531,11 @@ class PurgatoryCore:
         return min(max(float(drawn), 0.0), 1.0)
 
     def _rollback(self, operation: Operation) -> None:
-        """Undo the submission of an operation that could not be parked, unless the comparison of a key has ended it."""
+        """Undo the submission of an operation that could not be parked, unless the comparison of a key has ended it.
+
+        Afterwards the operation can be submitted again.  A timeout then counts anew, and an absolute deadline stays.
+        The number that the operation got is not used again.
+        """
         self._unwatch(operation)
         if operation._state == PENDING:
             operation._core = None
@@ -481,7 +553,14 @@ class PurgatoryCore:
     # Check
 
     def check(self, key: Hashable, value: Any, limit: i64) -> i64:
-        """See :meth:`BasePurgatory.check_and_complete`; ``limit`` is UNLIMITED for no limit."""
+        """See :meth:`BasePurgatory.check_and_complete`; ``limit`` is UNLIMITED for no limit.
+
+        1.  The arguments are validated, and the key is hashed, also where the check is only queued: the caller, and not
+            the call that runs the queue, gets the error of a bad key.
+        2.  If user code of this purgatory runs, the check is queued, and the count is that of the outermost call.
+        3.  Otherwise this is the outermost call: it checks the key, and then runs what has been queued meanwhile, also
+            if the check is interrupted.
+        """
         self._guard.validate()
         validate_checked_key(key)
         if value is not None:
@@ -505,6 +584,10 @@ class PurgatoryCore:
         """Run the checks queued by user code that has returned; return how many operations they completed.
 
         Called by the outermost call that runs user code, and by no other, when nothing is half done.
+
+        ``queued.busy`` stays set while the queue runs, so checks that its operations request are put at the end, and
+        the loop below runs them, too: the stack does not grow.  If an interrupt ends a check, the rest of that check
+        and all others move to the next turn of the event loop.  So it delays them, and loses none while a loop runs.
         """
         done: i64 = 0
         queued = self.queued
@@ -547,12 +630,18 @@ class PurgatoryCore:
             return None
 
     def _check_entry(self, entry: Any, value: Any, limit: i64) -> i64:
+        """Try the watchers of a key in the order of arrival; return how many operations are completed.
+
+        Each operation that is parked on the key now is tried exactly once, unless it ends before its turn or has a
+        threshold that the value does not reach.  One that arrives during the check is not tried here: its own
+        submission tries it, after the change that this check is about.
+        """
         if limit != UNLIMITED:
             return self._check_limited(as_watch(entry), value, limit)
         if not isinstance(entry, WatchList):
             operation: Operation | None = entry.operation if isinstance(entry, Watch) else entry
             return 1 if operation is not None and is_parked(operation) and self._try(operation) else 0
-        newest = self._last_id  # operations that arrive during the check have been tried already
+        newest = self._last_id
         if entry.thresholds is not None:
             return self._check_thresholds(entry, value, newest)
         done: i64 = 0
@@ -564,7 +653,7 @@ class PurgatoryCore:
                 break
             if is_parked(operation) and self._try(operation):
                 done += 1
-            watch = watch.after  # a removed watch still leads to those behind it
+            watch = watch.after  # a removed watch still leads to the watches behind it: see Watch
         return done
 
     def _check_thresholds(self, entry: WatchList, value: Any, newest: i64) -> i64:
@@ -591,7 +680,12 @@ class PurgatoryCore:
         return done
 
     def _check_limited(self, entry: Watch, value: Any, limit: i64) -> i64:
-        """Try the watchers in the order of arrival until ``limit`` of them are completed."""
+        """Try the watchers in the order of arrival until ``limit`` of them are completed.
+
+        Listeners are tried first and count nothing: a check with a limit reports a change to all of them, whatever it
+        completes.  ``queued.left`` is updated even if ``_try`` raises, because an interrupted check is continued with
+        what is left of its limit, and must not complete more than ``limit`` operations in all.
+        """
         self.queued.left = limit
         if self._listeners:
             self._try_listeners(entry.key)
@@ -600,7 +694,7 @@ class PurgatoryCore:
             operation = cursor.next()
             if operation is None:
                 break
-            if cursor.skips:
+            if cursor.skips:  # its threshold is above the value
                 continue
             try:
                 self._try(operation)
@@ -622,6 +716,7 @@ class PurgatoryCore:
                 del self._listeners[key]
 
     def _try_listeners(self, key: Hashable) -> None:
+        """Try the operations that :meth:`listen` has named; a copy, because each of them may add or remove others."""
         listeners = self._listeners.get(key)
         if listeners is not None:
             for operation in list(listeners.values()):
@@ -629,7 +724,13 @@ class PurgatoryCore:
                     self._try(operation)
 
     def _try(self, operation: Operation) -> bool:
-        """Try one parked operation; return whether it is completed now."""
+        """Try one parked operation; return whether it is completed now.
+
+        An error of ``try_complete`` fails this operation and is reported if no task receives it; an error of
+        ``on_complete`` is contained by :func:`end`.  Only an interrupt leaves this method, and then the operation is
+        still parked, or has its outcome.  ``try_complete`` may have ended the operation itself, in any way, so the
+        answer is read from the state and not from what ``try_complete`` returned.
+        """
         self._trying = operation
         tried: Any = operation  # an override may return any type
         try:
@@ -661,7 +762,11 @@ class PurgatoryCore:
         return None if entry is None else self._cursor_along(entry, value, _SLICE)
 
     def check_some(self, cursor: WatchCursor, number: int) -> int:
-        """Take the next ``number`` steps of a cursor, or fewer at its end; return the number of steps taken."""
+        """Take the next ``number`` steps of a cursor, or fewer at its end; return the number of steps taken.
+
+        Between two calls the loop may do anything to the key: the cursor goes on where it was.  An operation that is
+        skipped counts as a step, so that the time of a call is bounded.
+        """
         self.queued.busy = True
         try:
             for tried in range(number):
@@ -675,13 +780,21 @@ class PurgatoryCore:
         return number
 
     def expire_some(self, number: int) -> int:
-        """Expire up to ``number`` parked operations, because the purgatory closes; return the number that ended."""
+        """Expire up to ``number`` parked operations, because the purgatory closes; return the number that ended.
+
+        That number includes operations that the callbacks end, and excludes those that had ended meanwhile, so it is
+        taken from the gauge.  It is positive unless none is parked: the caller's loop always ends.
+        """
         waiting = self.counters.parked
         for operation in self.watcher_lists.some(number):
             end(operation, EXPIRED_BY_CLOSING, None, True)
         return waiting - self.counters.parked
 
     def _cursor_along(self, entry: Watch, value: Any, most: i64) -> WatchCursor:
+        """Return a cursor over the operations that are parked now and whose thresholds, if any, the value reaches.
+
+        Without a value every operation is tried: the caller does not know whether a threshold is reached.
+        """
         if value is not None and isinstance(entry, WatchList) and entry.thresholds is not None:
             return ReachedCursor(entry, self._last_id, value, most)
         return WatchCursor(entry, self._last_id)
@@ -689,7 +802,13 @@ class PurgatoryCore:
     # The end of an operation: end() of the lifecycle calls leave() before the callback, and ended() after the answers
 
     def leave(self, operation: Operation, now_ms: i64) -> None:
-        """Take a parked operation, which has its outcome and is off the timer, off its keys, and update the gauges."""
+        """Take a parked operation, which has its outcome and is off the timer, off its keys, and update the gauges.
+
+        Step 4 of :func:`end`, between the change of the state and the callback.  Keys may run user code here; it finds
+        an operation that has ended.  Nothing of it raises: the error of a key is kept for :meth:`_report_keys`, since
+        the callback and the answers must follow in any case.  The observers' event needs the keys and the time, so both
+        are noted before they are gone.
+        """
         counters = self.counters
         if self._notifier.active:
             self._notifier.leaving(operation, now_ms)
@@ -706,7 +825,7 @@ class PurgatoryCore:
     def _remove(self, operation: Operation) -> None:
         """Remove the operation from its keys."""
         watch = operation._watch
-        operation._watch = None
+        operation._watch = None  # first: it is not parked any more, whatever a key does while the watches are removed
         if operation._lone_key is not None:
             self.counters.watched -= 1
             self.watcher_lists.remove_operation(operation)
@@ -730,11 +849,14 @@ class PurgatoryCore:
         except BaseException as error:
             lists.bury(watch)
             self._key_errors.append((error, operation))
-        if lists.deferred:
+        if lists.deferred:  # the key has ended other operations while it was hashed or compared
             self._unlink_deferred()
 
     def _unlink_deferred(self) -> None:
-        """Remove the watches that could not be removed while a key was hashed or compared."""
+        """Remove the watches that could not be removed while a key was hashed or compared.
+
+        Removing one hashes its key again, and that may defer further ones, hence the loop and no copy.
+        """
         lists = self.watcher_lists
         while lists.deferred:
             watch = lists.deferred.pop(0)
@@ -747,7 +869,11 @@ class PurgatoryCore:
                 self._key_errors.append((error, operation))
 
     def ended(self, operation: Operation) -> None:
-        """Count an operation that has ended and whose awaiters are answered, and notify the observers."""
+        """Count an operation that has ended and whose awaiters are answered, and notify the observers.
+
+        The count comes first, so that the statistics which an observer reads include this operation.  The errors of
+        keys come last, because the report may raise.
+        """
         self.counters.count(operation._state)
         if self._when_ended:
             self._call_when_ended(operation)
@@ -757,7 +883,10 @@ class PurgatoryCore:
             self._report_keys()
 
     def call_when_ended(self, operation: Operation, callback: Callable[[], object]) -> None:
-        """Call ``callback()`` once, when the parked operation has ended in any way and its awaiters are answered."""
+        """Call ``callback()`` once, when the parked operation has ended in any way and its awaiters are answered.
+
+        By number and not by operation, so that the entry keeps no operation alive.
+        """
         self._when_ended[operation._op_id] = callback
 
     def _call_when_ended(self, operation: Operation) -> None:
@@ -769,7 +898,10 @@ class PurgatoryCore:
                 self._hooks.report(error, operation)
 
     def _report_keys(self) -> None:
-        """Report the errors of keys; an interrupt among them propagates."""
+        """Report the errors of keys; an interrupt among them propagates.
+
+        Those behind it stay in the list, and the next call reports them.
+        """
         while self._key_errors:
             error, operation = self._key_errors.pop(0)
             if not self.contains(error):
@@ -784,7 +916,10 @@ class PurgatoryCore:
             ensure_stack(FRAMES)
 
     def contains(self, error: BaseException) -> bool:
-        """Return whether the exception is a failure of the operation, as opposed to an interrupt of the program."""
+        """Return whether the exception is a failure of the operation, as opposed to an interrupt of the program.
+
+        By the class alone: ``isinstance`` would run the ``__class__`` property of an exception that has one.
+        """
         return issubclass(type(error), self._contained)
 
     def report(self, error: BaseException, operation: Operation) -> None:
@@ -792,7 +927,10 @@ class PurgatoryCore:
         self._hooks.report(error, operation)
 
     def extend(self, operation: Operation, delay_ms: i64) -> None:
-        """Move the deadline of an operation to ``delay_ms`` from now; a negative delay removes the deadline."""
+        """Move the deadline of an operation to ``delay_ms`` from now; a negative delay removes the deadline.
+
+        In its first try the operation only notes the deadline, which counts from now and not from the parking.
+        """
         self._guard.validate()
         now_ms: i64 = ceil_now(self.timer)
         if not is_parked(operation):  # in its first try: it is put on the timer when it is parked
@@ -814,6 +952,11 @@ class PurgatoryCore:
         self._reschedule(operation, max(0, at_ms - now_ms), max(at_ms, passed_ms), passed_ms)
 
     def _reschedule(self, operation: Operation, delay_ms: i64, expiration_ms: i64, passed_ms: i64) -> None:
+        """Give a parked operation another deadline, or none if ``delay_ms`` is negative.
+
+        A closed timer refuses before anything has changed.  If the request of an earlier wake-up raises, the new
+        deadline stands.
+        """
         if delay_ms >= 0 and self.timer.closed:
             raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed: no deadline would be kept")
         counters = self.counters
