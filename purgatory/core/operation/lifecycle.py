@@ -241,12 +241,14 @@ def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
             keys = keys_of(operation)  # for the message of the OperationCancelled
     core.depth += 1
     try:
-        # 4. Off the timer and off its keys.
+        # 4. Off the timer and off its keys, before the callback, which may check these keys or park on them.  None of
+        # this fails: an error of a key is kept until the awaiters have their answers.
         if operation._list is not None:
             unlink(operation)
         if parked:
             core.leave(operation, now_ms)
-        # 5. The callback, the answers, the observers.  6. The checks that these have requested.
+        # 5. The callback, the answers, the observers.
+        # 6. The checks that these have requested, unless a call above is going to run them.
         if calls_back:
             queued = core.queued
             outermost = not queued.busy
@@ -269,7 +271,12 @@ def _fill(operation: Operation, why: Any) -> None:
 
 
 def _call_back(operation: Operation, core: PurgatoryCore | None, contained: bool) -> None:
-    """Make the result, answer, and call ``on_expiration`` of an operation that expired."""
+    """Make the result, answer, and call ``on_expiration`` of an operation that expired.
+
+    The outcome changes once more here, to FAILED, if ``on_complete`` raises.  Only ``on_complete`` itself could have
+    seen the first one: no awaiter has been answered, and no observer notified.  ``on_expiration`` comes after all
+    answers, so an exception of it changes nothing and is only reported.
+    """
     expired = operation._state != COMPLETED
     try:
         value = operation.on_complete()
@@ -321,6 +328,7 @@ def task_was_cancelled(operation: Operation) -> bool:
 
 
 def _is_awaited(operation: Operation) -> bool:
+    """Return whether a task is going to receive the outcome: one that was cancelled is not."""
     if operation._park_future is not None and not operation._park_future.done():
         return True
     return operation._awaiters is not None and not all([waiter.done() for waiter in operation._awaiters])
@@ -330,6 +338,9 @@ def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashab
     """Answer every awaiter of an operation that has its outcome, then leave the purgatory and notify the observers.
 
     Return whether any awaiter was answered.  ``keys``: see :func:`exception_of`.
+
+    Answering an awaiter schedules its task and runs no code of it.  An awaiter that cannot be answered keeps no other
+    from its answer: the error is reported at the end, or raised if no purgatory could report it.
     """
     park_future = operation._park_future
     awaiters = operation._awaiters

@@ -20,6 +20,26 @@ keys have all been such *plain* keys is plain, and needs none of the precautions
 or act.  The first key of another class makes its shard general, once and for all.  Only a plain shard has operations as
 entries: an entry that cannot be removed, because its key raises, would keep the operation alive.
 
+**General keys.**  The hash or the equality of any other key may raise, may answer differently at each call, and may end
+operations of this purgatory.  These guarantees remain:
+
+1.  While a key is hashed or compared (``asking``), no watch is removed.  The removal is deferred until the answer is
+    there, so no list changes between a lookup and the change that follows from it.
+2.  If a key raises when an operation is *added*, nothing has changed: every call that may fail comes before the first
+    assignment to a link.
+3.  If a key raises when its last watcher *leaves*, the operation ends all the same.  Its entry cannot be found and
+    remains as a *tombstone*, an entry without watchers, which the next watcher of the key takes over.
+4.  An entry never replaces one of another key.  If one of them finds no place any more when two are exchanged, it is
+    *misplaced*: no check finds its operations, but they still expire, can be cancelled, and end at closing.
+
+**Invariants.**  :meth:`WatcherLists._check` asserts them:
+
+1.  Each watch of a parked operation is reached from exactly one entry, which is in the shard of its key, or misplaced.
+2.  A watch refers to a list if and only if it is linked into that list.  The watch of a lone operation refers to none.
+3.  A list is in the order of arrival, and its ``weight`` is its length; likewise the list of those with a threshold.
+4.  A shard that is plain has plain keys only.  One that is not has no operation as an entry.
+5.  ``_tombstones`` is the number of entries without a watcher: the number of keys is that of entries less these.
+
 **Costs.**  A watch is one object with seven fields; a list is one more.  Adding and removing cost one dict operation
 for a lone watcher, and pointer assignments for the others.
 
@@ -65,6 +85,8 @@ class WatcherLists:
     def shard(self, key: Hashable) -> Shard:
         """Return the shard of the key.  Raises TypeError if it is unhashable.
 
+        The shard is computed from the hash, and the dict of the shard hashes the key again: both may run user code.
+
         A dict selects the slot by the lowest bits of the hash.  Selecting the shard by the same bits would put all keys
         of a shard into one slot.
         """
@@ -87,6 +109,7 @@ class WatcherLists:
         If the key raises, ``asking`` stays set for the caller to clear.
         """
         if shard.plain and is_plain(key):
+            # The most frequent case: one lookup, and no object but the operation itself.
             if shard.entries.setdefault(key, operation) is operation:
                 operation._lone_key = key
                 operation._watch = LONE
@@ -99,14 +122,17 @@ class WatcherLists:
         operation._watch = watch
 
     def remove_operation(self, operation: Operation) -> None:
-        """Remove an operation that is an entry itself."""
+        """Remove an operation that is an entry itself.  Its key is plain, so no step of this can fail."""
         key = operation._lone_key
         operation._lone_key = None
         number: i64 = hash(key)
         del self._shards[(number ^ (number >> 9)) & 511].entries[key]
 
     def add_plain(self, shard: Shard, watch: Watch) -> bool:
-        """:meth:`add` for a plain key, in a shard that is plain."""
+        """:meth:`add` for a plain key, in a shard that is plain: no step runs user code or can fail.
+
+        The watch keeps its shard, so that its removal need not hash the key.
+        """
         key = watch.key
         watch.shard = shard
         entry: Any = shard.entries.setdefault(key, watch)
@@ -119,6 +145,7 @@ class WatcherLists:
                 return False
             entry.append(watch)
             return True
+        # The second watcher of the key: the entry of the first one becomes a list.
         first = entry if isinstance(entry, Watch) else self._give_watch(shard, entry)
         if first.operation is watch.operation:
             return False
@@ -151,6 +178,13 @@ class WatcherLists:
 
         False, and nothing changes, if its operation watches the key already; being the newest, it is then the last.
         If the key raises, ``asking`` stays set for the caller to clear.
+
+        One lookup both finds the entry of the key and, if there is none, makes the watch the entry.  What follows
+        depends on what is found:
+
+        1.  A list, perhaps without watchers: the watch is appended.
+        2.  A tombstone: the watch replaces it.
+        3.  The watch of another operation: a list with both replaces it.
         """
         if shard.plain:
             if is_plain(watch.key):
@@ -184,6 +218,9 @@ class WatcherLists:
     def add_threshold(self, watch: ThresholdWatch) -> bool:
         """Add the watch to those of its key that have a threshold.
 
+        They are in a heap at the key's list, so an entry that is not a list yet is replaced by one first; the watch of
+        an operation without a threshold moves into it.
+
         False, and nothing changes, if its operation watches the key already, because two keys have become equal.
         If the key raises, ``asking`` stays set for the caller to clear.
         """
@@ -208,6 +245,7 @@ class WatcherLists:
                     self._tombstones -= 1
                 else:
                     root.append(entry)
+        # No step from here on runs user code.
         heap = root.thresholds
         if heap is None:
             heap = root.thresholds = ThresholdHeap(root)
@@ -220,11 +258,17 @@ class WatcherLists:
         return added
 
     def _reuse(self, root: WatchList) -> None:
+        """Count the list as a tombstone no more, if it was one, because a watch is about to be added."""
         if root.weight == 0 and root.thresholds is None:
             self._tombstones -= 1
 
     def _replace(self, shard: Shard, entry: Watch, other: Watch) -> None:
-        """Replace the entry.  If that fails, nothing has changed."""
+        """Replace the entry.  If that fails, nothing has changed.
+
+        Assigning ``entries[key]`` would be simpler.  But the dict would then compare the key once more, and if the
+        answer is another one, overwrite the entry of another key, whose operations no check would find any more.
+        So the entry is taken out, what was taken is verified, and the other one is inserted without overwriting.
+        """
         key = other.key
         self._take(shard, key, entry)
         try:
@@ -235,7 +279,11 @@ class WatcherLists:
             raise
 
     def _take(self, shard: Shard, key: Hashable, entry: Watch) -> None:
-        """Delete the entry.  LookupError, and nothing has changed, if the key now leads to another entry."""
+        """Delete the entry.  LookupError, and nothing has changed, if the key now leads to another entry.
+
+        Two lookups: the first one refuses without a change in nearly all cases.  The second one deletes, and may still
+        find another entry, which is then put back.
+        """
         if shard.entries.get(key) is not entry:
             raise LookupError(_CHANGED)
         found = shard.entries.pop(key)  # the key may lead to another entry at each call
@@ -244,7 +292,7 @@ class WatcherLists:
             raise LookupError(_CHANGED)
 
     def _put_back(self, entry: Watch) -> None:
-        """Put back an entry that was deleted by mistake."""
+        """Put back an entry that was deleted by mistake; if its key does not lead to a free place, keep it aside."""
         try:
             if self.shard(entry.key).entries.setdefault(entry.key, entry) is entry:
                 return
@@ -254,7 +302,11 @@ class WatcherLists:
         self._misplaced.append(entry)
 
     def remove(self, watch: Watch) -> None:
-        """Remove the watch; a key without watchers is forgotten."""
+        """Remove the watch; a key without watchers is forgotten.
+
+        Only the forgetting can fail.  It comes last, so the watch is off its list in any case, and the caller calls
+        :meth:`bury` for the entry.
+        """
         if isinstance(watch, ThresholdWatch):
             self._remove_threshold(watch)
             return
@@ -268,6 +320,7 @@ class WatcherLists:
             root._clear_links()
 
     def _remove_threshold(self, watch: ThresholdWatch) -> None:
+        """Remove a watch from the heap of its key, the heap if it is empty, and the key if it has no other watchers."""
         members = watch.list_root
         assert members is not None
         heap = members.thresholds
@@ -281,7 +334,11 @@ class WatcherLists:
                 root._clear_links()
 
     def _forget(self, entry: Watch) -> None:
-        """Delete the entry of a key without watchers.  If the key raises, ``asking`` stays set: see :meth:`bury`."""
+        """Delete the entry of a key without watchers.  If the key raises, ``asking`` stays set: see :meth:`bury`.
+
+        A plain key cannot fail.  Any other is looked for and compared with the entry before it is deleted, so that no
+        other key loses its watchers.
+        """
         key = entry.key
         shard = entry.shard
         if shard is not None and shard.plain:
@@ -293,6 +350,7 @@ class WatcherLists:
         self.asking = False
 
     def _forget_misplaced(self, entry: Watch) -> bool:
+        """Forget an entry that is kept aside.  False if it is not one of these."""
         for place, misplaced in enumerate(self._misplaced):
             if misplaced is entry:
                 del self._misplaced[place]
@@ -302,7 +360,8 @@ class WatcherLists:
     def bury(self, watch: Watch) -> None:
         """Clear the watch, whose key raised when its entry was to be deleted.
 
-        The entry remains as a tombstone, without an operation, until an operation is parked on the key again.
+        The entry remains as a tombstone, without an operation, until an operation is parked on the key again.  Only the
+        last watcher of a key deletes its entry, so no other operation is affected.
         """
         self.asking = False
         self._tombstones += 1
@@ -353,7 +412,10 @@ class WatcherLists:
         return sum([len(shard.entries) for shard in self._shards]) - self._tombstones + len(self._misplaced)
 
     def all_operations(self) -> list[Operation]:
-        """Return every parked operation once, in the order of arrival.  O(watches)."""
+        """Return every parked operation once, in the order of arrival.  O(watches).
+
+        An operation is found once for each of its keys; its number removes the duplicates and gives the order.
+        """
         seen = {}
         for shard in self._shards:
             for entry in shard.entries.values():
@@ -365,7 +427,10 @@ class WatcherLists:
         return [seen[op_id] for op_id in sorted(seen)]
 
     def some(self, number: int) -> list[Operation]:
-        """Return at most ``number`` parked operations, in no order, for a caller that ends them in slices."""
+        """Return at most ``number`` parked operations, in no order, for a caller that ends them in slices.
+
+        An operation with several keys may be found several times: ending it again does nothing.
+        """
         found: list[Operation] = []
         for shard in self._shards:
             if not shard.entries:
@@ -423,12 +488,14 @@ def as_watch(entry: Any) -> Watch:
 
 
 def _weight(entry: Watch) -> int:
+    """Return the number of watchers of an entry, with and without a threshold: 0 for a tombstone."""
     if not isinstance(entry, WatchList):
         return 0 if entry.operation is None else 1
     return entry.weight if entry.thresholds is None else entry.weight + entry.thresholds.members.weight
 
 
 def _operations(entry: Watch) -> list[Operation]:
+    """Return the operations of an entry, in the order of arrival."""
     found: list[Operation] = []
     cursor = WatchCursor(entry, NO_ID)
     while (operation := cursor.next()) is not None:
@@ -437,6 +504,7 @@ def _operations(entry: Watch) -> list[Operation]:
 
 
 def _check_list(root: WatchList) -> int:
+    """Assert the invariants of one list; return its length."""
     watch, length, last_id = root.after, 0, 0
     while watch is not root:
         assert watch is not None and watch.before is not None and watch.operation is not None
