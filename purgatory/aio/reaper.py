@@ -148,13 +148,12 @@ class Reaper:
         timer = self._timer
         while True:
             now_ms = timer.clock.now_ms()
-            early_ms = timer._core.next_early_ms()
-            if early_ms <= now_ms or timer._core.is_due(now_ms) or (until_ms is not None and now_ms >= until_ms):
+            work_ms = min(timer._core.next_work_ms(now_ms), timer._core.next_early_ms())
+            if work_ms <= now_ms or (until_ms is not None and now_ms >= until_ms):
                 return
             sleeper = self.bind().create_future()
             self._sleepers.append(sleeper)
-            expiration_ms = timer.next_expiration_ms
-            self._set_wake_up(expiration_ms if expiration_ms is None else min(expiration_ms, early_ms))
+            self._set_wake_up(None if work_ms == FAR_MS else work_ms)
             limit = None if until_ms is None else timer.clock.call_at(until_ms, self._wake_up)
             try:
                 await sleeper

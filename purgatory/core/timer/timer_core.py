@@ -112,10 +112,14 @@ class TimerCore:
 
     def is_due(self, now_ms: i64) -> bool:
         """Whether :meth:`expire_due` would find anything to do."""
+        return self.next_work_ms(now_ms) <= now_ms
+
+    def next_work_ms(self, now_ms: i64) -> i64:
+        """When the earliest bucket falls due: ``now_ms`` if something is due already, FAR_MS if the timer is empty."""
         if not self._taken.is_empty or not self._due_when_added.is_empty or self._any_ready():
-            return True
-        due_ms = self._queue.peek_ms()
-        return due_ms is not None and due_ms <= now_ms
+            return now_ms
+        first_ms = self._queue.peek_ms()
+        return FAR_MS if first_ms is None else first_ms
 
     # Scheduling
 
