@@ -1,14 +1,15 @@
-"""Closing answers every operation, in slices, and ends the reaper."""
+"""``aclose``: closing answers every operation, in slices and also if it is interrupted, and ends the reaper."""
 
 import asyncio
 import itertools
+import sys
 from typing import Any
 
 import pytest
 
 from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer
 from purgatory.testing import VirtualClock
-from tests.helpers import Boom, Op, check, park_in_tasks
+from tests.helpers import Boom, Op, check, park_in_tasks, turns_until
 
 
 async def test_every_operation_is_answered_and_the_reaper_ends(clock: VirtualClock) -> None:
@@ -169,3 +170,325 @@ async def test_a_second_call_goes_on_if_the_coroutine_that_closes_the_timer_is_c
     assert timer.size == 0
     assert not timer.running
     assert {type(future.exception()) for future in futures} == {PurgatoryClosed}
+
+
+# A grace period: operations that end within it end normally, and the rest expire when it is over
+
+
+async def test_operations_end_normally_within_the_grace(clock: VirtualClock) -> None:
+    """Operations complete and expire as usual within the grace; the rest expire when it is over."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(2, name="due"), Op(None, name="done"), Op(100, name="rest")]
+    tasks = await park_in_tasks(purgatory, clock, *ops)
+    closing = asyncio.create_task(purgatory.aclose(grace=5))
+    await clock.settle()
+    with pytest.raises(PurgatoryClosed):
+        purgatory.try_complete_else_watch(Op(1), ["a"])
+    ops[1].ready = True
+    await clock.advance(1)
+    assert purgatory.check_and_complete("a") == 1
+    assert ops[2].extend(200)
+    await clock.advance(1)
+    assert [op.outcome for op in ops] == [Outcome.EXPIRED, Outcome.COMPLETED, Outcome.PENDING]
+    await clock.advance(2.999)
+    assert not closing.done()
+    await clock.advance(0.001)
+    await closing
+    assert await asyncio.gather(*tasks) == ["due", "done", "rest"]
+    check(purgatory, parked=0, completed=1, expired=1, expired_by_closing=1)
+    assert [op.expired_by_closing for op in ops] == [False, False, True]
+
+
+async def test_it_ends_as_soon_as_no_operation_is_parked(clock: VirtualClock) -> None:
+    """Closing ends as soon as the last operation has left, before the grace period is over."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(None, name="x")
+    await park_in_tasks(purgatory, clock, op)
+    closing = asyncio.create_task(purgatory.aclose(grace=1000))
+    await clock.settle()
+    assert not closing.done()
+    op.force_complete()
+    await closing
+    assert clock.time() == 1000.0
+    assert clock.next_alarm_ms is None
+
+
+async def test_an_empty_purgatory_closes_at_once(clock: VirtualClock) -> None:
+    """Without parked operations, closing does not wait for the grace period."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    await purgatory.aclose(grace=1000)
+    assert clock.time() == 1000.0
+
+
+async def test_deadlines_hold_though_the_purgatory_was_not_entered(clock: VirtualClock) -> None:
+    """Closing starts the reaper if necessary, so that deadlines within the grace are kept."""
+    timer_ran = []
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(2, on_complete=lambda _: timer_ran.append(clock.time()))
+    purgatory.try_complete_else_watch(op, ["a"])
+    closing = asyncio.create_task(purgatory.aclose(grace=10))
+    await clock.advance(5)
+    await closing
+    assert timer_ran == [1002.0]
+
+
+async def test_a_grace_on_a_closed_timer_ends(clock: VirtualClock) -> None:
+    """If the timer is closed, the grace period still ends, because the clock measures it."""
+    async with SystemTimer(clock=clock) as timer:
+        purgatory = Purgatory[Op]("test", timer=timer)
+        purgatory.try_complete_else_watch(Op(None), ["a"])
+    closing = asyncio.create_task(purgatory.aclose(grace=5))
+    await clock.advance(4.999)
+    assert not closing.done()
+    await clock.advance(0.001)
+    await closing
+    check(purgatory, parked=0, expired_by_closing=1)
+
+
+def test_grace_for_operations_parked_before_the_loop_ran(clock: VirtualClock) -> None:
+    """An operation parked without a running loop keeps its deadline even if the loop closes the purgatory first."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(2, name="x")
+    purgatory.try_complete_else_watch(op, ["a"])
+
+    async def main() -> None:
+        closing = asyncio.create_task(purgatory.aclose(grace=10))
+        await clock.advance(2)
+        assert op.outcome is Outcome.EXPIRED
+        assert closing.done()
+
+    asyncio.run(main())
+    assert purgatory.statistics().lateness.count == 1
+
+
+async def test_a_grace_after_its_own_timer_was_closed(clock: VirtualClock) -> None:
+    """The timer answers the operations with a deadline; the others still have the grace."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    due, done, rest = Op(50, name="due"), Op(None, name="done"), Op(None, name="rest")
+    tasks = await park_in_tasks(purgatory, clock, due, done, rest)
+    await purgatory.timer.aclose()
+    assert due.expired
+    closing = asyncio.create_task(purgatory.aclose(grace=5))
+    await clock.advance(4)
+    assert done.force_complete()
+    assert not closing.done()
+    await clock.advance(1)
+    await closing
+    assert await asyncio.gather(*tasks) == ["due", "done", "rest"]
+    assert (done.outcome, rest.outcome) == (Outcome.COMPLETED, Outcome.EXPIRED)
+    assert not purgatory.timer.running
+
+
+# Closing started from a callback of an operation, and callbacks that act while the purgatory closes
+
+
+@pytest.mark.parametrize("how", ["check", "expiry", "park"])
+async def test_closing_from_inside_on_complete(clock: VirtualClock, how: str) -> None:
+    """``on_complete`` starts the closing; its own operation keeps its outcome, and the others are answered."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    closing: list[asyncio.Task[None]] = []
+
+    def close(_: Op) -> None:
+        closing.append(asyncio.create_task(purgatory.aclose()))
+
+    op = Op(5, name="closer", on_complete=close)
+    others = [Op(None, name="x"), Op(100, name="y")]
+    tasks = await park_in_tasks(purgatory, clock, *others)
+    if how == "park":
+        op.ready = True
+        assert await purgatory.park(op, ["b"]) == "closer"
+    else:
+        (task,) = await park_in_tasks(purgatory, clock, op)
+        op.ready = True
+        if how == "check":
+            assert purgatory.check_and_complete("a") == 1
+        else:
+            await clock.advance(5)
+        assert await task == "closer"
+    await asyncio.gather(*closing)
+    assert await asyncio.gather(*tasks) == ["x", "y"]
+    assert op.outcome is (Outcome.EXPIRED if how == "expiry" else Outcome.COMPLETED)
+    assert not purgatory.timer.running
+    purgatory._check()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks come with 3.12")
+@pytest.mark.parametrize("how", ["check", "expiry"])
+async def test_closing_with_an_eager_task_from_inside_on_complete(clock: VirtualClock, how: str) -> None:
+    """An eager task closes the purgatory within ``on_complete``, in the reaper's turn."""
+    loop = asyncio.get_running_loop()
+    purgatory = Purgatory[Op]("test", clock=clock)
+    closing: list[asyncio.Task[None]] = []
+
+    def close(_: Op) -> None:
+        closing.append(asyncio.Task(purgatory.aclose(), loop=loop, eager_start=True))  # type: ignore[call-arg]
+
+    op = Op(5, name="closer", on_complete=close)
+    others = [Op(None, name="x"), Op(5, name="y"), Op(100, name="z")]
+    tasks = await park_in_tasks(purgatory, clock, op, *others)
+    if how == "check":
+        op.ready = True
+        assert purgatory.check_and_complete("a") == 1
+    await clock.advance(5)
+    await asyncio.gather(*closing)
+    assert await asyncio.gather(*tasks) == ["closer", "x", "y", "z"]
+    assert not purgatory.timer.running
+    purgatory._check()
+
+
+async def test_parking_in_a_callback_during_closing_is_refused(
+    clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """The refusal is an error of that callback only, and the closing continues."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    again = Op(5)
+    ops = [Op(None, on_complete=lambda _: purgatory.try_complete_else_watch(again, ["a"])), Op(None, name="x")]
+    tasks = await park_in_tasks(purgatory, clock, *ops)
+    await purgatory.aclose()
+    with pytest.raises(PurgatoryClosed):
+        await tasks[0]
+    assert await tasks[1] == "x"
+    assert again.outcome is Outcome.PENDING
+    check(purgatory, parked=0, failed=1, expired_by_closing=1)
+
+
+async def test_a_check_in_a_callback_during_closing_completes_operations(clock: VirtualClock) -> None:
+    """A check in a callback during the closing completes the operations whose condition holds, before they expire."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(None, on_complete=lambda _: purgatory.check_and_complete("b")) for _ in range(3)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+    ready = Op(None)
+    purgatory.try_complete_else_watch(ready, ["b"])
+    ready.ready = True
+    await purgatory.aclose()
+    assert {op.outcome for op in ops} == {Outcome.EXPIRED}
+    assert ready.outcome in (Outcome.COMPLETED, Outcome.EXPIRED)
+    check(purgatory, parked=0)
+
+
+# Closing that is cancelled or interrupted still answers every operation
+
+
+# Cancelled
+
+
+async def test_cancelled_during_the_grace(clock: VirtualClock) -> None:
+    """If the closing task is cancelled, every operation is answered and the cancellation propagates."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    op = Op(None, name="x")
+    (task,) = await park_in_tasks(purgatory, clock, op)
+    closing = asyncio.create_task(purgatory.aclose(grace=1000))
+    waiting = asyncio.create_task(purgatory.aclose())
+    await clock.settle()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await waiting
+    assert await task == "x"
+    assert not purgatory.timer.running
+    check(purgatory, parked=0, expired_by_closing=1)
+    assert clock.next_alarm_ms is None
+
+
+async def test_cancelling_a_second_closer_leaves_the_first_alone(clock: VirtualClock) -> None:
+    """Cancelling a second call of ``aclose`` does not affect the first one."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    await park_in_tasks(purgatory, clock, Op(None))
+    first = asyncio.create_task(purgatory.aclose(grace=10))
+    second = asyncio.create_task(purgatory.aclose())
+    await clock.settle()
+    second.cancel()
+    await clock.settle()
+    assert second.cancelled()
+    await clock.advance(10)
+    await first
+    check(purgatory, parked=0, expired_by_closing=1)
+
+
+async def test_a_timer_that_is_cancelled_while_it_closes(clock: VirtualClock) -> None:
+    """If the closing of a timer is cancelled halfway, every operation is still answered."""
+    timer = SystemTimer(clock=clock)
+    timer.start()
+    futures = [timer.fail_after(100) for _ in range(3000)]
+    closing = asyncio.create_task(timer.aclose())
+    await turns_until(lambda: any(future.done() for future in futures))
+    assert not all(future.done() for future in futures)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert all(isinstance(future.exception(), PurgatoryClosed) for future in futures)
+    assert timer.size == 0
+
+
+# Interrupted
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("interrupts", [1, 2, 3])
+async def test_an_interrupt_passes_and_every_operation_is_answered(
+    clock: VirtualClock, interrupts: int, kind: type[BaseException]
+) -> None:
+    """If any number of operations are interrupted while they end, all others are answered, and no task waits
+    forever.
+    """
+    purgatory = Purgatory[Op]("test", clock=clock)
+
+    def interrupt(_: Op) -> None:
+        raise kind
+
+    ops = [Op(None, name=str(number)) for number in range(10)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+    for op in ops[2 : 2 + interrupts]:
+        op._on_complete = interrupt
+    with pytest.raises(kind):
+        await purgatory.aclose()
+    await purgatory.aclose()
+    check(purgatory, parked=0, failed=interrupts, expired_by_closing=10 - interrupts)
+    assert not purgatory.timer.running
+    assert purgatory.timer.closed
+
+
+async def test_an_interrupt_while_a_timer_closes(clock: VirtualClock) -> None:
+    """An operation that is interrupted while its timer closes does not block the others."""
+
+    def interrupt(_: Op) -> None:
+        raise KeyboardInterrupt
+
+    timer = SystemTimer(clock=clock)
+    purgatory = Purgatory[Op]("test", timer=timer)
+    ops = [Op(5, on_complete=interrupt if number == 1 else lambda _: None) for number in range(4)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+    with pytest.raises(KeyboardInterrupt):
+        await timer.aclose()
+    check(purgatory, parked=0, expired=3, failed=1)
+    await timer.aclose()
+    await purgatory.aclose()
+
+
+class Interrupt(BaseException):
+    """A BaseException that can end a task."""
+
+
+async def test_cancelled_and_then_interrupted(clock: VirtualClock) -> None:
+    """If closing is cancelled, the remaining operations expire at once; an interrupt among them ends the closing
+    task.
+    """
+
+    def interrupt(_: Op) -> None:
+        raise Interrupt
+
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(None, on_complete=interrupt if number == 3999 else lambda _: None) for number in range(4000)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+    closing = asyncio.create_task(purgatory.aclose())
+    await asyncio.sleep(0)
+    assert 0 < len(purgatory) < 4000
+    closing.cancel()
+    with pytest.raises(Interrupt):
+        await closing
+    check(purgatory, parked=0, expired_by_closing=3999, failed=1)
+    assert not purgatory.timer.running

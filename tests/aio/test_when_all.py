@@ -1,12 +1,27 @@
-"""``when_all`` completes once, when all futures are done, with the outcomes in the order of the futures."""
+"""``when_all`` completes once, when all futures are done or at its deadline, and leaves no callback on them."""
 
 import asyncio
+import concurrent.futures
+import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from purgatory import DelayedFuture, OperationCancelled, Outcome, Purgatory, SystemTimer
+from purgatory import (
+    DelayedFuture,
+    Event,
+    Observer,
+    OperationCancelled,
+    Outcome,
+    Purgatory,
+    PurgatoryClosed,
+    PurgatoryFull,
+    SystemTimer,
+)
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, Recorder, check, futures, kinds
 
@@ -266,3 +281,471 @@ async def test_a_shared_timer_is_started(clock: VirtualClock) -> None:
     assert waiting.outcome is Outcome.EXPIRED
     await purgatory.aclose()
     await timer.aclose()
+
+
+# ``when_all`` at its deadline or when forced completes with the outcomes that exist
+
+
+async def test_on_expiry_pending_futures_fail_and_the_callback_gets_the_outcomes(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """Exactly at the deadline, results are kept, and pending futures fail with TimeoutError."""
+    called: list[Any] = []
+    done, failed, late, later = futures(4)
+    waiting = purgatory.when_all([done, late, failed, later], 0.5, called.append)
+    done.set_result("done")
+    failed.set_exception(Boom())
+    await clock.advance(0.499)
+    assert (called, late.done()) == ([], False)
+    await clock.advance(0.001)
+    assert waiting.outcome is Outcome.EXPIRED
+    assert [kinds(outcomes) for outcomes in called] == [["done", TimeoutError, Boom, TimeoutError]]
+    with pytest.raises(TimeoutError, match=r"not done within 0\.5 s"):
+        await late
+    assert isinstance(later.exception(), TimeoutError)
+    check(purgatory, parked=0, watched=0, num_delayed=0, expired=1)
+
+
+async def test_on_expiry_a_pending_task_is_cancelled(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """A task cannot receive an exception, so it is cancelled, and its outcome is a TimeoutError."""
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await clock.sleep(100)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    task = asyncio.ensure_future(work())
+    waiting = purgatory.when_all([task], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError]
+    assert ended == ["cancelled"]
+    assert task.cancelled()
+
+
+async def test_on_expiry_a_future_with_a_cancel_of_its_own_is_cancelled(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """A class that overrides ``cancel()`` ends what it stands for; its outcome is a TimeoutError."""
+    cancelled: list[Any] = []
+
+    class Request(asyncio.Future[None]):
+        def cancel(self, msg: Any | None = None) -> bool:
+            cancelled.append(self)
+            return super().cancel(msg)
+
+    request = Request()
+    waiting = purgatory.when_all([request], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError]
+    assert cancelled == [request]
+    assert request.cancelled()
+    assert reported == []
+
+
+async def test_on_expiry_the_tasks_of_a_pending_gather_are_cancelled(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """A pending ``gather`` is cancelled like a task, with all that it waits for; its outcome is a TimeoutError."""
+    tasks = [asyncio.ensure_future(clock.sleep(seconds)) for seconds in (0.5, 100, 200)]
+    (inner,) = futures(1)
+    gathered = asyncio.gather(*tasks, asyncio.gather(inner))
+    waiting = purgatory.when_all([gathered], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError]
+    assert [task.cancelled() for task in tasks] == [False, True, True]
+    assert inner.cancelled()
+    assert gathered.done()
+    del gathered, waiting
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reported == []
+
+
+async def test_an_error_of_a_cancelled_gather_is_reported(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """What fails while it is cancelled is reported, as asyncio does for a task that nobody awaits."""
+
+    async def work() -> None:
+        try:
+            await clock.sleep(100)
+        finally:
+            raise Boom
+
+    gathered = asyncio.gather(work())
+    waiting = purgatory.when_all([gathered], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError]
+    message = "a future of when_all() failed when it was cancelled"
+    assert reported == [{"message": message, "exception": gathered.exception(), "future": gathered}]
+    assert isinstance(gathered.exception(), Boom)
+
+
+async def test_an_error_of_a_cancelled_task_is_left_to_its_owner(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """asyncio reports what a task raises while it is cancelled if nobody retrieves it, so ``when_all`` does not."""
+
+    async def work() -> None:
+        try:
+            await clock.sleep(100)
+        finally:
+            raise Boom
+
+    task = asyncio.ensure_future(work())
+    waiting = purgatory.when_all([task], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError]
+    assert isinstance(task.exception(), Boom)
+    del task, waiting
+    gc.collect()
+    assert reported == []
+
+
+async def test_on_expiry_a_task_cancels_the_future_of_an_executor_that_it_awaits(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """A call in an executor has no late result to deliver, neither if it is cancelled nor if it still runs."""
+    queued, running = concurrent.futures.Future[int](), concurrent.futures.Future[int]()
+    running.set_running_or_notify_cancel()
+
+    async def call(future: concurrent.futures.Future[int]) -> int:
+        return await asyncio.wrap_future(future)
+
+    waiting = purgatory.when_all([asyncio.ensure_future(call(future)) for future in (queued, running)], 1)
+    await clock.advance(1)
+    assert kinds(waiting.result()) == [TimeoutError, TimeoutError]
+    assert queued.cancelled()
+    running.set_result(1)
+    await clock.settle()
+    assert reported == []
+
+
+async def test_a_future_done_in_the_turn_of_the_deadline_keeps_its_result(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """A future that is done in the turn of the deadline keeps its result, although its callbacks have not run."""
+    (future,) = futures(1)
+    waiting = purgatory.when_all([future], 1)
+    future.set_result("just in time")
+    purgatory.timer.expire_due(clock.now_ms() + 1000)
+    assert waiting.outcome is Outcome.EXPIRED
+    assert waiting.result() == ["just in time"]
+
+
+async def test_exceptions_among_the_outcomes_are_not_reported(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """Neither the TimeoutErrors nor the failures reach the loop's exception handler."""
+    late, failed = futures(2)
+    failed.set_exception(Boom())
+    purgatory.when_all([late, failed], 1, lambda _: None)
+    await clock.advance(1)
+    del late, failed
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reported == []
+
+
+async def test_closing_answers_with_the_outcomes_so_far(clock: VirtualClock) -> None:
+    """Closing has the same effect as the deadline."""
+    async with Purgatory[Any]("futures", clock=clock) as purgatory:
+        first, second = futures(2)
+        waiting = purgatory.when_all([first, second], None)
+        first.set_result(1)
+    assert kinds(waiting.result()) == [1, TimeoutError]
+    assert second.done()
+
+
+async def test_force_complete_answers_with_the_outcomes_so_far(purgatory: Purgatory[Any]) -> None:
+    """``force_complete`` fails the pending futures."""
+    first, second = futures(2)
+    waiting = purgatory.when_all([first, second], None)
+    first.set_result(1)
+    assert waiting.force_complete()
+    assert kinds(await waiting) == [1, TimeoutError]
+    assert waiting.outcome is Outcome.COMPLETED
+
+
+async def test_the_error_of_a_pending_future_gives_the_reason(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The error contains the timeout after a deadline, and states that the future was pending after
+    ``force_complete``.
+    """
+    timed, forced = purgatory.when_all(futures(1), 2), purgatory.when_all(futures(1), None)
+    forced.force_complete()
+    await clock.advance(2)
+    assert [str(operation.result()[0]) for operation in (timed, forced)] == [
+        "it was not done within 2 s",
+        "it was still pending when the operation ended",
+    ]
+
+
+async def test_the_deadline_can_be_moved(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """``extend`` moves the deadline, as for every operation."""
+    waiting = purgatory.when_all(futures(1), 1)
+    waiting.extend(5)
+    await clock.advance(4.999)
+    assert waiting.outcome is Outcome.PENDING
+    await clock.advance(0.001)
+    assert waiting.outcome is Outcome.EXPIRED
+
+
+# Any order of events
+
+
+@given(
+    ends=st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["result", "error", "cancel", "never"])), max_size=8),
+    timeout=st.none() | st.integers(0, 60),
+)
+def test_whatever_ends_when(ends: list[tuple[int, str]], timeout: int | None) -> None:
+    """In any schedule, the operation ends with its last future or at its deadline, with the outcome of each future."""
+
+    async def run() -> None:
+        clock = VirtualClock()
+        async with Purgatory[Any]("futures", clock=clock) as purgatory:
+            all_of_them = futures(len(ends))
+            moments: list[float] = []
+            waiting = purgatory.when_all(all_of_them, timeout, lambda _: moments.append(clock.time()))
+            for second in range(61):
+                for future, (at, how) in zip(all_of_them, ends, strict=True):
+                    if at == second and not future.done():
+                        _end(future, how)
+                await clock.settle()
+                if second < 60:
+                    await clock.advance(1)
+            last = max((at if how != "never" else 10**9 for at, how in ends), default=0)
+            limit = 10**9 if timeout is None else timeout
+            if min(last, limit) > 60:
+                assert moments == []
+                assert waiting.outcome is Outcome.PENDING
+                return
+            assert moments == [float(min(last, limit))]
+            if last != limit:
+                assert waiting.outcome is (Outcome.COMPLETED if last < limit or not ends else Outcome.EXPIRED)
+            for outcome, (at, how) in zip(kinds(waiting.result()), ends, strict=True):
+                expected = {"result": 1, "error": Boom, "cancel": asyncio.CancelledError, "never": TimeoutError}
+                if at != limit:
+                    assert outcome == (expected[how] if at < limit else TimeoutError)
+            purgatory._check()
+
+    asyncio.run(run())
+
+
+def _end(future: "asyncio.Future[Any]", how: str) -> None:
+    if how == "result":
+        future.set_result(1)
+    elif how == "error":
+        future.set_exception(Boom())
+    elif how == "cancel":
+        future.cancel()
+
+
+# ``when_all`` leaves no callback on a future after the operation has ended, for every kind of ending
+
+
+Ending = Callable[[Purgatory[Any], "DelayedFuture[Any]", "asyncio.Future[Any]"], object]
+
+ENDINGS: dict[str, Ending] = {
+    "cancel": lambda purgatory, waiting, first: waiting.cancel(),
+    "cancel_for_key": lambda purgatory, waiting, first: purgatory.cancel_for_key(first),
+    "fail_for_key": lambda purgatory, waiting, first: purgatory.fail_for_key(first, Boom()),
+    "force_complete": lambda purgatory, waiting, first: waiting.force_complete(),
+    "expiry": lambda purgatory, waiting, first: purgatory.timer.expire_due(purgatory.timer.clock.now_ms() + 5000),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_every_ending_removes_the_callbacks(purgatory: Purgatory[Any], ending: str) -> None:
+    """After every kind of ending, no pending future has a callback of the purgatory."""
+    first, second = futures(2)
+    waiting = purgatory.when_all([first, second, first], 5)
+    assert [len(future._callbacks) for future in (first, second)] == [1, 1]  # type: ignore[attr-defined]
+    ENDINGS[ending](purgatory, waiting, first)
+    assert waiting.outcome is not Outcome.PENDING
+    assert [future._callbacks for future in (first, second) if not future.done()] in ([], [None, None], [[], []])
+
+
+async def test_closing_and_a_callback_that_raises_remove_them_too(clock: VirtualClock) -> None:
+    """A task among the futures, pending for one more turn, keeps no callback of a failed operation."""
+
+    def boom(_: object) -> None:
+        raise Boom
+
+    async def sleep() -> None:
+        await clock.sleep(100)
+
+    failing, answered = asyncio.ensure_future(sleep()), asyncio.ensure_future(sleep())
+    async with Purgatory[Any]("test", clock=clock) as purgatory:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        failed = purgatory.when_all([failing], 5, boom)
+        purgatory.timer.expire_due(clock.now_ms() + 5000)
+        assert failed.outcome is Outcome.FAILED
+        closed = purgatory.when_all([answered], 5)
+    assert closed.outcome is Outcome.EXPIRED
+    assert not failing._callbacks  # type: ignore[attr-defined]
+    assert not answered._callbacks  # type: ignore[attr-defined]
+    await asyncio.gather(failing, answered, return_exceptions=True)
+
+
+@pytest.mark.slow
+async def test_a_long_lived_future_accumulates_no_callbacks(purgatory: Purgatory[Any]) -> None:
+    """Ten thousand operations on a future, in sequence and at the same time, leave its callbacks unchanged."""
+    shutdown, ready = futures(2)
+    shutdown.add_done_callback(purgatory.check_and_complete)
+    before = list(shutdown._callbacks)  # type: ignore[attr-defined]
+    for _ in range(10_000):
+        purgatory.when_all([shutdown, ready], None).cancel()
+    assert shutdown._callbacks == before  # type: ignore[attr-defined]
+    waiting = [purgatory.when_all([shutdown], None) for _ in range(10_000)]
+    assert len(shutdown._callbacks) == len(before) + 1  # type: ignore[attr-defined]
+    for operation in waiting[1:]:
+        operation.cancel()
+    assert len(shutdown._callbacks) == len(before) + 1  # type: ignore[attr-defined]
+    waiting[0].cancel()
+    assert shutdown._callbacks == before  # type: ignore[attr-defined]
+    assert not purgatory._done_callbacks._counts
+
+
+async def test_the_others_on_a_future_are_still_answered(purgatory: Purgatory[Any]) -> None:
+    """An operation that ends leaves the callback for other operations on the future; a later one adds a new
+    callback.
+    """
+    (future,) = futures(1)
+    left, stays = purgatory.when_all([future], None), purgatory.when_all([future], None)
+    left.cancel()
+    gone = purgatory.when_all([future], None)
+    gone.cancel()
+    late = purgatory.when_all([future], None)
+    future.set_result("x")
+    assert await stays == ["x"]
+    assert await late == ["x"]
+    assert not purgatory._done_callbacks._counts
+
+
+async def test_a_future_that_others_wait_for_does_not_keep_the_callbacks_of_the_next(purgatory: Purgatory[Any]) -> None:
+    """The callback of the first future stays for another operation, and that of the second future is removed."""
+    shared, own = futures(2)
+    stays = purgatory.when_all([shared], None)
+    purgatory.when_all([shared, own], None).cancel()
+    assert not own._callbacks  # type: ignore[attr-defined]
+    assert list(purgatory._done_callbacks._counts.items()) == [(shared, 1)]
+    stays.cancel()
+
+
+async def test_one_that_ends_while_it_is_handed_over_leaves_none(clock: VirtualClock) -> None:
+    """If an observer cancels the operation while it is parked, no callback is added."""
+
+    class Withdraws(Observer):
+        def parked(self, event: Event) -> None:
+            event.operation.cancel()
+
+    async with Purgatory[Any]("test", clock=clock, observers=[Withdraws()]) as purgatory:
+        (future,) = futures(1)
+        assert purgatory.when_all([future], 5).outcome is Outcome.CANCELLED
+        assert not future._callbacks  # type: ignore[attr-defined]
+
+
+async def test_a_callback_that_cannot_be_removed_is_reported(
+    purgatory: Purgatory[Any], reported: list[dict[str, Any]]
+) -> None:
+    """A foreign callback whose comparison raises is reported and does not prevent an answer."""
+
+    class Hostile:
+        def __call__(self, _: object) -> None: ...
+
+        def __eq__(self, other: object) -> bool:
+            raise Boom
+
+        __hash__ = None  # type: ignore[assignment]
+
+    hostile, usual = futures(2)
+    hostile.add_done_callback(Hostile())
+    hostile.add_done_callback(Hostile())
+    waiting = purgatory.when_all([hostile, usual], 5)
+    answer = asyncio.ensure_future(_answer(waiting))
+    await asyncio.sleep(0)
+    assert waiting.cancel()
+    assert await answer == "OperationCancelled"
+    assert [type(context["exception"]) for context in reported] == [Boom]
+    assert not usual._callbacks  # type: ignore[attr-defined]
+
+
+async def _answer(waiting: "DelayedFuture[Any]") -> str:
+    try:
+        await waiting
+    except Exception as error:
+        return type(error).__name__
+    return "answered"
+
+
+# Bad arguments of ``when_all`` are refused, nothing is parked, and the futures are unchanged
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: 5, TypeError, "iterable of futures"),
+        (lambda: asyncio.get_running_loop().create_future(), TypeError, "iterable of futures"),
+        (lambda: [5], TypeError, "futures or tasks"),
+        (lambda: "ab", TypeError, "futures or tasks"),
+    ],
+)
+async def test_only_futures_are_taken(
+    purgatory: Purgatory[Any], make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    """The error states the expected type, and nothing is parked."""
+    with pytest.raises(error, match=message):
+        purgatory.when_all(make(), 1)
+    check(purgatory, submitted=0)
+
+
+async def test_a_coroutine_is_refused(purgatory: Purgatory[Any]) -> None:
+    """A coroutine is refused, because the caller must create and keep its task."""
+
+    async def work() -> None:
+        pass
+
+    coroutine = work()
+    with pytest.raises(TypeError, match="make a task of a coroutine"):
+        purgatory.when_all([coroutine], 1)  # type: ignore[arg-type]
+    coroutine.close()
+
+
+async def test_a_future_of_another_loop_is_refused(purgatory: Purgatory[Any]) -> None:
+    """A future of another event loop is refused, because another thread may set it."""
+    other = asyncio.SelectorEventLoop()
+    try:
+        with pytest.raises(ValueError, match="another event loop"):
+            purgatory.when_all([other.create_future()], 1)
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize(("timeout", "error"), [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError)])
+async def test_bad_timeouts_are_refused(purgatory: Purgatory[Any], timeout: Any, error: type[Exception]) -> None:
+    """Bad timeouts are refused as for every operation, and the futures are unchanged."""
+    (future,) = futures(1)
+    with pytest.raises(error):
+        purgatory.when_all([future], timeout)
+    assert not future.done()
+
+
+async def test_a_callback_is_callable(purgatory: Purgatory[Any]) -> None:
+    """A callback that is not callable raises at once, not at the deadline."""
+    with pytest.raises(TypeError, match="callback"):
+        purgatory.when_all(futures(1), 1, 5)  # type: ignore[arg-type]
+
+
+async def test_a_full_or_closed_purgatory_refuses_futures(clock: VirtualClock) -> None:
+    """A full or closed purgatory refuses the operation, and the futures are unchanged."""
+    async with Purgatory[Any]("futures", clock=clock, max_parked=1) as purgatory:
+        first, second = futures(2)
+        purgatory.when_all([first], None)
+        with pytest.raises(PurgatoryFull):
+            purgatory.when_all([second], None)
+        assert not second.done()
+    with pytest.raises(PurgatoryClosed):
+        purgatory.when_all([second], None)

@@ -55,30 +55,3 @@ async def test_an_empty_key_is_gone(purgatory: Purgatory[Op]) -> None:
         op.cancel()
     check(purgatory, keys=0, watched=0)
     assert not any(shard.entries for shard in purgatory._core.watcher_lists._shards)
-
-
-async def test_cancelling_a_key_returns_its_operations_in_order(purgatory: Purgatory[Op]) -> None:
-    """Every operation on the key is withdrawn, and no other operation."""
-    ops = [Op(5) for _ in range(3)]
-    other = Op(5)
-    for op in ops:
-        purgatory.try_complete_else_watch(op, ["a", "b"])
-    purgatory.try_complete_else_watch(other, ["b"])
-    assert purgatory.cancel_for_key("a") == ops
-    assert purgatory.cancel_for_key("a") == []
-    assert [op.outcome for op in ops] == [Outcome.CANCELLED] * 3
-    check(purgatory, parked=1, watched=1, num_delayed=1, cancelled=3)
-
-
-async def test_failing_a_key_gives_every_task_the_exception(purgatory: Purgatory[Op]) -> None:
-    """``fail_for_key`` fails every operation on the key and returns their number."""
-    ops = [Op(5) for _ in range(3)]
-    for op in ops:
-        purgatory.try_complete_else_watch(op, ["a"])
-    assert purgatory.fail_for_key("a", Boom("all")) == 3
-    assert purgatory.fail_for_key("a", Boom("none")) == 0
-    for op in ops:
-        assert op.outcome is Outcome.FAILED
-        with pytest.raises(Boom, match="all"):
-            op.result()
-    check(purgatory, parked=0, failed=3)

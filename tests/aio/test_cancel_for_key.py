@@ -1,4 +1,4 @@
-"""``acancel_for_key`` and ``afail_for_key`` do the same as the synchronous calls, in slices."""
+"""``cancel_for_key`` and ``acancel_for_key``: every operation on a key is withdrawn, at once or in slices."""
 
 import asyncio
 import itertools
@@ -8,7 +8,7 @@ import pytest
 
 from purgatory import OperationCancelled, Outcome, Purgatory
 from purgatory.testing import VirtualClock
-from tests.helpers import Boom, Op, check, turns_until
+from tests.helpers import Op, check, turns_until
 
 MANY = 5000
 
@@ -21,6 +21,19 @@ def parked(purgatory: Purgatory[Op], number: int, key: str = "a") -> list[Op]:
     return operations
 
 
+async def test_cancelling_a_key_returns_its_operations_in_order(purgatory: Purgatory[Op]) -> None:
+    """Every operation on the key is withdrawn, and no other operation."""
+    ops = [Op(5) for _ in range(3)]
+    other = Op(5)
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a", "b"])
+    purgatory.try_complete_else_watch(other, ["b"])
+    assert purgatory.cancel_for_key("a") == ops
+    assert purgatory.cancel_for_key("a") == []
+    assert [op.outcome for op in ops] == [Outcome.CANCELLED] * 3
+    check(purgatory, parked=1, watched=1, num_delayed=1, cancelled=3)
+
+
 async def test_cancelling_in_slices_withdraws_them_in_the_order_of_arrival(purgatory: Purgatory[Op]) -> None:
     """All operations on the key are returned and CANCELLED; operations on other keys still wait."""
     operations, other = parked(purgatory, 100), parked(purgatory, 1, "b")
@@ -29,18 +42,6 @@ async def test_cancelling_in_slices_withdraws_them_in_the_order_of_arrival(purga
     check(purgatory, parked=1, cancelled=100)
     assert await purgatory.acancel_for_key("a") == []
     other[0].cancel()
-
-
-async def test_failing_in_slices_gives_the_awaiters_the_error(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
-    """The call returns the number of failed operations; a task in ``park()`` raises the exception."""
-    task = asyncio.create_task(purgatory.park(Op(5), ["a"]))
-    await clock.settle()
-    parked(purgatory, 10)
-    assert await purgatory.afail_for_key("a", Boom()) == 11
-    with pytest.raises(Boom):
-        await task
-    check(purgatory, parked=0, failed=11)
-    assert await purgatory.afail_for_key("nothing", Boom()) == 0
 
 
 @pytest.mark.parametrize("ranked", [False, True])
@@ -97,26 +98,12 @@ async def test_a_cancelled_caller_leaves_the_rest_waiting(purgatory: Purgatory[O
     assert Outcome.PENDING not in {operation.outcome for operation in operations}
 
 
-async def test_a_caller_whose_task_was_cancelled_is_withdrawn_not_failed(
-    purgatory: Purgatory[Op], clock: VirtualClock
-) -> None:
-    """As in ``fail_for_key``, an operation whose own task was cancelled ends CANCELLED and is not counted."""
-    operation = Op(5)
-    task = asyncio.create_task(purgatory.park(operation, ["a"]))
-    await clock.settle()
-    task.cancel()
-    assert await purgatory.afail_for_key("a", Boom()) == 0
-    assert operation.outcome is Outcome.CANCELLED
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def test_bad_input_changes_nothing(purgatory: Purgatory[Op]) -> None:
-    """An error that is not an Exception, or an unhashable key, raises TypeError before any operation ends."""
+async def test_an_unhashable_key_changes_nothing(purgatory: Purgatory[Op]) -> None:
+    """TypeError, at once and in slices, before any operation ends."""
     (operation,) = parked(purgatory, 1)
     bad: Any = ["unhashable"]
-    with pytest.raises(TypeError, match="error must be an instance of Exception"):
-        await purgatory.afail_for_key("a", bad)
+    with pytest.raises(TypeError):
+        purgatory.cancel_for_key(bad)
     with pytest.raises(TypeError):
         await purgatory.acancel_for_key(bad)
     assert operation.outcome is Outcome.PENDING

@@ -1,0 +1,53 @@
+"""``force_complete``: other code completes an operation, whatever its condition."""
+
+import pytest
+
+from purgatory import Outcome
+from tests.helpers import Boom, Op
+
+
+def test_forcing_completes_once() -> None:
+    """The first call completes the operation, the second returns False, and ``on_complete`` ran once."""
+    op = Op(name="done")
+    assert op.force_complete()
+    assert not op.force_complete()
+    assert not op.cancel()
+    assert not op.extend(5)
+    assert op.outcome is Outcome.COMPLETED
+    assert op.result() == "done"
+    assert op.calls == ["complete"]
+
+
+def test_completing_sees_that_it_did_not_expire() -> None:
+    """In ``on_complete`` of a completion, ``expired`` is False, and ``on_expiration`` is never called."""
+    seen: list[bool] = []
+    op = Op(1, on_complete=lambda op: seen.append(op.expired))
+    op.force_complete()
+    assert seen == [False]
+    assert op.calls == ["complete"]
+
+
+def test_a_failing_completion_reaches_the_caller_of_force_complete() -> None:
+    """If ``on_complete`` raises, the operation is FAILED with that exception."""
+
+    def boom(_: Op) -> None:
+        raise Boom("no")
+
+    op = Op(on_complete=boom)
+    with pytest.raises(Boom):
+        op.force_complete()
+    assert op.outcome is Outcome.FAILED
+    assert not op.is_completed
+    with pytest.raises(Boom):
+        op.result()
+    assert not op.force_complete()
+    assert op.completions == 1
+
+
+def test_completing_from_inside_on_complete_is_second() -> None:
+    """If ``on_complete`` tries to end its own operation, the attempt has no effect."""
+    tried: list[bool] = []
+    op = Op(on_complete=lambda op: tried.extend([op.force_complete(), op.cancel(), op.extend(1)]))
+    assert op.force_complete()
+    assert tried == [False, False, False]
+    assert op.completions == 1
