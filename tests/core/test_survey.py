@@ -224,20 +224,21 @@ def test_operations_that_end_before_the_survey_reaches_them_are_left_out() -> No
         assert (made.visited, made.keys, made.rows()) == (0, 0, [])
 
 
-def test_the_keys_of_the_longest_waits_need_not_be_those_with_the_most_watchers() -> None:
+@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 1)])  # the survey visits the smaller key first
+def test_the_keys_of_the_longest_waits_need_not_be_those_with_the_most_watchers(old: int, new: int) -> None:
     """One old operation waits longer than several new ones, and each list has its own keys."""
     clock = ManualClock()
     room = make_purgatory(clock=clock)
-    room.try_complete_else_watch(Op(), ["old"])
+    room.try_complete_else_watch(Op(), [old])
     clock.time_ms += 60_000
     for _ in range(3):
-        room.try_complete_else_watch(Op(), ["new"])
+        room.try_complete_else_watch(Op(), [new])
     clock.time_ms += 1_000
     for portion in (1, 1000):
         found = survey(room, portion, most_keys=1)
-        assert [(hot.key, hot.watchers) for hot in found.by_watchers()] == [("new", 3)]
+        assert [(hot.key, hot.watchers) for hot in found.by_watchers()] == [(new, 3)]
         assert [(hot.key, hot.total_wait_ms, hot.oldest_ms) for hot in found.by_total_wait()] == [
-            ("old", 61_000, clock.time_ms - 61_000)
+            (old, 61_000, clock.time_ms - 61_000)
         ]
 
 

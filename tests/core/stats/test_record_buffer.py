@@ -54,6 +54,17 @@ async def test_each_ending_is_a_row_and_full_pages_are_flushed(clock: VirtualClo
     assert [len(page) for page in buffer.pages] == [16, 16]
 
 
+async def test_the_kind_of_a_wait_is_in_its_row(clock: VirtualClock) -> None:
+    """The ``kind=`` that the caller gave, or else the class, whose name is that of the method."""
+    buffer = Pages(100)
+    async with Purgatory[Any]("p", clock=clock, observers=[buffer]) as purgatory:
+        for kind in ("GET /orders/{id}", None):
+            assert await purgatory.wait_until(lambda: True, key="a", timeout=1.0, kind=kind)
+    given, default = buffer.values[2::8]
+    assert given == "GET /orders/{id}"
+    assert default.__name__ == "wait_until"
+
+
 async def test_a_buffer_that_raises_is_detached(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
     """The buffer is reported and counted, and receives nothing more; the operations end normally."""
     broken, sound = Broken(), Pages(100)
