@@ -557,7 +557,7 @@ class PurgatoryCore:
 
         1.  The arguments are validated, and the key is hashed, also where the check is only queued: the caller, and not
             the call that runs the queue, gets the error of a bad key.
-        2.  If user code of this purgatory runs, the check is queued, and the count is that of the outermost call.
+        2.  If user code of this purgatory runs, the check is queued, and the outermost call counts what it completes.
         3.  Otherwise this is the outermost call: it checks the key, and then runs what has been queued meanwhile, also
             if the check is interrupted.
         """

@@ -38,7 +38,7 @@ operations of this purgatory.  These guarantees remain:
 2.  A watch refers to a list if and only if it is linked into that list.  The watch of a lone operation refers to none.
 3.  A list is in the order of arrival, and its ``weight`` is its length; likewise the list of those with a threshold.
 4.  A shard that is plain has plain keys only.  One that is not has no operation as an entry.
-5.  ``_tombstones`` is the number of entries without a watcher: the number of keys is that of entries less these.
+5.  ``_tombstones`` is the number of entries without a watcher: there are as many keys as entries less these.
 
 **Costs.**  A watch is one object with seven fields; a list is one more.  Adding and removing cost one dict operation
 for a lone watcher, and pointer assignments for the others.
