@@ -3,7 +3,7 @@
 =====================  =========================================================================================
 ``report``             the tables of a journal, their plots, and one HTML page
 ``compare``            two journals side by side: what got better, and what got worse
-``replay``             recorded operations through the real timer, with other settings
+``replay``             recorded operations on the real timer, with other settings
 ``stream``             the same decisions as a stream: rows of parks and signals in, outcomes out
 ``journal_reader``     a journal as a DataFrame; every file is checked first
 ``selection``          selects operations by time, purgatory, and kind

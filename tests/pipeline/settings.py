@@ -16,12 +16,10 @@ QUICK_JAVA: Final = " ".join(("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheS
 # Spark's default class runs ``readlink`` before it renames a file: 1800 processes, of about 5 ms of CPU each.
 _CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-# Spark does not compile queries either: their code would not run for long.  Dozens of Python workers start, so they are
-# forked with pandas and PyArrow loaded, by a module of this folder on the PYTHONPATH.
+# Spark does not compile queries either: their code would not run for long.
 SETTINGS: Final = {
     "spark.driver.defaultJavaOptions": QUICK_JAVA,
     "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
-    "spark.python.daemon.module": "tests.pipeline.worker_daemon",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",

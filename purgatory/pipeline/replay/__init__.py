@@ -1,4 +1,4 @@
-"""The replay: recorded operations through the real timer, in virtual time, with other settings.
+"""The replay: recorded operations on the real timer, in virtual time, with other settings.
 
 ==================  ================================================================================
 ``simulation``      one trace with one setting, without Spark

@@ -158,7 +158,7 @@ def _estimate_piece(table: pa.Table, _: int, piece: Piece, *, scenarios: Sequenc
         trace.outcomes,
         on_deadline,
         plain(table["kind"]).fill_null("").to_pylist(),
-        trace.keys,
+        _keys(table),
     )
     anchor = int(table["anchor_ms"][0].as_py())
     first, last = int(trace.parked_ms.min()), int(max(trace.parked_ms.max(), trace.finished_ms.max()))
@@ -168,6 +168,13 @@ def _estimate_piece(table: pa.Table, _: int, piece: Piece, *, scenarios: Sequenc
         for at, scenario in enumerate(scenarios)
         for part, bounds in enumerate(estimate(waits, scenario))
     ]
+
+
+def _keys(table: pa.Table) -> list[list[str]]:
+    keys = table["keys"].combine_chunks()
+    texts = keys.flatten().to_pylist()
+    ends = np.cumsum(pc.list_value_length(keys).fill_null(0).to_numpy(zero_copy_only=False)).tolist()
+    return [texts[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
 def _table(scenarios: Sequence[Scenario], found: list[Any], refused: dict[str, int], span_ms: int) -> pa.Table:

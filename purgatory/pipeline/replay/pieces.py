@@ -283,9 +283,9 @@ def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Setti
             f"operation {table['op_id'][wrong]} of purgatory {purgatory!r}, source {source!r}, ends before it parks"
         )
         return [{"tick_ms": 0, "wheel_size": 0, "piece": number, "impossible": reason}]
-    script = Script(trace)
     late = recorded_lateness(trace)
     with _no_collections():
+        script = Script(trace)
         return [
             _as_row(tick_ms, wheel_size, number, replay(trace, tick_ms, wheel_size, script), table, trace, late)
             for tick_ms, wheel_size in settings
@@ -294,7 +294,7 @@ def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Setti
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Within the block, Python does not look for cycles: a replay makes none, and has 100,000 operations to look at."""
+    """Within the block, Python does not look for cycles: a replay makes none, and has 100,000 tasks to look at."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -312,10 +312,7 @@ def trace_of(table: pa.Table) -> Trace:
         for name in ("parked_at", "deadline", "finished_at")
     )
     outcome = pc.index_in(plain(table["outcome"]), value_set=pa.array(OUTCOMES)).to_numpy().astype(np.int64)
-    keys = table["keys"].combine_chunks()
-    texts = keys.flatten().to_pylist()
-    ends = np.cumsum(pc.list_value_length(keys).fill_null(0).to_numpy(zero_copy_only=False)).tolist()
-    return Trace(parked, deadline, finished, outcome, [texts[a:b] for a, b in zip([0, *ends], ends, strict=False)])
+    return Trace(parked, deadline, finished, outcome, pc.list_value_length(table["keys"]).fill_null(0).to_numpy() > 0)
 
 
 def _as_row(

@@ -1,12 +1,13 @@
-"""Replay recorded operations through the real timer and purgatory, in virtual time, without Spark.
+"""Replay recorded deadlines on the real timer, in virtual time, without Spark.
 
 The replay
 ==========
 
-Each operation parks at its recorded time, with its recorded deadline.  A completion, cancellation, failure, or expiry
-because the purgatory closed happens again at the recorded time.  The timer decides whether the deadline comes first.  A
-timer never expires an operation early, so each recorded outcome should occur again with every tick and wheel size.  An
-outcome that differs is counted.
+Each operation is put on the timer at its recorded time, with its recorded deadline.  A completion, cancellation,
+failure, or expiry because the purgatory closed takes it off again at the recorded time.  The timer decides whether the
+deadline comes first.  A timer never expires an operation early, so each recorded outcome should occur again with every
+tick and wheel size.  An outcome that differs is counted.  Operations that have no deadline or never had to wait are on
+no timer, so no setting changes them.
 
 Within one millisecond, the order is: arrivals, ends from outside, expiries.  If an operation ended from outside after
 its deadline, the event loop was busy in between: a stall.  The replay delays its timer for the same time, or it would
@@ -34,19 +35,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from purgatory.core.base_purgatory import BasePurgatory
-from purgatory.core.operation.delayed_operation import DelayedOperation
-from purgatory.core.operation.lifecycle import fail_tried
-from purgatory.core.timer.base_timer import BaseTimer
+from purgatory.core.timer.base_timer import CallLaterTask
+from purgatory.core.timer.task import FAR_MS
+from purgatory.core.timer.timer_core import TimerCore
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, OUTCOMES, PENDING
-from purgatory.testing import ManualClock
 
 __all__ = ["Measured", "Script", "Trace", "first_impossible", "recorded_lateness", "replay"]
 
 _PENDING, _COMPLETED, _EXPIRED, _CANCELLED, _FAILED = (
     OUTCOMES.index(outcome) for outcome in (PENDING, COMPLETED, EXPIRED, CANCELLED, FAILED)
 )
-_PARK: Final = 5  # an action, beside those that end an operation
+_END: Final = -1  # instead of a deadline: takes the task off the timer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +53,14 @@ class Trace:
     """Recorded operations, column by column; times in milliseconds of the recording clock.
 
     ``deadline_ms`` is -1 without a deadline, and ``finished_ms`` is -1 without an end.  ``outcomes`` are positions in
-    :data:`~purgatory.journal.schema.OUTCOMES`.
+    :data:`~purgatory.journal.schema.OUTCOMES`.  ``waited``: whether the operation was ever parked.
     """
 
     parked_ms: Any
     deadline_ms: Any
     finished_ms: Any
     outcomes: Any
-    keys: list[list[str]]
+    waited: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,73 +83,34 @@ class Measured:
     cpu_s: float
 
 
-class _Recorded(DelayedOperation[None]):
-    """An operation without a condition.  The trace determines what happens to it."""
+class Script:
+    """What happens in a trace, which is the same for every setting.
 
-    __slots__ = ("bucket_ms", "clock", "ended_ms", "immediate")
-
-    def __init__(self, clock: "_Clock", immediate: bool) -> None:
-        super().__init__(None)
-        self.clock = clock
-        self.immediate = immediate
-        self.ended_ms = -1
-        self.bucket_ms = -1
-
-    def try_complete(self) -> bool:
-        return self.immediate
-
-    def on_complete(self) -> None:
-        self.ended_ms = self.clock.time_ms
-        self.bucket_ms = self.clock.bucket_ms
-
-
-class _Clock(ManualClock):
-    """The time of the replay.  ``bucket_ms``: the expiration of the bucket that runs; earlier than the time in a stall.
-
-    ``wakeups``: how often the timer would have woken the event loop.
+    ``events``: time, task, and deadline, in order; the deadline is ``_END`` when the task leaves the timer.
+    ``to_expire``: the tasks that the timer ran in the recording, by deadline.  ``fired``: a task that runs appends the
+    position of its operation.  Only one replay at a time can use a script.
     """
 
-    __slots__ = ("bucket_ms", "latest_ms", "wakeups")
-
-    def __init__(self, time_ms: int) -> None:
-        super().__init__(time_ms)
-        self.bucket_ms = -1
-        self.latest_ms = -1
-        self.wakeups = 0
-
-    def run(self, timer: BaseTimer, bucket_ms: int, time_ms: int) -> None:
-        """Run one bucket at this time.  Buckets that a stall holds run in one wake-up."""
-        self.wakeups += time_ms != self.latest_ms
-        self.bucket_ms = bucket_ms
-        self.time_ms = self.latest_ms = time_ms
-        timer.expire_due(bucket_ms)
-
-
-class Script:
-    """What happens in a trace, which is the same for every setting: times, actions, and operations, in order."""
-
     def __init__(self, trace: Trace) -> None:
-        self.at: list[int]
-        self.what: list[int]
-        self.which: list[int]
-        self.at, self.what, self.which = _script(trace)
+        numbers = np.flatnonzero((trace.deadline_ms >= 0) & trace.waited)
+        self.fired: list[int] = []
+        self.tasks = [CallLaterTask(0, self.fired.append, (number,)) for number in numbers.tolist()]
+        at, which, deadlines = _events(trace, numbers)
+        self.first_ms: int = int(at[0]) if len(at) else 0
+        tasks = map(self.tasks.__getitem__, which.tolist())
+        self.events: list[tuple[int, CallLaterTask, int]] = list(
+            zip(at.tolist(), tasks, deadlines.tolist(), strict=True)
+        )
         self.stalls: _Stalls = _stalls(trace)
-        self.keys: list[tuple[str, ...]] = [tuple(keys) or ("",) for keys in trace.keys]
-        self.immediate: list[bool] = _immediate(trace).tolist()
-        delays = np.where(trace.deadline_ms < 0, -1, np.maximum(trace.deadline_ms - trace.parked_ms, 0))
-        self.delays_ms: list[int] = delays.tolist()
-        numbers = np.flatnonzero(_on_deadline(trace))
-        self.to_expire: list[int] = numbers[np.argsort(trace.deadline_ms[numbers], kind="stable")].tolist()
+        expected = _on_deadline(trace)[numbers]
+        order = np.argsort(trace.deadline_ms[numbers[expected]], kind="stable")
+        self.to_expire: list[CallLaterTask] = [self.tasks[place] for place in np.flatnonzero(expected)[order].tolist()]
 
 
 def recorded_lateness(trace: Trace) -> tuple[Any, Any]:
     """Return each lateness of operations that the timer expired in the recording, and how often it occurred."""
     on_deadline = _on_deadline(trace)
     return np.unique((trace.finished_ms - trace.deadline_ms)[on_deadline], return_counts=True)
-
-
-class _RecordedFailure(Exception):
-    """Replaces the exception of the recorded failure."""
 
 
 def first_impossible(trace: Trace) -> int | None:
@@ -165,51 +125,76 @@ def replay(trace: Trace, tick_ms: int, wheel_size: int, script: Script | None = 
     ``script``: that of the trace, if there are several settings.
     """
     script = script or Script(trace)
-    clock = _Clock(script.at[0] if script.at else 0)
-    timer = BaseTimer(tick_ms, wheel_size, clock)
-    purgatory = BasePurgatory("replay", timer)
-    operations = [_Recorded(clock, each) for each in script.immediate]
-    for operation, delay_ms in zip(operations, script.delays_ms, strict=True):
-        operation.delay_ms = delay_ms
+    script.fired.clear()
+    run = _Run(script, TimerCore(tick_ms, wheel_size, script.first_ms, _raised, ()))
     started = time.thread_time()
-    _drive(purgatory, timer, clock, operations, script)
-    _expire_remaining(timer, clock, [operations[number] for number in script.to_expire], script.stalls)
+    run.drive()
+    run.expire_remaining()
     cpu_s = time.thread_time() - started
-    return _measured(trace, operations, timer, clock.wakeups, cpu_s)
+    measured = _measured(trace, run, cpu_s)
+    for task in script.tasks:
+        task.cancel()  # one that is pending is still on this timer
+    return measured
 
 
-def _drive(
-    purgatory: BasePurgatory, timer: BaseTimer, clock: _Clock, operations: list[_Recorded], script: Script
-) -> None:
-    failure = _RecordedFailure("recorded")
-    stalls, keys = script.stalls, script.keys
-    for at_ms, act, number in zip(script.at, script.what, script.which, strict=True):
+class _Run:
+    """One replay.  ``runs``: bucket, time, and number of tasks that had run before, of each time the timer ran."""
+
+    __slots__ = ("now_ms", "runs", "script", "timer", "wakeups")
+
+    def __init__(self, script: Script, timer: TimerCore) -> None:
+        self.script = script
+        self.timer = timer
+        self.now_ms = script.first_ms
+        self.runs: list[tuple[int, int, int]] = []
+        self.wakeups = 0
+
+    def drive(self) -> None:
+        """Run all events, and the timer between them."""
+        schedule = self.timer.schedule
+        next_ms = FAR_MS
+        before_ms = self.now_ms
+        for at_ms, task, deadline_ms in self.script.events:
+            if next_ms < at_ms:
+                self.now_ms = max(self.now_ms, before_ms)
+                next_ms = self._run_before(at_ms)
+            before_ms = at_ms
+            if deadline_ms == _END:
+                task.cancel()
+            elif (due_ms := schedule(task, deadline_ms, at_ms)) < next_ms:
+                next_ms = due_ms
+        self.now_ms = max(self.now_ms, before_ms)
+
+    def expire_remaining(self) -> None:
+        """After the last event, run the timer until every operation has expired that expired in the recording."""
+        timer, stalls = self.timer, self.script.stalls
+        for task in self.script.to_expire:
+            while task.scheduled and (bucket_ms := timer.next_expiration_ms) is not None:
+                self._run(bucket_ms, stalls.until(max(bucket_ms, self.now_ms)))
+
+    def _run_before(self, at_ms: int) -> int:
+        """Run the buckets that are due before this time and that no stall holds.  Return when the next one is due."""
+        timer, stalls = self.timer, self.script.stalls
         while (bucket_ms := timer.next_expiration_ms) is not None:
             if bucket_ms >= at_ms:
-                break
-            due_ms = stalls.until(max(bucket_ms, clock.time_ms))
+                return bucket_ms
+            due_ms = stalls.until(max(bucket_ms, self.now_ms))
             if due_ms >= at_ms:
-                break
-            clock.run(timer, bucket_ms, due_ms)
-        clock.time_ms = at_ms
-        operation = operations[number]
-        if act == _PARK:
-            purgatory.try_complete_else_watch(operation, keys[number])
-        elif act == _COMPLETED:
-            operation.force_complete()
-        elif act == _CANCELLED:
-            operation.cancel()
-        elif act == _FAILED:
-            fail_tried(operation, failure)
-        else:
-            operation.run()
+                return bucket_ms
+            self._run(bucket_ms, due_ms)
+        return FAR_MS
+
+    def _run(self, bucket_ms: int, now_ms: int) -> None:
+        """Run one bucket at this time.  Buckets that a stall holds run in one wake-up."""
+        self.wakeups += not self.runs or now_ms != self.runs[-1][1]
+        self.runs.append((bucket_ms, now_ms, len(self.script.fired)))
+        self.now_ms = now_ms
+        self.timer.expire_due(bucket_ms)
 
 
-def _expire_remaining(timer: BaseTimer, clock: _Clock, waiting: list[_Recorded], stalls: "_Stalls") -> None:
-    """After the last event, run the timer until every operation has expired that expired in the recording."""
-    for operation in waiting:
-        while operation.ended_ms < 0 and (bucket_ms := timer.next_expiration_ms) is not None:
-            clock.run(timer, bucket_ms, stalls.until(max(bucket_ms, clock.time_ms)))
+def _raised(error: BaseException, _: object) -> None:
+    """No task raises."""
+    raise error
 
 
 def _on_deadline(trace: Trace) -> Any:
@@ -217,21 +202,15 @@ def _on_deadline(trace: Trace) -> Any:
     return (trace.outcomes == _EXPIRED) & (trace.deadline_ms >= 0) & (trace.finished_ms >= trace.deadline_ms)
 
 
-def _immediate(trace: Trace) -> Any:
-    """Select the operations that completed at once and never waited."""
-    without = np.fromiter((not keys for keys in trace.keys), dtype=bool, count=len(trace.keys))
-    return without & (trace.outcomes == _COMPLETED)
-
-
-def _script(trace: Trace) -> tuple[list[int], list[int], list[int]]:
-    """Return times, actions, and operations in order: in each millisecond arrivals, then ends from outside."""
-    number = np.arange(len(trace.parked_ms))
-    outside = (trace.outcomes != _PENDING) & ~_on_deadline(trace) & ~_immediate(trace)
-    at = np.concatenate([trace.parked_ms, trace.finished_ms[outside]])
-    what = np.concatenate([np.full(len(number), _PARK), trace.outcomes[outside]])
-    which = np.concatenate([number, number[outside]])
-    order = np.lexsort((which, what != _PARK, at))
-    return at[order].tolist(), what[order].tolist(), which[order].tolist()
+def _events(trace: Trace, numbers: Any) -> tuple[Any, Any, Any]:
+    """Return times, tasks, and deadlines in order: in each millisecond arrivals, then ends from outside."""
+    outcomes, deadline_ms = trace.outcomes[numbers], trace.deadline_ms[numbers]
+    outside = np.flatnonzero((outcomes != _PENDING) & ~_on_deadline(trace)[numbers])
+    at = np.concatenate([trace.parked_ms[numbers], trace.finished_ms[numbers[outside]]])
+    which = np.concatenate([np.arange(len(numbers)), outside])
+    deadlines = np.concatenate([deadline_ms, np.full(len(outside), _END)])
+    order = np.lexsort((which, deadlines == _END, at))
+    return at[order], which[order], deadlines[order]
 
 
 class _Stalls:
@@ -264,29 +243,32 @@ def _stalls(trace: Trace) -> _Stalls:
     return _Stalls(starts, ends)
 
 
-def _measured(trace: Trace, operations: list[_Recorded], timer: BaseTimer, wakeups: int, cpu_s: float) -> Measured:
-    replayed = np.fromiter((operation._state for operation in operations), dtype=np.int64, count=len(operations))
-    ended, bucket = (
-        np.fromiter((getattr(operation, name) for operation in operations), dtype=np.int64, count=len(operations))
-        for name in ("ended_ms", "bucket_ms")
-    )
+def _measured(trace: Trace, run: _Run, cpu_s: float) -> Measured:
+    fired = np.array(run.script.fired, dtype=np.int64)
+    runs = np.array(run.runs, dtype=np.int64).reshape(-1, 3)
+    number_each = np.diff(runs[:, 2], append=len(fired))
+    bucket_ms, ended_ms = np.repeat(runs[:, 0], number_each), np.repeat(runs[:, 1], number_each)
+    deadline_ms = trace.deadline_ms[fired]
     # An operation that was pending at the end of the recording may expire when a coarse timer runs past the end.
-    closing_ms = max(trace.parked_ms.max(), trace.finished_ms.max()) if len(replayed) else 0
-    beyond = (trace.outcomes == _PENDING) & (replayed == _EXPIRED) & (trace.deadline_ms >= closing_ms)
-    wrong = np.flatnonzero((replayed != trace.outcomes) & ~beyond)
-    expired = (replayed == _EXPIRED) & ~beyond & (trace.deadline_ms >= 0) & (ended >= trace.deadline_ms)
-    values, numbers = np.unique(np.maximum(bucket - trace.deadline_ms, 0)[expired], return_counts=True)
-    queue = timer._core._queue
+    closing_ms = max(trace.parked_ms.max(), trace.finished_ms.max()) if len(trace.parked_ms) else 0
+    counted = (trace.outcomes[fired] != _PENDING) | (deadline_ms < closing_ms)
+    right = np.ones(len(trace.outcomes), dtype=bool)
+    right[_on_deadline(trace) & trace.waited] = False
+    right[fired] = _on_deadline(trace)[fired] & (ended_ms >= deadline_ms) | ~counted
+    wrong = np.flatnonzero(~right)
+    late_ms = np.maximum(bucket_ms - deadline_ms, 0)[counted]
+    values, numbers = np.unique(late_ms, return_counts=True)
+    queue = run.timer._queue
     pops = (queue.operations - len(queue)) // 2
     return Measured(
-        operations=len(operations),
+        operations=len(trace.outcomes),
         changed=len(wrong),
         examples=tuple(wrong[:5].tolist()),
-        expired=int(expired.sum()),
-        cascades=timer.cascades,
+        expired=len(late_ms),
+        cascades=run.timer.cascades,
         buckets=queue.operations - pops,
         heap_operations=queue.operations,
-        wakeups=wakeups,
+        wakeups=run.wakeups,
         late_ms=tuple(values.tolist()),
         late_number=tuple(numbers.tolist()),
         cpu_s=cpu_s,

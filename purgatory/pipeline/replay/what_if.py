@@ -65,7 +65,7 @@ class WhatIf:
         """One line about the replayed operations."""
         part = "" if self.selection.is_everything else f", {self.selection}"
         part += "" if self.share >= 1 else f", {self.share:.1%} of it"
-        return f"{self.journal}{part}: {self.operations:,} operations through the real timer, in virtual time"
+        return f"{self.journal}{part}: {self.operations:,} operations on the real timer, in virtual time"
 
 
 def what_if(

@@ -24,6 +24,8 @@ __all__ = ["changed_settings", "has_local_workers", "is_connect", "local_setting
 # after each full collection, so the memory does not depend on the journal.  The price is a few more collections.
 _SMALL_HEAP: Final = " -XX:+UseSerialGC -XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeRatio=30"
 
+_DAEMON: Final = "purgatory.pipeline.spark.daemon"
+
 
 @contextmanager
 def spark_session(
@@ -66,6 +68,8 @@ def spark_session(
             own["spark.driver.extraJavaOptions"] += " -XX:+ExitOnOutOfMemoryError"
             if "spark.driver.memory" not in wanted:
                 own["spark.driver.extraJavaOptions"] += _SMALL_HEAP
+            if is_local_mode(where):  # the workers of an executor may lack the package until it is sent to them
+                own["spark.python.daemon.module"] = _DAEMON
             wanted = own | wanted
         for name, value in wanted.items():
             builder = builder.config(name, value)

@@ -1,8 +1,9 @@
-"""Recorded operations through the real timer: what must come out again, and what is counted.  No Spark."""
+"""Recorded operations on the real timer: what must come out again, and what is counted.  No Spark."""
 
 import asyncio
 import pathlib
 import random
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -17,18 +18,18 @@ from purgatory import Purgatory
 from purgatory.journal import Journal
 from purgatory.journal.files import data_files
 from purgatory.journal.schema import OUTCOMES
-from purgatory.pipeline.replay.simulation import Trace, first_impossible, recorded_lateness, replay
+from purgatory.pipeline.replay.simulation import Script, Trace, first_impossible, recorded_lateness, replay
 from purgatory.testing import VirtualClock
 from tests.journal.kit import Fetch
 
 SETTINGS = [(1, 20), (1, 2), (5, 64), (20, 512), (1_000, 20)]
-COMPLETED, EXPIRED, PENDING = 1, 2, 0
+COMPLETED, EXPIRED, FAILED, PENDING = 1, 2, 4, 0
 
 
 def trace(*rows: tuple[int, int, int, int]) -> Trace:
     """Parked, deadline, finished, outcome of each."""
     columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return Trace(*columns, [["a"]] * len(rows))  # type: ignore[arg-type]
+    return Trace(*columns, np.ones(len(rows), dtype=bool))
 
 
 def recorded(path: pathlib.Path, purgatory: str | None = None) -> Trace:
@@ -44,7 +45,7 @@ def recorded(path: pathlib.Path, purgatory: str | None = None) -> Trace:
         for ms in (table[n].cast(pa.int64()).fill_null(-1).to_numpy() for n in ("parked_at", "deadline", "finished_at"))
     ]
     outcomes = np.array([OUTCOMES.index(outcome) for outcome in table["outcome"].to_pylist()])
-    return Trace(*times, outcomes, table["keys"].to_pylist())
+    return Trace(*times, outcomes, np.array([bool(keys) for keys in table["keys"].to_pylist()]))
 
 
 def test_a_task_of_450_ms_cascades_twice() -> None:
@@ -108,13 +109,29 @@ def test_an_outcome_that_cannot_be_is_counted_as_changed() -> None:
     assert (measured.changed, measured.examples) == (1, (0,))
 
 
+def test_settings_that_share_a_script_count_what_each_counts_alone() -> None:
+    """Tasks that are still on the timer of one setting do not reach the next one."""
+    found = trace((0, 5_000, -1, PENDING), (0, 100, 130, COMPLETED), (0, 110, 131, EXPIRED), (3, 70, 20, COMPLETED))
+    script = Script(found)
+    for setting in [*SETTINGS, *SETTINGS]:
+        one, other = (asdict(replay(found, *setting, each)) for each in (script, None))
+        assert one | {"cpu_s": 0} == other | {"cpu_s": 0}
+
+
+def test_operations_that_never_waited_are_on_no_timer() -> None:
+    """Neither their deadlines nor those of operations without one wake the timer up."""
+    found = trace((0, 100, 0, COMPLETED), (5, 50, 5, FAILED), (7, -1, 9, COMPLETED))
+    measured = replay(replace(found, waited=np.array([False, False, True])), 1, 20)
+    assert (measured.operations, measured.changed, measured.wakeups, measured.heap_operations) == (3, 0, 0, 0)
+
+
 @pytest.mark.parametrize(("tick_ms", "wheel_size"), SETTINGS)
 def test_made_up_journals_come_out_as_they_were(made: Any, tick_ms: int, wheel_size: int) -> None:
     """Every outcome of 20 000 operations is the recorded one, with any tick and wheel size."""
     for purgatory in ("fetch", "produce"):
         found = recorded(made[0], purgatory)
         measured = replay(found, tick_ms, wheel_size)
-        assert (measured.changed, measured.operations) == (0, len(found.keys))
+        assert (measured.changed, measured.operations) == (0, len(found.waited))
         assert sum(measured.late_number) == measured.expired == (found.outcomes == EXPIRED).sum()
         assert 0 <= min(measured.late_ms) <= max(measured.late_ms) < tick_ms
 
@@ -168,6 +185,6 @@ async def test_a_purgatory_in_real_time_comes_out_as_it_was(tmp_path: pathlib.Pa
 
         await asyncio.gather(complete(), *(wait(number) for number in range(300)))
     found = recorded(tmp_path)
-    assert len(found.keys) == 300
+    assert len(found.waited) == 300
     assert replay(found, 1, 20).changed == 0
     assert replay(found, 5, 64).changed == 0

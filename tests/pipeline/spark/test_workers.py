@@ -1,6 +1,8 @@
 """Spark's Python workers."""
 
 import gc
+import os
+import pathlib
 import subprocess
 import sys
 from typing import Any
@@ -41,6 +43,18 @@ def test_workers_of_this_machine_import_the_installed_pyspark(spark: Any) -> Non
     ((there, path),) = spark.sparkContext.parallelize([0], 1).map(_pyspark_and_path).collect()
     assert there == pyspark.__file__
     assert not [part for part in path if part.endswith("pyspark.zip")]
+
+
+def test_workers_of_this_machine_are_forked_with_pandas_loaded(spark: Any) -> None:
+    """They are children of the module that loads it, also if their task uses no pandas."""
+
+    def look(_: int) -> tuple[bool, str]:
+        parent = pathlib.Path(f"/proc/{os.getppid()}/cmdline")
+        return "pandas" in sys.modules, parent.read_text() if parent.exists() else "purgatory.pipeline.spark.daemon"
+
+    ((loaded, parent),) = spark.sparkContext.parallelize([0], 1).map(look).collect()
+    assert loaded
+    assert "purgatory.pipeline.spark.daemon" in parent
 
 
 def _pyspark_and_path(_: int) -> tuple[str, list[str]]:
