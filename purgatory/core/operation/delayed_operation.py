@@ -1,6 +1,7 @@
 """The public class of operations, generic in the type of the result.  It stays interpreted: see :class:`Operation`."""
 
 from collections.abc import Generator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .operation import Operation
@@ -59,4 +60,7 @@ class DelayedOperation(Operation, Generic[T_co]):
     else:
         # super().__init__() reaches a compiled method faster than a compiled __init__, which is behind the type's slot:
         # 740 instructions of the 11,100 that park + check takes (callgrind).
-        __init__ = Operation._begin
+        __init__ = Operation.DelayedOperation
+        del Operation.DelayedOperation
+        if isinstance(__init__, FunctionType):
+            __init__.__qualname__ = "DelayedOperation.__init__"

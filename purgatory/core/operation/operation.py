@@ -75,29 +75,21 @@ class Operation(TimerTask):
         "_watch",
     )
 
-    def __init__(self, timeout: Any = _OMITTED) -> None:
-        self._begin(timeout)
+    _state: i64
+    _core: PurgatoryCore | None
+    _watch: Watch | None  # the watch on its last key; siblings lead to the first; LONE without a watch
+    _lone_key: Hashable  # its only key, if it is the entry of that key itself; else None
+    _value: Any  # the result, the Failure of a failed one, or the reason of a cancelled one
+    _park_future: Any  # the future of the task in park()
+    _awaiters: list[Any] | None  # the futures of all other awaiters
+    _parked_ms: i64
 
-    def _begin(self, timeout: Any = _OMITTED) -> None:
-        """Initialise the operation.  See :class:`DelayedOperation` for why this is not in ``__init__``."""
-        kind: Any = type(self)
-        if kind is not validated_class.kind:
-            validate_class(kind)
-        begun = self._op_id != 0 if _COMPILED else getattr(self, "_op_id", 0) != 0
-        if begun and self._core is not None:
-            raise ValueError(f"operation must be new, got {safe_repr(self)}, which is parked already")
-        if timeout is _OMITTED:
-            raise TypeError(f"{kind.__name__}() takes a timeout in seconds, got none: timeout=None waits for ever")
-        set_up(self, FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
-        self._state: i64 = PENDING
-        self._core: PurgatoryCore | None = None
-        self._watch: Watch | None = None  # the watch on its last key; siblings lead to the first; LONE without a watch
-        self._lone_key: Hashable = None  # its only key, if it is the entry of that key itself; else None
-        self._value: Any = None  # the result, the Failure of a failed one, or the reason of a cancelled one
-        self._park_future: Any = None  # the future of the task in park()
-        self._awaiters: list[Any] | None = None  # the futures of all other awaiters
-        self._parked_ms: i64 = 0
-        self._op_id = 0
+    def __init__(self, timeout: Any = _OMITTED) -> None:
+        _begin(self, timeout)
+
+    def DelayedOperation(self, timeout: Any = _OMITTED) -> None:  # noqa: N802 - errors about its arguments show it
+        """The constructor of :class:`DelayedOperation`, which takes it from this class."""
+        _begin(self, timeout)
 
     # What a subclass overrides
 
@@ -309,6 +301,28 @@ class Operation(TimerTask):
         if self._state == FAILED:
             parts.append(f"error={safe_repr(error_of(self))}")
         return f"<{' '.join(parts)}>"
+
+
+def _begin(operation: Operation, timeout: Any) -> None:
+    """Set every field of a new operation."""
+    kind: Any = type(operation)
+    if kind is not validated_class.kind:
+        validate_class(kind)
+    begun = operation._op_id != 0 if _COMPILED else getattr(operation, "_op_id", 0) != 0
+    if begun and operation._core is not None:
+        raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
+    if timeout is _OMITTED:
+        raise TypeError(f"{kind.__name__}() takes a timeout in seconds, got none: timeout=None waits for ever")
+    set_up(operation, FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
+    operation._state = PENDING
+    operation._core = None
+    operation._watch = None
+    operation._lone_key = None
+    operation._value = None
+    operation._park_future = None
+    operation._awaiters = None
+    operation._parked_ms = 0
+    operation._op_id = 0
 
 
 def set_deadline(operation: Operation, delay_ms: i64, expiration_ms: i64) -> None:

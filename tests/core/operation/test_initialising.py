@@ -111,6 +111,16 @@ def test_an_omitted_timeout_is_named() -> None:
         incomplete()
 
 
+@pytest.mark.parametrize(("values", "named"), [((1, 2), {}), ((1,), {"timeout": 2}), ((), {"delay": 1})])
+def test_wrong_arguments_name_the_class_of_the_constructor(values: tuple[int, ...], named: dict[str, int]) -> None:
+    """As Python does for a class that inherits its constructor: DelayedOperation, and no function of the library."""
+    inherits: Any = type("Inherits", (DelayedOperation,), {})
+    with pytest.raises(TypeError, match=r"\bDelayedOperation(\.__init__)?\(\)") as caught:
+        inherits(*values, **named)
+    assert "_begin" not in str(caught.value)
+    assert not hasattr(inherits, "DelayedOperation")
+
+
 @pytest.mark.parametrize("kind", [Frozen, FrozenTask])
 def test_a_frozen_dataclass_is_refused(kind: Any) -> None:
     """Compiled code could assign its fields, interpreted code could not."""
