@@ -10,15 +10,17 @@ Litestar            ``scope["path_template"]``
 ==================  ================================================================================================
 
 The path of a route does not contain the path at which its application is mounted.  For these, and for a Starlette that
-stores only the endpoint, the routes of the outermost router are searched once, and the result is kept.
+stores only the endpoint, the routes of the outermost router are searched once, and the result is kept.  If several
+patterns lead to the route, because its application is mounted several times, the path of the request decides.
 
 The raw path of a request never becomes a part of the kind, and neither does a method that is not a known one, because
 metrics would have a time series for each of them.
 """
 
 import contextlib
+import re
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from .types import Scope
@@ -27,8 +29,10 @@ __all__ = ["kind_of"]
 
 _METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"})
 _MOST_KNOWN: Final = 4096  # routes of applications in one process
+_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
-_known: dict[tuple[int, int], tuple["weakref.ref[Any]", str]] = {}  # by id() of the router and of the route
+# By id() of the router and of the route: the patterns that lead to it, each with its regular expression.
+_known: dict[tuple[int, int], tuple["weakref.ref[Any]", dict[str, str]]] = {}
 
 
 def kind_of(scope: Scope) -> str | None:
@@ -57,10 +61,11 @@ def _pattern(scope: Scope) -> str | None:
         if context is not None and getattr(context, "original_route", None) is route:
             own = _path_of(context) or own
     root_path = scope.get("root_path", "")
-    if own is not None and root_path != scope.get("app_root_path", root_path):  # inside a Mount
+    outside = scope.get("app_root_path", root_path)  # what the server and not a Mount has added
+    if own is not None and root_path != outside:  # inside a Mount
         if (whole := _searched(scope, route)) is not None:
             return whole
-        mounted = _searched(scope, scope.get("app"))
+        mounted = _searched(scope, scope.get("app"), mount=root_path.removeprefix(outside))
         return own if mounted is None else mounted + own
     return own
 
@@ -71,34 +76,63 @@ def _path_of(route: Any) -> str | None:
     return path if isinstance(path, str) and path else None
 
 
-def _searched(scope: Scope, target: Any) -> str | None:
-    """Return the whole pattern of the route, or of the one with this endpoint or application."""
+def _searched(scope: Scope, target: Any, mount: str | None = None) -> str | None:
+    """Return the whole pattern of the route, or of the one with this endpoint or application.
+
+    An application may be mounted at several places, and a route is then reached by several patterns: return the one
+    that the path of the request matches.  ``mount``: the path of the mount, if the target is an application.
+    """
     router = scope.get("router")
     if router is None or target is None:
         return None
     place = (id(router), id(target))
     known = _known.get(place)
     if known is not None and known[0]() is target:
-        return known[1]
-    pattern = _search(getattr(router, "routes", ()), target, "")
-    if pattern is not None:
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        with contextlib.suppress(TypeError):  # an endpoint whose class has __slots__ is searched each time
-            _known[place] = (weakref.ref(target), pattern)
-    return pattern
+        found = known[1]
+    else:
+        found = dict(_search(getattr(router, "routes", ()), target, "", ""))
+        if found:
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            with contextlib.suppress(TypeError):  # an endpoint whose class has __slots__ is searched each time
+                _known[place] = (weakref.ref(target), found)
+    first = next(iter(found), None)
+    if len(found) < 2:
+        return first
+    path = _path_in(scope) if mount is None else mount
+    return next((pattern for pattern, regex in found.items() if re.fullmatch(regex, path)), first)
 
 
-def _search(routes: Iterable[Any], target: Any, prefix: str) -> str | None:
+def _path_in(scope: Scope) -> str:
+    """Return the path of the request inside the outermost application."""
+    path: str = scope.get("path", "")
+    root_path = scope.get("root_path", "")
+    if not path.startswith(root_path):
+        path = root_path + path  # a Starlette that removes the path of a mount
+    return path.removeprefix(scope.get("app_root_path", root_path))
+
+
+def _search(routes: Iterable[Any], target: Any, prefix: str, before: str) -> Iterator[tuple[str, str]]:
+    """Yield the pattern of each route to the target, with a regular expression for the paths that it matches."""
     for route in routes or ():
-        path = prefix + (_path_of(route) or "")  # a Host has no path
+        own = _path_of(route) or ""  # a Host has no path
+        path = prefix + own
         if route is target or getattr(route, "endpoint", None) is target:
-            return path
+            yield path, before + _regex(route, own)
+            continue
         inner = getattr(route, "routes", None)
-        mounted = path.removesuffix("/{path}")  # which Starlette's Mount adds
+        own = own.removesuffix("/{path}")  # which Starlette's Mount adds
+        mounted = prefix + own
         if inner is not None and getattr(route, "app", None) is target:
-            return mounted
-        found = _search(inner, target, mounted) if inner else None
-        if found is not None:
-            return found
-    return None
+            yield mounted, before + _regex(route, own)
+        elif inner:
+            yield from _search(inner, target, mounted, before + _regex(route, own))
+
+
+def _regex(route: Any, path: str) -> str:
+    """Return the regular expression of the route's path, with those of its converters."""
+    converters = getattr(route, "param_convertors", {})
+    parts = _PARAMETER.split(path)  # texts and names alternate
+    parts[::2] = map(re.escape, parts[::2])
+    parts[1::2] = [f"(?:{getattr(converters.get(name), 'regex', '[^/]+')})" for name in parts[1::2]]
+    return "".join(parts)

@@ -91,6 +91,41 @@ async def test_a_request_is_named_by_its_route(app: ASGIApp, target: str, kind: 
     assert seen == [kind, kind]
 
 
+@pytest.mark.parametrize("both", [["/v1", "/v2"], ["/v2", "/v1"]])
+async def test_an_application_on_two_mounts_has_the_kind_of_each(both: list[str]) -> None:
+    """The pattern is that of the mount through which the request came, whichever came first."""
+    one, other = fastapi(), starlette()
+    app = Starlette(
+        routes=[
+            *(Mount(f"{mount}/fastapi/{{x:int}}", app=one) for mount in both),
+            *(Mount(f"{mount}/{{x:path}}/starlette", app=other) for mount in both),
+            Mount("/in", routes=[Mount(mount, app=one) for mount in both]),
+        ]
+    )
+    targets = {
+        "/fastapi/3/orders/7/8": "/fastapi/{x}/orders/{id}",
+        "/fastapi/3/api/acme/router/orders/7": "/fastapi/{x}/api/{tenant}/router/orders/{id}",
+        "/a/b/starlette/mount/1/inner/7": "/{x}/starlette/mount/{x}/inner/{id}",
+    }
+    expected = []
+    for mount in [*both, *both]:
+        for target, pattern in targets.items():
+            await Call.get(app, mount + target).task
+            expected.append(f"GET {mount}{pattern}")
+        scope = http_scope(f"/proxy/in{mount}/orders/7")
+        await Call(app, {**scope, "root_path": "/proxy"}).task
+        expected.append(f"GET /in{mount}/orders/{{id}}")
+    assert seen == expected
+
+
+async def test_an_endpoint_of_two_routes_has_the_kind_of_each() -> None:
+    """Also where Starlette stores only the endpoint."""
+    app = starlette()
+    for name in ("two", "one"):
+        scope = {**http_scope(f"/{name}/7"), "endpoint": same_endpoint, "router": app.router}
+        assert route.kind_of(scope) == f"GET /{name}/{{id}}"
+
+
 @pytest.mark.parametrize(
     ("app", "target", "kind"),
     [
