@@ -399,11 +399,11 @@ class Wait:
             )
         if timeout is not MISSING:
             operation.extend(timeout)
-            return self._wait_for(operation, keys, timeout is not None and timeout == 0)
-        asked_for = self.timeout
-        if asked_for is not None and self._remaining(operation) > asked_for:
-            operation.extend(asked_for)
-        return self._wait_for(operation, keys, asked_for == 0)
+        else:
+            asked_for = self.timeout
+            if asked_for is not None and self._remaining(operation) > asked_for:
+                operation.extend(asked_for)
+        return self._wait_for(operation, keys, self._remaining(operation) <= 0)
 
     def _remaining(self, operation: DelayedOperation[Any]) -> float:
         """Return the seconds until the deadline that a new operation has of its own."""

@@ -156,6 +156,27 @@ async def test_a_wait_of_zero_is_one_try(clock: VirtualClock) -> None:
         check(room, submitted=1, completed=0, cancelled=0)
 
 
+async def test_less_than_a_nanosecond_is_a_wait_of_zero(clock: VirtualClock) -> None:
+    """Timeouts are exact to a nanosecond: less is one try, from wherever it comes, and a nanosecond is a wait."""
+    async with Purgatory[Any]("test", clock=clock) as room:
+        for longest, query in ((55, "/?wait=1e-10"), (1e-10, "/?wait=5")):
+            wait = Wait(room, asking(query), no_message, longest=longest)
+            assert await wait.until(lambda: False, key="a") is False
+            assert await wait.park(Op(5.0, name="asked"), key="a") == "asked"
+        wait = Wait(room, asking(), no_message)
+        assert await wait.value(lambda: None, key="a", timeout=1e-10) is None
+        assert await wait.park(Op(5.0, name="given"), key="a", timeout=1e-10) == "given"
+        assert await wait.park(Op(1e-10, name="own"), key="a") == "own"
+        assert await wait.park(absolute(room.timer.time()), key="a") == ""
+        check(room, submitted=0)
+        tasks = [asyncio.ensure_future(wait.until(lambda: False, key="a", timeout=1e-9))]
+        tasks.append(asyncio.ensure_future(wait.park(Op(5.0, name="late"), key="a", timeout=1e-9)))
+        await clock.settle()
+        check(room, submitted=2)
+        await clock.advance(0.001)
+        assert [await task for task in tasks] == [False, "late"]
+
+
 async def test_the_client_decides_how_long_a_wait_lasts(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
     """The default of ``timeout`` is what the client asked for; an explicit timeout or deadline replaces it."""
     wait = Wait(purgatory, asking("/?wait=2"), no_message, longest=55)
