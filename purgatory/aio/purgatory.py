@@ -278,6 +278,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         else:
             operation._park_future = None
             operation.cancel()
+            operation._delivered()
 
     async def _wait_in_this_loop(self, operation: DelayedOperation[T], foreign: "asyncio.Future[Any]") -> T:
         """Wait again, in this event loop: the timer was still bound to another loop, which has stopped."""

@@ -351,6 +351,7 @@ class PurgatoryCore:
         except BaseException as error:
             if operation._state == PENDING and self.contains(error):
                 end(operation, FAILED, error, True)
+                operation._delivered()
             raise
         try:
             end(operation, EXPIRED, None, False)
@@ -401,6 +402,7 @@ class PurgatoryCore:
             if operation._state == PENDING:
                 if self.contains(error):
                     end(operation, FAILED, error, True)
+                    operation._delivered()
                 else:
                     self._rollback(operation)
             raise

@@ -117,6 +117,52 @@ async def test_a_wait_that_raises_leaves_no_cycle(clock: VirtualClock, wait: str
         assert gc.collect() == 0
 
 
+class Raising:
+    """A condition that raises at the first call or the second, and whose first call may check its own key."""
+
+    def __init__(self, call: int, purgatory: Purgatory[Any] | None) -> None:
+        self.left = call
+        self.purgatory = purgatory
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if not self.left:
+            raise Boom
+        if self.purgatory is not None:
+            self.purgatory.check("a")
+
+
+RAISING: dict[str, Callable[[Any, Callable[[], Any], float], Awaitable[Any]]] = {
+    "wait_until": lambda room, get, timeout: room.wait_until(get, key="a", timeout=timeout),
+    "wait_value": lambda room, get, timeout: room.wait_value(get, key="a", timeout=timeout),
+    "Wait.until": lambda room, get, timeout: Wait(room, {"type": "http"}, never).until(get, key="a", timeout=timeout),
+    "Wait.value": lambda room, get, timeout: Wait(room, {"type": "http"}, never).value(get, key="a", timeout=timeout),
+    "Wait.changed": lambda room, get, timeout: Wait(room, {"type": "http"}, never).changed(
+        get, key="a", timeout=timeout
+    ),
+}
+
+
+@pytest.mark.parametrize("when", ["wait of zero", "first try", "queued check", "check"])
+@pytest.mark.parametrize("wait", RAISING)
+@pytest.mark.usefixtures("no_gc")
+async def test_a_condition_that_raises_leaves_no_cycle(clock: VirtualClock, wait: str, when: str) -> None:
+    """Whenever it raises, the exception reaches the caller, and the collector finds nothing afterwards."""
+    async with Purgatory[Any]("test", clock=clock) as purgatory:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        gc.collect()
+        for _ in range(10):
+            get = Raising(2 if "check" in when else 1, purgatory if when == "queued check" else None)
+            waiting = asyncio.ensure_future(RAISING[wait](purgatory, get, 0 if when == "wait of zero" else 5))
+            await clock.settle()
+            purgatory.check("a")
+            with pytest.raises(Boom):
+                await waiting
+        del waiting, get
+        await clock.settle()
+        assert gc.collect() == 0
+
+
 @pytest.mark.usefixtures("no_gc")
 async def test_one_that_raised_is_freed_with_its_exception(clock: VirtualClock) -> None:
     """The traceback of the exception refers to its frame; when it is dropped, nothing else holds the operation."""

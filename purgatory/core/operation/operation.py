@@ -216,6 +216,9 @@ class Operation(TimerTask):
         # The timer has closed, so the deadline would never come: answer the awaiters now.
         end(self, EXPIRED, None, True)
 
+    def _delivered(self) -> None:
+        """The task or the caller has the exception of the operation.  One that no other code can ask lets go of it."""
+
     # Its state
 
     @property

@@ -16,17 +16,18 @@ lost.  Three rules follow.
     ``park()`` gives that one back, as it does for every operation.
 """
 
-from typing import Any, final
+from typing import Any, Final, final
 
 from mypy_extensions import i64
 
 from purgatory.core.timer.base_timer import BaseTimer, has_passed
 from purgatory.core.timer.task import NOT_QUEUED
 from purgatory.core.timer.units import deadline_ms, duration_ms
+from purgatory.errors import PurgatoryError
 from purgatory.texts import safe_repr
 
 from .coroutines import COROUTINE, is_coroutine, is_coroutine_function, refusal
-from .lifecycle import CANCELLED, COMPLETED, PENDING, end, task_was_cancelled
+from .lifecycle import CANCELLED, COMPLETED, FAILED, PENDING, Failure, end, task_was_cancelled
 from .operation import FOREVER_MS, MISSING, Operation, set_deadline
 
 __all__ = [
@@ -42,6 +43,10 @@ __all__ = [
 ]
 
 
+# A wait that kept the exception of its predicate would be a cycle: the traceback leads through frames to the wait.
+_DELIVERED: Final = Failure(PurgatoryError("the wait has failed, and its task has received the exception"))
+
+
 class LibraryWait(Operation):
     """An operation of the library.  Journals, metrics and dumps show its kind instead of its class.
 
@@ -55,6 +60,17 @@ class LibraryWait(Operation):
             raise TypeError(f"kind must be a str that is not empty, or None, got {safe_repr(kind)}")
         super().__init__(None)
         self._given_kind: str | None = kind
+
+    def result(self) -> Any:
+        try:
+            return super().result()
+        finally:
+            if self._core is None:
+                self._delivered()
+
+    def _delivered(self) -> None:
+        if self._state == FAILED:
+            self._value = _DELIVERED
 
     def __repr__(self) -> str:
         text = super().__repr__()
