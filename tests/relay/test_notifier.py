@@ -302,9 +302,13 @@ def test_an_interrupt() -> None:
         def __copy__(self) -> "Slow":
             return Slow()
 
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
     with Notifier(Slow()) as notifier:
-        with pytest.raises(KeyboardInterrupt):
-            notifier.check("a")
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                notifier.check("a")
+        finally:
+            signal.signal(signal.SIGINT, previous)
         notifier._transport.hangs = False  # type: ignore[attr-defined]
         notifier.check("a")
 

@@ -194,14 +194,14 @@ async def test_a_stopped_worker_blocks_nobody(directory: Path, state: Path, star
         change(state, relay, "b")
         assert await running.line() == "answered b"
         transport: Any = relay._transport
-        unsent = {name: len(link.rest) for name, link in transport._links.items() if link.behind}
-        assert len(unsent) == 1
-        assert max(unsent.values()) <= transport.max_payload + 1
+        links = transport._links.values()
+        await until(relay, lambda: sum(link.behind for link in links) == 1)  # a busy machine reads the megabytes slowly
+        assert max(len(link.rest) for link in links) <= transport.max_payload + 1
         stopped.process.send_signal(signal.SIGCONT)
         assert await stopped.line() == "answered a"
         assert (await stopped.statistics())["everything_received"] >= 1
         assert relay.statistics().losses == 0
-        await until(relay, lambda: not any(link.rest for link in transport._links.values()))
+        await until(relay, lambda: not any(link.rest for link in links))
 
 
 async def test_closing_while_a_worker_is_busy(directory: Path, state: Path, start: Callable[[], Any]) -> None:

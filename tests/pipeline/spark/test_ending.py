@@ -19,9 +19,11 @@ pytestmark = [
 ]
 # The command report, with a Spark job in place of its work that lasts until the test ends it.
 COMMAND = """
-import sys, time
+import signal, sys, time
 from purgatory.pipeline import report
 from purgatory.pipeline.__main__ import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 
 def compute(spark, *_, **__):
     def work(_):
