@@ -79,6 +79,19 @@ def test_both_lead_to_the_same_places() -> None:
     assert sorted(_CODE.findall(prose(ENGLISH))) == sorted(_CODE.findall(prose(CHINESE)))
 
 
+def test_both_state_the_same_numbers() -> None:
+    """Each section of both pages contains the same numbers outside of code, except those of list items."""
+
+    def numbers(path: Path) -> list[list[str]]:
+        page = prose(path).replace("十万", "100,000")
+        page = re.sub(r"^\d+\. |<[^>]*>|\]\([^)]*\)", " ", _CODE.sub(" ", page), flags=re.MULTILINE)
+        parts = re.split(r"^(?=#+ )", page, flags=re.MULTILINE)
+        return [sorted(re.findall(r"\d+(?:[,.]\d+)*", part)) for part in parts]
+
+    assert numbers(ENGLISH) == numbers(CHINESE)
+    assert sum(map(len, numbers(ENGLISH))) > 20
+
+
 def test_the_commands_of_the_readme_are_marked() -> None:
     """One command is marked as the test and one as the run; each is one line that needs only Python."""
     commands = [text for language, text in _FENCE.findall(ENGLISH.read_text(encoding="utf-8")) if language == "sh"]
