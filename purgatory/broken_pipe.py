@@ -1,6 +1,6 @@
 """End a command without a traceback if its output cannot be written, or if it is interrupted.
 
-The reader of the output is gone, as in ``purgatory demo | head -1``; its disk is full; or the user presses Ctrl-C.
+The reader of the output is gone, as in ``purgatory demo | head -1``; the disk is full; or the user presses Ctrl-C.
 """
 
 import contextlib

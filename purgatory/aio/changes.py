@@ -5,7 +5,7 @@ subscription sees every kind of check, even on keys that nothing else watches, a
 like any parked operation.  A purgatory without subscriptions has no extra cost.  Two cases are special:
 
 *   A check with a limit stops after that many completions.  It tries the operations of subscriptions first.
-*   A purgatory that closes ends its subscriptions at once, because they would only use up the grace.
+*   When a purgatory closes, its subscriptions end at once, because they would only use up the grace.
 
 A key that is checked again before the consumer takes it is recorded once.  So the buffer never holds more than one
 entry for each key, however slow the consumer is.
@@ -56,7 +56,8 @@ _Change.__name__ = _Change.__qualname__ = "changes"
 class Subscription:
     """The operations of one :class:`Changes`, and which of their keys have been checked.
 
-    It does not hold the iterator, so one that nothing refers to any more is freed, and ends its subscription.
+    It does not refer to the iterator.  When no other object refers to the iterator either, the iterator is freed, and
+    its subscription ends.
     """
 
     __slots__ = ("_checked", "_operations", "_parking", "_room", "ended", "error", "waiter")
@@ -100,7 +101,7 @@ class Subscription:
         return None
 
     def wake(self, heartbeat: bool = False) -> None:
-        """Resume the consumer.  In a closed loop, none can be resumed."""
+        """Resume the consumer; do nothing if its loop is closed."""
         waiter = self.waiter
         if waiter is not None and not waiter.done() and not waiter.get_loop().is_closed():
             waiter.set_result(heartbeat)

@@ -18,8 +18,9 @@ __all__ = ["Closing", "PurgatoryClosing"]
 class Closing:
     """The call that closes a purgatory or a timer.  Later calls in the same event loop wait for it.
 
-    If its loop is closed before its end, the garbage collector closes its coroutine.  A coroutine that is closed must
-    not wait, and the garbage collector must not run callbacks, so the next call continues where this one stopped.
+    If the loop is closed before the call ends, the garbage collector closes the coroutine of the call.  A coroutine
+    that is being closed must not wait, and the garbage collector must not run callbacks, so the next call continues
+    where this one stopped.
     """
 
     __slots__ = ("_ended", "dropped")
@@ -29,7 +30,8 @@ class Closing:
         self.dropped: bool = False
 
     def answers(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether a call in the loop waits for this one, rather than close itself."""
+        """Return whether another call in the loop must wait for this one, rather than close the purgatory or timer
+        itself."""
         return not self.dropped and (self._ended.done() or self._ended.get_loop() is loop)
 
     async def ended(self) -> bool:
@@ -46,7 +48,7 @@ class Closing:
             raise
 
     def end(self) -> None:
-        """Wake the calls that wait.  In a closed loop, none can."""
+        """Wake the calls that wait; do nothing if their loop is closed."""
         if not self._ended.get_loop().is_closed():
             self._ended.set_result(None)
 
@@ -56,7 +58,7 @@ class PurgatoryClosing:
 
     1.  New operations are refused.
     2.  The subscriptions of ``changes()`` end, in slices.
-    3.  During the grace, operations end as usual; the last one ends it.
+    3.  During the grace, operations end as usual; the end of the last one ends the grace.
     4.  All other operations expire by closing, in slices.  If the call is cancelled, they expire in one turn.
     5.  The purgatory's own timer closes.  The calls that wait return.
     """

@@ -1,4 +1,4 @@
-"""Coalesced checks: what ``check_soon``, ``check_all`` and ``check_threadsafe`` request, and the progress of each key.
+"""Coalesced checks: what ``check_soon``, ``check_all``, and ``check_threadsafe`` request, and the progress of each key.
 
 The keys take turns in a queue.  The first key is checked for as many of its watchers as the portion allows, and moves
 to the end of the queue if it has more.  So a key with one watcher does not wait for a key with 100,000, and a key that
@@ -15,9 +15,10 @@ between the checks, so that a million of them do not stall the loop.
 Requests from other threads
 ===========================
 
-They go to an *inbox*, under a lock, and the first one after the inbox was emptied wakes the loop.  The lock is
-reentrant, because a signal handler, or the hash of a key, may interrupt a request in its own thread.  The interrupting
-request goes to a list beside the inbox: the interrupted one may already have read the old value of its key.
+Other threads put their requests into an *inbox*, under a lock, and the first request after the inbox was emptied wakes
+the loop.  The lock is reentrant, because a signal handler, or the hash of a key, may interrupt a request in its own
+thread.  The interrupting request goes to a list beside the inbox: the interrupted one may already have read the old
+value of its key.
 
 The event loop
 ==============
@@ -25,7 +26,8 @@ The event loop
 1.  A request schedules one callback in the loop, unless one is scheduled.
 2.  The callback works for at most ``turn_budget_ms``.  If keys are left, it schedules the next one.
 3.  If the loop is closed, it frees the callback without a call: then nothing is scheduled, and the next request, or the
-    next loop of the timer, schedules a new one.  The number of the callback tells a callback of an earlier loop apart.
+    next loop of the timer, schedules a new one.  The number of the callback distinguishes it from a callback of an
+    earlier loop.
 """
 
 import asyncio

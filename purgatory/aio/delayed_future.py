@@ -1,8 +1,8 @@
 """Waiting for several futures at once.
 
 Kafka's ``DelayedFuturePurgatory``: a request whose work is spread over other threads or machines is answered when all
-parts are done, or with the results so far when its time is up.  Kafka parks such an operation on one key that all of
-them share, and each finished part completes it from an executor.  Here each future is a key of its own, which is
+parts are done, or with the results so far when its time is up.  Kafka parks such an operation on one key that all these
+operations share, and each finished part completes it from an executor.  Here each future is a key of its own, which is
 checked when the future is done.
 """
 
@@ -135,7 +135,7 @@ class DoneCallbacks:
             self._counts[future] = count + 1
 
     def remove(self, futures: Iterable["asyncio.Future[Any]"]) -> None:
-        """An operation has stopped waiting for these futures; remove the callback of each that no operation waits for.
+        """Remove the callbacks of those futures for which no operation waits any more: an operation has ended.
 
         If the comparison with a foreign callback raises, the exception propagates after the other futures are handled.
         """

@@ -26,7 +26,7 @@ class Dump(dict[str, Any]):
     waiting first, each with ``op_id``, ``kind`` (its class, or the ``kind=`` of a wait), ``operation`` (its ``repr``),
     ``keys``: a list of ``key`` and ``threshold`` (or None), ``awaited`` (whether a task awaits it), ``since`` and
     ``until`` in seconds of the clock, ``waited`` and ``left`` in seconds from now; ``until`` and ``left`` are None
-    without a deadline.  Keys other than str, int, float and bool are shown by their ``repr``.
+    without a deadline.  Keys other than str, int, float, and bool are shown by their ``repr``.
     """
 
     def __str__(self) -> str:

@@ -25,7 +25,7 @@ class _LoopAlarm(Alarm):
 
 @final
 class MonotonicClock(Clock):
-    """The operating system's monotonic clock, counted from where ``time.monotonic()`` counts."""
+    """The operating system's monotonic clock, with the same zero as ``time.monotonic()``."""
 
     # Not the loop's time(): uvloop caches it at the start of a turn, and a deadline counted from a stale time is early.
 

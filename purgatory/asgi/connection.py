@@ -45,7 +45,7 @@ class Connection:
     """Reads a connection while operations wait, and withdraws them when the client hangs up.
 
     ``scope``, ``receive``: from the server or a middleware.  ``body_read``: whether the whole body was read before.
-    Make it in the task of the request.
+    Create the object in the task of the request.
     """
 
     __slots__ = (
@@ -101,8 +101,8 @@ class Connection:
         """Withdraw the operation when the client hangs up, until :meth:`unwatch`.  Return False if it is already
         watched.
 
-        The task that reads starts to run in the next turn of the loop.  If the operation ends before that, it cancels
-        the task, and nothing is read.
+        The task that reads starts to run in the next turn of the loop.  If the operation ends before that, the task is
+        cancelled, and nothing is read.
         """
         if self._operation is operation or id(operation) in self._others:
             return False

@@ -4,7 +4,7 @@ A server on 127.0.0.1 is not protected by its address, because every web page th
 the same machine:
 
 *   **DNS rebinding.**  A page lets the name of its own site resolve to 127.0.0.1, and can then read every response,
-    because for the browser it is the same site.  Only the ``Host`` header shows it.
+    because for the browser it is the same site.  Only the ``Host`` header reveals the attack.
 *   **Cross-site requests.**  A page can send a POST without custom headers, or open a WebSocket, to any address.  It
     cannot read the response to the POST, but the request has had its effect.  Browsers send ``Sec-Fetch-Site`` and
     ``Origin`` with these requests.

@@ -9,9 +9,9 @@ Starlette           ``scope["route"]``, before version 1 only ``scope["endpoint"
 Litestar            ``scope["path_template"]``
 ==================  ================================================================================================
 
-The path of a route does not contain the path at which its application is mounted.  For these, and for a Starlette that
-stores only the endpoint, the routes of the outermost router are searched once, and the result is kept.  If several
-patterns lead to the route, because its application is mounted several times, the path of the request decides.
+The path of a route does not contain the path at which its application is mounted.  For such an application, and if
+Starlette stores only the endpoint, the routes of the outermost router are searched once, and the result is kept.  If
+several patterns lead to the route, because its application is mounted several times, the path of the request decides.
 
 The raw path of a request never becomes a part of the kind, and neither does a method that is not a known one, because
 metrics would have a time series for each of them.

@@ -25,9 +25,9 @@ class BasePurgatory:
     """The synchronous part of :class:`Purgatory`.
 
     It uses no event loop and reads no clock but its timer's, so it also works without a loop.  While the event loop of
-    its timer runs, calls that change anything raise RuntimeError in every other thread.  Takes the parameters of
-    :class:`Purgatory`; ``contained``: the exceptions that are an operation's own failure, all others propagate;
-    ``hooks``: where errors are reported.
+    its timer runs, calls that change anything raise RuntimeError in every other thread.  The parameters are the same as
+    for :class:`Purgatory`.  ``contained``: the exceptions that count as a failure of the operation; all others
+    propagate.  ``hooks``: where errors are reported.
     """
 
     __slots__ = ("_core",)
@@ -95,7 +95,7 @@ class BasePurgatory:
         return self._core.check(key, value, UNLIMITED if limit is None else validated_limit("limit", limit))
 
     def check(self, key: Hashable, value: Any = None, *, limit: Any = None) -> int:
-        """Call :meth:`check_and_complete`, of which this is the everyday name, or an override of it."""
+        """Call :meth:`check_and_complete`, or an override of it: this is its everyday name."""
         if limit is None:
             return self.check_and_complete(key, value)
         return self.check_and_complete(key, value, limit=limit)

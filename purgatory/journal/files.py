@@ -3,7 +3,7 @@
 A file is written under a name that begins with a dot, flushed to disk, and then renamed.  A listing of the directory
 therefore shows complete files only, whatever happens to the writer.
 
-The files of a journal that is partitioned by date are in folders such as ``date=2026-11-22``, the names of Hive.
+If a journal is partitioned by date, its files are in folders such as ``date=2026-11-22``, as Hive names them.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 def new_source() -> str:
     """Return a name for this run of this process: host, process id, start time in milliseconds.
 
-    No two names of a process are equal: the second one of a millisecond has the next millisecond.
+    No two names of a process are equal: if a name with this millisecond exists, the next millisecond is used.
     """
     with _START_LOCK:
         start_ms = _LATEST_START_MS[0] = max(time.time_ns() // 1_000_000, _LATEST_START_MS[0] + 1)

@@ -57,7 +57,7 @@ class Writer:
 
     @property
     def failing(self) -> bool:
-        """Whether the latest attempt has left batches."""
+        """Whether batches remain after the latest attempt."""
         return bool(self._failing)
 
     def put(self, batch: Batch) -> None:

@@ -147,13 +147,13 @@ class KeyedLock(_Keyed):
     nothing is kept.
 
     **Cancellation safety.**  If a task is cancelled while it waits, it leaves the queue.  If it was granted the lock in
-    the same turn of the loop, the lock goes to the next waiter.  An exception in the block releases the lock.
+    the same turn of the loop, the lock goes to the next waiter.  If the block raises, the lock is released.
 
     **Closing.**  A free lock can be taken in a closed purgatory, because requests still run while a server stops.
     Waiters get :class:`PurgatoryClosed` when the purgatory closes.  During the grace of ``aclose`` a released lock is
     still handed over.
 
-    Two locks are independent, also in one purgatory, so make one for each purpose, and share it.  The lock is not
+    Two locks are independent, even in one purgatory, so create one for each purpose, and share it.  The lock is not
     reentrant: a task that holds it gets RuntimeError when it asks for the same key again.  As with
     :class:`asyncio.Lock`, another task may release it.
 
@@ -176,7 +176,7 @@ class KeyedSemaphore(_Keyed):
         async with slots("gpu", timeout=5.0):
             ...                                     # at most four tasks at a time for each key
 
-    Everything else is as for :class:`KeyedLock`, but a task may take several permits of a key.
+    Otherwise, it behaves like a :class:`KeyedLock`, except that a task may take several permits of a key.
 
     ``value``: how many permits each key has, at least 1; otherwise raises TypeError or ValueError.  The semaphore is
     bounded: releasing more permits than were taken raises RuntimeError.

@@ -33,5 +33,5 @@ def not_granted(room: Purgatory[Any], wait: Any, what: str, timeout: float | Non
 
 
 def out_of_time(what: str, timeout: float | None) -> TimeoutError:
-    """Return the error of a wait for which the time was not enough."""
+    """Return the error of a wait that ran out of time."""
     return TimeoutError(f"{what}: {'the deadline has passed' if timeout is None else f'not within {timeout:g} s'}")

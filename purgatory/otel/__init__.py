@@ -1,7 +1,7 @@
 """OpenTelemetry metrics and traces; the extra ``otel``, which needs only the OpenTelemetry API.
 
-:func:`observe`, :func:`observe_relays` and :class:`Durations` report metrics, :func:`tracing` spans.  The application
-chooses the SDK and the exporters.
+:func:`observe`, :func:`observe_relays`, and :class:`Durations` report metrics; :func:`tracing` reports spans.  The
+application chooses the SDK and the exporters.
 """
 
 from .metrics import Durations, observe, observe_relays

@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics of purgatories, timers and relays.
+"""OpenTelemetry metrics of purgatories, timers, and relays.
 
 ::
 
@@ -80,13 +80,13 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
 
     ``purgatories``: the purgatories to observe.
 
-    ``meter``: by default that of the global meter provider.  ``hot_keys``: how many of each purgatory's busiest keys to
-    report, at most 100, because each is a separate time series.  A collection visits at most 100,000 keys, and the next
-    one goes on from there.  A purgatory that the meter reports
-    already is not reported twice; the last ``hot_keys`` counts.
+    ``meter``: by default, a meter of the global meter provider.  ``hot_keys``: how many of each purgatory's busiest
+    keys to report, at most 100, because each is a separate time series.  A collection visits at most 100,000 keys, and
+    the next one continues from there.  If the meter already reports a purgatory, it is not reported twice; the latest
+    ``hot_keys`` applies.
 
-    Raises ValueError for no purgatory, and for one with the name of another that the meter reports and that is not
-    closed, because their series would be indistinguishable.  A closed one is then no longer reported.
+    Raises ValueError if no purgatory is given, or if one has the same name as another open purgatory that the meter
+    reports, because their series would be indistinguishable.  If the other one is closed, it is no longer reported.
     """
     if not purgatories:
         raise ValueError("observe() must get at least one purgatory, got none")
@@ -143,8 +143,8 @@ def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
     ``purgatory.relay.reads``          counter  ``{read}``        ``purgatory.relay.outcome``: completed, failed
     =================================  =======  ================  ======================================================
 
-    Raises ValueError for no relay, and for one whose purgatory has the name of the purgatory of another that the meter
-    reports and whose purgatory is not closed.
+    Raises ValueError if no relay is given, or if the purgatory of one has the same name as the open purgatory of
+    another relay that the meter reports.
     """
     if not relays:
         raise ValueError("observe_relays() must get at least one relay, got none")
@@ -169,8 +169,8 @@ class Durations(Observer):
     ``purgatory.operation.wait.duration``, with the attributes ``purgatory.name``, ``purgatory.outcome`` and
     ``purgatory.operation.kind``, and ``purgatory.operation.late.duration``, with ``purgatory.name``; both in seconds.
 
-    The buckets are only an advice: with a view of the SDK, the histograms are exponential ones, which OTLP and
-    Prometheus store as native histograms.
+    The buckets are only a default: with a view of the SDK, the histograms are exponential, and Prometheus stores those
+    that it receives through OTLP as native histograms.
     """
 
     def __init__(self, meter: Meter | None = None) -> None:

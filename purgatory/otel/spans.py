@@ -98,7 +98,7 @@ def _record(span: Span, error: BaseException) -> None:
 
 
 def tracing(tracer_provider: TracerProvider | None = None) -> Tracing:
-    """Return an observer that makes a span for each operation that is parked.
+    """Return an observer that creates a span for each operation that is parked.
 
     ::
 
@@ -125,6 +125,6 @@ def tracing(tracer_provider: TracerProvider | None = None) -> Tracing:
     A failed operation has the status ERROR and the exception as an event; all other outcomes leave the status unset.
     One observer serves any number of purgatories.
 
-    ``tracer_provider``: the global one unless given.
+    ``tracer_provider``: by default, the global tracer provider.
     """
     return Tracing(tracer_provider)

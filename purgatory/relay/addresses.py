@@ -10,7 +10,7 @@ __all__ = ["described", "secrets_of_url", "validate_url", "without_secrets"]
 
 
 def described(value: object) -> str:
-    """Return the value for an error message, but only the class of one that may be, or may contain, an address."""
+    """Return the value as a text for an error message, or only its class if the value may contain an address."""
     if isinstance(value, (str, bytes, bytearray, Mapping, Iterable)):
         return f"a value of type {type(value).__name__}"
     return safe_repr(value)

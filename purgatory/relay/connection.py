@@ -11,12 +11,12 @@ state           leaves it                                                       
 ``LOST``        never; the relay makes a new connection after a pause
 ==============  =================================================================  =========================
 
-An engine may confirm a subscription and deliver nothing: a pooler swallows ``LISTEN``, or this user may not publish.
-So only a ping that has come back proves the connection.  Until then keys are sent and received, but nothing relies on
-it.
+An engine may confirm a subscription and deliver nothing: a pooler swallows ``LISTEN``, or this user may not publish. So
+only a ping that has come back proves the connection.  Until then, keys are sent and received, but nothing relies on the
+connection.
 
 A dead peer need not be visible on a socket: a router forgets the connection, an engine hangs.  So the relay sends a
-ping through the engine to itself every ``heartbeat``, and the one before must be back by then.  If this process was
+ping through the engine to itself every ``heartbeat``, and the previous ping must be back by then.  If this process was
 itself stopped, or its loop was busy, the ping may have come back unread; then the relay waits one more heartbeat before
 it gives up the connection.
 """
@@ -119,7 +119,7 @@ class Connection:
             wake(self._lost)
 
     def pong(self, number: int) -> None:
-        """A ping of this relay has come back."""
+        """Note that a ping of this relay has come back."""
         if self._ping_sent_ms is not None and number == self._ping_number:
             self._lag_ms = self._clock.now_ms() - self._ping_sent_ms
             self._ping_sent_ms = None

@@ -1,4 +1,5 @@
-"""An engine in memory: event loops in the threads of one process; for tests, virtual time, and faults on command."""
+"""An engine in memory, for event loops in the threads of one process, and for tests in virtual time with faults on
+command."""
 
 import asyncio
 import contextlib
@@ -106,7 +107,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class MemoryTransport:
-    """Relays checks between purgatories of one process, also between event loops in different threads.
+    """Relays checks between purgatories of one process, even between event loops in different threads.
 
     ::
 
@@ -128,8 +129,8 @@ class MemoryTransport:
         async with room_1, room_2, Relay(room_1, first), Relay(room_2, second):
             second.silence()                 # half-open: nothing gets through, and nothing fails
 
-    Relays that share one transport have their faults together; those of :meth:`peer` have their own.  Cause faults in
-    the thread of the relays.
+    Relays that share one transport share its faults; a transport that :meth:`peer` returns has faults of its own.
+    Cause faults in the thread of the relays.
 
     ``clock``: the clock for delayed messages; by default, the event loop's.  ``max_payload``: the largest payload, in
     bytes. ``deliveries``: called with every payload that is about to reach this transport; returns the delay in seconds

@@ -45,8 +45,8 @@ class Notifier:
 
     ``transport``: any transport, as for a relay; the notifier uses a copy of it, so both may have the same one.  A
     :class:`MemoryTransport` reaches the relays of the same process.  A :class:`UnixTransport` has no engine: a notice
-    is accepted when the sockets of all workers have taken it, also if there is no worker at the moment.
-    ``timeout``: the number of seconds that a call may take.
+    is accepted when the sockets of all workers have taken it, even if there is no worker at the moment. ``timeout``:
+    the number of seconds that a call may take.
     """
 
     def __init__(self, transport: Transport, *, timeout: float = 5.0) -> None:

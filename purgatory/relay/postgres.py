@@ -2,8 +2,8 @@
 
 One connection listens and another one publishes.  ``LISTEN`` needs a session of its own: give the address of the
 server, not of a pooler in transaction mode.  The relay's ping detects a pooler that discards ``LISTEN``.  Behind a
-pooler, a session is used by others afterwards, so nothing is set in it that would stay: a pooler gives its clients
-another process id than the server has.
+pooler, other clients use the session afterwards, so nothing is set in it that would stay.  A pooler is detected because
+the process id that it gives to its clients differs from the server's.
 
 A channel belongs to one database: workers that use different databases of a server receive none of each other's
 notices.
@@ -118,7 +118,7 @@ class PostgresTransport:
         await notify_in(connection, self._channel, payload)
 
     def publish_in_sync(self, connection: Any, payload: str) -> None:
-        """Do the same with a blocking connection: of psycopg, SQLAlchemy or Django."""
+        """Do the same with a blocking connection of psycopg, SQLAlchemy, or Django."""
         notify_in_sync(connection, self._channel, payload)
 
     async def aclose(self) -> None:

@@ -1,8 +1,8 @@
 """Handling of received payloads: own echoes, pings, and the notices of other processes.
 
 A payload that cannot be read stands for "check every key".  It may be a text of another application on the same
-channel, or come from a later version of this package.  Each would have every watched key read, so after a few of them
-the keys are checked at most once in :data:`_UNREADABLE_MS`, and the log says why.
+channel, or come from a later version of this package.  Each such payload would cause a read of every watched key, so
+after a few of them the keys are checked at most once in :data:`_UNREADABLE_MS`, and the log says why.
 """
 
 import logging

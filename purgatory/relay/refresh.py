@@ -15,7 +15,8 @@ relay reads the state of all stale keys that are watched in one call of ``refres
    one key at a time is tried.  Each read that succeeds doubles the size of the next.  So a short failure causes no
    further reads, and an outage does not multiply them.
 
-6.  A read that finds less than a notice has announced has read from a replica that lags, or before the commit.  The
+6.  If a read finds less than a notice has announced, it came from a replica that lags, or took place before the
+commit.  The
    key stays stale, and is read again after its own pause, until the announced value is found or nothing waits on it.
 
 Without ``refresh`` a stale key is checked at once.
@@ -158,7 +159,7 @@ class Refresher:
         self._wake.set()
 
     def end(self, wait: RelayWait) -> None:
-        """The wait has ended: forget what is known of those of its keys that nothing waits on any more."""
+        """The wait has ended: forget the state of each of its keys on which nothing waits any more."""
         self.state.end(wait)
         if self._announced:
             for key in wait.keys:

@@ -89,7 +89,7 @@ class Relay(Generic[K, V]):
             status = await relay.wait_value(lambda: relay.state.get("o-1"), key="o-1", timeout=30)  # in the handler
             relay.check("o-1")                                                 # wherever the state has changed
 
-    **Implementation.**  One task maintains the connection, one listens, one sends and, with ``refresh``, one
+    **Implementation.**  One task maintains the connection, one listens, one sends, and, with ``refresh``, one
     refreshes.  The keys that are checked in one turn of the loop are sent at its end, each key once with its largest
     value.
 
@@ -416,7 +416,7 @@ class Relay(Generic[K, V]):
     ) -> bool:
         """Wait as :meth:`Purgatory.wait_until` does: park, refresh the keys, and check them.
 
-        After it has returned, the key may be gone from :attr:`state`: to have the value, use :meth:`wait_value`.
+        When the call returns, the key may be gone from :attr:`state`; to receive the value, use :meth:`wait_value`.
 
         With a timeout of 0 or a deadline that has passed, the predicate is called once, and nothing is read or parked;
         because no value was read after such a call began, a predicate that depends on :attr:`state` counts as false.
@@ -544,7 +544,8 @@ class Relay(Generic[K, V]):
         return self._purgatory.check_and_complete(key, value)
 
     def check_threadsafe(self, key: Hashable, value: float | None = None) -> None:
-        """:meth:`check` from any thread: the relay's event loop checks the key, here and in the other processes.
+        """Request a :meth:`check` from any thread: the relay's event loop checks the key, here and in the other
+        processes.
 
         It returns at once, and a check that arrives after the relay has closed is dropped.  Raises TypeError or
         ValueError for a key or a value that cannot be relayed, and RuntimeError if the relay has not been entered, or

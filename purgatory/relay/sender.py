@@ -54,7 +54,7 @@ class Sender:
     async def run(self) -> None:
         """Send for as long as one connection lasts, that is, until the task is cancelled.
 
-        That is looked up as well as waited for, because a client library may swallow the CancelledError.
+        The cancellation is looked up as well, because a client library may swallow the CancelledError.
         """
         task = asyncio.current_task()
         assert task is not None

@@ -10,8 +10,8 @@ an unknown key, its result is ignored, and it is evaluated again after the read.
 wrote itself finds the key absent.
 
 A value is kept while an operation waits on its key.  When a wait ends, it removes the values of those of its keys that
-have lost their last watcher.  Operations that were parked on the purgatory directly do not do that, so whenever a value
-is stored, the two oldest are examined as well: the cost of each is O(1), and no value stays for long.
+have lost their last watcher.  Operations that were parked on the purgatory directly remove no values, so whenever a
+value is stored, the two oldest values are examined as well: the cost of each is O(1), and no value stays for long.
 """
 
 import contextlib
@@ -182,7 +182,7 @@ class RelayState(Mapping[K, V]):
         self.examine(2)
 
     def examine(self, number: int) -> None:
-        """Remove those of the ``number`` oldest values whose keys are not watched any more."""
+        """Examine the ``number`` oldest values, and remove each one whose key is no longer watched."""
         values = self._values
         for _ in range(min(number, len(values))):
             key = next(iter(values))

@@ -1,8 +1,8 @@
 """Connections that take part in a transaction: psycopg, asyncpg, SQLAlchemy, and Django.
 
 With Postgres, a notice is a query of the transaction.  With other engines it is sent after the commit, which SQLAlchemy
-announces for a session, and Django for a connection.  No package is imported here: if it is not loaded, the connection
-is not one of its objects.
+announces for a session, and Django for a connection.  No package is imported here: if a package is not loaded, the
+connection cannot be one of its objects.
 """
 
 import sys

@@ -60,7 +60,7 @@ class Transport(Protocol):
         when the client library had to drop a message, and when the library would reconnect without the relay noticing.
         When the task is cancelled, drop the connection without waiting for the other side.
 
-        A transport that serves several relays has several of these running at a time.
+        If a transport serves several relays, several calls of this method run at the same time.
         """
         ...
 

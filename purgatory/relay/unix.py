@@ -74,7 +74,7 @@ class UnixTransport:
     A relay is connected while its own socket is in the directory and its pings return through that socket.  No other
     worker is needed for this: a worker that is alone is connected.
 
-    For Linux and macOS.  On Windows, the constructor raises RuntimeError.
+    It works on Linux and macOS.  On Windows, the constructor raises RuntimeError.
     """
 
     max_payload = 32_768
@@ -170,7 +170,7 @@ class UnixTransport:
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`.  While another relay listens through the transport, its connections stay.
 
-        A worker whose socket is full has a moment to read what is left.
+        If the socket of a worker is full, the worker has a moment to read what is left.
         """
         if self._listeners and self._loop is not None and not self._loop.is_closed():
             return

@@ -1,10 +1,11 @@
 """The states of a timeout, and how a block begins and ends, without an event loop.
 
 :class:`purgatory.timeouts.Timeout` behaves like :func:`asyncio.timeout` in each state.  The difference is where the
-deadline is kept.  The event loop keeps a heap of handles: each block pushes a handle, and leaves a cancelled one behind
-that the loop removes later.  Here the timeout is its own timer task: entering the block links it into a bucket, and
-leaving the block unlinks it.  Most blocks of a server end long before their deadline, so linking and unlinking is
-nearly the whole cost.  The coroutines that do this are here, because they never wait and the core is compiled.
+deadline is kept.  The event loop keeps a heap of handles: each block pushes a handle, and when the block ends, its
+cancelled handle stays behind until the loop removes it.  Here the timeout is its own timer task: entering the block
+links it into a bucket, and leaving the block unlinks it.  Most blocks of a server end long before their deadline, so
+linking and unlinking is nearly the whole cost.  The coroutines that do this are here, because they never wait and the
+core is compiled.
 
 ========  ================  ==========================================================================
 state     entered by        what may happen

@@ -151,7 +151,10 @@ class BaseTimer:
         return self._core.next_expiration_ms
 
     def start(self) -> None:
-        """A deadline needs the reaper in the running event loop: the subclass starts it unless it runs."""
+        """Start the reaper in the running event loop, unless it runs: a deadline needs it.
+
+        The subclass overrides this method.
+        """
 
     def _wake_earlier(self, expiration_ms: int) -> None:
         """A bucket falls due before ``_next_wake_ms``: the subclass plans an earlier wake-up."""

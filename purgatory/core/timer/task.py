@@ -161,7 +161,7 @@ def set_up(task: TimerTask, delay_ms: i64) -> None:
 def unlink(task: TimerTask) -> bool:
     """Take the task out of its bucket, in O(1).  False if no bucket holds it.
 
-    A function beside :meth:`TimerTask.cancel`, which subclasses override with a wider meaning.
+    It is separate from :meth:`TimerTask.cancel`, which subclasses override with a wider meaning.
     """
     bucket = task._list
     if bucket is None:
