@@ -31,7 +31,7 @@ class PurgatoryFull(PurgatoryError):
 class OperationCancelled(PurgatoryError):
     """The awaited operation was withdrawn (``cancel()``, ``cancel_for_key()``) before it completed.
 
-    It is an ordinary exception, not a CancelledError: the *operation* was cancelled, the task that awaits it was not.
+    It is an ordinary exception, not a CancelledError: the *operation* was cancelled, but not the task that awaits it.
 
     ``keys``: the keys that the operation was parked on; empty if the awaiter came after the operation had ended.
     ``reason``: the reason given to ``cancel()`` or ``cancel_for_key()``; None if there was none, and if the operation

@@ -30,8 +30,7 @@ class Closing:
         self.dropped: bool = False
 
     def answers(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether another call in the loop must wait for this one, rather than close the purgatory or timer
-        itself."""
+        """Return whether another call in the loop must wait for this one, instead of closing anything."""
         return not self.dropped and (self._ended.done() or self._ended.get_loop() is loop)
 
     async def ended(self) -> bool:

@@ -191,11 +191,14 @@ class _OwnLifespan:
         self._task.add_done_callback(self._ended)
 
     async def start(self) -> None:
-        """Start the application.  Raise its error if that fails."""
+        """Start the application.  Raise its error if the start fails."""
         self._supported = await self._ask("startup")
 
     async def stop(self) -> None:
-        """Shut the application down.  Raise its error if that fails, or if it has raised since it started."""
+        """Shut the application down.
+
+        Raise its error if the shutdown fails, or if the application has raised since its start.
+        """
         if self._supported:
             await self._ask("shutdown")
 

@@ -589,10 +589,10 @@ def waiting(
     ``request.app.state.room``, and ``app.dependency_overrides`` replaces it in tests.  Write it with ``async def``,
     because FastAPI runs any other function in a thread.  Elsewhere it is called with the request or the scope.
 
-    ``longest``: lets the client ask for the seconds to wait, with ``?wait=30`` or ``Prefer: wait=30``, and gives it at
-    most this many: see :attr:`Wait.timeout`, which is then the default of ``timeout``.  Proxies often end a request
-    without a response after 60 seconds, so 55 is a good value.  In FastAPI, both appear in the OpenAPI schema, and a
-    ``wait`` that is not a number of at least 0 is answered with 422.
+    ``longest``: lets the client choose how many seconds to wait, up to this number, with ``?wait=30`` or
+    ``Prefer: wait=30``: see :attr:`Wait.timeout`, which is then the default of ``timeout``.  Proxies often end a
+    request without a response after 60 seconds, so 55 is a good value.  In FastAPI, both appear in the OpenAPI schema,
+    and a ``wait`` that is not a number of at least 0 is answered with 422.
 
     ``per_client``: how many operations of one client address may wait in the purgatory at the same time.  A further
     request that would have to wait raises :class:`TooManyWaits`, which is answered with 429.  The limit keeps one

@@ -74,7 +74,7 @@ class Batch:
         self.rows = len(self.values) // WIDTH
 
     def as_gap(self) -> Gap:
-        """Return a gap that stands for these rows, of which there is at least one."""
+        """Return a gap that takes the place of these rows; there must be at least one."""
         for column in (_FINISHED, _PARKED):
             times = [ms for ms in self.values[column::WIDTH] if type(ms) is int]
             if times:

@@ -41,7 +41,7 @@ _LATER: Final = frozenset(column.name for column in COLUMNS if column.added)
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The result of a compaction: the number of files before and after, and of the rows in merged files."""
+    """The result of a compaction: the number of files before and after it, and the number of rows in merged files."""
 
     before: int
     after: int

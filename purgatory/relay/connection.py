@@ -11,9 +11,9 @@ state           leaves it                                                       
 ``LOST``        never; the relay makes a new connection after a pause
 ==============  =================================================================  =========================
 
-An engine may confirm a subscription and deliver nothing: a pooler swallows ``LISTEN``, or this user may not publish. So
-only a ping that has come back proves the connection.  Until then, keys are sent and received, but nothing relies on the
-connection.
+An engine may confirm a subscription and deliver nothing: a pooler swallows ``LISTEN``, or this user may not publish.
+So only a ping that has come back proves the connection.  Until then, keys are sent and received, but nothing relies on
+the connection.
 
 A dead peer need not be visible on a socket: a router forgets the connection, an engine hangs.  So the relay sends a
 ping through the engine to itself every ``heartbeat``, and the previous ping must be back by then.  If this process was

@@ -118,8 +118,9 @@ class MemoryTransport:
             async with room, Relay(room, engine.peer()) as relay:
                 ...
 
-    Each loop has its own purgatory, its own relay, and its own :meth:`peer`.  A notice wakes another loop once, however
-    many follow it before that loop takes them; too many of them become "check every key".  It is safe without the GIL.
+    Each loop has its own purgatory, its own relay, and its own :meth:`peer`.  A notice wakes another loop.  Further
+    notices that arrive before that loop takes them wake it no second time; too many of them become "check every key".
+    It is safe without the GIL.
 
     A test causes the faults that a real engine has, for the relays of one transport::
 
@@ -134,8 +135,8 @@ class MemoryTransport:
 
     ``clock``: the clock for delayed messages; by default, the event loop's.  ``max_payload``: the largest payload, in
     bytes. ``deliveries``: called with every payload that is about to reach this transport; returns the delay in seconds
-    of each copy that arrives.  ``[0.0]`` is a good line, ``[]`` loses the message, ``[0.0, 0.2]`` duplicates it, and
-    delays of different length reorder messages.
+    of each copy that arrives.  ``[0.0]`` delivers the message at once, ``[]`` loses it, ``[0.0, 0.2]`` duplicates it,
+    and delays of different length reorder messages.
     """
 
     def __init__(

@@ -104,8 +104,10 @@ class Notifier:
             )
 
     def close(self) -> None:
-        """Close the connection.  Idempotent.  In a thread with a running event loop, the call is allowed, and blocks
-        the loop for a moment."""
+        """Close the connection.
+
+        Idempotent.  It may be called while an event loop runs, which it blocks for a moment.
+        """
         with self._lock:
             self._closed = True
             runner, self._runner = self._runner, None

@@ -99,15 +99,18 @@ class Receiver:
             self._alarm = None
 
     def peers(self, since_ms: int) -> int:
-        """Return how many other relays sent a message since then.  It changes nothing, so any thread may call it."""
+        """Return how many other relays sent a message after ``since_ms``.
+
+        Any thread may call it, because it changes nothing.
+        """
         return sum([heard_ms >= since_ms for heard_ms in list(self._peers.values())])
 
     def workers(self, since_ms: int) -> list[tuple[str, int]]:
-        """Return the process and host of the other relays that sent a message since then, and when; sorted."""
+        """Return process and host of the other relays that sent a message after ``since_ms``, and its time; sorted."""
         heard = [(origin.partition(":")[2], at_ms) for origin, at_ms in list(self._peers.items()) if at_ms >= since_ms]
         return sorted([(worker, at_ms) for worker, at_ms in heard if worker])
 
     def forget_peers(self, before_ms: int) -> None:
-        """Forget the relays whose last message is older."""
+        """Forget the relays whose last message came before ``before_ms``."""
         for origin in [origin for origin, heard_ms in self._peers.items() if heard_ms < before_ms]:
             del self._peers[origin]

@@ -6,8 +6,8 @@ it, each value carries the number of its read, and a condition sees a value only
 
 Until then the key is not *absent* for the condition but *unknown*, and the two must not be confused: a condition such
 as ``state.get(key) != "pending"`` would hold at once.  So when a condition of ``wait_until`` or ``wait_value`` looks up
-an unknown key, its result is ignored, and it is evaluated again after the read.  An operation that an application
-wrote itself finds the key absent.
+an unknown key, its result is ignored, and it is evaluated again after the read.  In an operation class of the
+application's own, the key is absent until then.
 
 A value is kept while an operation waits on its key.  When a wait ends, it removes the values of those of its keys that
 have lost their last watcher.  Operations that were parked on the purgatory directly remove no values, so whenever a

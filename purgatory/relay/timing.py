@@ -16,8 +16,10 @@ _LAST_TURNS: Final = 5  # in which a task that is cancelled ends if it waits for
 
 
 def seconds_ms(value: Any, name: str) -> int:
-    """Return a duration in whole milliseconds, rounded up.  Raises TypeError or ValueError unless it is a number above
-    0."""
+    """Return a duration in whole milliseconds, rounded up.
+
+    Raises TypeError or ValueError unless it is a number above 0.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number of seconds, got {value!r}")
     if not 0 < value <= 1e9:

@@ -18,7 +18,7 @@ async def parked(room: Any, number: int = 1) -> None:
         client.portal.call(parked, room)                            # in the event loop of the application
 
     The purgatory wakes it, so nothing polls, and a test needs no sleep.  ``room``: a purgatory or a relay.  Raises
-    Raises TypeError if ``room`` is neither, or if ``number`` is not an int; ValueError if ``number`` is negative.
+    TypeError if ``room`` is neither, or if ``number`` is not an int; ValueError if ``number`` is negative.
     """
     purgatory = room if isinstance(room, Purgatory) else getattr(room, "_purgatory", None)
     if not isinstance(purgatory, Purgatory):

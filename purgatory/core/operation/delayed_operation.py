@@ -18,21 +18,21 @@ class DelayedOperation(Operation, Generic[T_co]):
 
     **Usage.**  Subclass it.  Override :meth:`try_complete` to return whether the condition holds, and
     :meth:`on_complete` to return the result.  Pass it to :meth:`Purgatory.park`, or to
-    :meth:`Purgatory.try_complete_else_watch` and await it or not.  Code that changes the state behind a condition calls
-    :meth:`Purgatory.check_and_complete` with the key.
+    :meth:`Purgatory.try_complete_else_watch`; then you may await it.  Code that changes the state behind a condition
+    calls :meth:`Purgatory.check_and_complete` with the key.
 
     **Implementation.**  The operation is its own timer task.  It holds one :class:`Watch` per key, and none if it is
     alone on its only key.
 
-    The attributes of the class that begin with an underscore, such as ``_state``, are its own: choose other names for
-    those of a subclass.
+    Attributes that begin with an underscore, such as ``_state``, belong to this class: choose other names in a
+    subclass.
 
     **Cancellation safety.**  Any number of tasks may await an operation; cancelling one of them does not affect it.  A
     task in :meth:`Purgatory.park` owns its operation: cancelling the task withdraws it.
 
     ``timeout``: seconds from the moment it is submitted, rounded up to a millisecond and to the timer's tick; None: no
-    deadline.  Raises ValueError if negative, NaN, infinite, or above 1e15; TypeError unless it is a number or None. For
-    an absolute deadline, pass None and call :meth:`extend_to` before the operation is submitted.
+    deadline.  Raises ValueError if negative, NaN, infinite, or above 1e15; TypeError unless it is a number or None.
+    For an absolute deadline, pass None and call :meth:`extend_to` before the operation is submitted.
     """
 
     __slots__ = ()

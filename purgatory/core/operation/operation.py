@@ -106,8 +106,7 @@ class Operation(TimerTask):
         return None
 
     def on_expiration(self) -> Any:
-        """Called after :meth:`on_complete`, only on expiry.  If it raises, the exception is reported, and the outcome
-        stands."""
+        """Called after :meth:`on_complete`, only on expiry.  An exception is reported, and the outcome stands."""
 
     def on_abandoned(self, result: Any) -> Any:
         """Take back a result that the task in :meth:`Purgatory.park` did not receive, because it was cancelled.
@@ -159,7 +158,7 @@ class Operation(TimerTask):
         """Move the deadline to ``timeout`` seconds from now; None removes it.  Return True if the operation is PENDING.
 
         O(1); the operation keeps its place on its keys.  A later deadline only changes a number: the timer moves the
-        task when the old deadline comes up.  For an operation that is not parked yet this replaces the timeout.
+        task when the old deadline comes up.  For an operation that is not parked yet, this replaces the timeout.
         """
         delay_ms = FOREVER_MS if timeout is None else duration_ms(timeout, "timeout")
         if self._state != PENDING:

@@ -116,7 +116,7 @@ class BaseTimer:
 
         This reads no clock.  A task that is already due when a callback adds it waits for the next call.  The tasks run
         in the caller's context.  Once the timer is closed, nothing runs.  Raises TypeError unless ``now_ms`` is an int,
-        ValueError beyond ``10**18`` either way of zero, RuntimeError as for :meth:`add`.
+        ValueError if it is above ``10**18`` or below ``-10**18``, and RuntimeError as for :meth:`add`.
         """
         self._guard.validate()
         if not isinstance(now_ms, int):

@@ -38,7 +38,7 @@ class TimerTask:
     cancelled; adding it while it is scheduled moves it.
 
     ``delay_ms``: whole milliseconds; zero or less means that the task is already due, and runs on the reaper's next
-    turn. Raises TypeError unless it is an int, ValueError beyond ``10**18`` either way of zero.
+    turn.  Raises TypeError unless it is an int, ValueError if it is above ``10**18`` or below ``-10**18``.
 
     Copying or pickling a task raises TypeError, because its links belong to the one bucket that holds it.  A subclass
     that needs either defines ``__reduce__``.
