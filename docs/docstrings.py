@@ -18,6 +18,8 @@ _ROLE = re.compile(r":(?:class|meth|func|mod|data|attr):`(?P<short>~?)(?P<target
 _RULE = re.compile(r"^=+(?: +=+)+$")
 _ENTRY = re.compile(r"(?:^|(?<=[.;:]) +(?:or )?)(?P<names>``\w+``(?:, ``\w+``)*): ")
 
+_OTHER = re.compile(r"(?<=\.) +(?=(?:Also raises|For the other errors|Raises|Returns?) )")  # not about a parameter
+
 SAME = {  # these methods have the parameters of the others
     "aio.purgatory.Purgatory": "aio.system_timer.SystemTimer",
     "aio.purgatory.Purgatory.wait_value": "aio.purgatory.Purgatory.wait_until",
@@ -102,9 +104,10 @@ def parameters_last(text: str, thing: griffe.Object) -> tuple[str, dict[str, str
             kept.append(before)
         ends = [*(entry.start() for entry in entries[1:]), len(joined)]
         for entry, end in zip(entries, ends, strict=True):
-            description = joined[entry.end() : end].strip(" ;")
+            description, *others = _OTHER.split(joined[entry.end() : end].strip(" ;"), maxsplit=1)
+            kept += others
             for name in re.findall(r"\w+", entry["names"]):
-                found[name] = description[:1].upper() + description[1:]
+                found[name] = description[:1].upper() + description[1:] + "." * (description[-1:] not in ".:;")
     return "\n\n".join(kept), found
 
 
