@@ -18,6 +18,7 @@ _PIPELINE = {
     "replay": "the cost of other timer settings, for a journal",
     "estimate": "what other timeouts and limits would have changed",
     "compact": "merge the small files of a journal",
+    "load": "a journal as a table, partitioned by date",
     "synthesize": "generate a journal for measurements",
     "stream": "process operations as a stream, on Spark",
     "backfill": "process the same rows in one batch",

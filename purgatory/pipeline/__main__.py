@@ -1,4 +1,4 @@
-"""``python -m purgatory.pipeline``: report, compare, replay, estimate, compact, synthesize, stream, backfill."""
+"""``python -m purgatory.pipeline``: report, compare, replay, estimate, compact, load, synthesize, stream, backfill."""
 
 import argparse
 import logging
@@ -17,6 +17,7 @@ from .commands.backfill import add_backfill
 from .commands.compact import add_compact
 from .commands.compare import add_compare
 from .commands.estimate import add_estimate
+from .commands.load import add_load
 from .commands.options import check_paths
 from .commands.replay import add_replay
 from .commands.report import add_report
@@ -127,7 +128,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         prog=prog, description="Reports over journals, and streams of operations, on Spark."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    of_journals = (add_report, add_compare, add_replay, add_estimate, add_compact, add_synthesize)
+    of_journals = (add_report, add_compare, add_replay, add_estimate, add_compact, add_load, add_synthesize)
     for add in (*of_journals, add_stream, add_backfill):
         add(commands)
     return parser

@@ -44,6 +44,7 @@ __all__ = [
     "OpenJournal",
     "check_files",
     "corrupt_file",
+    "first_reason",
     "open_journal",
     "read_journal",
     "readable_files",
@@ -109,7 +110,7 @@ def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) 
         try:
             _ = opened.dataframe.columns  # with Spark Connect, this is the first request to the server
         except (PySparkException, Py4JJavaError) as error:
-            raise JournalError(f"the journal {path} cannot be listed: {_reason(error)}") from error
+            raise JournalError(f"the journal {path} cannot be listed: {first_reason(error)}") from error
         return opened
     # Spark lists a directory once, but handles thousands of file names one by one.
     paths = (checked.directory,) if checked.directory is not None and not checked.unreadable else checked.readable
@@ -231,7 +232,7 @@ def _of_table(spark: SparkSession, path: str) -> DataFrame:
     )
 
 
-def _reason(error: BaseException) -> str:
+def first_reason(error: BaseException) -> str:
     """Return the first line of an error of Spark or of Java."""
     java = getattr(error, "java_exception", None)
     return _first_line(error if java is None else java.toString())

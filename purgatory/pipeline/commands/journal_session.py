@@ -48,18 +48,24 @@ def selection_of(options: argparse.Namespace) -> Selection:
 
 @contextmanager
 def session_for_journal(
-    options: argparse.Namespace, console: "Console", *, others: Sequence[str] = (), python_works: bool = False
+    options: argparse.Namespace,
+    console: "Console",
+    *,
+    others: Sequence[str] = (),
+    python_works: bool = False,
+    spark_writes: bool = False,
 ) -> "Iterator[SparkSession]":
     """Check options and journal, then yield a Spark session.  Errors are raised before Spark starts.
 
     ``others``: more journals to check.
+    ``spark_writes``: ``out`` is written by Spark, so with Spark Connect it is a location of the server.
     ``python_works``: in local mode, the work is done in Python, so Java's second compiler would not pay.
     """
     master, settings = spark_settings(options)
     remote = remote_url(options)
     if python_works and remote is None and is_local_mode(master or settings.get("spark.master")):
         settings = FIRST_COMPILER | settings
-    if remote is not None and options.out is not None and is_uri(options.out):
+    if remote is not None and options.out is not None and is_uri(options.out) and not spark_writes:
         raise ValueError(
             f"out must be a path of this machine with Spark Connect, which has no file system, got {options.out}"
         )
@@ -72,7 +78,7 @@ def session_for_journal(
     with ExitStack() as stack:
         with nullcontext() if options.quiet else console.status("starting Spark"):
             spark = stack.enter_context(session.spark_session(master, settings, remote))
-        if options.out is not None:
+        if options.out is not None and remote is None:
             check_store(spark, options.out)
         yield spark
 

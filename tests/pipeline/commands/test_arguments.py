@@ -103,6 +103,8 @@ PATHS = (
     ("journal", "estimate", "{}", "--timeout", "1"),
     ("out", "estimate", "journal", "--timeout", "1", "--out", "{}"),
     ("journal", "compact", "{}"),
+    ("journal", "load", "{}", "--out", "out"),
+    ("out", "load", "journal", "--out", "{}"),
     ("journal", "synthesize", "{}", "--rows", "1"),
     ("source", "stream", "--source", "{}", "--checkpoint", "checkpoint", "--out", "out"),
     ("checkpoint", "stream", "--source", "rows", "--checkpoint", "{}", "--out", "out"),

@@ -12,8 +12,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.recipe import Recipe
+from purgatory.pipeline.report import compute
 from purgatory.pipeline.spark.session import spark_session
 from purgatory.pipeline.stream.traces import BEGIN_MS, trace, write_trace
+from purgatory.pipeline.synthetic_journal import generate
 from tests.parts import missing
 from tests.pipeline.delta.jars import DELTA, SPARK, delta_jars
 from tests.pipeline.settings import QUICK_JAVA
@@ -123,3 +127,27 @@ def test_a_repeated_batch_changes_neither_table(spark: Any, tmp_path: Path) -> N
     assert sorted(map(tuple, ends.collect())) == in_one_go(rows)
     (dead,) = spark.read.format("delta").load(str(dead_letters)).collect()
     assert (dead.group, json.loads(dead.text)["kind"]) == ("group-3-1", "sign")
+
+
+def test_a_journal_is_loaded_into_a_delta_table(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands of the page: a load that is repeated replaces its dates in one commit, and leaves the others."""
+    generate(tmp_path / "journal", Recipe(300, seed=5, rate=0.003, keys=40))
+    journal, lake = str(tmp_path / "journal"), f"table:delta.`{tmp_path / 'lake'}`"
+    load = ["load", journal, "--format", "delta", "--quiet", "--out"]
+    assert main([*load, str(tmp_path / "lake")]) == 0
+    first, last = re.findall(r"\d{4}-\d\d-\d\d", capsys.readouterr().out)
+    assert first < last
+    assert main([*load, str(tmp_path / "lake"), "--since", last]) == 0
+    assert capsys.readouterr().out.split(" rows of ")[1].startswith(last)
+    (added,) = [[action["add"] for action in log(tmp_path / "lake") if "add" in action][-1]]
+    assert added["partitionValues"] == {"date": last}
+    assert [action["commitInfo"]["operation"] for action in log(tmp_path / "lake") if "commitInfo" in action] == [
+        "WRITE"
+    ] * 2
+    one, other = compute(spark, journal), compute(spark, lake)
+    for name, table in one.tables.items():
+        assert table.equals(other.tables[name]), name
+    spark.sql(f"CREATE DATABASE lake LOCATION '{tmp_path / 'lakes'}'")
+    for _ in range(2):
+        assert main([*load, "table:lake.journal"]) == 0
+        assert compute(spark, "table:lake.journal").operations == one.operations == 300

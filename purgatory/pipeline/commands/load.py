@@ -1,0 +1,70 @@
+"""The command ``load``."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from purgatory.pipeline.output.directory import check_out
+from purgatory.pipeline.selection import Selection
+
+from .journal_session import add_journal_options, print_skipped, session_for_journal
+from .options import remote_url
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["add_load"]
+
+_EXAMPLES = """\
+examples:
+  purgatory load journal --out lake/journal --since 2026-11-22 --until 2026-11-23
+  purgatory load journal --out table:lake.journal --format delta
+"""
+
+
+def add_load(commands: Any) -> None:
+    """Add the command to the result of ``ArgumentParser.add_subparsers``."""
+    parser = commands.add_parser(
+        "load",
+        help="a journal as a table, partitioned by date",
+        description="Write the rows of a journal to a table that is partitioned by date. The rows of a date replace"
+        " those that the table has of it, so a load can be repeated.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_journal_options(parser)
+    parser.add_argument("--since", metavar="DATE", help="rows of this date (UTC) or later")
+    parser.add_argument("--until", metavar="DATE", help="rows before this date (UTC)")
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="a directory, a URI, or table:NAME for a table of Spark's catalog"
+    )
+    parser.add_argument(
+        "--format",
+        default="parquet",
+        choices=("parquet", "delta"),
+        help="of a new table; delta needs its jars (default: %(default)s)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace, console: "Console") -> int:
+    from purgatory.pipeline.lake import check_whole_days, load_journal
+
+    selection = Selection.parse(options.since, options.until)
+    check_whole_days(selection)
+    if not options.out.startswith("table:") and remote_url(options) is None:
+        check_out(options.out)
+    with session_for_journal(options, console, spark_writes=True) as spark:
+        loaded = load_journal(
+            spark,
+            options.journal,
+            options.out,
+            file_format=options.format,
+            selection=selection,
+            skip_corrupt=options.skip_corrupt,
+        )
+    print_skipped(loaded.skipped, console)
+    late = f", {loaded.expired:,} of them expired {loaded.lateness_s:.4g} s late on average" if loaded.expired else ""
+    dropped = f"; the journal dropped {loaded.dropped:,} rows" if loaded.dropped else ""
+    dates = loaded.first if loaded.first == loaded.last else f"{loaded.first} to {loaded.last}"
+    print(f"{loaded.rows:,} rows of {dates}{late}{dropped}: {options.out}")
+    return 0

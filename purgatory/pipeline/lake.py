@@ -1,0 +1,124 @@
+"""Load a journal into a table that is partitioned by date: Parquet files, or Delta Lake.
+
+The rows of a date replace those that the table has of that date.  A load can therefore be repeated, after a failure, or
+because a date had not ended; it does not matter whether the files of the journal were merged meanwhile.  Other dates
+of the table stay as they are.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from purgatory.journal import JournalError
+
+from .journal_reader import OpenJournal, first_reason, read_journal
+from .locations import Location, location_for_spark
+from .output.directory import BadOutput
+from .selection import EVERYTHING, Selection
+
+__all__ = ["FORMATS", "Loaded", "load_journal"]
+
+FORMATS: Final = ("parquet", "delta")
+_TABLE: Final = "table:"
+_DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The result of a load.  ``first`` and ``last``: the earliest and the latest date, as YYYY-MM-DD.
+
+    ``lateness_s``: the mean lateness of the ``expired`` operations in seconds.  ``skipped``: for each skipped file, the
+    reason.
+    """
+
+    rows: int
+    first: str
+    last: str
+    expired: int
+    lateness_s: float
+    dropped: int
+    skipped: tuple[str, ...]
+
+
+def load_journal(
+    spark: SparkSession,
+    journal: str,
+    out: Location,
+    *,
+    file_format: str = "parquet",
+    selection: Selection = EVERYTHING,
+    skip_corrupt: bool = False,
+) -> Loaded:
+    """Write the rows of a journal to the table ``out``, which gets a column ``date``: the date in UTC of ``parked_at``.
+
+    ``out``: a directory or a URI, or ``table:NAME`` for a table of the catalog.  ``selection``: the time, in whole days
+    of UTC, because each date is replaced as a whole; ValueError if it is not.  JournalError as from
+    :func:`~purgatory.pipeline.report.compute`.  BadOutput if there is no such format, or the table is another one.
+    """
+    if file_format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {file_format!r}")
+    check_whole_days(selection)
+
+    def work(opened: OpenJournal) -> Row:
+        rows = _with_date(opened.dataframe, selection)
+        # An operation with a lateness has expired on its deadline.
+        counted = rows.agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.min("date").cast("string").alias("first"),
+            F.max("date").cast("string").alias("last"),
+            F.count("lateness").alias("expired"),
+            F.coalesce(F.avg("lateness"), F.lit(0.0)).alias("lateness_s"),
+            F.coalesce(F.sum("dropped"), F.lit(0)).alias("dropped"),
+        ).collect()[0]
+        if counted.rows:
+            try:
+                _replace_dates(rows.hint("rebalance", "date"), str(out), file_format)
+            except (AnalysisException, Py4JJavaError) as error:
+                # An AnalysisException is about the table: the rows have been read before.
+                if isinstance(error, AnalysisException) or "DATA_SOURCE_NOT_FOUND" in str(error):
+                    raise BadOutput(f"out cannot be written as {file_format}, {out}: {first_reason(error)}") from error
+                raise
+        return counted
+
+    counted, opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
+    if not counted.rows:
+        raise JournalError(selection.nothing_in(journal))
+    return Loaded(**counted.asDict(), skipped=opened.skipped)
+
+
+def check_whole_days(selection: Selection) -> None:
+    """Raise ValueError unless the selection consists of whole days of UTC, with all purgatories and kinds."""
+    for name, ms in (("since", selection.since_ms), ("until", selection.until_ms)):
+        if ms is not None and ms % _DAY_MS:
+            raise ValueError(
+                f"{name} must be a date, because each date of the table is replaced as a whole, got {ms} ms"
+            )
+    for column, names in selection.names:
+        raise ValueError(f"a load has all operations of a date, got {column} {names[0]!r}")
+
+
+def _with_date(rows: DataFrame, selection: Selection) -> DataFrame:
+    parked_ms = F.unix_millis("parked_at")
+    if selection.since_ms is not None:
+        rows = rows.where(F.col("parked_at") >= F.timestamp_millis(F.lit(selection.since_ms)))
+    if selection.until_ms is not None:
+        rows = rows.where(F.col("parked_at") < F.timestamp_millis(F.lit(selection.until_ms)))
+    # to_date() would use the time zone of the session.
+    return rows.withColumn("date", F.date_from_unix_date(F.floor(parked_ms / _DAY_MS).cast("int")))
+
+
+def _replace_dates(rows: DataFrame, out: str, file_format: str) -> None:
+    if out.startswith(_TABLE):
+        name = out.removeprefix(_TABLE)
+        writer = rows.writeTo(name)
+        if rows.sparkSession.catalog.tableExists(name):
+            writer.overwritePartitions()
+        else:
+            writer.using(file_format).partitionedBy(F.col("date")).create()
+        return
+    files = rows.write.format(file_format).mode("overwrite").option("partitionOverwriteMode", "dynamic")
+    files.partitionBy("date").save(location_for_spark(out))

@@ -1,0 +1,135 @@
+"""A journal as a table that is partitioned by date."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from purgatory.journal import JournalError, compact
+from purgatory.journal.files import ARROW_SCHEMA, data_files
+from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.lake import load_journal
+from purgatory.pipeline.recipe import Recipe
+from purgatory.pipeline.report import compute
+from purgatory.pipeline.selection import Selection
+from purgatory.pipeline.synthetic_journal import generate
+
+pytestmark = pytest.mark.timeout(170)
+
+
+@pytest.fixture
+def journal(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A synthetic journal of a day and a half, so of three dates or two."""
+    generate(tmp_path / "journal", Recipe(1_500, seed=5, rate=0.012, keys=40, rows_per_file=300))
+    return tmp_path / "journal"
+
+
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Return the rows of a journal, in order, with times in milliseconds."""
+    columns = []
+    for name in ARROW_SCHEMA.names:
+        column = table[name]
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+        columns.append([tuple(cell) if isinstance(cell, list) else cell for cell in column.to_pylist()])
+    return sorted(zip(*columns, strict=True), key=repr)
+
+
+def recorded(journal: pathlib.Path) -> pa.Table:
+    """Return all rows of the files of a journal."""
+    return pa.concat_tables(
+        [pq.read_table(file, partitioning=None).select(ARROW_SCHEMA.names) for file in data_files(journal)]
+    )
+
+
+def dates_of(lake: pathlib.Path) -> dict[str, pa.Table]:
+    """Return the rows of each date of a table of Parquet files."""
+    return {folder.name: pq.read_table(folder, partitioning=None) for folder in sorted(lake.glob("date=*"))}
+
+
+def test_each_date_has_the_operations_that_parked_on_it(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """All rows, unchanged, in the folder of their date in UTC, whatever the time zone of the session is."""
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
+    try:
+        loaded = load_journal(spark, str(journal), tmp_path / "lake")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    dates = dates_of(tmp_path / "lake")
+    assert rows_of(pa.concat_tables(dates.values())) == rows_of(recorded(journal))
+    assert len(dates) >= 2
+    for name, table in dates.items():
+        days = {f"date={at:%Y-%m-%d}" for at in table["parked_at"].cast(pa.timestamp("ms", "UTC")).to_pylist()}
+        assert days == {name}
+    late = recorded(journal)["lateness"].drop_null()
+    assert (loaded.rows, loaded.expired, loaded.dropped) == (1_500, len(late), 0)
+    assert (f"date={loaded.first}", f"date={loaded.last}") == (min(dates), max(dates))
+    assert loaded.lateness_s == pytest.approx(pc.mean(late).as_py())
+
+
+def test_a_load_replaces_the_dates_that_it_has_and_no_others(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Repeated, with new files and after a merge of the files, no row is doubled; other dates keep their files."""
+    lake, files = tmp_path / "lake", data_files(journal)
+    last = files[-1].rename(tmp_path / files[-1].name)
+    load_journal(spark, str(journal), lake)
+    first, *_ = names = list(dates_of(lake))
+    kept = sorted(path.name for path in (lake / first).iterdir())
+    last.rename(files[-1])
+    compact(journal, 1_000)
+    until = pc.max(recorded(journal)["parked_at"]).as_py()
+    loaded = load_journal(spark, str(journal), lake, selection=Selection.parse(since=f"{until:%Y-%m-%d}"))
+    assert (loaded.first, loaded.last) == (f"{until:%Y-%m-%d}",) * 2
+    assert sorted(path.name for path in (lake / first).iterdir()) == kept
+    load_journal(spark, str(journal), lake)
+    assert rows_of(pa.concat_tables(dates_of(lake).values())) == rows_of(recorded(journal))
+    assert set(names) <= set(dates_of(lake))
+
+
+def test_a_report_of_the_table_is_that_of_the_journal(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command prints what it has loaded, and the table is a journal for the other commands."""
+    lake = tmp_path / "lake"
+    assert main(["load", str(journal), "--out", str(lake), "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("1,500 rows of ")
+    assert "expired" in said
+    one, other = compute(spark, str(journal)), compute(spark, f"table:parquet.`{lake}`")
+    for name, table in one.tables.items():
+        assert table.equals(other.tables[name]), name
+
+
+def test_a_load_of_part_of_a_date_is_refused(spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """It would remove the rest of the date.  A time without a row is an error, and changes nothing."""
+    for selection in (Selection.parse(since="2026-11-22T12:00"), Selection.parse(until="2026-11-22T00:01")):
+        with pytest.raises(ValueError, match="must be a date, because each date of the table is replaced as a whole"):
+            load_journal(spark, str(journal), tmp_path / "lake", selection=selection)
+    with pytest.raises(ValueError, match="a load has all operations of a date, got purgatory 'fetch'"):
+        load_journal(spark, str(journal), tmp_path / "lake", selection=Selection.parse(purgatories=["fetch"]))
+    with pytest.raises(ValueError, match="format must be one of parquet, delta, got 'csv'"):
+        load_journal(spark, str(journal), tmp_path / "lake", file_format="csv")
+    assert not (tmp_path / "lake").exists()
+    load_journal(spark, str(journal), tmp_path / "lake")
+    before = sorted((tmp_path / "lake").rglob("*.parquet"))
+    with pytest.raises(JournalError, match="has no operations that match: parked since 9000-01-01"):
+        load_journal(spark, str(journal), tmp_path / "lake", selection=Selection.parse(since="9000-01-01"))
+    assert sorted((tmp_path / "lake").rglob("*.parquet")) == before
+
+
+def test_a_format_without_its_jars_is_an_error_in_one_line(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark's own message names the format."""
+    assert main(["load", str(journal), "--out", str(tmp_path / "lake"), "--format", "delta", "--quiet"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: out cannot be written as delta, {tmp_path / 'lake'}: ")
+    assert "DATA_SOURCE_NOT_FOUND" in line
