@@ -261,11 +261,6 @@ _COSTS: Mapping[str, Key] = {  # the words of the page, and the row
         "asyncio call_later",
     ),
     "move a deadline": ("features", "extend a parked operation", "asyncio cancel + call_later"),
-    "park and check without a task, one key, among 100,000": (
-        "watching",
-        "park + check, 100,000 outstanding, 1 key",
-        "",
-    ),
     "memory of a task that waits": (
         "memory",
         "a task in park(), of 100,000, one key each",
@@ -282,7 +277,6 @@ _COSTS: Mapping[str, Key] = {  # the words of the page, and the row
         "asyncio timers",
     ),
     "a full garbage collection with a million operations": ("collector", "a full collection, 1,000,000 parked", ""),
-    "import": ("memory", "import purgatory, asyncio being there", "import asyncio"),
 }
 
 
