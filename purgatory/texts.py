@@ -1,8 +1,8 @@
 """Texts about the user's objects, for errors and reports.
 
 A message must not replace the error that it describes: ``repr`` runs the user's code, which may raise.  A text for an
-operator, in a browser, a terminal or a label of a metric, must also be short and printable: a ``repr`` may be megabytes
-long, and may contain HTML, control characters, or characters that reverse the direction of the text.
+operator, in a browser, a terminal, or a label of a metric, must also be short and printable: a ``repr`` may be
+megabytes long, and may contain HTML, control characters, or characters that reverse the direction of the text.
 """
 
 from typing import Any, Final

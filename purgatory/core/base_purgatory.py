@@ -95,7 +95,7 @@ class BasePurgatory:
         return self._core.check(key, value, UNLIMITED if limit is None else validated_limit("limit", limit))
 
     def check(self, key: Hashable, value: Any = None, *, limit: Any = None) -> int:
-        """Call :meth:`check_and_complete`, or an override of it: this is its everyday name."""
+        """Call :meth:`check_and_complete`, even if a subclass overrides it: ``check`` is the everyday name."""
         if limit is None:
             return self.check_and_complete(key, value)
         return self.check_and_complete(key, value, limit=limit)

@@ -3,7 +3,8 @@
 NATS passes a message to its current subscribers and keeps no copy.  It closes a subscriber that does not read in time;
 nats-py drops messages where the process does not keep up.  Both faults end the subscription here, and the relay
 connects again and checks every key.  In a cluster of NATS servers a new subscription takes a moment to reach the other
-servers; a notice that is published there in this moment is made up for by ``resync_every``.
+servers; if a notice is published there in this moment, the workers find the change at the next resync
+(``resync_every``).
 """
 
 import asyncio

@@ -24,7 +24,7 @@ def entries_of(keys: Iterable[Hashable] | Mapping[Any, float | None]) -> dict[Ha
 
 
 def payloads_of(entries: Mapping[Hashable, float | None], max_keys: int, max_payload: int) -> list[str]:
-    """Return the payloads that check the keys everywhere, also in the process that sends them.
+    """Return the payloads that check the keys everywhere, including the process that sends them.
 
     Above ``max_keys`` keys, that is "check every key".
     """

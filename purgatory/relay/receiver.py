@@ -27,7 +27,7 @@ _LOG_MS: Final = 60_000  # between two lines in the log about unreadable payload
 class Receiver:
     """Reads payloads and marks the keys as stale.  ``pong`` is called when a ping of this relay has come back.
 
-    ``name``: of the purgatory, for the log.
+    ``name``: the name of the purgatory, for the log.
     """
 
     def __init__(self, refresher: Refresher, clock: Clock, name: str) -> None:

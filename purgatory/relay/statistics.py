@@ -9,7 +9,7 @@ __all__ = ["RelayStatistics"]
 
 @dataclass(frozen=True, slots=True)
 class RelayStatistics:
-    """A relay at one moment.  Counters count from the moment it was entered.
+    """A relay at one moment.  Counters count from the moment the relay was entered.
 
     =======================  ======================================================================================
     field                    meaning

@@ -269,7 +269,7 @@ class Operation(TimerTask):
         raise exception_of(self, ())
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the end; return the result, or raise the exception, that :meth:`result` has then.
+        """Wait for the end; then return the result, or raise the exception, as :meth:`result` does.
 
         Raises RuntimeError in a thread other than the event loop's, while the operation waits in its purgatory.
         """
