@@ -68,6 +68,14 @@ def test_every_public_name_has_an_entry_in_the_reference(module: str) -> None:
     assert sorted(set(names_of(module)) - entries()) == []
 
 
+@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_says_what_to_use_when(page: Path) -> None:
+    """Each page has some sentences of its own above its first entry, with a link to a page outside of the reference."""
+    own = page.read_text(encoding="utf-8").partition("\n:::")[0]
+    assert len(re.findall(r"\w+", own)) >= 50
+    assert "](../" in own
+
+
 def test_the_entries_are_found() -> None:
     """Entries of single names, of whole modules, and of selected members of a module."""
     assert entries() >= {"Purgatory", "OperationCancelled", "observe_relays", "Transport"}
