@@ -8,6 +8,7 @@ from contextvars import Context
 from typing import final
 
 from purgatory.core.timer.clock import Alarm, Clock
+from purgatory.core.timer.units import floor_ms
 
 __all__ = ["MonotonicClock"]
 
@@ -32,10 +33,10 @@ class MonotonicClock(Clock):
     __slots__ = ()
 
     def now_ms(self) -> int:
-        return int(time.monotonic() * 1000.0)
+        return floor_ms(time.monotonic())
 
     def ceil_ms(self) -> int:
-        return int(time.monotonic() * 1000.0) + 1
+        return floor_ms(time.monotonic()) + 1
 
     def time(self) -> float:
         return time.monotonic()

@@ -11,12 +11,12 @@ from contextvars import Context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from purgatory.core.timer.base_timeout import deadline_in, validated_seconds
+from purgatory.core.timer.base_timeout import deadline_in
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.core.timer.clock import Clock
 from purgatory.core.timer.event_loop import event_loop
 from purgatory.core.timer.task import TimerTask
-from purgatory.core.timer.units import duration_ms
+from purgatory.core.timer.units import duration_ms, validated_time
 from purgatory.errors import PurgatoryClosed
 from purgatory.texts import safe_repr
 
@@ -226,7 +226,7 @@ class SystemTimer(BaseTimer):
 
     def timeout_at(self, when: float | None) -> Timeout:
         """Like :meth:`timeout`, with the deadline in seconds of the timer's clock (see :meth:`time`)."""
-        return Timeout(self, None if when is None else validated_seconds(when, "when"))
+        return Timeout(self, None if when is None else validated_time(when, "when"))
 
     # Inside
 

@@ -22,21 +22,19 @@ finished  the block ends    nothing
 """
 
 import contextlib
-import math
 from types import TracebackType
 from typing import Any, Final, Self
 
 from mypy_extensions import i64, mypyc_attr
 
 from purgatory.errors import PurgatoryClosed
-from purgatory.texts import safe_repr
 
 from .base_timer import BaseTimer, now
 from .event_loop import event_loop
 from .task import TimerTask, set_up, unlink
-from .units import ceil_ms
+from .units import time_ms, validated_time
 
-__all__ = ["BaseTimeout", "deadline_in", "validated_seconds"]
+__all__ = ["BaseTimeout", "deadline_in"]
 
 _CREATED: Final = 0
 _ACTIVE: Final = 1
@@ -44,10 +42,6 @@ _EXPIRING: Final = 2
 _EXPIRED: Final = 3
 _FINISHED: Final = 4
 _NAMES: Final = ("created", "active", "expiring", "expired", "finished")
-
-_LONGEST: Final = 1e15  # seconds, as for every duration
-_TOO_LONG: Final = 10**16
-_INFINITE: Final = math.inf
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -89,7 +83,7 @@ class BaseTimeout(TimerTask):
                 raise RuntimeError("the timeout has not been entered: use it with 'async with' first")
             raise RuntimeError(f"the timeout is {_NAMES[self._state]}: its deadline can no longer be moved")
         if when is not None:
-            when = validated_seconds(when, "when")
+            when = validated_time(when, "when")
         if self._alarm is not None:
             _cancel_alarm(self)
         if when is None:
@@ -180,14 +174,7 @@ def _schedule(timeout: BaseTimeout, when: float) -> bool:
     """Put the deadline on the timer.  True: it has come, and nothing was scheduled."""
     timer = timeout._timer
     passed_ms: i64 = now(timer)
-    # A time before the start of the clock counts as the start, and infinity as the latest time.
-    when_ms: i64
-    if 0.0 < when < _LONGEST:
-        when_ms = ceil_ms(when)
-    elif when > 0.0:
-        when_ms = ceil_ms(_LONGEST)
-    else:
-        when_ms = 0
+    when_ms: i64 = time_ms(when)
     if when_ms <= passed_ms:
         unlink(timeout)
         return True
@@ -216,20 +203,6 @@ def deadline_in(timer: BaseTimer, delay: Any) -> float | None:
     """Return the deadline ``delay`` seconds from now in seconds of the timer's clock; None for None."""
     if delay is None:
         return None
-    seconds = validated_seconds(delay, "delay")
+    seconds = validated_time(delay, "delay")
     read = timer._read
     return seconds + (timer.clock.time() if read is None else read())
-
-
-def validated_seconds(value: Any, name: str) -> float:
-    """Return the number of seconds that the caller passed as ``name``; infinite and past times are valid."""
-    if isinstance(value, float):
-        seconds = float(value)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        # A huge int does not fit a float, and is rejected below.
-        seconds = float(max(-_TOO_LONG, min(value, _TOO_LONG)))
-    else:
-        raise TypeError(f"{name} must be a number of seconds or None, got {safe_repr(value)}")
-    if not -_LONGEST <= seconds <= _LONGEST and seconds != _INFINITE:
-        raise ValueError(f"{name} must be a number of seconds, got {safe_repr(value)}")
-    return seconds

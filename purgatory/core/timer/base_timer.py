@@ -15,7 +15,7 @@ from .clock import Clock
 from .task import FAR_MS, TimerTask, set_up, unlink
 from .thread_guard import ThreadGuard
 from .timer_core import TimerCore
-from .units import duration_ms
+from .units import duration_ms, floor_ms
 from .wheel import TimingWheel
 
 __all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "has_passed", "now", "passed", "wake_for"]
@@ -178,13 +178,13 @@ class BaseTimer:
 def now(timer: BaseTimer) -> int:
     """Return the timer's time in milliseconds, rounded down."""
     read = timer._read
-    return timer.clock.now_ms() if read is None else int(read() * 1000.0)
+    return timer.clock.now_ms() if read is None else floor_ms(read())
 
 
 def ceil_now(timer: BaseTimer) -> int:
     """Return the timer's time in milliseconds, rounded up: deadlines count from here."""
     read = timer._read
-    return timer.clock.ceil_ms() if read is None else int(read() * 1000.0) + 1
+    return timer.clock.ceil_ms() if read is None else floor_ms(read()) + 1
 
 
 def has_passed(timer: BaseTimer, deadline: float) -> bool:

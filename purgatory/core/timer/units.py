@@ -4,22 +4,33 @@ Users pass seconds as floats.  The timer counts integer milliseconds, and every 
 is rounded **up**, so that the conversion never makes anything fire early.
 """
 
+import math
 from typing import Any, Final
 
 from purgatory.texts import safe_repr, type_name
 
-__all__ = ["ceil_ms", "deadline_ms", "duration_ms", "validated_fraction"]
+__all__ = ["ceil_ms", "deadline_ms", "duration_ms", "floor_ms", "time_ms", "validated_fraction", "validated_time"]
 
 # Slightly less than a millisecond: it lifts every fraction of at least a nanosecond to the next whole millisecond, and
 # ignores the noise of a product of floats (0.069 * 1000 is 69.00000000000001 and means 69).
 _ALMOST_ONE: Final = 0.999999
 _TOO_LONG: Final = 10**16
 _LONGEST: Final = 1e15  # 31 million years; milliseconds then still fit one machine word
+_INFINITE: Final = math.inf
+_HINTS: Final = {
+    "timedelta": ": pass its total_seconds()",
+    "datetime": ": pass timer.time() plus the seconds from now",
+}
 
 
 def ceil_ms(seconds: float) -> int:
     """Return a duration, not negative, in whole milliseconds, rounded up (exact to a nanosecond)."""
     return int(seconds * 1000.0 + _ALMOST_ONE)
+
+
+def floor_ms(seconds: float) -> int:
+    """Return a time in whole milliseconds, rounded down: what a clock reads has passed up to here."""
+    return int(seconds * 1000.0)
 
 
 def duration_ms(seconds: Any, name: str) -> int:
@@ -32,7 +43,7 @@ def duration_ms(seconds: Any, name: str) -> int:
     elif isinstance(seconds, int) and not isinstance(seconds, bool):
         given = float(max(-1, min(seconds, _TOO_LONG)))  # a huge int does not fit a float, and is rejected below
     else:
-        hint = ": pass its total_seconds()" if type_name(seconds) == "timedelta" else ""
+        hint = _HINTS.get(type_name(seconds), "")
         raise TypeError(f"{name} must be a number of seconds, got {safe_repr(seconds)}{hint}")
     if not 0.0 <= given <= _LONGEST:
         raise ValueError(f"{name} must be a number of seconds from 0 to 1e15, got {safe_repr(seconds)}")
@@ -40,25 +51,34 @@ def duration_ms(seconds: Any, name: str) -> int:
 
 
 def deadline_ms(seconds: Any, name: str) -> int:
-    """Validate a time on a clock that the caller gave as ``name``, and convert it.
+    """Validate a time on a clock as :func:`validated_time` does, and convert it."""
+    return time_ms(validated_time(seconds, name))
 
-    A time before the clock's start becomes 0, infinity the latest time.  Raises TypeError unless it is an int or a
-    float;  Raises ValueError unless it is from -1e15 to 1e15, or infinity.
+
+def validated_time(seconds: Any, name: str) -> float:
+    """Validate a time on a clock that the caller gave as ``name``.
+
+    Raises TypeError unless the time is an int or a float, ValueError unless it is from -1e15 to 1e15, or infinity.
     """
     if isinstance(seconds, float):
-        given: float = seconds
+        given = float(seconds)
     elif isinstance(seconds, int) and not isinstance(seconds, bool):
         given = float(max(-_TOO_LONG, min(seconds, _TOO_LONG)))
     else:
-        hint = ": pass timer.time() plus the seconds from now" if type_name(seconds) == "datetime" else ""
+        hint = _HINTS.get(type_name(seconds), "")
         raise TypeError(f"{name} must be a number of seconds or None, got {safe_repr(seconds)}{hint}")
-    if given == float("inf"):
-        given = _LONGEST
-    if not -_LONGEST <= given <= _LONGEST:
+    if not -_LONGEST <= given <= _LONGEST and given != _INFINITE:
         raise ValueError(
             f"{name} must be a number of seconds from -1e15 to 1e15, or infinity, got {safe_repr(seconds)}"
         )
-    return ceil_ms(given) if given > 0.0 else 0
+    return given
+
+
+def time_ms(seconds: float) -> int:
+    """Convert a validated time on a clock: a time before the clock's start becomes 0, infinity the latest time."""
+    if seconds <= 0.0:
+        return 0
+    return ceil_ms(min(_LONGEST, seconds))
 
 
 def validated_fraction(fraction: Any, name: str) -> float:

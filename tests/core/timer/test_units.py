@@ -1,10 +1,11 @@
 """The conversion of seconds to milliseconds, at its limits."""
 
 import math
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from purgatory.core.timer.units import deadline_ms, duration_ms, validated_fraction
+from purgatory.core.timer.units import deadline_ms, duration_ms, floor_ms, validated_fraction, validated_time
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,26 @@ def test_a_duration_in_milliseconds(seconds: float, expected_ms: int) -> None:
 def test_the_limits_of_a_fraction_are_valid(fraction: float) -> None:
     """0 and 1 are fractions."""
     assert validated_fraction(fraction, "expiry_jitter") == fraction
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.0004, 0.001, 1.9999, 123456.0015])
+def test_a_clock_is_rounded_down(seconds: float) -> None:
+    """What has been read has passed up to the result, and not to the next millisecond."""
+    assert floor_ms(seconds) / 1000 <= seconds < (floor_ms(seconds) + 1) / 1000
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (timedelta(seconds=5), r": pass its total_seconds\(\)"),
+        (datetime(2026, 1, 1, tzinfo=UTC), r": pass timer\.time\(\) plus the seconds from now"),
+        ("5", ""),
+        (True, ""),
+    ],
+)
+def test_what_is_no_number_is_refused_with_what_to_pass_instead(given: object, hint: str) -> None:
+    """The same for a duration and for a time."""
+    with pytest.raises(TypeError, match=rf"^timeout must be a number of seconds, got .*{hint}$"):
+        duration_ms(given, "timeout")
+    with pytest.raises(TypeError, match=rf"^when must be a number of seconds or None, got .*{hint}$"):
+        validated_time(given, "when")
