@@ -643,10 +643,14 @@ class PurgatoryCore:
         if not isinstance(entry, WatchList):
             operation: Operation | None = entry.operation if isinstance(entry, Watch) else entry
             return 1 if operation is not None and is_parked(operation) and self._try(operation) else 0
-        newest = self._last_id
-        if entry.thresholds is not None:
-            return self._check_thresholds(entry, value, newest)
         done: i64 = 0
+        if entry.thresholds is not None:
+            cursor = self._cursor_along(entry, value, UNLIMITED)
+            while (following := cursor.next()) is not None:
+                if self._try(following):
+                    done += 1
+            return done
+        newest = self._last_id  # the same without a cursor, for the most frequent list
         watch = entry.after
         while watch is not None and watch is not entry:
             operation = watch.operation
@@ -656,29 +660,6 @@ class PurgatoryCore:
             if is_parked(operation) and self._try(operation):
                 done += 1
             watch = watch.after  # a removed watch still leads to the watches behind it: see Watch
-        return done
-
-    def _check_thresholds(self, entry: WatchList, value: Any, newest: i64) -> i64:
-        """Try the watchers without a threshold and those whose threshold is reached, in the order of arrival."""
-        plain = WatchCursor(entry, newest)
-        reached: list[Operation] = []
-        if value is not None:
-            assert entry.thresholds is not None
-            reached = entry.thresholds.reached(value)
-            plain.skip_thresholds()
-        done: i64 = 0
-        following = plain.next()
-        for operation in reached:
-            while following is not None and following._op_id < operation._op_id:
-                if is_parked(following) and self._try(following):
-                    done += 1
-                following = plain.next()
-            if is_parked(operation) and self._try(operation):
-                done += 1
-        while following is not None:
-            if is_parked(following) and self._try(following):
-                done += 1
-            following = plain.next()
         return done
 
     def _check_limited(self, entry: Watch, value: Any, limit: i64) -> i64:

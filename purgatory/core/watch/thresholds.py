@@ -34,6 +34,7 @@ from .watch import Watch, WatchList
 
 __all__ = ["HeapEntry", "ThresholdHeap", "ThresholdWatch", "validated_threshold_map", "validated_value", "wider"]
 
+_ALL: Final = 1 << 60  # more than there can be
 _FEW_TOMBSTONES: Final = 8  # up to this many, a rebuild of the heap does not pay
 
 
@@ -102,22 +103,13 @@ class ThresholdHeap:
 
     def reached(self, value: Any) -> list[Operation]:
         """Return the operations whose threshold is at most ``value``, in the order of arrival."""
-        heap = self._heap
-        size = len(heap)
-        found: list[tuple[int, Operation]] = []
-        todo = [0]
-        while todo:
-            index = todo.pop()
-            if index >= size:
-                continue
-            threshold, op_id, entry = heap[index]
-            if threshold <= value:
-                if entry.operation is not None:
-                    found.append((op_id, entry.operation))
-                todo.append(2 * index + 1)
-                todo.append(2 * index + 2)
-        found.sort()
-        return [operation for _, operation in found]
+        found = self.reached_entries(value, _ALL)
+        assert found is not None
+        operations: list[Operation] = []
+        for _, entry in found:
+            assert entry.operation is not None
+            operations.append(entry.operation)
+        return operations
 
     def reached_entries(self, value: Any, most: i64) -> list[tuple[int, HeapEntry]] | None:
         """Return (arrival number, entry) for each threshold of at most ``value``, in the order of arrival.
