@@ -42,7 +42,7 @@ class Event:
     ``finished_ms``         when it ended; None: it is still parked
     ``outcome``             PENDING in a ``parked`` event, the outcome in all others
     ``error``               the exception of a FAILED operation, else None
-    ``instance``            the number of the purgatory in this process, also for two with one name; or None
+    ``instance``            the number of the purgatory in this process, even if two have one name; or None
     ``reason``              the reason given to ``cancel()`` or ``cancel_for_key()``, else None
     ``expired_by_closing``  whether it expired because its purgatory closed, and not at its deadline
     ======================  ====================================================================================

@@ -25,7 +25,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class AnyFuture(Protocol[T_co]):
-    """A future or a task of asyncio, for type checkers: a list may contain those of ``int`` and of ``str``."""
+    """A future or a task of asyncio, for type checkers: one list may contain futures of ``int`` and of ``str``."""
 
     def result(self) -> T_co: ...
 

@@ -374,7 +374,7 @@ class PurgatoryCore:
             self._hooks.report(error, operation)
 
     def validate_thread(self) -> None:
-        """Raise RuntimeError in another thread than that of the event loop, while that loop runs.
+        """Raise RuntimeError in a thread other than the event loop's, while that loop runs.
 
         Every public call that changes something asks this first.
         """

@@ -225,7 +225,7 @@ def _listed(path: Path) -> Iterator[Path]:
 class Footer:
     """The footer of a file.  ``version`` is None if the file has none.
 
-    ``mistyped``: a description of each column whose type is not that of a journal.
+    ``mistyped``: a description of each column whose type differs from the schema of a journal.
     """
 
     path: str

@@ -9,9 +9,9 @@ as ``state.get(key) != "pending"`` would hold at once.  So when a condition of `
 an unknown key, its result is ignored, and it is evaluated again after the read.  In an operation class of the
 application's own, the key is absent until then.
 
-A value is kept while an operation waits on its key.  When a wait ends, it removes the values of those of its keys that
-have lost their last watcher.  Operations that were parked on the purgatory directly remove no values, so whenever a
-value is stored, the two oldest values are examined as well: the cost of each is O(1), and no value stays for long.
+A value is kept while an operation waits on its key.  When a wait ends, the value of each of its keys that has lost its
+last watcher is removed.  Operations that were parked on the purgatory directly remove no values, so whenever a value is
+stored, the two oldest values are examined as well: the cost of each is O(1), and no value stays for long.
 """
 
 import contextlib

@@ -211,7 +211,7 @@ class UnixTransport:
         self._links.clear()
 
     def _greeting(self, name: str) -> bytes:
-        """Return the lines with which a connection to the socket begins, also after notices to it were dropped.
+        """Return the lines with which a connection to the socket begins, even after notices to it were dropped.
 
         An own socket that is not subscribed yet misses nothing.
         """

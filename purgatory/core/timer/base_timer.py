@@ -73,8 +73,8 @@ class BaseTimer:
     def add(self, task: Any) -> None:
         """Put the task on the timer, to run ``task.delay_ms`` from now, rounded up to the next tick.
 
-        A task that is already due runs on the reaper's next turn, never in here.  A task that is on the timer is
-        moved.  Raises PurgatoryClosed if the timer is closed, TypeError unless it is a task, and RuntimeError in a
+        A task that is already due runs on the reaper's next turn, never within this call.  A task that is on the timer
+        is moved.  Raises PurgatoryClosed if the timer is closed, TypeError unless it is a task, and RuntimeError in a
         thread other than the event loop's, while that loop runs.  Raises ValueError for an operation without a
         deadline, and for one that is parked.
         """
