@@ -325,11 +325,14 @@ class Wait:
             return config
 
         Without the header, the current version is new.  ``version`` returns an int or a str, or None while there is no
-        version, and the result is None if the time passes first.  The response receives the header ``ETag``:
-        ``install_errors`` adds it to every response, and FastAPI to an object that the handler returns, if ``waiting``
-        has ``longest``.  The other parameters and the errors are the same as for :meth:`value`.  Also raises TypeError
+        version, and the result is None if the time passes first.  The response receives the header ``ETag`` with the
+        new version, or with the version that the client has and that is still the current one.  ``install_errors``
+        adds it to every response, and FastAPI to an object that the handler returns, if ``waiting`` has ``longest``.
+        The other parameters and the errors are the same as for :meth:`value`.  Also raises TypeError
         or ValueError for a version that an entity tag cannot contain.
         """
+        if not callable(version):
+            raise TypeError(f"version must be callable, got {version!r}: pass a function that returns the version")
         is_known = is_known_in(self._scope)
 
         def news() -> V | None:
@@ -338,9 +341,10 @@ class Wait:
 
         given: Any = {"key": key, "keys": keys, "timeout": timeout, "deadline": deadline, "kind": kind}
         found: V | None = await self.value(version if is_coroutine_function(version) else news, **given)
-        current = version() if found is None else found
-        if current is not None:
-            self._add_header("etag", entity_tag(current))
+        # Without news, only the client's own version may be named: of another one it has not received the content.
+        tag = None if (current := version() if found is None else found) is None else entity_tag(current)
+        if tag is not None and (found is not None or is_known(tag)):
+            self._add_header("etag", tag)
         return found
 
     @overload

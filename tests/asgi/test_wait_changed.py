@@ -9,6 +9,7 @@ from fastapi import Depends, FastAPI, Response
 from purgatory import Purgatory
 from purgatory.asgi import PurgatoryErrorMiddleware, Wait, install_errors, waiting
 from purgatory.asgi.types import Receive, Scope, Send
+from purgatory.relay import MemoryTransport, Relay
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call, http_scope
 
@@ -93,6 +94,40 @@ async def test_without_a_change_the_result_is_none(config: Config, clock: Virtua
     await clock.advance(30.0)
     await call.task
     assert "etag" not in call.headers
+
+
+async def test_a_version_that_the_client_has_not_received_gets_no_tag(
+    config: Config, clock: VirtualClock, purgatory: Purgatory[Any]
+) -> None:
+    """The version changed without a check, or a relay has ignored it: a tag would make the client skip it for ever."""
+    call = config.get('"41"')
+    await clock.settle()
+    config.version = 42  # no check
+    await clock.advance(30.0)
+    await call.task
+    assert (config.results, "etag" in call.headers) == ([None], False)
+
+    async def refresh(keys: list[str]) -> dict[str, int]:
+        return dict.fromkeys(keys, 7)
+
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        wait = Wait(relay, scope, receive)
+        config.results.append(await wait.changed(lambda: relay.state.get("a", 7), key="a", timeout=0))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with Relay(purgatory, MemoryTransport(), refresh=refresh) as relay:
+        for known, tag in (([], None), (['"3"'], None), (['"7"'], '"7"')):
+            call = Call(PurgatoryErrorMiddleware(read), knowing(http_scope(), *known))
+            await call.task
+            assert (config.results[-1], call.headers.get("etag")) == (None, tag)
+
+
+async def test_a_version_that_is_no_function_is_refused(purgatory: Purgatory[Any]) -> None:
+    """The error says what to pass."""
+    wait = Wait(purgatory, http_scope(), asyncio.Queue().get)
+    with pytest.raises(TypeError, match="version must be callable, got 3: pass a function that returns the version"):
+        await wait.changed(3, key="a", timeout=1)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("version", [True, 1.5, b"1", 'a"b', "a b", "", "ä", object()])
