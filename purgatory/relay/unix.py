@@ -28,6 +28,7 @@ Why no notice is lost
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -50,6 +51,11 @@ _SOCKET: Final = re.compile(r"[0-9a-f]{10}\.sock")
 _NEW: Final = re.compile(r"[0-9a-f]{10}\.new")
 _LONGEST_NAME: Final = 15
 _LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103  # sun_path without its NUL
+# A connection fails with these because of the file: the socket of another user or of another type, or no socket.
+_FOREIGN: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EPROTOTYPE, errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.ENOTSOCK}
+    | {errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG}
+)
 _HELLO: Final = b"hello "
 _EVERYTHING: Final = encode_everything("").encode() + b"\n"
 _CHUNK: Final = 32_768  # bytes that are read from one connection in a turn of the loop
@@ -102,7 +108,7 @@ class UnixTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: dict[str, _Listener] = {}
         self._links: dict[str, _Link] = {}
-        self._refused: set[str] = set()  # sockets of other users
+        self._refused: set[str] = set()  # files that no worker of this user has made
         self._has_published = False
         self._looked = -_LOOK_S  # when the directory was read
         self._look_alarm: asyncio.TimerHandle | None = None
@@ -269,7 +275,7 @@ class UnixTransport:
         try:
             connection.connect(path)
             if _user_of(connection) != os.geteuid():
-                raise PermissionError("it is the socket of another user")
+                raise PermissionError(errno.EACCES, "it is the socket of another user")
         except ConnectionRefusedError:
             connection.close()
             self._remove_stale(path)
@@ -279,13 +285,12 @@ class UnixTransport:
             connection.close()
             if not self._listeners:
                 raise ConnectionRefusedError(f"the worker at {path} accepts no further connections") from None
-        except PermissionError as error:
+        except BaseException as error:
             connection.close()
+            if not isinstance(error, OSError) or error.errno not in _FOREIGN:
+                raise
             self._refused.add(name)
-            _LOGGER.warning("the socket %s is not used: %s", path, error)
-        except BaseException:
-            connection.close()
-            raise
+            _LOGGER.warning("%s is not used: %s", path, error)
         else:
             assert self._loop is not None
             self._links[name] = link = _Link(self, name, connection, self._loop)

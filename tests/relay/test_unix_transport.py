@@ -375,6 +375,31 @@ async def test_other_files_in_the_directory_stay(directory: Path) -> None:
     assert sockets(directory) == ["0123456789.sock", "notes.txt", "other.sock"]
 
 
+async def test_a_file_of_another_program_with_the_name_of_a_socket(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A socket of another type, and links that lead nowhere, are ignored with one warning each, however often seen."""
+    directory.mkdir(0o700)
+    datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    datagrams.bind(str(directory / "0000000000.sock"))
+    (directory / "1111111111.sock").symlink_to("1111111111.sock")
+    (directory / "file").touch()
+    (directory / "2222222222.sock").symlink_to("file/inside")
+    sender = UnixTransport(directory)
+    async with here(directory) as relay, here(directory) as other:
+        assert relay.connected
+        for _ in range(3):
+            relay._transport._look()  # type: ignore[attr-defined]
+            await sender.publish('[1,"","all"]')
+        await until(other, lambda: other.statistics().everything_received >= 1)
+        assert relay.statistics().losses == other.statistics().losses == 0
+    await sender.aclose()
+    datagrams.close()
+    assert sockets(directory) == [*(f"{number}" * 10 + ".sock" for number in range(3)), "file"]
+    warnings = [record.getMessage() for record in caplog.records if "is not used" in record.getMessage()]
+    assert len(warnings) == 3 * 3  # three transports
+
+
 async def test_a_socket_that_was_never_renamed(directory: Path) -> None:
     """A worker that was killed while it started has left a socket with a temporary name, which is removed later."""
     directory.mkdir(0o700)
