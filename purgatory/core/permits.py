@@ -10,7 +10,8 @@ The rules
 3.  The lifecycle of operations answers the hard cases.  A waiter whose task was cancelled earlier in the same turn is
     withdrawn by the check, which goes on to the next waiter.  A waiter whose task is cancelled between the grant and
     its next step gives the permit back in ``on_abandoned``.
-4.  A key is forgotten as soon as all of its permits are free and no operation waits.
+4.  A key is forgotten as soon as all of its permits are free and no operation waits.  That runs no code of the key: the
+    permits stand for the key in the dict, with the hash that the key had when they were first taken.
 
 If a permit is given back in a callback of the same purgatory, the check is queued, as every check is, and the permit
 stays free until the outermost call runs the check.  Rule 1 holds meanwhile.  If the check then finds only waiters that
@@ -38,19 +39,30 @@ __all__ = ["AcquireWait", "KeyedPermits", "Permits"]
 
 @final
 class Permits:
-    """The permits of one key.
+    """The permits of one key, equal to that key.
 
     ``free``: how many are not taken.  ``owner``: the task that has the permit, where there is only one.
-    ``private_key``: what the waiters are parked on; None before the first one.
+    ``private_key``: what the waiters are parked on; None before the first one.  ``known``: whether they are those of
+    the key; False when it has been forgotten.
     """
 
-    __slots__ = ("free", "key", "owner", "private_key")
+    __slots__ = ("_hash", "free", "key", "known", "owner", "private_key")
 
-    def __init__(self, key: Hashable, free: i64) -> None:
+    def __init__(self, key: Hashable, key_hash: int, free: i64) -> None:
         self.key: Hashable = key
+        self._hash: int = key_hash
         self.free: i64 = free
+        self.known: bool = True
         self.owner: Any = None
         self.private_key: PrivateKey | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Permits):
+            return other is self  # two keys in one dict differ, and no code of theirs must run when one is forgotten
+        return self.key is other or bool(self.key == other)
 
 
 @final
@@ -111,7 +123,7 @@ class KeyedPermits:
         self._exclusive: bool = exclusive
         self._what: str = what
         self._kind: str = kind
-        self._by_key: dict[Hashable, Permits] = {}
+        self._by_key: dict[Any, Permits] = {}
 
     def take(self, key: Hashable, timeout: Any, deadline: Any) -> Any:
         """Take a permit of the key and return its :class:`Permits`, or else the operation that waits for one.
@@ -126,9 +138,11 @@ class KeyedPermits:
         else:
             delay_ms, at_ms = times_of("acquire", core.timer, MISSING if timeout is None else timeout, deadline)
         owner: Any = event_loop.current_task(None) if self._exclusive else None
+        key_hash = hash(key)
         permits = self._by_key.get(key)
         if permits is None:
-            permits = self._by_key.setdefault(key, Permits(key, self.value))
+            permits = Permits(key, key_hash, self.value)
+            self._by_key[permits] = permits
         elif owner is not None and permits.owner is owner:
             raise RuntimeError(f"this task has the {self._what} on {safe_repr(key)} already, and would wait for itself")
         if permits.free > 0 and not self._is_waited_for(permits):
@@ -168,10 +182,9 @@ class KeyedPermits:
 
     def _forget_if_idle(self, permits: Permits) -> None:
         """Forget the key if all of its permits are free and no operation waits for one."""
-        if permits.free < self.value or self._is_waited_for(permits):
-            return
-        if self._by_key.get(permits.key) is permits:
-            del self._by_key[permits.key]
+        if permits.known and permits.free == self.value and not self._is_waited_for(permits):
+            permits.known = False
+            del self._by_key[permits]
 
     def locked(self, key: Hashable) -> bool:
         """Return whether taking a permit of the key would wait."""
@@ -188,8 +201,10 @@ class KeyedPermits:
 
     def _check(self) -> None:
         """Assert the invariants.  For use between calls, not in a callback."""
-        for key, permits in self._by_key.items():
+        for known, permits in self._by_key.items():
+            key = permits.key
             waiting = self._is_waited_for(permits)
+            assert known is permits and permits.known, f"{key!r} is in the wrong place"
             assert 0 <= permits.free <= self.value, f"{permits.free} of {self.value} permits of {key!r} are free"
             assert not waiting or permits.free == 0, f"{permits.free} permits of {key!r} are free, and tasks wait"
             assert self._exclusive or permits.owner is None, f"{key!r} has an owner"

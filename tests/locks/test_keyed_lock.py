@@ -3,8 +3,10 @@
 import asyncio
 import copy
 import gc
+import itertools
 import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -611,33 +613,83 @@ async def test_waits_leave_no_garbage(purgatory: Purgatory[Any], clock: VirtualC
 
 
 class Sulky:
-    """A key whose hash can be made to raise."""
+    """A key whose hash and comparison can be made to raise, and that can call something when it is compared."""
 
     raises = False
+
+    def __init__(self, name: str = "", compared: Callable[[], object] = lambda: None) -> None:
+        self.name = name
+        self.compared = compared
 
     def __hash__(self) -> int:
         if self.raises:
             raise Boom
         return 1
 
+    def __eq__(self, other: object) -> bool:
+        if self.raises:
+            raise Boom
+        self.compared()
+        return isinstance(other, Sulky) and other.name == self.name
+
 
 async def test_a_key_that_raises_at_the_release(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The waiter has its lock although forgetting the key raises later, and the lock can still be taken."""
+    """The end of a block does not ask the key: the lock is handed over, and in the end it is forgotten."""
     locks = KeyedLock(purgatory)
     key = Sulky()
+    other = Sulky("other")
     tasks: list[asyncio.Task[Any]] = []
+    await locks.acquire(other)
     async with locks(key):
-        tasks += await waiters(locks, clock, 1, key)
-        key.raises = True
+        tasks.append(asyncio.create_task(hold(locks, key, [], None)))
+        await clock.settle()
+        key.raises = other.raises = True
     await clock.settle()
-    assert granted(tasks) == [0]
+    assert tasks[0].result() is None
+    assert len(locks) == 1
     with pytest.raises(Boom):
-        locks.release(key)
-    key.raises = False
-    locks.release(key)
-    async with locks(key):
-        key.raises = False
+        locks.release(other)
+    assert len(locks) == 1
+    other.raises = False
+    locks.release(other)
     assert len(locks) == 0
+    locks._check()
+
+
+async def test_keys_with_the_same_hash(purgatory: Purgatory[Any]) -> None:
+    """They are different keys, in whatever order they are released; equal ones are the same key."""
+    for order in itertools.permutations(range(3)):
+        locks = KeyedLock(purgatory)
+        for name in "abc":
+            await locks.acquire(Sulky(name))
+        for released, number in enumerate(order):
+            assert [locks.locked(Sulky(name)) for name in "abc"] == [at not in order[:released] for at in range(3)]
+            locks.release(Sulky("abc"[number]))
+            locks._check()
+            assert len(locks) == 2 - released
+
+
+async def test_a_key_that_takes_and_releases_while_it_is_compared(purgatory: Purgatory[Any]) -> None:
+    """What the comparison does counts: no lock is taken twice, and none is lost."""
+    locks = KeyedLock(purgatory)
+    first, second = Sulky("a"), Sulky("b")
+    await locks.acquire(first)
+    await locks.acquire(second)
+    first.compared = lambda: (setattr(first, "compared", int), locks.release(first))
+    assert not locks.locked(Sulky("a")), "released while it was compared, it is not the lock of the key any more"
+    assert locks.locked(Sulky("b"))
+    first.compared = lambda: None
+    await locks.acquire(first)
+    second.compared = lambda: (setattr(second, "compared", int), take(locks, "c"))
+    assert locks.locked(Sulky("c")), "taken while the last other key was compared"
+    locks._check()
+    assert len(locks) == 3
+
+
+def take(locks: KeyedLock, name: str) -> None:
+    """Take a free lock at once."""
+    with pytest.raises(StopIteration):
+        locks.acquire(Sulky(name)).send(None)
 
 
 def test_its_texts(clock: VirtualClock) -> None:
