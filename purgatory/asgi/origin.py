@@ -40,8 +40,10 @@ class OriginCheckMiddleware:
     and TRACE, and a WebSocket, get 403 if a browser sends them for a page of another origin.  A program that is not a
     browser sends no ``Origin``, and is not refused.
 
-    ``allowed_hosts``: host names and addresses without a port; by default the local machine's.  None allows every host,
-    and the application then relies on a proxy for that check.  Raises TypeError unless it is an iterable of str.
+    ``allowed_hosts``: host names and addresses without a port; by default the local machine's.  As for Starlette's
+    ``TrustedHostMiddleware``, ``*.example.com`` allows every subdomain of example.com, and ``*`` every host.  So does
+    None.  If every host is allowed, the application relies on a proxy for that check.  Raises TypeError unless it is an
+    iterable of str, and ValueError for a ``*`` anywhere else.
     """
 
     def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str] | None = LOCAL_HOSTS) -> None:
@@ -58,9 +60,9 @@ class OriginCheckMiddleware:
 
 
 def host_names(allowed_hosts: Iterable[str] | None) -> frozenset[str] | None:
-    """Return the host names in the form in which :func:`refusal` compares them.
+    """Return the host names in the form in which :func:`refusal` compares them; None if every host is allowed.
 
-    Raises TypeError unless all are str.
+    ``*.example.com`` becomes ``.example.com``.  Raises TypeError unless all are str, ValueError for other wildcards.
     """
     if allowed_hosts is None:
         return None
@@ -70,7 +72,11 @@ def host_names(allowed_hosts: Iterable[str] | None) -> frozenset[str] | None:
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"a host of allowed_hosts must be a str, got {name!r}")
-    return frozenset(_normalized(name.strip("[]")) for name in names)
+        if "*" in name.removeprefix("*.") and name != "*":
+            raise ValueError(f"a host of allowed_hosts must be '*', '*.example.com' or have no '*', got {name!r}")
+    if "*" in names:
+        return None
+    return frozenset(_normalized(name.strip("[]").removeprefix("*")) for name in names)
 
 
 def refusal(scope: Scope, allowed_hosts: frozenset[str] | None) -> tuple[int, str] | None:
@@ -85,7 +91,7 @@ def refusal(scope: Scope, allowed_hosts: frozenset[str] | None) -> tuple[int, st
         elif name == b"sec-fetch-site":
             site = value.decode("latin-1").strip()
     host = hosts[0] if len(hosts) == 1 else ""
-    if allowed_hosts is not None and _host_name(host) not in allowed_hosts:
+    if allowed_hosts is not None and not _is_allowed(_host_name(host), allowed_hosts):
         return 400, "the host of the request is not served here"
     if scope["type"] == "http" and scope["method"] in _SAFE_METHODS:
         return None
@@ -106,6 +112,14 @@ def _is_other_site(host: str, origin: str | None, site: str | None) -> bool:
         return urlsplit(origin).netloc.lower() != host.lower()
     except ValueError:  # an incomplete IPv6 address
         return True
+
+
+def _is_allowed(name: str, allowed_hosts: frozenset[str]) -> bool:
+    """Return whether the name or a domain above it is in the set; a domain begins with a dot there."""
+    if name in allowed_hosts:
+        return True
+    labels = name.split(".")
+    return any("." + ".".join(labels[at:]) in allowed_hosts for at in range(1, len(labels)))
 
 
 def _host_name(host: str) -> str:

@@ -113,6 +113,35 @@ async def test_the_hosts_can_be_named_or_left_to_a_proxy() -> None:
             OriginCheckMiddleware(served, allowed_hosts=bad)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("allowed", "served_names", "refused_names"),
+    [
+        (["*"], ["localhost", "anything.example", "[::2]", ""], []),
+        (["*", "localhost"], ["anything.example"], []),
+        (
+            ["*.Example.com", "localhost"],
+            ["orders.example.com", "a.b.example.com:80", "A.EXAMPLE.COM.", "localhost"],
+            ["example.com", "notexample.com", "example.com.attacker.example", "127.0.0.1", "com", ""],
+        ),
+    ],
+)
+async def test_an_asterisk_stands_for_any_name(
+    allowed: list[str], served_names: list[str], refused_names: list[str]
+) -> None:
+    """``*`` is every host, and ``*.example.com`` every subdomain, as for Starlette's TrustedHostMiddleware."""
+    app = OriginCheckMiddleware(served, allowed_hosts=allowed)
+    for status, names in ((200, served_names), (400, refused_names)):
+        for name in names:
+            assert await status_of(with_headers(http_scope(), host=name), app) == status, name
+
+
+@pytest.mark.parametrize("name", ["*example.com", "orders.*", "*.*.example.com", "**", "a*"])
+def test_an_asterisk_elsewhere_is_refused(name: str) -> None:
+    """It would be taken literally, and no host has it."""
+    with pytest.raises(ValueError, match=r"must be '\*', '\*\.example\.com' or have no '\*', got "):
+        OriginCheckMiddleware(served, allowed_hosts=[name])
+
+
 async def test_it_is_a_middleware_of_starlette() -> None:
     """``add_middleware`` accepts it, and the application's lifespan passes."""
 

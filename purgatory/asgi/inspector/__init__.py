@@ -71,8 +71,8 @@ def inspector(
 
     ``allowed_hosts``: the host names, without a port, under which the page may be opened; others get 400, as
     protection against DNS rebinding.  By default these are addresses, ``*.localhost``, and names without a dot, such as
-    ``localhost``, which no foreign site can have.  None allows every host.  Requests that a page of another origin
-    sends get 403.
+    ``localhost``, which no foreign site can have.  ``*.example.com`` allows every subdomain, and ``*`` or None every
+    host.  Requests that a page of another origin sends get 403.
 
     ``title``: the heading of the page.  ``history``: for how many seconds of the timer's clock the purgatories are
     sampled, every ten seconds, so that the page shows the minutes before it was opened; 0: not at all while nobody
