@@ -41,6 +41,7 @@ CALLS: dict[str, Callable[[Purgatory[Any], Op], object]] = {
     "try_complete_else_watch": lambda room, _: room.try_complete_else_watch(Op(5.0), ["b"]),
     "force_complete": lambda _, op: op.force_complete(),
     "cancel": lambda _, op: op.cancel(),
+    "run": lambda _, op: op.run(),
     "extend": lambda _, op: op.extend(50.0),
     "extend_to": lambda _, op: op.extend_to(50.0),
     "extend_to None": lambda _, op: op.extend_to(None),
@@ -125,9 +126,11 @@ async def test_a_task_of_the_timer_is_not_cancelled_in_another_thread() -> None:
         assert task.cancel()
         assert in_a_thread(task.cancel) is False
         async with timer.timeout(10.0) as block:
-            with pytest.raises(RuntimeError, match=REFUSED):
-                in_a_thread(lambda: block.reschedule(None))
+            for call in (lambda: block.reschedule(None), block.run):
+                with pytest.raises(RuntimeError, match=REFUSED):
+                    in_a_thread(call)
             assert block.when() is not None
+            assert not block.expired()
 
 
 def test_without_a_loop_every_thread_may_call() -> None:
@@ -199,7 +202,7 @@ async def test_an_operation_that_is_not_parked_is_ended_by_the_thread_of_its_awa
     op = Op(10.0)
     waiting = asyncio.ensure_future(park_nowhere(op))
     await asyncio.sleep(0)
-    for call in (op.force_complete, op.cancel):
+    for call in (op.force_complete, op.cancel, op.run):
         with pytest.raises(RuntimeError, match=REFUSED):
             in_a_thread(call)
     assert op.outcome is Outcome.PENDING

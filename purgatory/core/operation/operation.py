@@ -134,11 +134,8 @@ class Operation(TimerTask):
         An exception from :meth:`on_complete` reaches the caller and every awaiter, and the operation has failed.
         """
         core = self._core
-        if core is None:
-            validate_awaiters(self)
-            return end(self, COMPLETED, None, False)
-        core.validate_thread()
-        return end(self, COMPLETED, None, core.is_trying(self))
+        _validate_thread(self)
+        return end(self, COMPLETED, None, core is not None and core.is_trying(self))
 
     def cancel(self, reason: Any = None) -> bool:
         """Withdraw the operation from the timer and from every key; :meth:`on_complete` is not called.
@@ -146,12 +143,9 @@ class Operation(TimerTask):
         Return True if this call ended it.  Its awaiters get :class:`OperationCancelled`, and observers an event; both
         carry the ``reason``, any object.
         """
-        core = self._core
-        if core is None:
-            validate_awaiters(self)
-        else:
-            core.validate_thread()
-            core.ensure_stack()
+        _validate_thread(self)
+        if self._core is not None:
+            self._core.ensure_stack()
         return end(self, CANCELLED, reason, True)
 
     def extend(self, timeout: Any) -> bool:
@@ -194,7 +188,8 @@ class Operation(TimerTask):
         return True
 
     def run(self) -> None:
-        """Expire the operation; the timer calls this when the deadline has passed."""
+        """Expire the operation, as the timer does when the deadline has passed."""
+        _validate_thread(self)
         end(self, EXPIRED, None, True)
 
     def _fire(self) -> None:
@@ -325,6 +320,14 @@ def _begin(operation: Operation, timeout: Any) -> None:
     operation._awaiters = None
     operation._parked_ms = 0
     operation._op_id = 0
+
+
+def _validate_thread(operation: Operation) -> None:
+    """Raise RuntimeError if the event loop in which the operation waits is running in another thread."""
+    if operation._core is None:
+        validate_awaiters(operation)
+    else:
+        operation._core.validate_thread()
 
 
 def set_deadline(operation: Operation, delay_ms: i64, expiration_ms: i64) -> None:

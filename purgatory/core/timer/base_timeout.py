@@ -136,6 +136,7 @@ class BaseTimeout(TimerTask):
 
     def run(self) -> None:
         """Cancel the task: the deadline has passed."""
+        self._timer._guard.validate()
         self._alarm = None
         task = self._task
         if task is not None and self._state == _ACTIVE:
