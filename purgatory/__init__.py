@@ -25,6 +25,7 @@ from .core.timer.wheel import TimingWheel
 from .errors import OperationCancelled, PurgatoryClosed, PurgatoryError, PurgatoryFull
 from .events import Event, Observer, Outcome, Quantiles, Statistics
 from .installation import require_sole_package
+from .texts import names_of as _names_of
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,4 @@ __all__ = [
     "when_all",
 ]
 
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+__dir__ = _names_of(globals())

@@ -39,9 +39,11 @@ from .core.base_purgatory import BasePurgatory
 from .core.operation.delayed_operation import DelayedOperation
 from .core.watch.cursor import NO_ID, WatchCursor
 from .core.watch.watch import WatchList
-from .texts import safe_repr
+from .texts import names_of, safe_repr
 
 __all__ = ["AllKeys", "AtLeast", "Condition", "ConditionalOperation", "Count", "parse", "register", "signal"]
+
+__dir__ = names_of(globals())
 
 _LONGEST_TEXT = 200  # a declaration is short; this also bounds the input of the parser
 

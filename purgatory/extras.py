@@ -1,11 +1,11 @@
-"""Name the extra to install where an optional part lacks one."""
+"""Name the extra to install where an optional part lacks a package."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
 
-__all__ = ["deferred", "need"]
+__all__ = ["deferred", "is_installed", "need"]
 
 _IS_DEFERRED = ContextVar("is_deferred", default=False)
 
@@ -23,12 +23,13 @@ def deferred() -> Iterator[None]:
 def need(part: str, extra: str, *modules: str) -> None:
     """Raise ImportError with the command to run, unless all the modules are installed."""
     for module in modules:
-        if not _IS_DEFERRED.get() and not _is_there(module):
+        if not _IS_DEFERRED.get() and not is_installed(module):
             message = f"{part} needs {module!r}, which is not installed: pip install 'aiopurgatory[{extra}]'"
             raise ImportError(message, name=module)
 
 
-def _is_there(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Return whether the module can be imported; it is not imported."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):

@@ -5,9 +5,10 @@ operator, in a browser, a terminal, or a label of a metric, must also be short a
 megabytes long, and may contain HTML, control characters, or characters that reverse the direction of the text.
 """
 
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-__all__ = ["class_name", "safe_repr", "safe_str", "type_name", "uncopyable"]
+__all__ = ["class_name", "names_of", "safe_repr", "safe_str", "type_name", "uncopyable"]
 
 _NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a metaclass may have another ``__name__``
 
@@ -90,3 +91,17 @@ def _repr(key: Any, depth: int) -> str:
     if kind is frozenset and len(key) > _MOST_ITEMS:
         return f"<frozenset of {len(key)}>"
     return safe_repr(key)
+
+
+def names_of(
+    module: Mapping[str, Any], without: Callable[[], Collection[str]] = frozenset[str]
+) -> Callable[[], list[str]]:
+    """Return the ``__dir__`` of a public module, given its ``globals()``: its names, and no import or submodule.
+
+    ``without``: returns names that would raise ImportError now.  Tools such as ``help()`` read every name of ``dir()``.
+    """
+
+    def names() -> list[str]:
+        return sorted({*module["__all__"], *(name for name in module if name.startswith("__"))} - {*without()})
+
+    return names

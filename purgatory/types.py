@@ -17,5 +17,8 @@ from .aio.task_names import TaskNames
 from .aio.timeout import Timeout
 from .core.stats.record_buffer import RecordBuffer
 from .core.timer.clock import Alarm, Clock
+from .texts import names_of
 
 __all__ = ["Alarm", "AnyFuture", "Changes", "Clock", "Dump", "MonotonicClock", "RecordBuffer", "TaskNames", "Timeout"]
+
+__dir__ = names_of(globals())

@@ -40,6 +40,8 @@ imports Starlette's ``Response`` if Starlette is installed.
 
 from typing import TYPE_CHECKING, Any
 
+from purgatory.texts import names_of
+
 from .asked import InvalidWait
 from .clients import TooManyWaits
 from .connection import ClientDisconnected
@@ -71,6 +73,8 @@ __all__ = [
     "purgatory_lifespan",
     "waiting",
 ]
+
+__dir__ = names_of(globals())
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ write them to disk.  ``compaction`` merges small files.
 """
 
 from purgatory.extras import need
+from purgatory.texts import names_of
 
 need(__name__, "journal", "pyarrow")
 
@@ -14,3 +15,5 @@ from .journal import Journal, JournalStatistics  # noqa: E402
 from .schema import SCHEMA_VERSION  # noqa: E402
 
 __all__ = ["SCHEMA_VERSION", "Compacted", "Journal", "JournalError", "JournalStatistics", "compact"]
+
+__dir__ = names_of(globals())

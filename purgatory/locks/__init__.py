@@ -4,7 +4,11 @@
 of one event loop.
 """
 
+from purgatory.texts import names_of
+
 from .keyed import Acquisition, KeyedLock, KeyedSemaphore
 from .quorum import Quorum
 
 __all__ = ["Acquisition", "KeyedLock", "KeyedSemaphore", "Quorum"]
+
+__dir__ = names_of(globals())

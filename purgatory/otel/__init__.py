@@ -4,7 +4,11 @@
 application chooses the SDK and the exporters.
 """
 
+from purgatory.texts import names_of
+
 from .metrics import Durations, observe, observe_relays
 from .spans import Tracing, tracing
 
 __all__ = ["Durations", "Tracing", "observe", "observe_relays", "tracing"]
+
+__dir__ = names_of(globals())

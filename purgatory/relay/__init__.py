@@ -24,6 +24,8 @@
 from typing import TYPE_CHECKING, Any
 
 from purgatory.errors import RelayLost
+from purgatory.extras import is_installed
+from purgatory.texts import names_of
 
 from .memory import MemoryTransport
 from .notifier import Notifier
@@ -51,7 +53,14 @@ __all__ = [
     "UnixTransport",
 ]
 
-_CLIENTS = {"NatsTransport": "nats", "PostgresTransport": "postgres", "RedisTransport": "redis"}
+# Each with its module, and with its client library.
+_CLIENTS = {
+    "NatsTransport": ("nats", "nats"),
+    "PostgresTransport": ("postgres", "psycopg"),
+    "RedisTransport": ("redis", "redis"),
+}
+
+__dir__ = names_of(globals(), lambda: [name for name, (_, client) in _CLIENTS.items() if not is_installed(client)])
 
 
 def __getattr__(name: str) -> Any:
@@ -60,4 +69,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f".{_CLIENTS[name]}", __name__), name)
+    return getattr(import_module(f".{_CLIENTS[name][0]}", __name__), name)

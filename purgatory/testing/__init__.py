@@ -1,7 +1,11 @@
 """Clocks for tests and simulations, and a wait until requests are parked."""
 
+from purgatory.texts import names_of
+
 from .manual_clock import ManualClock
 from .parked import parked
 from .virtual_clock import VirtualClock
 
 __all__ = ["ManualClock", "VirtualClock", "parked"]
+
+__dir__ = names_of(globals())

@@ -3,8 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
 import purgatory
-from purgatory import DelayedOperation, Purgatory, SystemTimer, TimerTask
+from purgatory import DelayedOperation, Purgatory, SystemTimer, TimerTask, relay
 
 # Each is documented; what else the classes have begins with an underscore.
 TIMER = {
@@ -41,6 +43,27 @@ def test_the_package_shows_its_names() -> None:
     code = "import purgatory; print(*(name for name in dir(purgatory) if name[0] != '_'))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert set(shown.split()) == set(purgatory.__all__)
+
+
+@pytest.mark.parametrize("name", ["asgi", "conditions", "journal", "locks", "otel", "relay", "testing", "types"])
+def test_a_public_module_shows_its_names(name: str) -> None:
+    """``dir()`` shows ``__all__``, and neither what the module imports nor its submodules; each name can be read."""
+    pytest.importorskip(f"purgatory.{name}")
+    code = (
+        f"import purgatory.{name} as module; import purgatory.asgi.wait, purgatory.relay.codec;"
+        "print(*(name for name in dir(module) if getattr(module, name) and name[0] != '_'));"
+        "print(*module.__all__); print('__doc__' in dir(module))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    names, public_names, has_doc = shown.splitlines()
+    assert sorted(names.split()) == sorted(public_names.split())
+    assert has_doc == "True"
+
+
+def test_a_transport_without_its_client_library_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``help()`` reads every name that ``dir()`` shows, and that one would raise ImportError."""
+    monkeypatch.setitem(sys.modules, "nats", None)
+    assert public(relay) == set(relay.__all__) - {"NatsTransport"}
 
 
 def test_the_timer_shows_its_names() -> None:
