@@ -42,8 +42,8 @@ class Permits:
     """The permits of one key, equal to that key.
 
     ``free``: how many are not taken.  ``owner``: the task that has the permit, where there is only one.
-    ``private_key``: what the waiters are parked on; None before the first one.  ``known``: whether they are those of
-    the key; False when it has been forgotten.
+    ``private_key``: what the waiters are parked on; None before the first one.  ``known``: False when the key has
+    been forgotten, and later permits of it are others.
     """
 
     __slots__ = ("_hash", "free", "key", "known", "owner", "private_key")
