@@ -8,6 +8,9 @@ import pytest
 import purgatory
 from tests.testing.test_pytest_plugin import _installed
 
+for _module in ("fastapi", "httpx", "anyio"):
+    pytest.importorskip(_module, reason=f"the page uses {_module}")
+
 pytest_plugins = ["pytester"]
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "testing-web-applications.md"
 FILES = dict(re.findall(r"^```py\n# (\w+\.py)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
