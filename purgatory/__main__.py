@@ -47,6 +47,7 @@ _EXAMPLES = (
     ("examples.broker", "aiopurgatory[broker]", "a small Kafka broker for real Kafka clients"),
     ("examples.orders", "aiopurgatory fastapi uvicorn", "FastAPI with several workers, and a live page"),
     ("examples.hangs", "aiopurgatory[examples]", "five services that hang, to practise with the inspector"),
+    ("examples.incident", "aiopurgatory[journal]", "the journals of an incident, to practise with the reports"),
     ("examples.job_queue", "", "a job queue that loses no jobs"),
     ("examples.simple_wheel", "", "a timing wheel with one ring, beside the real one"),
 )

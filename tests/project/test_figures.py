@@ -37,7 +37,7 @@ SHOWS = re.compile(
     r"python -m (?P<module>benchmarks(?:\.\w+)?|examples\.\w+\.(?:load|soak)"
     r"|examples\.(?:hangs|join_group|simple_wheel)"
     r"|tests\.(?:proof|relay)\.\w+|purgatory\.pipeline)\b"
-    r"|\n(?:\$ )?purgatory (?P<command>report|compare|replay|stream|backfill) "
+    r"|\n(?:\$ )?purgatory (?P<command>report|compare|replay|estimate|stream|backfill) "
     r"|python (?P<script>(?:benchmarks|docs)/\w+\.py)"
     r"|(?P<disk>du -sh)|(?P<coverage>bash \.ci/coverage)"
     r"|(?P<test>tests/[\w/]+\.py)"

@@ -112,7 +112,7 @@ def print_comparison(comparison: "Comparison") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from purgatory.pipeline.compare.page import COLUMNS, about, cells, headline, interval
+    from purgatory.pipeline.compare.page import COLUMNS, about, cells, deploys, headline, interval
 
     print(f"baseline: {about(comparison.baseline)}")
     print(f"journal:  {about(comparison.report)}")
@@ -130,6 +130,8 @@ def print_comparison(comparison: "Comparison") -> None:
         print(f"  {interval(row)}")
     if len(worse) > _MOST_TIMES:
         print(f"  and {len(worse) - _MOST_TIMES} more intervals")
+    for line in deploys(comparison) if worse else []:
+        print(f"  {line}")
 
 
 def _run(options: argparse.Namespace, console: "Console") -> int:

@@ -119,27 +119,27 @@ def _table(found: "WhatIf") -> "Table":
 
     table = Table(title=found.subtitle, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for head in (
-        "tick",
+        "tick\nms",
         "wheel",
-        "CPU us",
-        "late p99",
-        "late max",
-        "stall p99",
+        "CPU\nus",
+        "late\np99 ms",
+        "late\nmax ms",
+        "stall\np99 ms",
         "cascades",
         "buckets",
-        "heap ops",
+        "heap\nops",
         "changed",
     ):
         table.add_column(head, justify="right", no_wrap=True)
     for row in found.table.to_pylist():
         best = all(row[name] == value for name, value in found.recommended.items())
         table.add_row(
-            f"{row['tick_ms']} ms",
-            str(row["wheel_size"]),
+            f"{row['tick_ms']}",
+            f"{row['wheel_size']}",
             f"{row['cpu_us']:.2f}",
-            f"{row['late_p99_ms']:g} ms",
-            f"{row['late_max_ms']:g} ms",
-            f"{row['stall_p99_ms']:g} ms",
+            f"{row['late_p99_ms']:g}",
+            f"{row['late_max_ms']:g}",
+            f"{row['stall_p99_ms']:g}",
             f"{row['cascades']:.3f}",
             f"{row['buckets']:.3f}",
             f"{row['heap_operations']:.3f}",

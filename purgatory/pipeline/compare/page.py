@@ -6,11 +6,12 @@ import pyarrow as pa
 
 from purgatory.pipeline.output.figures import Picture, label, seconds
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
+from purgatory.pipeline.report.time_span import deploys_of
 
 if TYPE_CHECKING:
     from .comparison import Comparison
 
-__all__ = ["COLUMNS", "about", "cells", "comparison_page", "headline", "interval"]
+__all__ = ["COLUMNS", "about", "cells", "comparison_page", "deploys", "headline", "interval"]
 
 COLUMNS: Final = ("verdict", "measure", "of", "baseline", "journal", "change")
 _JUDGED: Final = ("worse", "better")
@@ -49,7 +50,7 @@ def comparison_page(comparison: "Comparison", pictures: dict[str, Picture]) -> s
         lines = [interval(row) for row in intervals[:_MOST_LINES]]
         if len(intervals) > _MOST_LINES:
             lines.append(f"and {len(intervals) - _MOST_LINES} more, in the table below")
-        notes.append(Note("When it was worse than the whole baseline", lines))
+        notes.append(Note("When it was worse than the whole baseline", [*lines, *deploys(comparison)]))
     skipped = [*baseline.skipped, *report.skipped]
     if skipped:
         notes.append(Note(f"{len(skipped)} files were skipped", skipped))
@@ -114,6 +115,16 @@ def interval(row: dict[str, Any]) -> str:
     return (
         f"{row['since']:%Y-%m-%d %H:%M:%S} to {row['until']:%H:%M:%S} UTC, {names}: {what} {here} instead of {before}"
     )
+
+
+def deploys(comparison: "Comparison") -> list[str]:
+    """Return when new runs of servers began in the journal, in one line or none."""
+    begun = deploys_of(comparison.report.tables["dropped"], comparison.report.step_ms)
+    times = [f"{at:%Y-%m-%d %H:%M:%S}" for at in begun[:_MOST_LINES]]
+    if not times:
+        return []
+    more = f" and {len(begun) - len(times)} more" if len(begun) > len(times) else ""
+    return [f"A new run of a server began, as with a deploy: {', '.join(times)} UTC{more}"]
 
 
 def _times(comparison: "Comparison") -> pa.Table:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 __all__ = ["replay_page"]
 
 
+_FIRST = ("tick_ms", "wheel_size", "cpu_us", "late_p99_ms", "late_max_ms", "stall_p99_ms", "stall_max_ms", "changed")
+
+
 def replay_page(found: "WhatIf", pictures: dict[str, Picture]) -> str:
     """Return the page of a replay as HTML."""
     best = found.recommended
@@ -27,6 +30,18 @@ def replay_page(found: "WhatIf", pictures: dict[str, Picture]) -> str:
         cards=cards,
         notes=[Note(found.headline, found.reasons, good=True)],
         pictures=pictures.values(),
-        tables=[PageTable("settings", found.table, "One row per setting. The recommended one is marked.", best)],
+        tables=[
+            PageTable(
+                "settings",
+                found.table.select(_first(found.table.column_names)),
+                "One row per setting. The recommended one is marked.",
+                best,
+            )
+        ],
         footer=f"Created {found.made_at:%Y-%m-%d %H:%M} UTC. The table is beside this page as Parquet and CSV.",
     )
+
+
+def _first(names: list[str]) -> list[str]:
+    """Return the columns that decide before the others."""
+    return [*_FIRST, *(name for name in names if name not in _FIRST)]

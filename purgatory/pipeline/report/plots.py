@@ -18,6 +18,7 @@ from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PEND
 from purgatory.pipeline.output.figures import Picture, drawing, empty, label, picture, seconds, tooltips
 
 from .aggregates import BY_CLOSING
+from .time_span import deploys_of
 
 __all__ = ["COLOURS", "MOST_PURGATORIES", "drawn_purgatories", "label_shares", "report_plots"]
 
@@ -95,15 +96,6 @@ def drawn_purgatories(outcomes: pa.Table, chosen: Sequence[str] = ()) -> list[st
     if chosen:
         return [name for name in dict.fromkeys(chosen) if name in operations]
     return sorted(sorted(operations, key=lambda name: (-operations[name], name))[:MOST_PURGATORIES])
-
-
-def deploys_of(sources: pa.Table, step_ms: int) -> list[datetime]:
-    """Return when new runs of servers began, after the first: one time for those of a step."""
-    begun = sorted(sources["first_at"].to_pylist())
-    steps: dict[int, datetime] = {}
-    for at in begun:
-        steps.setdefault(int(at.timestamp() * 1000) // step_ms, at)
-    return list(steps.values())[1:]
 
 
 def _outcomes(table: pa.Table) -> Picture:
@@ -256,7 +248,7 @@ def _time_axes(
     whole = table.filter(pc.is_null(table["kind"]))
     of_name = {name: whole.filter(pc.equal(whole["purgatory"], name)).to_pylist() for name in names}
     of_name = {name: rows for name, rows in of_name.items() if rows}
-    figure = Figure(figsize=(9, height * max(1, len(of_name)) + 0.6))
+    figure = Figure(figsize=(9, max(height * max(1, len(of_name)), 2.6) + 0.6))
     grid = figure.subplots(max(1, len(of_name)), 1, sharex=True, squeeze=False)
     if not of_name:
         empty(grid[0, 0], "No operation is in the journal.")

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["TimeSpan", "span_of_files"]
+__all__ = ["TimeSpan", "deploys_of", "span_of_files"]
 
 
 @dataclass(slots=True)
@@ -54,3 +55,12 @@ def _bounds(column: Any) -> tuple[Any, Any] | None:
 
 def _ms(at: datetime) -> int:
     return round(at.timestamp() * 1_000_000) // 1000
+
+
+def deploys_of(sources: pa.Table, step_ms: int) -> list[datetime]:
+    """Return when new runs of servers began, after the first: one time for those of a step."""
+    begun = sorted(sources["first_at"].to_pylist())
+    steps: dict[int, datetime] = {}
+    for at in begun:
+        steps.setdefault(int(at.timestamp() * 1000) // step_ms, at)
+    return list(steps.values())[1:]

@@ -14,7 +14,8 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow as pa
 
 from purgatory.pipeline.output.figures import drawing, label
-from purgatory.pipeline.report.plots import _occupancy, deploys_of, drawn_purgatories, report_plots
+from purgatory.pipeline.report.plots import _occupancy, drawn_purgatories, report_plots
+from purgatory.pipeline.report.time_span import deploys_of
 
 NAMES = {
     "mathtext that does not parse": "$x^$",
