@@ -62,10 +62,6 @@ class DelayQueue:
             self._drop(expiration_ms, wheel)
         return None
 
-    def clear(self) -> None:
-        """Remove every entry."""
-        self._heap.clear()
-
     def __len__(self) -> int:
         return len(self._heap)
 
