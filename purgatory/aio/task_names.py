@@ -24,6 +24,9 @@ class TaskNames(Observer):
     previous name, unless other code has named it meanwhile.  A task with several operations has the name of the latest
     one that is still parked.
 
+    With a task factory that starts tasks eagerly, ``create_task`` of Python 3.12 and 3.13 names a task after its first
+    step, so the name of a wait in that step is lost.
+
     It costs a few microseconds for each operation that is parked, and calls the ``repr`` of keys that are not str.  If
     :meth:`Purgatory.try_complete_else_watch` parks an operation, so that no task awaits it, the task that made the call
     is renamed.

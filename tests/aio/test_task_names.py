@@ -12,6 +12,17 @@ from purgatory.types import TaskNames
 from tests.helpers import Op
 
 
+async def name_request() -> "asyncio.Task[Any]":
+    """Name the running task, in a later turn than that of ``create_task``, which may name an eager task after its
+    first step.
+    """
+    await asyncio.sleep(0)
+    task = asyncio.current_task()
+    assert task is not None
+    task.set_name("request 12")
+    return task
+
+
 @pytest.mark.parametrize("ending", ["completed", "expired", "cancelled", "failed"])
 async def test_a_task_is_named_while_it_waits(ending: str) -> None:
     """The name has the purgatory, the kind and the keys; when the operation ends, the task has its name again."""
@@ -24,13 +35,14 @@ async def test_a_task_is_named_while_it_waits(ending: str) -> None:
             return bool(ready and 1 / ready[0])
 
         async def handler() -> str:
+            await name_request()
             with contextlib.suppress(ZeroDivisionError):
                 await room.wait_until(predicate, keys=["order-7", ("t", 1)], timeout=5.0, kind="GET /orders/{id}")
             current = asyncio.current_task()
             assert current is not None
             return current.get_name()
 
-        task = asyncio.get_running_loop().create_task(handler(), name="request 12")
+        task = asyncio.get_running_loop().create_task(handler())
         await clock.settle()
         assert task.get_name() == "orders: GET /orders/{id} on order-7, ('t', 1)"
         match ending:
@@ -53,7 +65,12 @@ async def test_a_task_is_named_while_it_waits(ending: str) -> None:
 async def test_a_name_that_other_code_has_given_stays(clock: VirtualClock) -> None:
     """The observer restores only its own name, and a long list of keys is cut."""
     async with Purgatory[Any]("orders", clock=clock, observers=[TaskNames()]) as room:
-        task = asyncio.ensure_future(room.wait_until(lambda: False, keys=range(9), timeout=1.0))
+
+        async def wait() -> bool:
+            await name_request()
+            return await room.wait_until(lambda: False, keys=range(9), timeout=1.0)
+
+        task = asyncio.ensure_future(wait())
         await clock.settle()
         assert task.get_name() == "orders: wait_until on 0, 1, 2 and 6 more"
         task.set_name("mine")
@@ -71,8 +88,7 @@ async def test_a_task_with_several_operations_has_its_own_name_after_the_last_on
     async with Purgatory[Any]("orders", clock=clock, observers=[names]) as room:
 
         async def handler() -> None:
-            task = asyncio.current_task()
-            assert task is not None
+            task = await name_request()
             parked: dict[int, Op] = {}
             for number in range(3):
                 parked[number] = Op(None)
@@ -82,7 +98,7 @@ async def test_a_task_with_several_operations_has_its_own_name_after_the_last_on
                 parked.pop(number).cancel()
             assert task.get_name() == "request 12"
 
-        await asyncio.get_running_loop().create_task(handler(), name="request 12")
+        await asyncio.get_running_loop().create_task(handler())
         assert names._named == {}
         assert names._latest == {}
 
