@@ -343,6 +343,7 @@ class PurgatoryCore:
         thresholds = validated_thresholds(keys) if not isinstance(keys, (tuple, list)) else None
         validate_keys(tuple(keys if thresholds is None else thresholds))
         validate_new(operation)
+        # 1. The one try.  An error fails the operation and reaches the caller; an interrupt leaves it as new.
         tried: Any = operation  # an override may return any type
         try:
             holds: Any = tried.try_complete()
@@ -353,6 +354,7 @@ class PurgatoryCore:
                 end(operation, FAILED, error, True)
                 operation._delivered()
             raise
+        # 2. The expiry, which does nothing if the try has ended the operation, in any way.
         try:
             end(operation, EXPIRED, None, False)
         except BaseException as error:
@@ -414,6 +416,7 @@ class PurgatoryCore:
         counted as submitted, because the caller takes the operation out again.
         """
         counters = self.counters
+        # This operation is not counted as parked yet.
         if counters.parked >= self._max_parked:
             counters.refused += 1
             raise PurgatoryFull(
@@ -569,7 +572,7 @@ class PurgatoryCore:
             value = validated_value(value)
         entry = self.watcher_lists.entry(key)
         queued = self.queued
-        if queued.busy:
+        if queued.busy:  # the entry is looked up again when the check runs: it may be another one by then
             queued.add(key, value, limit)
             return 0
         if entry is None:
@@ -673,6 +676,7 @@ class PurgatoryCore:
         if self._listeners:
             self._try_listeners(entry.key)
         cursor = self._cursor_along(entry, value, _HEAP_LOOKUPS + limit)
+        # The queued checks of its callbacks run after this loop, so no other check changes ``left`` meanwhile.
         while self.queued.left > 0:
             operation = cursor.next()
             if operation is None:
@@ -687,7 +691,10 @@ class PurgatoryCore:
         return limit - self.queued.left
 
     def listen(self, operation: Operation, key: Hashable) -> None:
-        """Make every check of the key try this operation first; it is parked on the key and never completes."""
+        """Make every check of the key try this operation first; it is parked on the key and never completes.
+
+        A check without a limit tries it anyway, with the others.  One with a limit might stop before it.
+        """
         self._listeners.setdefault(key, {})[operation._op_id] = operation
 
     def unlisten(self, operation: Operation, key: Hashable) -> None:
@@ -769,6 +776,7 @@ class PurgatoryCore:
         taken from the gauge.  It is positive unless none is parked: the caller's loop always ends.
         """
         waiting = self.counters.parked
+        # A callback may end operations that are still in this list: end() then returns False.
         for operation in self.watcher_lists.some(number):
             end(operation, EXPIRED_BY_CLOSING, None, True)
         return waiting - self.counters.parked
@@ -800,6 +808,8 @@ class PurgatoryCore:
         counters.wait.record(now_ms - operation._parked_ms)
         if operation._delay_ms >= 0:
             counters.delayed -= 1
+            # Only an operation whose deadline has passed is late: other code may call its run() before that, and a
+            # purgatory that closes expires it with a state of its own.
             if operation._state == EXPIRED and now_ms >= operation._expiration_ms:
                 counters.lateness.record(now_ms - operation._expiration_ms)
         if counters.parked == 0 and self.closed:
@@ -962,6 +972,7 @@ class PurgatoryCore:
         return self._notifier.parked_event(operation)
 
     def _observer_detached(self, error: BaseException, observer: object) -> None:
+        """Count an observer that raised and report it; the operation that it was notified of is not affected."""
         self.counters.detached += 1
         self._hooks.report_observer(error, observer)
 
