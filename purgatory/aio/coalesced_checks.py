@@ -20,6 +20,11 @@ the loop.  The lock is reentrant, because a signal handler, or the hash of a key
 thread.  The interrupting request goes to a list beside the inbox: the interrupted one may already have read the old
 value of its key.
 
+The loop is woken after the lock was released, because its thread would otherwise run only to wait for the lock.  No
+wake-up is lost: the flag ``waking`` is set together with the request, under the lock, and cleared together with the
+emptying of the inbox.  So while the flag is set, the callback that empties the inbox is in the loop, or the thread
+that has set the flag is about to put it there, also if that thread is interrupted.
+
 The event loop
 ==============
 
@@ -206,7 +211,17 @@ class LoopChecks(CoalescedChecks):
     ``scheduled``: whether the loop holds the callback that runs them.
     """
 
-    __slots__ = ("_inbox", "_inbox_busy", "_interrupting", "_lock", "_number", "_purgatory", "_slices", "scheduled")
+    __slots__ = (
+        "_inbox",
+        "_inbox_busy",
+        "_interrupting",
+        "_lock",
+        "_number",
+        "_purgatory",
+        "_slices",
+        "_waking",
+        "scheduled",
+    )
 
     def __init__(self, purgatory: "Purgatory[Any]") -> None:
         super().__init__(purgatory._core)
@@ -215,6 +230,7 @@ class LoopChecks(CoalescedChecks):
         self.scheduled: bool = False
         self._number = 0  # of the callback that is scheduled
         self._inbox: dict[Hashable, float | None] = {}
+        self._waking = False  # the loop has been woken, or a thread is about to wake it
         self._lock = threading.RLock()
         self._inbox_busy = False
         self._interrupting: list[tuple[Hashable, float | None]] = []  # requested while the inbox was busy
@@ -228,21 +244,34 @@ class LoopChecks(CoalescedChecks):
 
     def add_from_thread(self, key: Hashable, value: float | None) -> None:
         """Request a check of the key in any thread.  Raises RuntimeError without an event loop, and if it is closed."""
-        with self._lock:
-            loop = self._purgatory._loop
-            if loop is None:
-                raise RuntimeError("the purgatory belongs to no event loop yet: enter it with 'async with' first")
-            if self._inbox_busy:
+        claimed = False
+        try:
+            with self._lock:
+                loop = self._purgatory._loop
+                if loop is None:
+                    raise RuntimeError("the purgatory belongs to no event loop yet: enter it with 'async with' first")
+                if loop.is_closed():
+                    raise RuntimeError("the event loop of the purgatory is closed")
+                if self._inbox_busy:
+                    self._interrupting.append((key, value))
+                else:
+                    self._inbox_busy = True
+                    try:
+                        self._inbox[key] = wider(self._inbox.get(key, value), value)
+                    finally:
+                        self._inbox_busy = False
+                if not self._waking:
+                    claimed = self._waking = True
+            if claimed:
                 loop.call_soon_threadsafe(self._empty_inbox, context=Context())
-                self._interrupting.append((key, value))
-                return
-            self._inbox_busy = True
-            try:
-                if not self._inbox or loop.is_closed():
-                    loop.call_soon_threadsafe(self._empty_inbox, context=Context())  # RuntimeError if it is closed
-                self._inbox[key] = wider(self._inbox.get(key, value), value)
-            finally:
-                self._inbox_busy = False
+        except BaseException:
+            loop = self._purgatory._loop
+            if claimed and loop is not None and not loop.is_closed():
+                # Other requests may have relied on this thread, such as that of a signal handler that has raised.
+                loop.call_soon_threadsafe(self._empty_inbox, context=Context())
+            elif claimed:
+                self._waking = False
+            raise
 
     def move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         """Schedule in this loop what the purgatory's previous loop did not do."""
@@ -261,6 +290,7 @@ class LoopChecks(CoalescedChecks):
         self._number += 1
         self._lock = threading.RLock()
         self._inbox_busy = False
+        self._waking = False
 
     def _schedule_in(self, loop: asyncio.AbstractEventLoop) -> None:
         self._number += 1
@@ -290,6 +320,7 @@ class LoopChecks(CoalescedChecks):
         with self._lock:
             named, self._inbox = self._inbox, {}
             interrupting, self._interrupting = self._interrupting, []
+            self._waking = False
         if not named and not interrupting:
             return  # another event loop has taken the keys
         self.schedule()

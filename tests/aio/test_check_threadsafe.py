@@ -189,6 +189,70 @@ async def test_a_handler_that_raises_after_its_call_is_heard(clock: VirtualClock
         assert operation.outcome is Outcome.COMPLETED
 
 
+async def test_a_thread_that_wakes_the_loop_keeps_no_other_waiting(clock: VirtualClock) -> None:
+    """The lock is released by then: other threads, and the loop that was woken, need not wait for that thread."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        operations = [park(purgatory, key) for key in ("first", "second")]
+
+        class SlowLoop(CountingLoop):
+            def call_soon_threadsafe(self, callback: Callable[[], None], *, context: Context) -> object:
+                purgatory._loop = self.loop
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(purgatory.check_threadsafe, "second").result(timeout=10.0)
+                return super().call_soon_threadsafe(callback, context=context)
+
+        SlowLoop(purgatory)
+        for operation in operations:
+            operation.ready = True
+        in_a_thread(purgatory.check_threadsafe, "first")
+        await clock.settle()
+        assert [operation.outcome for operation in operations] == [Outcome.COMPLETED] * 2
+
+
+async def test_a_thread_that_is_interrupted_before_it_wakes_the_loop(clock: VirtualClock) -> None:
+    """The requests of other threads, which rely on that thread, are heard, and so are later ones."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+
+        class InterruptedLoop(CountingLoop):
+            def call_soon_threadsafe(self, callback: Callable[[], None], *, context: Context) -> object:
+                purgatory._loop = self.loop
+                in_a_thread(purgatory.check_threadsafe, "meanwhile")
+                raise Boom
+
+        for _ in range(2):
+            operations = [park(purgatory, key) for key in ("meanwhile", "later")]
+            for operation in operations:
+                operation.ready = True
+            InterruptedLoop(purgatory)
+            with pytest.raises(Boom):
+                in_a_thread(purgatory.check_threadsafe, "first")
+            await clock.settle()
+            assert operations[0].outcome is Outcome.COMPLETED
+            in_a_thread(purgatory.check_threadsafe, "later")
+            await clock.settle()
+            assert operations[1].outcome is Outcome.COMPLETED
+
+
+async def test_an_inbox_that_is_emptied_while_a_thread_wakes_the_loop(clock: VirtualClock) -> None:
+    """A callback that comes before the wake-up has returned does not silence the next request."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        operations = [park(purgatory, key) for key in ("first", "second")]
+        for operation in operations:
+            operation.ready = True
+
+        class EarlyLoop(CountingLoop):
+            def call_soon_threadsafe(self, callback: Callable[[], None], *, context: Context) -> object:
+                purgatory._loop = self.loop
+                callback()
+                return self.loop.call_soon(callback, context=context)
+
+        EarlyLoop(purgatory)
+        purgatory.check_threadsafe("first")
+        in_a_thread(purgatory.check_threadsafe, "second")
+        await clock.settle()
+        assert [operation.outcome for operation in operations] == [Outcome.COMPLETED] * 2
+
+
 async def test_an_unhashable_key_raises_in_the_calling_thread(clock: VirtualClock) -> None:
     """The call raises TypeError, and the loop is not woken."""
     async with Purgatory[Op]("threads", clock=clock) as purgatory:
