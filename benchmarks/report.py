@@ -189,7 +189,7 @@ _ENGLISH = _Language(
     {
         "thresholds": "`purgatory.asgi`, with thresholds",
         "wait": "`purgatory.asgi`",
-        "event": "`asyncio.timeout` + `Event` per key",
+        "event": "`asyncio.timeout` + an `Event` for each key",
         "event-reader": "the same, and a task that notices the hang-up",
         "condition": "`asyncio.timeout` + `Condition` per key",
     },

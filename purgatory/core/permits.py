@@ -8,7 +8,7 @@ The rules
 2.  A permit that is given back becomes free, and then a check of the private key completes the first waiter, in its
     ``on_complete`` the permit is taken for the waiting task.  There is no await in between.
 3.  The lifecycle of operations answers the hard cases.  A waiter whose task was cancelled earlier in the same turn is
-    withdrawn by the check, which goes on to the next waiter.  A waiter whose task is cancelled between the grant and
+    withdrawn by the check, which then tries the next waiter.  A waiter whose task is cancelled between the grant and
     its next step gives the permit back in ``on_abandoned``.
 4.  A key is forgotten as soon as all of its permits are free and no operation waits.  That runs no code of the key: the
     permits stand for the key in the dict, with the hash that the key had when they were first taken.

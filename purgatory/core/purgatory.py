@@ -754,7 +754,7 @@ class PurgatoryCore:
     def check_some(self, cursor: WatchCursor, number: int) -> int:
         """Take the next ``number`` steps of a cursor, or fewer at its end; return the number of steps taken.
 
-        Between two calls the loop may do anything to the key: the cursor goes on where it was.  An operation that is
+        Between two calls the loop may do anything to the key: the cursor continues where it was.  An operation that is
         skipped counts as a step, so that the time of a call is bounded.
         """
         self.queued.busy = True

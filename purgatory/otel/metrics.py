@@ -82,8 +82,8 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
 
     ``meter``: by default, a meter of the global meter provider.  ``hot_keys``: how many of each purgatory's busiest
     keys to report, at most 100, because each is a separate time series.  A collection visits at most 100,000 keys, and
-    the next one continues from there.  If the meter already reports a purgatory, it is not reported twice; the latest
-    ``hot_keys`` applies.
+    the next collection continues after them.  If the meter already reports a purgatory, it is not reported twice; the
+    latest ``hot_keys`` applies.
 
     Raises ValueError if no purgatory is given, or if one has the same name as another open purgatory that the meter
     reports, because their series would be indistinguishable.  If the other one is closed, it is no longer reported.
@@ -246,8 +246,8 @@ class _Window:
 class _HotKeys:
     """The keys with the most watchers, for a collection that may run in another thread.
 
-    A collection visits at most about a hundred thousand keys, and the next one goes on from there; with fewer keys,
-    each collection visits all.
+    A collection visits at most about a hundred thousand keys, and the next collection continues with the keys after
+    them; with fewer keys, each collection visits all.
     """
 
     __slots__ = ("_best", "_last", "_shard")

@@ -102,7 +102,7 @@ def lines(*arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_purgatory_that_is_empty_at_the_fork_is_usable_in_the_child(loop: str) -> None:
-    """In the child it belongs to no loop, like a new one, and then to the child's loop; the parent goes on."""
+    """In the child it belongs to no loop, like a new one, and then to the child's loop; the parent still uses it."""
     assert lines(loop, "empty", "entered") == ["child: completed", "child: expired", "parent: expired"]
     assert lines(loop, "empty", "not entered") == [
         "child: the purgatory belongs to no event loop yet: enter it with 'async with' first",

@@ -60,9 +60,9 @@ def inspector(
 
     ``GET /`` is a live page, and ``GET /state.json`` the same as JSON, which ``purgatory top`` shows in a terminal.
 
-    **It has no authentication of its own.**  Whoever reaches it reads the keys, kinds, errors and figures of every
-    operation.  Mount it on a port that only operators reach, or behind the authentication of the application.  It reads
-    only, unless ``authorize`` is given: then the page offers to withdraw, or to fail, the operations on one key, and
+    **It has no authentication of its own.**  Everyone who can open the page sees the keys, kinds, errors, and figures
+    of every operation.  Mount it on a port that only operators reach, or behind the application's authentication.  It
+    reads only, unless ``authorize`` is given: then the page offers to withdraw or fail the operations on one key, and
     calls ``authorize(action)`` with an :class:`InspectorAction` for each such request.  Only the result True, also of a
     coroutine function, allows the action.
 
