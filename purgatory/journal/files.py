@@ -172,7 +172,7 @@ class MergeNote:
 def read_merge_note(path: Path) -> MergeNote:
     """Read a note.
 
-    Raises JournalError names one that cannot be read or is corrupt; FileNotFoundError if there is none.
+    Raises JournalError, with its name, if the note cannot be read or is corrupt; FileNotFoundError if there is none.
     """
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
@@ -236,7 +236,7 @@ class Footer:
 
 
 def read_footer(path: str) -> Footer:
-    """Read the footer of a file.  Raises JournalError names a file that cannot be read or is corrupt."""
+    """Read the footer of a file.  Raises JournalError, with its name, if it cannot be read or is corrupt."""
     try:
         with pq.ParquetFile(path) as file:
             metadata = file.metadata

@@ -99,10 +99,10 @@ class Relay(Generic[K, V]):
     it in :attr:`state`.  If the state of a key is a number, the key is checked with it as the value, and operations
     with a higher threshold are skipped; for other states, for None, and for absent keys, the check has no value.
     ``refresh`` is called with watched keys only, at most ``max_keys`` of them, and one call at a time; a call that
-    takes longer than ``resync_every`` is cancelled and repeated.  If a read finds less than the value that a notice has
-    announced, or not the key, the key is read again after a pause of 50 ms at first and 5 s at most, until the value is
-    found.  Without ``refresh``, a notice only checks the keys: the conditions must then read the shared state
-    themselves.
+    takes longer than ``resync_every`` is cancelled and repeated.  If a read does not find the key, or finds less than
+    the value that a notice has announced, the key is read again after a pause of 50 ms at first and 5 s at most, until
+    the value is found.  Without ``refresh``, a notice only checks the keys: the conditions must then read the shared
+    state themselves.
 
     ``max_keys``: above this number of pending keys, the relay sends "check every key"; the same limit applies to stale
     keys.  ``heartbeat``: the number of seconds within which a ping must return through the engine, and within which the
@@ -528,7 +528,8 @@ class Relay(Generic[K, V]):
 
         Returns the number of operations that this call completed in this process.  ``value``: a number that only rises,
         such as an offset; of several values for one key, the largest is sent.  With ``refresh``, this process also
-        reads the key if an operation still waits on it, so it does not matter whether it has already stored the change.
+        reads the key if an operation still waits on it, so it does not matter whether your code has already stored the
+        change.
 
         Raises TypeError or ValueError for a key or a value that cannot be relayed, PurgatoryClosed if the relay is
         closed, and RuntimeError outside its event loop; in another thread, call :meth:`check_threadsafe`.  In these
