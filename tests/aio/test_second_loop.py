@@ -13,6 +13,7 @@ import uvloop
 
 from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer
 from purgatory.testing import VirtualClock
+from purgatory.types import Alarm, Clock, MonotonicClock
 from tests.helpers import Op
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -83,6 +84,20 @@ def closing_in_a_closed_loop(new_loop: NewLoop, purgatory: Purgatory[Any]) -> li
 
 WAYS = {"run": in_runners, "closed": in_closed_loops, "stopped": in_stopped_loops}
 all_ways = pytest.mark.parametrize("way", WAYS)
+
+
+class ShiftedClock(Clock):
+    """The real clock, whose time a test can move forward.  Its alarms are callbacks of the loop."""
+
+    def __init__(self) -> None:
+        self.real = MonotonicClock()
+        self.shift_ms = 0
+
+    def now_ms(self) -> int:
+        return self.real.now_ms() + self.shift_ms
+
+    def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
+        return self.real.call_at(when_ms - self.shift_ms, callback)
 
 
 async def in_time(work: Awaitable[Any]) -> Any:
@@ -633,12 +648,13 @@ def test_a_dropped_closing_does_not_end_the_grace_of_the_next(new_loop: NewLoop)
 @both_loops
 def test_a_later_deadline_alone_rebinds_to_the_second_loop_without_a_reaper(new_loop: NewLoop) -> None:
     """The reaper was cancelled, and the first loop, which is not closed, still has the wake-up of an earlier task."""
-    timer = SystemTimer()
+    clock = ShiftedClock()
+    timer = SystemTimer(clock=clock)
     fired: list[str] = []
 
     async def first() -> None:
         timer.start()
-        timer.call_later(0.02, fired.append, "earlier")
+        timer.call_later(1000.0, fired.append, "earlier")  # however slow the machine is
         await asyncio.sleep(0)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
@@ -648,7 +664,9 @@ def test_a_later_deadline_alone_rebinds_to_the_second_loop_without_a_reaper(new_
 
     async def second() -> None:
         done = asyncio.get_running_loop().create_future()
-        timer.call_later(0.04, done.set_result, None)
+        clock.shift_ms = 999_980
+        timer.call_later(20.0, done.set_result, None)
+        clock.shift_ms += 20_000
         await in_time(done)
         await timer.aclose()
 
