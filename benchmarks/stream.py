@@ -6,6 +6,7 @@
     python -m benchmarks.stream core       # the decisions alone, without Spark
     python -m benchmarks.stream spark      # the whole job on this machine, and the sizing from its figures
     python -m benchmarks.stream batch      # the same rows in one batch
+    python -m benchmarks.stream backlog --rows 2000000    # rows that have piled up, worked off in limited batches
     python -m benchmarks.stream sizing --row-us 330 --shard-us 3149 --waiting-us 1.4 --disk-bytes 47  # from these
 
 Other programs on the machine make wall-clock figures worse than they are, so the CPU time of the JVM and its Python
@@ -38,6 +39,7 @@ _MOST_WAITING = 50_000  # in a shard: more make a state of several megabytes, wh
 _DAY_S = 86_400
 _PEAK = 3  # the busiest time of a day against its mean
 _TRIGGER_S = 10
+_FILE_ROWS = 50_000
 _BUSY = 0.5  # how much of a core to use, so that there is something left to catch up with
 
 
@@ -269,6 +271,45 @@ def batch_equivalent(operations: int) -> None:
             say(f"{per_group:>20} {len(rows):>9,} {used:>7.1f} {used / len(rows) * 1e6:>11.0f}")
 
 
+def backlog(rows: int, files_per_batch: int) -> None:
+    """Rows that have piled up, in files of a minute and 50,000 rows, on a Spark of this machine with two task slots."""
+    from purgatory.pipeline.spark.session import spark_session
+    from purgatory.pipeline.stream.job import BatchProgress, Settings, run
+
+    with tempfile.TemporaryDirectory() as name, spark_session("local[2]", _settings(name)) as spark:
+        place, files = Path(name), max(1, round(rows / _FILE_ROWS))
+        minute = make_rows(_FILE_ROWS * 2 // 3, 20)
+        for number in range(files):
+            later = [
+                {**row, "ts_ms": row["ts_ms"] + 60_000 * number, "group": f"{row['group']}-{number}"} for row in minute
+            ]
+            if number == files - 1:
+                later.append({"kind": "heartbeat", "ts_ms": BEGIN_MS + 2 * _KEPT_MS + 60_000 * files, "group": "-"})
+            write_trace(later, place / "one", 1)
+            os.utime(place / "one" / "rows-0000.parquet", (BEGIN_MS // 1000 + number,) * 2)
+            (place / "rows").mkdir(exist_ok=True)
+            (place / "one" / "rows-0000.parquet").rename(place / "rows" / f"rows-{number:04}.parquet")
+        say(f"a backlog of {files * len(minute):,} rows, two task slots, {files_per_batch} files in a batch")
+        lines: list[BatchProgress] = []
+
+        def show(line: BatchProgress) -> None:
+            lines.append(line)
+            say(str(line))
+
+        before, began = cpu_s(), time.perf_counter()
+        out, checkpoint = str(place / "out"), place / "checkpoint"
+        run(spark, Settings(str(place / "rows"), out, checkpoint, delay=1.0, files_per_batch=files_per_batch), show)
+        took, used, done = time.perf_counter() - began, cpu_s() - before, sum(line.rows for line in lines)
+        parked = files * sum(row["kind"] == "park" for row in minute)
+        ended, dropped = sum(line.outcomes for line in lines), sum(line.dropped for line in lines)
+        assert (ended, dropped) == (parked, 0), f"{parked} operations parked, {ended} ended, {dropped} rows dropped"
+        most = max(line.rows for line in lines)
+        say(
+            f"{done:,} rows in {took:.0f} s, {used:.0f} CPU s: {done / took:,.0f} rows/s, {used / done * 1e6:.0f} CPU"
+            f" us/row; at most {most:,} rows in a batch, {max(line.live for line in lines):,} operations waiting"
+        )
+
+
 def _newest_version(state: Path) -> int:
     """The bytes of the last change log of each partition: the batch in which all operations were parked."""
     total = 0
@@ -354,9 +395,13 @@ def say(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stream", description="What the streaming job costs.")
-    parser.add_argument("part", nargs="?", choices=("all", "core", "spark", "batch", "sizing"), default="all")
+    parser.add_argument(
+        "part", nargs="?", choices=("all", "core", "spark", "batch", "backlog", "sizing"), default="all"
+    )
     parser.add_argument("--operations", type=int, default=40_000, help="parked per measurement (default 40 000)")
     parser.add_argument("--batches", type=int, default=8, help="in which their rows come (default 8)")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="of the backlog (default 2 000 000)")
+    parser.add_argument("--files-per-batch", type=int, default=4, help="of the backlog (default 4)")
     for name, meaning in (
         ("row-us", "CPU microseconds a row"),
         ("shard-us", "and each time a shard is woken"),
@@ -373,6 +418,8 @@ def main() -> None:
     if arguments.part in ("all", "batch"):
         say("")
         batch_equivalent(arguments.operations)
+    if arguments.part == "backlog":
+        backlog(arguments.rows, arguments.files_per_batch)
     if arguments.part == "sizing":
         given = (arguments.row_us, arguments.shard_us, arguments.waiting_us, arguments.disk_bytes)
         if None in given:

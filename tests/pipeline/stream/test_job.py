@@ -97,6 +97,25 @@ def test_a_stream_of_several_batches_the_batch_equivalent_and_the_core_agree(spa
     assert (first.op_id, first.ms) == next((end[1], end[3]) for end in sorted(expected, key=lambda end: end[1]))
 
 
+def test_a_backlog_is_worked_off_in_batches_of_limited_size(spark: Any, tmp_path: Path) -> None:
+    """No batch has more files than the limit, whatever has piled up before the job starts or while it is down; the
+    ends are those of the rows in one go."""
+    rows = arriving(trace(5, 60), 5)
+    write_trace(rows, tmp_path / "all", files=9)
+    files = sorted((tmp_path / "all").glob("*.parquet"))
+    sizes = [pq.read_metadata(file).num_rows for file in files]
+    (tmp_path / "rows").mkdir()
+    lines: list[BatchProgress] = []
+    for piled in (files[:4], files[4:]):
+        for file in piled:
+            file.rename(tmp_path / "rows" / file.name)
+        assert run(spark, replace(settings(tmp_path), files_per_batch=2), lines.append) == 0
+    counts = [line.rows for line in lines if line.rows]
+    assert counts == [sum(sizes[at : at + 2]) for at in range(0, 8, 2)] + [sizes[8]]
+    assert sum(line.dropped for line in lines) == 0
+    assert ends_in(spark, tmp_path / "out") == in_one_go(rows)
+
+
 def test_a_batch_that_was_written_and_not_marked_as_done_is_done_again(spark: Any, tmp_path: Path) -> None:
     """A crash between the two writes the same batch twice; each outcome is there once."""
     rows = trace(3, 10)
