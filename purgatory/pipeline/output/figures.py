@@ -16,6 +16,7 @@ import matplotlib.font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -203,6 +204,9 @@ def picture(figure: Figure, title: str, caption: str) -> Picture:
     figure.set_layout_engine(None)
     box = _box(figure)
     figure.savefig(svg, format="svg", metadata={"Date": None}, bbox_inches=box)
+    for artist in figure.findobj(Rectangle):  # a PNG has no tooltips
+        if (artist.get_gid() or "").startswith(_TOOLTIP) and not artist.get_fill():
+            artist.set_visible(False)
     if _replace_missing_glyphs(figure):
         box = _box(figure)
     figure.savefig(png, format="png", dpi=130, metadata={"Software": None}, bbox_inches=box)

@@ -180,17 +180,18 @@ def _outcomes_over_time(table: pa.Table, names: list[str], step_ms: int, deploys
     figure, each = _time_axes(table, names, step_ms, deploys, 1.9)
     for axes, times, rows in each:
         bottom = np.zeros(len(times))
-        width: Any = [0.96 * (_later(at, step_ms) - at) for at in times]
+        # One shape for all steps of an outcome: a bar for each takes matplotlib as long as the rest of the report.
+        edges = _DATES.date2num([*times, _later(times[-1], step_ms)])
         for outcome, colour in COLOURS.items():
-            heights = np.array([row[outcome] for row in rows])
-            if heights.any():
-                axes.bar(times, heights, width, bottom, align="edge", color=colour, label=outcome.replace("_", " "))
-                bottom += heights
+            top = bottom + np.array([row[outcome] for row in rows])
+            if (top > bottom).any():
+                axes.stairs(top, edges, baseline=bottom, fill=True, color=colour, label=outcome.replace("_", " "))
+                bottom = top
         refused = np.array([row["refused"] for row in rows])
         if refused.any():
-            axes.bar(times, refused, width, bottom, align="edge", color="none", edgecolor=_REFUSED, hatch="////",
-                     linewidth=0.4, label="refused")  # fmt: skip
-            bottom += refused
+            axes.stairs(bottom + refused, edges, baseline=bottom, fill=True, facecolor="none", edgecolor=_REFUSED,
+                        hatch="////", linewidth=0.4, label="refused")  # fmt: skip
+            bottom = bottom + refused
         texts = []
         for row in rows:
             counts = [f"{name.replace('_', ' ')} {row[name]:,}" for name in (*COLOURS, "refused") if row[name]]
