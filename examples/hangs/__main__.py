@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"the services need {error.name!r}: pip install 'aiopurgatory[examples]'", file=sys.stderr)
         return 1
     parser = argparse.ArgumentParser(prog="python -m examples.hangs", description="Serve a service that hangs.")
-    parser.add_argument("service", choices=sorted(SERVICES))
+    parser.add_argument("service", choices=sorted(SERVICES), help="a number from 1 to 5")
     parser.add_argument("--port", type=int, default=8000, help="port on 127.0.0.1 (8000)")
     options = parser.parse_args(arguments)
     print(f"inspector: http://127.0.0.1:{options.port}/purgatory/", flush=True)

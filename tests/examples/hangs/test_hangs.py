@@ -54,7 +54,7 @@ async def test_the_page_shows_what_an_operator_sees(name: str) -> None:
         shown = [line.text for line in render(await frame_of(app), View(), width=400, rows=8)]
         for line in promised(name):
             assert _words(line) in [_words(text) for text in shown], "\n".join(shown)
-        if name == "leak":
+        if name == "4":
             assert str(service.room.dump()).splitlines()[0] in PAGE
         for task in list(service._requests):
             task.cancel()
@@ -69,12 +69,25 @@ def test_every_service_is_on_the_page() -> None:
     assert {name for name in SERVICES if promised(name)} == set(SERVICES)
 
 
+def test_the_page_reveals_no_cause_before_its_last_part() -> None:
+    """A reader can practise: neither the command nor a heading names the cause, and the causes stand at the end."""
+    symptoms, separator, causes = PAGE.partition("\n## The causes\n")
+    assert separator
+    files = [path.stem for path in (ROOT / "examples" / "hangs").glob("*.py") if path.stem[0] != "_"]
+    for name in set(files) - {"service"}:
+        assert name not in symptoms
+        assert f"`examples/hangs/{name}.py`" in causes
+    for number in SERVICES:
+        assert f"](#service-{number})" in symptoms
+        assert f"\n### Service {number}\n" in causes
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGUSR1")
 def test_a_service_runs_and_dumps_on_a_signal(capsys: pytest.CaptureFixture[str]) -> None:
     """The command of the page serves the inspector, which ``purgatory top`` reads, and SIGUSR1 prints the dump."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "examples.hangs", "leak", "--port", str(port)]
+    command = [sys.executable, "-m", "examples.hangs", "4", "--port", str(port)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == f"inspector: http://127.0.0.1:{port}/purgatory/\n"
