@@ -44,7 +44,8 @@ class TimerTask:
     that needs either defines ``__reduce__``.
 
     Weak references need a subclass without ``__slots__``, or with ``__weakref__`` among them.  Operations are tasks,
-    and a slot for weak references in each would take more memory than the few that use one justify.
+    and a slot for weak references in each would take more memory than the few that use one justify.  For the same
+    reason, what :meth:`SystemTimer.call_later` returns cannot be weakly referenced.
     """
 
     __slots__ = ("_delay_ms", "_expiration_ms", "_list", "_next", "_prev")
