@@ -1,7 +1,7 @@
 """The public class of operations, generic in the type of the result.  It stays interpreted: see :class:`Operation`."""
 
+import contextlib
 from collections.abc import Generator
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .operation import Operation
@@ -62,5 +62,5 @@ class DelayedOperation(Operation, Generic[T_co]):
         # 740 instructions of the 11,100 that park + check takes (callgrind).
         __init__ = Operation.DelayedOperation
         del Operation.DelayedOperation
-        if isinstance(__init__, FunctionType):
+        with contextlib.suppress(AttributeError):  # a compiled method has its name for good
             __init__.__qualname__ = "DelayedOperation.__init__"
