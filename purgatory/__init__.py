@@ -58,4 +58,6 @@ __all__ = [
     "when_all",
 ]
 
-__dir__ = _names_of(globals())
+
+def __dir__() -> list[str]:
+    return _names_of(globals())

@@ -43,7 +43,10 @@ from .texts import names_of, safe_repr
 
 __all__ = ["AllKeys", "AtLeast", "Condition", "ConditionalOperation", "Count", "parse", "register", "signal"]
 
-__dir__ = names_of(globals())
+
+def __dir__() -> list[str]:
+    return names_of(globals())
+
 
 _LONGEST_TEXT = 200  # a declaration is short; this also bounds the input of the parser
 

@@ -5,7 +5,7 @@ operator, in a browser, a terminal, or a label of a metric, must also be short a
 megabytes long, and may contain HTML, control characters, or characters that reverse the direction of the text.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 __all__ = ["class_name", "names_of", "safe_repr", "safe_str", "type_name", "uncopyable"]
@@ -93,15 +93,9 @@ def _repr(key: Any, depth: int) -> str:
     return safe_repr(key)
 
 
-def names_of(
-    module: Mapping[str, Any], without: Callable[[], Collection[str]] = frozenset[str]
-) -> Callable[[], list[str]]:
-    """Return the ``__dir__`` of a public module, given its ``globals()``: its names, and no import or submodule.
+def names_of(module: Mapping[str, Any], without: Collection[str] = ()) -> list[str]:
+    """Return the ``dir()`` of a public module, given its ``globals()``: its names, and no import or submodule.
 
-    ``without``: returns names that would raise ImportError now.  Tools such as ``help()`` read every name of ``dir()``.
+    ``without``: names that would raise ImportError now.  Tools such as ``help()`` read every name of ``dir()``.
     """
-
-    def names() -> list[str]:
-        return sorted({*module["__all__"], *(name for name in module if name.startswith("__"))} - {*without()})
-
-    return names
+    return sorted({*module["__all__"], *(name for name in module if name.startswith("__"))} - {*without})

@@ -21,4 +21,6 @@ from .texts import names_of
 
 __all__ = ["Alarm", "AnyFuture", "Changes", "Clock", "Dump", "MonotonicClock", "RecordBuffer", "TaskNames", "Timeout"]
 
-__dir__ = names_of(globals())
+
+def __dir__() -> list[str]:
+    return names_of(globals())

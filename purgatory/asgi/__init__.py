@@ -74,7 +74,9 @@ __all__ = [
     "waiting",
 ]
 
-__dir__ = names_of(globals())
+
+def __dir__() -> list[str]:
+    return names_of(globals())
 
 
 def __getattr__(name: str) -> Any:

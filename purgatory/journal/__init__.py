@@ -16,4 +16,6 @@ from .schema import SCHEMA_VERSION  # noqa: E402
 
 __all__ = ["SCHEMA_VERSION", "Compacted", "Journal", "JournalError", "JournalStatistics", "compact"]
 
-__dir__ = names_of(globals())
+
+def __dir__() -> list[str]:
+    return names_of(globals())

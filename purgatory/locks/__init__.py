@@ -11,4 +11,6 @@ from .quorum import Quorum
 
 __all__ = ["Acquisition", "KeyedLock", "KeyedSemaphore", "Quorum"]
 
-__dir__ = names_of(globals())
+
+def __dir__() -> list[str]:
+    return names_of(globals())

@@ -11,4 +11,6 @@ from .spans import Tracing, tracing
 
 __all__ = ["Durations", "Tracing", "observe", "observe_relays", "tracing"]
 
-__dir__ = names_of(globals())
+
+def __dir__() -> list[str]:
+    return names_of(globals())

@@ -60,7 +60,10 @@ _CLIENTS = {
     "RedisTransport": ("redis", "redis"),
 }
 
-__dir__ = names_of(globals(), lambda: [name for name, (_, client) in _CLIENTS.items() if not is_installed(client)])
+
+def __dir__() -> list[str]:
+    missing = [name for name, (_, client) in _CLIENTS.items() if not is_installed(client)]
+    return names_of(globals(), missing)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,4 +8,6 @@ from .virtual_clock import VirtualClock
 
 __all__ = ["ManualClock", "VirtualClock", "parked"]
 
-__dir__ = names_of(globals())
+
+def __dir__() -> list[str]:
+    return names_of(globals())

@@ -94,7 +94,9 @@ class Script:
     def __init__(self, trace: Trace) -> None:
         numbers = np.flatnonzero((trace.deadline_ms >= 0) & trace.waited)
         self.fired: list[int] = []
-        self.tasks = [CallLaterTask(0, self.fired.append, (number,)) for number in numbers.tolist()]
+        self.tasks: list[CallLaterTask] = [
+            CallLaterTask(0, self.fired.append, (number,)) for number in numbers.tolist()
+        ]
         at, which, deadlines = _events(trace, numbers)
         self.first_ms: int = int(at[0]) if len(at) else 0
         tasks = map(self.tasks.__getitem__, which.tolist())
