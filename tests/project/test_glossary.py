@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import purgatory
+
 ROOT = Path(__file__).parent.parent.parent
+PACKAGE = Path(purgatory.__file__).parent
 GLOSSARY = ROOT / "docs" / "glossary.md"
 WORDS = (
     "Abandon",
@@ -141,12 +144,12 @@ def _texts() -> Iterator[tuple[str, str]]:
     """Yield each text with its place: the pages, and the docstrings of the package."""
     for path in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]):
         yield str(path.relative_to(ROOT)), _prose(path.read_text(encoding="utf-8"))
-    for path in sorted((ROOT / "purgatory").rglob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.AsyncFunctionDef | ast.FunctionDef):
                 text = ast.get_docstring(node)
                 if text is not None:
-                    yield f"{path.relative_to(ROOT)}: {getattr(node, 'name', 'module')}", _prose(text)
+                    yield f"{path.relative_to(PACKAGE.parent)}: {getattr(node, 'name', 'module')}", _prose(text)
 
 
 TEXTS = list(_texts())

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import purgatory
+
 ROOT = Path(__file__).parent.parent.parent
 MESSAGES = re.findall(r"^### `(.+)`$", (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE)
 
@@ -28,7 +30,7 @@ def _texts_in_raise(tree: ast.Module) -> list[str]:
     ]
 
 
-SOURCES = sorted((ROOT / "purgatory").rglob("*.py"))
+SOURCES = sorted(Path(purgatory.__file__).parent.rglob("*.py"))
 RAISED = [text for path in SOURCES for text in _texts_in_raise(ast.parse(path.read_text(encoding="utf-8")))]
 
 
