@@ -233,6 +233,31 @@ async def test_a_thread_that_is_interrupted_before_it_wakes_the_loop(clock: Virt
             assert operations[1].outcome is Outcome.COMPLETED
 
 
+async def test_a_loop_that_closes_before_it_is_woken_does_not_silence_later_requests(clock: VirtualClock) -> None:
+    """The call raises, and the next one wakes the loop that the purgatory belongs to by then."""
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        operation = park(purgatory, "later")
+        operation.ready = True
+
+        class ClosingLoop(CountingLoop):
+            closed = False
+
+            def is_closed(self) -> bool:
+                return self.closed
+
+            def call_soon_threadsafe(self, callback: Callable[[], None], *, context: Context) -> object:
+                self.closed = True
+                raise RuntimeError("Event loop is closed")
+
+        loop = ClosingLoop(purgatory)
+        with pytest.raises(RuntimeError, match="closed"):
+            in_a_thread(purgatory.check_threadsafe, "first")
+        purgatory._loop = loop.loop
+        in_a_thread(purgatory.check_threadsafe, "later")
+        await clock.settle()
+        assert operation.outcome is Outcome.COMPLETED
+
+
 async def test_an_inbox_that_is_emptied_while_a_thread_wakes_the_loop(clock: VirtualClock) -> None:
     """A callback that comes before the wake-up has returned does not silence the next request."""
     async with Purgatory[Op]("threads", clock=clock) as purgatory:
