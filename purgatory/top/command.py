@@ -14,7 +14,7 @@ from .screen import ORDERS, View, render, room_names
 
 __all__ = ["main"]
 
-_WIDTH: Final = 160  # of plain text that is not written to a terminal
+_WIDTH: Final = 1_000  # of plain text that is not written to a terminal: reasons are complete
 _ROWS: Final = 10
 _EPILOG: Final = """\
 In a terminal, the view is live: w, t and e sort the keys by waiting operations, total wait and expired operations,

@@ -193,6 +193,17 @@ def test_headers_are_sent(capsys: pytest.CaptureFixture[str], busy: Service) -> 
     assert "answers 400" in capsys.readouterr().err
 
 
+def test_plain_text_in_a_file_has_the_whole_reason(
+    busy: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only a terminal has a width."""
+    frame = Client(busy.url, {}, 10.0).frame()
+    frame["findings"] = [{"level": "critical", "room": None, "text": "a reason " * 40}]
+    monkeypatch.setattr(Client, "frame", lambda _: frame)
+    assert main(["top", busy.url]) == 0
+    assert "a reason " * 40 in capsys.readouterr().out
+
+
 def test_no_text_of_the_service_moves_the_cursor(busy: Service) -> None:
     """Lines are cut to the width, and control characters of a hostile service are replaced."""
     frame = Client(busy.url, {}, 10.0).frame()
