@@ -323,8 +323,14 @@ def _server(results: Results) -> str:
         if lines:
             cpu_head, *heads = (text + units[what] for what, text in _SERVER.items())
             table = _markdown(["", "core", cpu_head, "ratio", *heads], lines, left=2)
-            tables.append(f"**{shape.name[0].upper()}{shape.name[1:]}**\n\n{table}")
+            tables.append(f"**{_heading(shape)}**\n\n{table}")
     return "\n\n".join(tables) or _ENGLISH.missing
+
+
+def _heading(shape: Shape) -> str:
+    keys = "one key" if shape.keys == 1 else f"{shape.keys} keys"
+    completed = "one" if shape.apart else "all requests on its key"
+    return f"{grouped(shape.clients)} requests wait on {keys}; each publish completes {completed}"
 
 
 @dataclass(frozen=True, slots=True)

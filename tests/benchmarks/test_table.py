@@ -208,7 +208,7 @@ def test_the_server_has_a_line_for_each_core_and_form(tmp_path: Path) -> None:
     _save_server(tmp_path, "compiled", 200.0)
     results = load(tmp_path)
     page = fill(PAGE.format(name="server"), results)
-    assert page.count("**10,000 waiting on one key, a publish completes one**") == 1
+    assert page.count("**10,000 requests wait on one key; each publish completes one**") == 1
     assert (
         "|  | core | CPU per request (µs) | ratio | without the garbage collector (µs) |"
         " publish to last answer, median (ms) | memory per waiting connection (bytes) |\n"
