@@ -137,7 +137,7 @@ class AllKeys(Condition):
     """``all_keys(inner)``: the inner condition holds for each key separately; ``all_keys``: one signal for each.
 
     The state has the inner state of each key for which the inner condition does not hold yet.  It is stored as a dict
-    if all keys are texts, otherwise as a list of pairs: the position of the key, and the inner state.
+    if all keys are strings; otherwise, as a list of pairs, each with the position of the key and the inner state.
     """
 
     __slots__ = ("inner",)

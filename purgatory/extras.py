@@ -12,7 +12,10 @@ _IS_DEFERRED = ContextVar("is_deferred", default=False)
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let ``need`` check nothing in this context: a command imports its part to print help, and checks afterward."""
+    """Make ``need`` check nothing in this context.
+
+    A command can then import its modules to print help, and check for its dependencies afterward.
+    """
     token = _IS_DEFERRED.set(True)
     try:
         yield

@@ -38,7 +38,7 @@ def safe_repr(thing: object) -> str:
 
 
 def safe_str(thing: object) -> str:
-    """Return ``str(thing)``, or a text that names the class and the error if the ``str`` raises one."""
+    """Return ``str(thing)`` or, if that raises an error, a string that names the class and the error."""
     try:
         return str(thing)
     except Exception as error:
@@ -52,7 +52,7 @@ def uncopyable(thing: object, why: str) -> TypeError:
 
 
 def key_text(key: Any) -> str:
-    """Return the key as a text of at most 120 characters: a str as it is, anything else by its ``repr``.
+    """Return the key as a string of at most 120 characters: a str unchanged, or the ``repr`` of any other object.
 
     Characters that are not printable are escaped, as in a ``repr``.
     """
@@ -62,7 +62,7 @@ def key_text(key: Any) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the class of the error and its message, at most 300 characters."""
+    """Return the class and the message of the error, in at most 300 characters."""
     message = safe_str(error)
     text = type_name(error) if not message else f"{type_name(error)}: {message}"
     return shortened(text, _LONGEST_ERROR)
@@ -96,6 +96,6 @@ def _repr(key: Any, depth: int) -> str:
 def names_of(module: Mapping[str, Any], without: Collection[str] = ()) -> list[str]:
     """Return the ``dir()`` of a public module, given its ``globals()``: its names, and no import or submodule.
 
-    ``without``: names that would raise ImportError now.  Tools such as ``help()`` read every name of ``dir()``.
+    ``without``: names that would raise ImportError now.  Tools such as ``help()`` read every name that ``dir()`` lists.
     """
     return sorted({*module["__all__"], *(name for name in module if name.startswith("__"))} - {*without})

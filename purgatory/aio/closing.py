@@ -1,4 +1,4 @@
-"""Closing: the call of ``aclose`` that closes, the calls that wait for it, and the steps that close a purgatory."""
+"""Closing: the ``aclose`` call that closes the purgatory, the calls that wait for it, and the steps of closing."""
 
 import asyncio
 import contextlib

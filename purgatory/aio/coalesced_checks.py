@@ -4,10 +4,10 @@ The keys take turns in a queue.  The first key is checked for as many of its wat
 to the end of the queue if it has more.  So a key with one watcher does not wait for a key with 100,000, and a key that
 is requested again and again does not delay the others.
 
-A key is in the queue once, however often it is requested.  One check serves all requests that come before it begins: it
-has the largest of their values, or no value if one request had none, because a check without a value tries every
-watcher.  A key that is requested while its watchers are being tried is checked once more when that check ends, from the
-first watcher on.
+A key is in the queue at most once, however often its check is requested.  One check serves all requests that come
+before it begins: it has the largest of their values, or no value if one request had none, because a check without a
+value tries every watcher.  A key that is requested while its watchers are being tried is checked once more when that
+check ends, from the first watcher on.
 
 Many keys that are requested at once (all watched keys, or the keys from other threads) enter the queue one by one,
 between the checks, so that a million of them do not stall the loop.
@@ -243,7 +243,10 @@ class LoopChecks(CoalescedChecks):
                 self._schedule_in(loop)
 
     def add_from_thread(self, key: Hashable, value: float | None) -> None:
-        """Request a check of the key in any thread.  Raises RuntimeError without an event loop, and if it is closed."""
+        """Request, from any thread, a check of the key.
+
+        Raises RuntimeError if the purgatory has no event loop yet, or if that loop is closed.
+        """
         claimed = False
         try:
             with self._lock:

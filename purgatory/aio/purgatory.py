@@ -103,12 +103,13 @@ class Purgatory(BasePurgatory, Generic[Op]):
     cancelled, and the result goes to :meth:`DelayedOperation.on_abandoned`.
 
     ``name``: identifies the purgatory in statistics, events, and messages.  ``timer``: a timer that several purgatories
-    share.  The timer starts when a purgatory on it is entered, and at a call of :meth:`park`, :meth:`wait_until`,
-    :meth:`when_all` with a timeout, or :meth:`changes` with a heartbeat, but not of :meth:`try_complete_else_watch`.
-    Closing a purgatory does not close a shared timer.  Without ``timer``, the purgatory has its own timer, with
-    ``clock``, ``tick_ms``, and ``wheel_size`` as in :class:`SystemTimer`.  ``max_parked``, ``max_parked_per_key``:
-    limits on the number of parked operations; an operation above a limit raises :class:`PurgatoryFull`.  ``observers``:
-    objects that receive the events of every operation (see :class:`purgatory.events.Observer`).
+    share.  The timer starts when a purgatory on it is entered, or when :meth:`park`, :meth:`wait_until`,
+    :meth:`when_all` with a timeout, or :meth:`changes` with a heartbeat is called; :meth:`try_complete_else_watch` does
+    not start it.  Closing a purgatory does not close a shared timer.  Without ``timer``, the purgatory has its own
+    timer, with ``clock``, ``tick_ms``, and ``wheel_size`` as in :class:`SystemTimer`.  ``max_parked``,
+    ``max_parked_per_key``: limits on the number of parked operations; an operation above a limit raises
+    :class:`PurgatoryFull`.  ``observers``: objects that receive the events of every operation (see
+    :class:`purgatory.events.Observer`).
 
     ``expiry_jitter``: shortens timeouts at random, so that operations with equal deadlines do not all expire at once.
     When an operation parks, its remaining time is shortened by up to this fraction: 0.1 changes a timeout of 30 s to a
@@ -531,9 +532,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
         returned count as one, so the buffer holds at most one entry for each key.  A check means that the state of the
         key may have changed, so read the state after the check.
 
-        Each key is one parked operation until the iteration ends.  Raises PurgatoryFull and PurgatoryClosed; ValueError
-        if there are no keys or the heartbeat is not a positive number of seconds; TypeError for a bare str, an
-        unhashable key, or a mapping; RuntimeError if no loop runs.  See :class:`purgatory.types.Changes`.
+        Each key counts as one parked operation until the iteration ends.  Raises PurgatoryFull and PurgatoryClosed;
+        ValueError if there are no keys or the heartbeat is not a positive number of seconds; TypeError for a bare str,
+        an unhashable key, or a mapping; RuntimeError if no loop runs.  See :class:`purgatory.types.Changes`.
         """
         return Changes(self, keys, heartbeat)
 

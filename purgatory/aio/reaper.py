@@ -103,7 +103,10 @@ class Reaper:
         return self.task is not None and not self.task.done() and not self._timer._loop.is_closed()
 
     def start(self) -> None:
-        """Start the task in the running loop unless it runs.  Raises PurgatoryClosed if the timer is closed."""
+        """Start the task in the running loop unless the task is already running.
+
+        Raises PurgatoryClosed if the timer is closed.
+        """
         if self._timer.closed:
             raise PurgatoryClosed("the timer is closed")
         loop = self.bind()
@@ -174,7 +177,7 @@ class Reaper:
     # The wake-up
 
     def wake_earlier(self, expiration_ms: int) -> None:
-        """A bucket is due at ``expiration_ms``, before ``next_wake_ms``: request an earlier wake-up."""
+        """Request an earlier wake-up, because a bucket is due at ``expiration_ms``, before ``next_wake_ms``."""
         timer = self._timer
         loop = asyncio._get_running_loop()
         if loop is None:
@@ -231,7 +234,7 @@ class Reaper:
         """Bind the timer to the running event loop, and return the loop.
 
         If the timer belonged to another loop, it keeps its tasks with their deadlines, and its reaper if it had one.
-        Raises RuntimeError if no loop runs, and while the loop of the timer runs in another thread.
+        Raises RuntimeError if no loop is running, or if the timer's loop is running in another thread.
         """
         loop = asyncio._get_running_loop()
         if loop is None:

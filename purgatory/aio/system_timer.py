@@ -120,7 +120,10 @@ class SystemTimer(BaseTimer):
         return self._reaper.running
 
     def start(self) -> None:
-        """Start the reaper in the running loop unless it runs.  Raises PurgatoryClosed if the timer is closed."""
+        """Start the reaper in the running loop unless the reaper is already running.
+
+        Raises PurgatoryClosed if the timer is closed.
+        """
         self._reaper.start()
 
     async def aclose(self) -> None:

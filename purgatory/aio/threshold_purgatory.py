@@ -175,7 +175,7 @@ class ThresholdPurgatory:
 
     @property
     def purgatory(self) -> Purgatory[Any]:
-        """The underlying purgatory, for its gauges.  Complete waits through this class only."""
+        """The underlying purgatory, for its gauges.  Use only this class to complete waits."""
         return self._purgatory
 
     def statistics(self) -> Statistics:

@@ -17,8 +17,8 @@ class TurnBudget:
 
     A turn is over when the budget is spent.  Within a turn the work is done in portions, which start at one and double
     while they are cheap: a slow callback is noticed after the first one, and fast ones are not slowed down by reading
-    the clock.  The tasks that the work wakes run before the next turn, and may take longer than the work itself; if
-    they do, the next turn gets less.
+    the clock.  The tasks that the work wakes run before the next turn and may take longer than the work itself; if so,
+    the next turn does less work.
 
     ``budget_ms``: real milliseconds, unless the clock has a ``work_time`` of its own.
     """
@@ -56,7 +56,7 @@ class TurnBudget:
         self.resume()
 
     def resume(self) -> None:
-        """Begin the next turn, with less to do if the last one woke much work."""
+        """Begin the next turn, with a smaller limit if the tasks that the last one woke ran for long."""
         now: float = self._read()
         if now - self._started > self._budget * 1.5:
             self._limit = max(16, self._done // 2)

@@ -55,7 +55,7 @@ class Places:
 
 
 def places_of(room: Purgatory[Any]) -> Places:
-    """Return the places of the clients in the purgatory."""
+    """Return the :class:`Places` object for the purgatory, which counts the waits of each client."""
     places = _places.get(room)
     if places is None:
         places = _places[room] = Places()

@@ -87,9 +87,9 @@ class PurgatoryErrorMiddleware:
     server closes the connection.  Where the server cannot refuse a WebSocket with a status, it is closed before it is
     accepted, which clients see as 403.
 
-    ``retry_after``: seconds after which a refused client may try again, rounded up to whole seconds, or the shortest
-    and the longest of them.  Each response then contains a random number of seconds between the two, so that clients
-    that were refused at the same time do not return at the same time.
+    ``retry_after``: the number of seconds after which a refused client may try again, or a pair with the shortest and
+    the longest such time; rounded up to whole seconds.  With a pair, each response contains a random number of seconds
+    between the two, so that clients that were refused at the same time do not return at the same time.
     """
 
     def __init__(self, app: ASGIApp, *, retry_after: float | tuple[float, float] = RETRY_AFTER) -> None:

@@ -262,7 +262,7 @@ class _Closing:
             self._task = Context().run(asyncio.get_running_loop().create_task, self._close())
 
     async def end(self) -> None:
-        """Close them, and return when every operation has been answered."""
+        """Close the purgatories, and return when every operation has been answered."""
         self.begin()
         assert self._task is not None
         await asyncio.shield(self._task)

@@ -36,14 +36,14 @@ class OriginCheckMiddleware:
         app = OriginCheckMiddleware(app, allowed_hosts=["orders.example.com"])     # any ASGI application
 
     A request whose ``Host`` header is not one of ``allowed_hosts`` gets 400: a page cannot reach the application
-    through a host name of its own that resolves to this server.  A request with a method other than GET, HEAD, OPTIONS,
-    and TRACE, and a WebSocket, get 403 if a browser sends them for a page of another origin.  A program that is not a
-    browser sends no ``Origin``, and is not refused.
+    through a host name of its own that resolves to this server.  A WebSocket, or a request with a method other than
+    GET, HEAD, OPTIONS, or TRACE, gets 403 if a browser sends it on behalf of a page from another origin.  A program
+    that is not a browser sends no ``Origin``, and is not refused.
 
     ``allowed_hosts``: host names and addresses without a port; by default the local machine's.  As for Starlette's
     ``TrustedHostMiddleware``, ``*.example.com`` allows every subdomain of example.com, and ``*`` every host.  So does
-    None.  If every host is allowed, the application relies on a proxy for that check.  Raises TypeError unless it is an
-    iterable of str, and ValueError for a ``*`` anywhere else.
+    None.  If every host is allowed, the application relies on a proxy for that check.  Raises TypeError unless
+    ``allowed_hosts`` is an iterable of str or None, and ValueError for a ``*`` in any other position.
     """
 
     def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str] | None = LOCAL_HOSTS) -> None:

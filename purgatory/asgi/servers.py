@@ -1,4 +1,6 @@
-"""Detecting that the server stops without a signal: a worker that has served its number of requests, or its own code.
+"""Detecting that the server stops without a signal.
+
+That happens if a worker has served its number of requests, or if code sets ``should_exit`` of uvicorn.
 
 ASGI does not pass the server to the application, so :func:`serving_frame` finds it.  Each server creates an object for
 the lifespan protocol.  A method of this object runs the application's lifespan in a task, while a coroutine of the
@@ -77,7 +79,7 @@ def serving_frame() -> FrameType | None:
 
 
 def stopping_method(frame: FrameType) -> tuple[Any, str] | None:
-    """Return the server and the name of the method that it calls when it begins to stop; None if it has none."""
+    """Return the server and the name of the method that the server calls when it begins to stop, or None."""
     name = _STOPPING.get(_server_of(frame))
     server = frame.f_locals.get("self")
     return (server, name) if name is not None and callable(getattr(server, name, None)) else None

@@ -39,7 +39,7 @@ _POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
 
 
 class StopListener:
-    """Calls ``callback`` on the running loop when the server is told to stop, from :meth:`start` to :meth:`stop`."""
+    """From :meth:`start` until :meth:`stop`, calls ``callback`` on the running loop when the server is told to stop."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback

@@ -325,10 +325,10 @@ class Wait:
             return config
 
         Without the header, the current version is new.  ``version`` returns an int or a str, or None while there is no
-        version, and the result is None if the time passes first.  The response receives the header ``ETag`` with the
-        new version, or with the version that the client has and that is still the current one.  ``install_errors``
-        adds it to every response, and FastAPI to an object that the handler returns, if ``waiting`` has ``longest``.
-        The other parameters and the errors are the same as for :meth:`value`.  Also raises TypeError
+        version.  If the deadline passes before there is a new version, the result is None.  The response receives the
+        header ``ETag`` with the new version, or with the version that the client has and that is still the current one.
+        ``install_errors`` adds it to every response, and FastAPI to an object that the handler returns, if ``waiting``
+        has ``longest``.  The other parameters and the errors are the same as for :meth:`value`.  Also raises TypeError
         or ValueError for a version that an entity tag cannot contain.
         """
         if not callable(version):
@@ -594,15 +594,16 @@ def waiting(
     because FastAPI runs any other function in a thread.  Elsewhere it is called with the request or the scope.
 
     ``longest``: lets the client choose how many seconds to wait, up to this number, with ``?wait=30`` or
-    ``Prefer: wait=30``: see :attr:`Wait.timeout`, which is then the default of ``timeout``.  Proxies often end a
-    request without a response after 60 seconds, so 55 is a good value.  In FastAPI, both appear in the OpenAPI schema,
-    and a ``wait`` that is not a number of at least 0 is answered with 422.
+    ``Prefer: wait=30``.  :attr:`Wait.timeout` contains it, and is then the default for ``timeout``.  Proxies often end
+    a request without a response after 60 seconds, so 55 is a good value.  In FastAPI, both appear in the OpenAPI
+    schema, and a ``wait`` that is not a number of at least 0 is answered with 422.
 
     ``per_client``: how many operations of one client address may wait in the purgatory at the same time.  A further
     request that would have to wait raises :class:`TooManyWaits`, which is answered with 429.  The limit keeps one
     client from taking all places of ``max_parked``, even after the client has disconnected without the server
-    noticing.  The address is taken from ``scope["client"]``; of an IPv6 address, the network of 64 bits.  Behind a
-    proxy, make the server read the address from the proxy's headers, or all clients count as one.  None: no limit.
+    noticing.  The address is taken from ``scope["client"]``; for an IPv6 address, the limit applies to its /64 network.
+    Behind a proxy, make the server read the address from the proxy's headers, or all clients count as one.  None: no
+    limit.
 
     The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself: ``await
     waiting(room)(request)``, or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.  Raises

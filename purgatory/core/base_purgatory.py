@@ -188,7 +188,8 @@ class BasePurgatory:
     def parked_events(self) -> list[Event]:
         """Return a ``parked`` event for each parked operation, in the order of arrival.  O(watches).
 
-        An observer can use it if it needs the parked operations now and then, without an event for each parking.
+        An observer can use this method if it needs the parked operations only now and then, and does not need an event
+        for each one.
         """
         return [self._core.parked_event(operation) for operation in self._core.watcher_lists.all_operations()]
 

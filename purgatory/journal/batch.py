@@ -85,8 +85,8 @@ class Batch:
 def by_date(batch: Batch) -> list[Batch]:
     """Return a batch for each date, in UTC, on which operations of this one parked, in the order of the dates.
 
-    A gap counts as parked at its first row, as in the file, and so do notes about refused operations.  The rows of a
-    date keep their order.
+    A gap counts as parked at the time of its first row, as in the file; so does a note about refused operations.  The
+    rows of a date keep their order.
     """
     gap, anchor_ms = batch.gap, batch.anchor_ms
     parked: list[int] = batch.values[_PARKED::WIDTH]

@@ -8,7 +8,7 @@ A kill at any moment neither loses nor doubles a row.  The steps for each group 
     there, :func:`~purgatory.journal.files.data_files` leaves out the files that the note replaces.
 4.  The replaced files are removed, and then the note.
 
-The next compaction finishes or undoes one that was killed: with the merged file visible, it does step 4; without, it
+The next compaction finishes or undoes one that was killed: if the merged file is visible, it does step 4; if not, it
 removes the note and the unfinished file.  A reader that does not know the notes, such as another program, sees rows
 twice between steps 3 and 4; after a kill, until the next compaction.
 
@@ -52,9 +52,9 @@ def compact(journal: str | os.PathLike[str], rows_per_file: int = 1_000_000) -> 
     """Merge the files of a journal that have at most half of ``rows_per_file`` rows.
 
     Raises JournalError if the journal cannot be read, or a file or a note is corrupt: nothing has changed then.  Raises
-    JournalError if another process compacts a folder of it, or the system has no POSIX locks.  Raises ValueError if
-    ``rows_per_file`` is not positive.  Raises OSError if the disk is full or cannot be written; every row is still
-    there once.
+    JournalError if another process is compacting a folder of the journal, or if the system has no POSIX locks.  Raises
+    ValueError if ``rows_per_file`` is not positive.  Raises OSError if the disk is full or cannot be written; every row
+    is still there once.
     """
     if rows_per_file < 1:
         raise ValueError(f"rows_per_file must be at least 1, got {rows_per_file}")

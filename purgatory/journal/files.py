@@ -106,7 +106,7 @@ def prepare(directory: Path) -> None:
 
 
 def date_folder(epoch_ms: int) -> str:
-    """Return the name of the folder for this time: ``date=`` and the date in UTC, of the years 1 to 9999."""
+    """Return the name of the folder for this time: ``date=`` followed by the date in UTC, for the years 1 to 9999."""
     day = min(max(_EPOCH + epoch_ms // _DAY_MS, 1), date.max.toordinal())
     return f"{_DATE}{date.fromordinal(day).isoformat()}"
 

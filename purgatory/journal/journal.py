@@ -112,8 +112,9 @@ class Journal(Observer):
     directory cannot be written.  ``rows_per_file``, ``interval`` (seconds): a file is written when either is reached.
     ``max_buffered``: rows that may wait for the disk.  ``key_text``: how a key becomes text, called in the journal's
     thread.  ``clock``: the clock of the purgatories, unless it is the default one; its anchor is measured once.
-    ``epoch_ms``: the anchor, instead of measuring it: epoch milliseconds at the clock's zero.  ``partition_by``: with
-    ``"date"``, each file is in a folder such as ``date=2026-11-22``, the date in UTC on which its operations parked.
+    ``epoch_ms``: the anchor, if it is not to be measured: the epoch milliseconds at the clock's zero.
+    ``partition_by``: with ``"date"``, each file is in a folder such as ``date=2026-11-22``, the date in UTC on which
+    its operations parked.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
 """The journal's thread: writes batches to files, and retries those that could not be written.
 
 One batch becomes one file.  If the journal is partitioned by date, a batch is first divided into one batch for each
-date, and these are separate batches of the queue, so that a retry never writes a row twice.  A batch that could not be
-written is set aside until the next attempt, and so are the later ones of its folder: the files of a folder are in the
-order in which the operations ended, and the other folders do not wait.  The event loop decides when to retry.  A batch
-that can never be written is dropped: a gap takes its place in the queue, and becomes a ``dropped`` row.  The caller of
-``put`` bounds the queue.
+date; these are queued separately, so that a retry never writes a row twice.  A batch that could not be written is set
+aside until the next attempt, and so are the later ones of its folder: the files of a folder are in the order in which
+the operations ended, and the other folders do not wait.  The event loop decides when to retry.  A batch that can never
+be written is dropped: a gap takes its place in the queue, and becomes a ``dropped`` row.  The caller of ``put`` bounds
+the queue.
 """
 
 import logging
@@ -82,7 +82,7 @@ class Writer:
     def close(self, dropped: int) -> "Future[None]":
         """Try once more to write all waiting batches, drop those that still wait, and end the thread.
 
-        ``dropped``: the rows that the event loop has dropped, for the log.
+        ``dropped``: the number of rows that were dropped before they reached the queue, for the log.
         """
         ended = self._submit(lambda: self._end(dropped))
         if ended is None:

@@ -79,8 +79,8 @@ class Quorum(Generic[M]):
         ``timeout``: seconds; or ``deadline``: a time in seconds on the timer's clock (:meth:`SystemTimer.time`).  None:
         no deadline.  With a timeout of 0 or a deadline that has passed, the call does not wait.
 
-        Raises TimeoutError if the time has passed, :class:`PurgatoryClosed` if the task would have to wait in a
-        purgatory that is closed or closes, and :class:`PurgatoryFull` if the task would have to wait and a limit is
+        Raises TimeoutError if the deadline has passed, :class:`PurgatoryClosed` if the task would have to wait in a
+        purgatory that is closed or closing, and :class:`PurgatoryFull` if the task would have to wait and a limit is
         reached.
         """
         arrivals = self._arrivals

@@ -36,7 +36,7 @@ def _is_url(url: str) -> bool:
 
 
 def secrets_of_url(url: str) -> list[str]:
-    """Return what must not appear in a message: the URL and its password, as it is and decoded."""
+    """Return the strings that must not appear in a message: the URL, and its password both as given and decoded."""
     password = urlsplit(url).password
     return [url] if password is None else [url, password, unquote(password)]
 

@@ -118,9 +118,9 @@ class MemoryTransport:
             async with room, Relay(room, engine.peer()) as relay:
                 ...
 
-    Each loop has its own purgatory, its own relay, and its own :meth:`peer`.  A notice wakes another loop.  Further
-    notices that arrive before that loop takes them wake it no second time; too many of them become "check every key".
-    It is safe without the GIL.
+    Each loop has its own purgatory, its own relay, and its own :meth:`peer`.  A notice wakes another loop.  Notices
+    that arrive before that loop takes the first ones do not wake it again; if there are too many, they become one
+    notice, "check every key".  The transport is safe without the GIL.
 
     A test causes the faults that a real engine has, for the relays of one transport::
 
@@ -131,7 +131,7 @@ class MemoryTransport:
             second.silence()                 # half-open: nothing gets through, and nothing fails
 
     Relays that share one transport share its faults; a transport that :meth:`peer` returns has faults of its own.
-    Cause faults in the thread of the relays.
+    Call the methods that cause faults only in the thread of the relays.
 
     ``clock``: the clock for delayed messages; by default, the event loop's.  ``max_payload``: the largest payload, in
     bytes. ``deliveries``: called with every payload that is about to reach this transport; returns the delay in seconds

@@ -1,4 +1,4 @@
-"""Notices that are not a relay's own: of a transaction, or of a program without a relay."""
+"""Notices that do not come from a relay, but from a transaction or from a program without a relay."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any

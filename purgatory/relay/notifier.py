@@ -43,10 +43,10 @@ class Notifier:
     own, so a notifier may be created before a server forks its workers.  Any number of threads may use it; they take
     turns.  If the engine has closed a connection that was idle, the notifier makes a new one and tries once more.
 
-    ``transport``: any transport, as for a relay; the notifier uses a copy of it, so both may have the same one.  A
-    :class:`MemoryTransport` reaches the relays of the same process.  A :class:`UnixTransport` has no engine: a notice
-    is accepted when the sockets of all workers have taken it, even if there is no worker at the moment. ``timeout``:
-    the number of seconds that a call may take.
+    ``transport``: any transport that a relay accepts; the notifier uses a copy of it, so a relay and a notifier can be
+    given the same object.  A :class:`MemoryTransport` reaches the relays of the same process.  A :class:`UnixTransport`
+    has no engine: a notice is accepted when the sockets of all workers have taken it, even if there is no worker at the
+    moment. ``timeout``: the number of seconds that a call may take.
     """
 
     def __init__(self, transport: Transport, *, timeout: float = 5.0) -> None:
@@ -82,8 +82,8 @@ class Notifier:
         ``connection``: a connection or cursor of psycopg, a ``Session``, ``scoped_session`` or ``Connection`` of
         SQLAlchemy, or a connection of Django.  ``keys`` may map keys to values.
 
-        With :class:`PostgresTransport`, the notice is part of the transaction.  With the other transports it is sent
-        after the commit, which needs a session of SQLAlchemy or a connection of Django.  If that fails, the change has
+        With :class:`PostgresTransport`, the notice is part of the transaction.  With the other transports, it is sent
+        after the commit; this requires an SQLAlchemy session or a Django connection.  If that fails, the change has
         been committed, so the error is written to the log; the other processes find the change at their next resync.
 
         Raises TypeError for another connection, naming what to call instead, and what :meth:`check` raises for keys.

@@ -129,7 +129,7 @@ class PostgresTransport:
                 await connection.close()
 
     def __copy__(self) -> "PostgresTransport":
-        """Return a transport to the same channel, without connections."""
+        """Return a transport for the same channel, without connections."""
         return type(self)(self._dsn, channel=self._channel)
 
     def __repr__(self) -> str:

@@ -6,8 +6,8 @@ every key.  A cluster passes every message to all of its nodes, so any node will
 
 A replica that is in no cluster accepts what is published there, and passes it to its own subscribers only.  After a
 failover, a primary that was demoted would cut this process off from the others in one direction, without an error and
-with pings that return.  So a connection first asks the server for its role, and every publish asks again, in the same
-round trip.
+with pings that return.  So a connection first asks the server for its role, and asks again with every publish, in the
+same round trip.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ class RedisTransport:
                 await client.aclose()
 
     def __copy__(self) -> "RedisTransport":
-        """Return a transport to the same channel, without connections."""
+        """Return a transport for the same channel, without connections."""
         return type(self)(self._url, channel=self._channel)
 
     def __repr__(self) -> str:

@@ -9,11 +9,11 @@ relay reads the state of all stale keys that are watched in one call of ``refres
 4. A read that fails is reported, and its keys stay stale.  It is tried again after a pause that grows.  The loop's
    exception handler receives the first error of each type; every further attempt that fails writes one line to the log.
 5. A key that cannot be read does not keep the others from being read.  If a read has been repeated three times and
-   fails again, its two halves are read separately, in turn with newly stale keys.  If a half fails, it is divided at
-   once; if a key fails alone, it waits for its own pause.  While there are such keys, no read is repeated before it is
-   divided.  When many reads in a row have failed, the store is probably down: the parts join the other keys again, and
-   one key at a time is tried.  Each read that succeeds doubles the size of the next.  So a short failure causes no
-   further reads, and an outage does not multiply them.
+   fails again, its two halves are read separately, in turn with newly stale keys.  If the read of a half fails, the
+   half is divided at once; if the read of a single key fails, it is repeated after a pause of its own.  While there are
+   such keys, no read is repeated before it is divided.  When many reads in a row have failed, the store is probably
+   down: the parts join the other keys again, and one key at a time is tried.  Each read that succeeds doubles the size
+   of the next.  So a short failure causes no further reads, and an outage does not multiply them.
 
 6.  If a read finds less than a notice has announced, it came from a replica that lags, or took place before the
 commit.  The

@@ -1,8 +1,8 @@
 """What ``refresh`` returned for the watched keys, and which waits may see it.
 
-A wait through the relay must not be answered from a value that was read before the wait began: another wait may have
-had the key read long ago.  So the reads are numbered.  Each wait notes the number of the first read that begins after
-it, each value carries the number of its read, and a condition sees a value only from its own number on.
+A wait through the relay must not be answered from a value that was read before the wait began: the key may have been
+read long ago for another wait.  So the reads are numbered.  Each wait notes the number of the first read that begins
+after it, each value carries the number of its read, and a condition sees a value only from its own number on.
 
 Until then the key is not *absent* for the condition but *unknown*, and the two must not be confused: a condition such
 as ``state.get(key) != "pending"`` would hold at once.  So when a condition of ``wait_until`` or ``wait_value`` looks up
@@ -10,8 +10,8 @@ an unknown key, its result is ignored, and it is evaluated again after the read.
 application's own, the key is absent until then.
 
 A value is kept while an operation waits on its key.  When a wait ends, the value of each of its keys that has lost its
-last watcher is removed.  Operations that were parked on the purgatory directly remove no values, so whenever a value is
-stored, the two oldest values are examined as well: the cost of each is O(1), and no value stays for long.
+last watcher is removed.  Operations that were parked directly on the purgatory remove no values.  Therefore, whenever a
+value is stored, the two oldest values are examined as well, which takes O(1) time for each; no value stays for long.
 """
 
 import contextlib

@@ -70,7 +70,7 @@ _ABANDONED_S: Final = 60.0  # after which a socket that was never renamed has no
 
 
 class UnixTransport:
-    """Relay between the workers of one machine, through sockets in a directory; no server is needed.
+    """Relay between the workers on one machine, through sockets in a directory; no server is needed.
 
     ``directory``: an absolute or relative path.  Every worker of the application names the same directory, on a local
     file system; other applications name another one.  It is created with mode 0700 if it is missing.  An existing

@@ -116,8 +116,8 @@ class Operation(TimerTask):
         and in the context of that task, before ``park()`` raises the CancelledError; it must not await.  An exception
         is reported to the loop's exception handler.
 
-        Also called, in the same way, by :meth:`purgatory.asgi.Wait.park` if the client disconnected in that turn,
-        before it raises :class:`purgatory.asgi.ClientDisconnected`.
+        It is also called, in the same way, by :meth:`purgatory.asgi.Wait.park` if the client disconnected in that turn,
+        before ``park`` raises :class:`purgatory.asgi.ClientDisconnected`.
 
         It is not called for an operation that ends CANCELLED or FAILED, or that was submitted with
         :meth:`Purgatory.try_complete_else_watch`: there the result stays in the operation.  For an operation that
@@ -167,10 +167,10 @@ class Operation(TimerTask):
     def extend_to(self, deadline: Any) -> bool:
         """Move the deadline to a time on the timer's clock; None removes it.  Return True if the operation is PENDING.
 
-        ``deadline``: seconds, as of :meth:`SystemTimer.time`, rounded up to a millisecond and to the timer's tick.  A
-        deadline that has passed expires the operation on the timer's next turn, and its lateness counts from this call,
-        or from parking.  For an operation that is not parked yet, this replaces the timeout; the time is read from the
-        clock of the purgatory in which it parks.
+        ``deadline``: a time in seconds on the timer's clock (:meth:`SystemTimer.time`), rounded up to a millisecond and
+        to the timer's tick.  A deadline that has passed expires the operation on the timer's next turn, and its
+        lateness counts from this call, or from parking.  For an operation that is not parked yet, this replaces the
+        timeout; the time is read from the clock of the purgatory in which it parks.
 
         Raises TypeError unless the deadline is a number or None; ValueError unless it is from -1e15 to 1e15, or
         infinity, which is the latest time.
@@ -331,6 +331,9 @@ def _validate_thread(operation: Operation) -> None:
 
 
 def set_deadline(operation: Operation, delay_ms: i64, expiration_ms: i64) -> None:
-    """Replace the delay of an operation that is not parked; with FOREVER_MS, its absolute deadline if it has one."""
+    """Replace the delay of an operation that is not parked.
+
+    If ``delay_ms`` is FOREVER_MS, ``expiration_ms`` is the absolute deadline of the operation, if it has one.
+    """
     operation._delay_ms = delay_ms
     operation._expiration_ms = expiration_ms

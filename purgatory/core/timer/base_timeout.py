@@ -63,7 +63,7 @@ class BaseTimeout(TimerTask):
         self._alarm: Any = None  # a handle of the loop or the clock, where the deadline is not on the wheel
 
     def when(self) -> float | None:
-        """Return the deadline in seconds of the timer's clock (see :meth:`SystemTimer.time`); None: no deadline."""
+        """Return the deadline in seconds on the timer's clock (:meth:`SystemTimer.time`), or None if there is none."""
         return self._when
 
     def expired(self) -> bool:

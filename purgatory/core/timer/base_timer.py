@@ -71,7 +71,7 @@ class BaseTimer:
         self._next_wake_ms: i64 = FAR_MS
 
     def add(self, task: Any) -> None:
-        """Put the task on the timer, to run ``task.delay_ms`` from now, rounded up to the next tick.
+        """Put the task on the timer, so that it runs after ``task.delay_ms``, rounded up to the next tick.
 
         A task that is already due runs on the reaper's next turn, never within this call.  A task that is on the timer
         is moved.  Raises PurgatoryClosed if the timer is closed, TypeError unless it is a task, and RuntimeError in a
@@ -151,7 +151,7 @@ class BaseTimer:
         return self._core.next_expiration_ms
 
     def start(self) -> None:
-        """Start the reaper in the running event loop, unless it runs: a deadline needs it.
+        """Start the reaper in the running event loop unless the reaper is already running; a deadline needs it.
 
         The subclass overrides this method.
         """
@@ -188,7 +188,7 @@ def ceil_now(timer: BaseTimer) -> int:
 
 
 def has_passed(timer: BaseTimer, deadline: float) -> bool:
-    """Return whether the time in seconds of the timer's clock has been reached; never True early."""
+    """Return whether a time, in seconds on the timer's clock, has been reached; the result is never True too early."""
     read = timer._read
     return deadline <= (timer.clock.now_ms() / 1000 if read is None else read())
 

@@ -43,7 +43,7 @@ class Clock:
         return self.now_ms() + 1
 
     def time(self) -> float:
-        """Return the time in seconds, never less than the exact time: a deadline may count from here."""
+        """Return the time in seconds, never less than the exact time, because a deadline may be measured from it."""
         return self.ceil_ms() / 1000
 
     def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
