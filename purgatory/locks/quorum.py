@@ -41,7 +41,7 @@ class Quorum(Generic[M]):
 
     ``room``: the purgatory in which the tasks wait.  ``need``: at least 1; otherwise raises TypeError or ValueError.
     ``key``: what dumps and events show as the key of the waiting operations, any hashable object; it need not be
-    unique. ``kind``: what events, dumps, metrics, and journals show as their kind.
+    unique.  ``kind``: what events, dumps, metrics, and journals show as their kind.
     """
 
     __slots__ = ("__weakref__", "_arrivals", "_kind", "_need", "_room")

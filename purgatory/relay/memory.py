@@ -134,8 +134,8 @@ class MemoryTransport:
     Call the methods that cause faults only in the thread of the relays.
 
     ``clock``: the clock for delayed messages; by default, the event loop's.  ``max_payload``: the largest payload, in
-    bytes. ``deliveries``: called with every payload that is about to reach this transport; returns the delay in seconds
-    of each copy that arrives.  ``[0.0]`` delivers the message at once, ``[]`` loses it, ``[0.0, 0.2]`` duplicates it,
+    bytes.  ``deliveries``: called with every payload that is about to reach this transport; returns the delay of each
+    copy that arrives, in seconds.  ``[0.0]`` delivers the message at once, ``[]`` loses it, ``[0.0, 0.2]`` duplicates it,
     and delays of different length reorder messages.
     """
 

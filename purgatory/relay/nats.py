@@ -42,7 +42,7 @@ class NatsTransport:
     """Relay through one NATS subject.
 
     ``url``: the URL of one server, or a list of URLs; ValueError if one contains a password that is not
-    percent-encoded. ``subject``: the subject, without wildcards.  ``options``: further arguments for
+    percent-encoded.  ``subject``: the subject, without wildcards.  ``options``: further arguments for
     :meth:`nats.aio.client.Client.connect`, such as ``user_credentials`` or ``tls``, but not those for reconnecting,
     ``error_cb``, ``closed_cb``, and ``no_echo``.
     """

@@ -46,7 +46,7 @@ class Notifier:
     ``transport``: any transport that a relay accepts; the notifier uses a copy of it, so a relay and a notifier can be
     given the same object.  A :class:`MemoryTransport` reaches the relays of the same process.  A :class:`UnixTransport`
     has no engine: a notice is accepted when the sockets of all workers have taken it, even if there is no worker at the
-    moment. ``timeout``: the number of seconds that a call may take.
+    moment.  ``timeout``: the number of seconds that a call may take.
     """
 
     def __init__(self, transport: Transport, *, timeout: float = 5.0) -> None:

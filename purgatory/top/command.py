@@ -58,7 +58,7 @@ def _live(client: Client, view: View, options: argparse.Namespace) -> int:
 
 
 def _plain(client: Client, view: View, options: argparse.Namespace) -> int:
-    width = shutil.get_terminal_size((_WIDTH, 50)).columns if sys.stdout.isatty() else _WIDTH
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     count = 1 if options.count is None else options.count
     for number in range(count):
         if number:

@@ -238,7 +238,7 @@ async def test_in_a_running_loop() -> None:
 
 
 async def test_it_can_be_closed_in_a_running_loop() -> None:
-    """At the end of a lifespan, ``close`` closes the transport and its own loop, and the running loop goes on."""
+    """``close`` ends the transport and the notifier's own loop; the loop of the caller keeps running."""
 
     class Closing(MemoryTransport):
         closed = False
