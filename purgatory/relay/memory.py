@@ -135,8 +135,8 @@ class MemoryTransport:
 
     ``clock``: the clock for delayed messages; by default, the event loop's.  ``max_payload``: the largest payload, in
     bytes.  ``deliveries``: called with every payload that is about to reach this transport; returns the delay of each
-    copy that arrives, in seconds.  ``[0.0]`` delivers the message at once, ``[]`` loses it, ``[0.0, 0.2]`` duplicates it,
-    and delays of different length reorder messages.
+    copy that arrives, in seconds.  ``[0.0]`` delivers the message at once, ``[]`` loses it, ``[0.0, 0.2]`` duplicates
+    it, and delays of different length reorder messages.
     """
 
     def __init__(
