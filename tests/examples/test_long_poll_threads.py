@@ -23,9 +23,10 @@ async def test_a_message_answers_the_readers_of_every_loop() -> None:
         async with asyncio.timeout(60.0):
             line = (await process.stdout.readline()).decode()
             url = line.split()[0]
-            async with httpx.AsyncClient(base_url=url, timeout=60.0) as client:
-                for end in range(1, 20):
-                    # A client of its own for each reader: the connections are accepted by any loop.
+            # A new connection for each request: any loop accepts it, also one that has started later than the others.
+            anew = httpx.Limits(max_keepalive_connections=0)
+            async with httpx.AsyncClient(base_url=url, timeout=60.0, limits=anew) as client:
+                for end in range(1, 100):
                     readers = [
                         asyncio.create_task(client.get("/topics/a", params={"offset": end - 1, "wait": 50}))
                         for _ in range(24)
@@ -43,7 +44,7 @@ async def test_a_message_answers_the_readers_of_every_loop() -> None:
                 late = await client.get("/topics/a", params={"offset": 99, "wait": 0.05})
                 assert late.status_code == 204
                 waiting = asyncio.create_task(client.get("/topics/b", params={"wait": 50}))
-                while (await client.post("/topics/c", content="x")).json()["end"] < 5:
+                while (await client.post("/topics/c", content="x")).json()["end"] < 20:
                     pass  # by now the request has arrived
                 process.send_signal(signal.SIGTERM)
                 assert (await waiting).status_code == 204
