@@ -1,6 +1,6 @@
-"""The synchronous core: it takes the time from a clock it is given, and never imports asyncio.
+"""The synchronous core, which reads the time from a given clock and never imports asyncio.
 
-mypyc compiles every module of this folder but two, which must stay interpreted: the generic operation class and the
+mypyc compiles every module in this folder except two, which must stay interpreted: the generic operation class and the
 stack guard.
 """
 

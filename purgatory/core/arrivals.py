@@ -16,10 +16,10 @@ __all__ = ["Arrivals", "QuorumWait"]
 
 @final
 class Arrivals:
-    """The members that have arrived, in a purgatory.  See :class:`purgatory.locks.Quorum`.
+    """The members that have arrived at a quorum.  See :class:`purgatory.locks.Quorum`.
 
-    ``result``: the members at the moment when there were enough; None before.  ``private_key``: what the waiters are
-    parked on.
+    ``result``: the members that had arrived when there were enough of them; None before that.  ``private_key``: the key
+    on which the waiters are parked.
     """
 
     __slots__ = ("_core", "_members", "_need", "private_key", "result")
@@ -49,17 +49,22 @@ class Arrivals:
         return True
 
     def _is_complete(self) -> bool:
-        # A method, because the compiler takes an attribute that was None for None until it is assigned again.
+        # This is a method because the compiler assumes that an attribute that was None stays None until it is assigned
+        # again.
         return self.result is not None
 
     def members(self) -> frozenset[Hashable]:
         """Return the members that have arrived so far."""
         return frozenset(self._members) if self.result is None else self.result
 
+    def number(self) -> int:
+        """Return how many members have arrived so far, without copying them."""
+        return len(self._members if self.result is None else self.result)
+
 
 @final
 class QuorumWait(LibraryWait):
-    """Waits until enough members have arrived.  Its result is the set of members, or None if it expires."""
+    """Waits until enough members have arrived.  Its result is the set of members, or None if the wait expires."""
 
     __slots__ = ("_arrivals",)
 
@@ -78,6 +83,6 @@ class QuorumWait(LibraryWait):
         return self._arrivals.result
 
 
-# Errors show the class of an operation: here the name of the method.
-setattr(QuorumWait, "__name__", "wait")  # noqa: B010 - the compiler takes no assignment to a class
+# Errors show the class name of an operation, so that name is set here to the name of the method.
+setattr(QuorumWait, "__name__", "wait")  # noqa: B010 - the compiler rejects an assignment to a class
 setattr(QuorumWait, "__qualname__", "wait")  # noqa: B010

@@ -1,4 +1,4 @@
-"""The hooks that the core calls on its owner.  All of them are rare."""
+"""The hooks that the core calls on its owner.  All of these calls are rare."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Hooks"]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Hooks:
-    """What the owner of a purgatory provides: reports of errors, and the calls that need an event loop.
+    """What the owner of a purgatory provides: error reports, and the calls that need an event loop.
 
-    Without an event loop use this class itself: it raises the errors that a subclass would report.
+    Without an event loop, use this class itself: it raises the errors that a subclass would report.
     """
 
     __slots__ = ()
 
     def report(self, error: BaseException, operation: Operation) -> None:
-        """Report an operation that failed while no task awaited it."""
+        """Report the error of an operation that failed while no task awaited it."""
         raise error
 
     def report_observer(self, error: BaseException, observer: object) -> None:
@@ -35,7 +35,7 @@ class Hooks:
         raise error
 
     def check_later(self, key: Hashable, value: Any, limit: int | None) -> None:
-        """Make a queued check in the next turn of the loop, because an interrupt came before it."""
+        """Run a queued check in the next turn of the loop, because an interrupt kept it from finishing in this one."""
 
     def emptied(self) -> None:
         """Called when the last operation leaves a purgatory that is closing."""

@@ -1,21 +1,21 @@
-"""The permits of each key: what is behind the locks and semaphores of :mod:`purgatory.locks`.
+"""The permits for each key, which implement the locks and semaphores of :mod:`purgatory.locks`.
 
 The rules
 =========
 
-1.  A permit is taken without waiting only if one is free and no operation waits for one.  So no caller overtakes the
-    waiters, which are served in the order of arrival.
-2.  A permit that is given back becomes free, and then a check of the private key completes the first waiter, in its
-    ``on_complete`` the permit is taken for the waiting task.  There is no await in between.
-3.  The lifecycle of operations answers the hard cases.  A waiter whose task was cancelled earlier in the same turn is
-    withdrawn by the check, which then tries the next waiter.  A waiter whose task is cancelled between the grant and
-    its next step gives the permit back in ``on_abandoned``.
-4.  A key is forgotten as soon as all of its permits are free and no operation waits.  That runs no code of the key: the
-    permits stand for the key in the dict, with the hash that the key had when they were first taken.
+1.  A permit is taken without waiting only if one is free and no operation is waiting for one.  Therefore, no caller
+    overtakes the waiters, which are served in the order of arrival.
+2.  A permit that is given back becomes free; then a check of the private key completes the first waiter, whose
+    ``on_complete`` takes the permit for the waiting task.  There is no await in between.
+3.  The lifecycle of operations handles the hard cases.  If a waiter's task was cancelled earlier in the same turn, the
+    check withdraws the waiter and tries the next one.  If a waiter's task is cancelled between the grant and its next
+    step, ``on_abandoned`` gives the permit back.
+4.  A key is forgotten as soon as all its permits are free and no operation is waiting.  Forgetting a key runs no code
+    of the key: in the dict, the permits stand for the key, with the hash that the key had when they were first taken.
 
 If a permit is given back in a callback of the same purgatory, the check is queued, as every check is, and the permit
-stays free until the outermost call runs the check.  Rule 1 holds meanwhile.  If the check then finds only waiters that
-were cancelled, the key is forgotten when the last of their tasks runs.
+stays free until the outermost call runs the check.  Rule 1 still holds during that time.  If the check then finds only
+cancelled waiters, the key is forgotten when the last of their tasks runs.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = ["AcquireWait", "KeyedPermits", "Permits"]
 
 @final
 class Permits:
-    """The permits of one key, equal to that key.
+    """The permits for one key; the object is equal to that key.
 
-    ``free``: how many are not taken.  ``owner``: the task that has the permit, where there is only one.
-    ``private_key``: what the waiters are parked on; None before the first one.  ``known``: False when the key has
-    been forgotten, and later permits of it are others.
+    ``free``: how many permits are not taken.  ``owner``: the task that has the permit, if there is only one permit.
+    ``private_key``: the key on which the waiters are parked; None before the first waiter.  ``known``: False once the
+    key has been forgotten; later permits for that key are different objects.
     """
 
     __slots__ = ("_hash", "free", "key", "known", "owner", "private_key")
@@ -61,13 +61,13 @@ class Permits:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Permits):
-            return other is self  # two keys in one dict differ, and no code of theirs must run when one is forgotten
+            return other is self  # the keys in a dict differ, and forgetting a key must not run its code
         return self.key is other or bool(self.key == other)
 
 
 @final
 class AcquireWait(LibraryWait):
-    """Waits for a permit.  Its result is whether it was granted one."""
+    """Waits for a permit.  Its result is whether a permit was granted."""
 
     __slots__ = ("_owner", "_source", "permits")
 
@@ -78,12 +78,12 @@ class AcquireWait(LibraryWait):
         self._owner: Any = owner
 
     def try_complete(self) -> bool:
-        # The caller that submits it has found no free permit, or other waiters.
+        # The caller that submits this operation has found no free permit or has found other waiters.
         if not is_parked(self) or self.permits.free == 0:
             return False
         future = self._park_future
         if future is not None and future.get_loop().is_closed():
-            end(self, CANCELLED, None, True)  # its task never runs again, and would keep the permit for ever
+            end(self, CANCELLED, None, True)  # its task never runs again and would keep the permit forever
             return False
         return True
 
@@ -102,17 +102,18 @@ class AcquireWait(LibraryWait):
             self._source.give_back(self.permits)
 
 
-# Errors show the class of an operation: here the name of the method.
-setattr(AcquireWait, "__name__", "acquire")  # noqa: B010 - the compiler takes no assignment to a class
+# Errors show the class name of an operation, so that name is set here to the name of the method.
+setattr(AcquireWait, "__name__", "acquire")  # noqa: B010 - the compiler rejects an assignment to a class
 setattr(AcquireWait, "__qualname__", "acquire")  # noqa: B010
 
 
 @final
 class KeyedPermits:
-    """A number of permits for each key, in a purgatory.
+    """A number of permits for each key, with waiters in a purgatory.
 
-    ``value``: how many each key has.  ``exclusive``: whether a task must not ask twice, because it would wait for
-    itself.  ``what``: for errors, such as "lock".  ``kind``: of the operations that wait.
+    ``value``: how many permits each key has.  ``exclusive``: whether a task is refused a second permit, because it
+    would wait for itself.  ``what``: the name in error messages, such as "lock".  ``kind``: the kind of the waiting
+    operations.
     """
 
     __slots__ = ("_by_key", "_core", "_exclusive", "_kind", "_what", "value")
@@ -126,9 +127,10 @@ class KeyedPermits:
         self._by_key: dict[Any, Permits] = {}
 
     def take(self, key: Hashable, timeout: Any, deadline: Any) -> Any:
-        """Take a permit of the key and return its :class:`Permits`, or else the operation that waits for one.
+        """Take a permit for the key and return the key's :class:`Permits`; if the task must wait, return an operation
+        that waits.
 
-        The deadline of the operation is set, but it is not parked.  Raises RuntimeError if this task has the only
+        The operation has its deadline but is not parked yet.  Raises RuntimeError if this task already has the only
         permit.
         """
         core = self._core
@@ -156,7 +158,7 @@ class KeyedPermits:
         return wait
 
     def give_back(self, permits: Permits) -> None:
-        """Give back a permit, and grant it to the first waiter.  Raises RuntimeError if no permit is taken."""
+        """Give back a permit and grant it to the first waiter.  Raises RuntimeError if no permit is taken."""
         core = self._core
         core.validate_thread()
         if permits.free >= self.value:
@@ -168,7 +170,7 @@ class KeyedPermits:
         self._forget_if_idle(permits)
 
     def release(self, key: Hashable) -> None:
-        """:meth:`give_back` for a key."""
+        """Do the same as :meth:`give_back`, for a key."""
         self._core.validate_thread()
         permits = self._by_key.get(key)
         if permits is None:
@@ -176,31 +178,39 @@ class KeyedPermits:
         self.give_back(permits)
 
     def ended(self, wait: AcquireWait) -> None:
-        """The task no longer waits; without another waiter or a holder, its key is forgotten."""
-        wait._owner = None  # the exception of a task that was not granted a permit may lead here
+        """Record that a task no longer waits; forget its key if there is no other waiter and no holder."""
+        wait._owner = None  # the exception of a task without a permit may refer to the wait
         self._forget_if_idle(wait.permits)
 
     def _forget_if_idle(self, permits: Permits) -> None:
-        """Forget the key if all of its permits are free and no operation waits for one."""
+        """Forget the key if all its permits are free and no operation is waiting for one."""
         if permits.known and permits.free == self.value and not self._is_waited_for(permits):
             permits.known = False
             del self._by_key[permits]
 
     def locked(self, key: Hashable) -> bool:
-        """Return whether taking a permit of the key would wait."""
+        """Return whether a task would have to wait for a permit for the key."""
         permits = self._by_key.get(key)
         return permits is not None and (permits.free == 0 or self._is_waited_for(permits))
+
+    def forget_all(self) -> None:
+        """Forget every key.  A permit that was taken earlier can still be given back, but that does not free a later
+        permit.
+        """
+        for permits in self._by_key.values():
+            permits.known = False
+        self._by_key.clear()
 
     def _is_waited_for(self, permits: Permits) -> bool:
         key = permits.private_key
         return key is not None and self._core.watcher_lists.count(key) > 0
 
     def __len__(self) -> int:
-        """The number of keys with a permit that is taken or waited for."""
+        """The number of keys whose permits are taken or waited for."""
         return len(self._by_key)
 
     def _check(self) -> None:
-        """Assert the invariants.  For use between calls, not in a callback."""
+        """Assert the invariants.  Call this method between other calls, not in a callback."""
         for known, permits in self._by_key.items():
             key = permits.key
             waiting = self._is_waited_for(permits)

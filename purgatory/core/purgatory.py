@@ -1,54 +1,56 @@
-"""The purgatory without an event loop: submit, watch, check, release.
+"""The purgatory without an event loop: submit, watch, check, and release.
 
 One try is enough
 =================
 
-Kafka tries an operation, puts it on its watch lists, and tries it **again**, because between the first try and the
-watching another thread may have made the condition true and found no watcher.  Here both happen on one event loop with
-no await in between:
+Kafka tries an operation, puts it on its watch lists, and tries it **again**, because another thread may have made the
+condition true after the first try and found no watcher.  Here, both steps happen on one event loop with no await in
+between:
 
 1.  ``try_complete()`` returns False.
 2.  The operation is linked into the watcher lists.
-3.  Only now can other code run, and a check from there on finds the operation.
+3.  Only now can other code run, and any check from then on finds the operation.
 
-A check that ``try_complete()`` itself requests is queued (see below), and the queue runs after step 2.  So no wake-up
-is lost, and the condition, which may be costly, is evaluated once.
+A check that ``try_complete()`` itself requests is queued (see below), and the queue runs after step 2.  No wake-up is
+therefore lost, and the condition, which may be costly, is evaluated only once.
 
 Checks within checks
 ====================
 
-If a call of ``check_and_complete`` in a callback tried the next operation immediately, and the callback of that one did
-the same, a chain of 100,000 operations would need as many stack frames.  Therefore, while user code runs on behalf of
-the purgatory, a check is only queued.  The outermost call runs the queue in order before it returns, and its count
+If a call to ``check_and_complete`` in a callback tried the next operation immediately, and that operation's callback
+did the same, a chain of 100,000 operations would need as many stack frames.  Therefore, while user code runs on behalf
+of the purgatory, a check is only queued.  The outermost call runs the queue in order before it returns, and its count
 includes the operations that the queued checks complete.
 
 Keys that run user code
 =======================
 
-Hashing or comparing a key can run user code, which may end operations of this purgatory.  While a watcher list is
-being changed (``WatcherLists.asking``), the removal of watches is therefore deferred, and a key may not submit an
-operation.  A key that raises when its operation ends does not prevent the operation from ending: the error is
-reported after the awaiters have their answer.
+Hashing or comparing a key can run user code, which may end operations of this purgatory.  While a watcher list is being
+changed (``WatcherLists.asking``), the removal of watches is therefore deferred, and a key is not allowed to submit an
+operation.  If a key raises when its operation ends, the operation still ends; the error is reported after the awaiters
+have their answers.
 
 What user code may do
 =====================
 
 User code runs in ``try_complete``, in the callbacks, in observers, in the hash and the equality of keys, in the jitter
-source, and in the clock.  It may park, end and check operations of this purgatory, close it, or raise.  Therefore:
+source, and in the clock.  It may park, end, or check operations of this purgatory, close the purgatory, or raise.
+Therefore:
 
-1.  Nothing is half changed when user code is called.  Where that cannot be avoided, a flag says so (``asking``,
-    ``queued.busy``), and what must wait is deferred until the flag is cleared.
+1.  When user code is called, no change is half finished.  If a half-finished change cannot be avoided, a flag indicates
+    it (``asking``, ``queued.busy``), and work that must wait is deferred until the flag is cleared.
 2.  After the call, the state is read again: the operation may have ended, and the purgatory may have closed.
-3.  An exception in ``contained`` fails one operation and nothing else.  Any other, such as KeyboardInterrupt, reaches
-    the caller of the outermost method; the code on its way restores what holds between two calls.
+3.  An exception in ``contained`` makes one operation fail and affects nothing else.  Any other exception, such as
+    KeyboardInterrupt, reaches the caller of the outermost method; while it propagates, the invariants below are
+    restored.
 
 What holds between two calls
 ============================
 
-1.  Exactly the parked operations are on their keys, and exactly those of them that have a deadline are on the timer.
-2.  The gauges ``parked``, ``watched`` and ``delayed`` equal the numbers of these, and the totals balance.
+1.  The parked operations, and no others, are on their keys; those with a deadline, and no others, are on the timer.
+2.  The gauges ``parked``, ``watched``, and ``delayed`` are exact, and the totals balance.
 3.  ``depth`` is 0, no check is queued, no key is being hashed or compared, and no removal is deferred.
-4.  The watchers of a key are in the order of their numbers ``_op_id``, which is the order of arrival.
+4.  The watchers of a key are in the order of ``_op_id``, which is the order of arrival.
 
 :meth:`PurgatoryCore._check` asserts all of them; the tests call it after every step.
 """
@@ -63,7 +65,6 @@ from purgatory.events import Event
 from purgatory.texts import safe_repr, type_name
 
 from .hooks import Hooks
-from .operation.coroutines import is_coroutine, refusal
 from .operation.lifecycle import (
     CANCELLED,
     COMPLETED,
@@ -73,13 +74,14 @@ from .operation.lifecycle import (
     FAILED,
     FRAMES,
     PENDING,
-    core_of,
     end,
     fail_tried,
     has_result,
+    is_new,
     is_parked,
     is_true,
-    validate_new,
+    not_new,
+    result_of,
 )
 from .operation.operation import FOREVER_MS, Operation, set_deadline
 from .operation.private_key import shown_key
@@ -88,6 +90,7 @@ from .queued_checks import QueuedChecks
 from .stats.counters import Counters
 from .stats.observers import ObserverNotifier
 from .timer.base_timer import BaseTimer, ceil_now, passed
+from .timer.coroutines import is_coroutine, refusal
 from .timer.task import NOT_QUEUED, unlink
 from .timer.thread_guard import ThreadGuard
 from .timer.timer_core import TimerCore
@@ -95,36 +98,38 @@ from .timer.units import validated_fraction
 from .watch.cursor import ReachedCursor, WatchCursor
 from .watch.thresholds import ThresholdWatch, validated_value
 from .watch.validation import UNLIMITED, validate_checked_key, validate_keys, validated_limit, validated_thresholds
-from .watch.watch import Shard, Watch, WatchList
+from .watch.watch import Watch, WatchList
 from .watch.watcher_lists import WatcherLists, as_watch
 
 __all__ = ["PurgatoryCore", "no_operation"]
 
-# A check with a limit looks up so many thresholds, and the limit, in the heap before it walks in the order of arrival.
+# A check with a limit first looks up thresholds in the heap (at most this number plus the limit) and then walks the
+# watchers in the order of arrival.
 _HEAP_LOOKUPS: Final = 64
-_SLICE: Final = 1024  # the same for a check in slices
+_SLICE: Final = 1024  # the number of lookups for a check in slices
 
 
 def no_operation(given: Any) -> TypeError:
-    """Return the error for what is not an operation."""
+    """Return the error for an object that is not an operation."""
     hint = "; for a function use wait_until() or wait_value()" if callable(given) else ""
     return TypeError(f"operation must be a DelayedOperation, got {safe_repr(given)}{hint}")
 
 
 class PurgatoryCore:
-    """Operations on keys and on a timer: the part of a purgatory that never waits.
+    """Operations on keys and on a timer: the part of a purgatory that never awaits.
 
-    Users subclass :class:`BasePurgatory`, which wraps this class.  This class has no subclass, so the compiled core
+    Users subclass :class:`BasePurgatory`, which wraps this class.  This class has no subclasses, so the compiled core
     calls its methods directly.
 
     ``contained``: the exceptions that count as a failure of the operation; all others propagate.  The other parameters
-    are the same as for :class:`purgatory.Purgatory`.
+    are the same as those of :class:`purgatory.Purgatory`.
 
     ``depth``: the number of operations that are being ended or submitted, each in a callback of the previous one.
-    ``queued``: the checks that callbacks request, see :mod:`.queued_checks`.
+    ``queued``: the checks that callbacks request; see :mod:`.queued_checks`.
 
-    Every call of a user that changes something validates the thread first, before it reads what another thread could be
-    changing.  No method takes a lock: the guarantees rest on one thread and on the absence of an await.
+    Every public call that changes something first validates the thread, before it reads anything that another thread
+    could be changing.  No method takes a lock: the guarantees rest on the use of one thread and on the absence of
+    awaits.
     """
 
     __slots__ = (
@@ -176,53 +181,54 @@ class PurgatoryCore:
         self._guard: ThreadGuard = timer._guard
         self._contained = contained
         # The number of the latest arrival.  The watchers of a key are in the order of these numbers, and a check leaves
-        # out the operations whose number is above the one at its beginning.
+        # out operations whose number is higher than the latest one was when the check began.
         self._last_id: i64 = 0
-        self._trying: Operation | None = None  # the operation that a check tries
-        # Operations that a check with a limit must also try, whatever it completes: key -> id -> operation.
+        self._trying: Operation | None = None  # the operation that a check is trying
+        # Operations that a check with a limit must also try, whatever it completes: key -> ID -> operation.
         self._listeners: dict[Hashable, dict[int, Operation]] = {}
-        self._key_errors: list[tuple[BaseException, Operation]] = []  # of keys that raised when their operation ended
+        self._key_errors: list[tuple[BaseException, Operation]] = []  # from keys that raised when their operation ended
         self._when_ended: dict[int, Callable[[], object]] = {}
         self._max_parked: i64 = validated_limit("max_parked", max_parked)
         self._max_parked_per_key: i64 = validated_limit("max_parked_per_key", max_parked_per_key)
-        self._limited: bool = max_parked is not None or max_parked_per_key is not None  # else nothing is compared
+        self._limited: bool = max_parked is not None or max_parked_per_key is not None  # otherwise, nothing is compared
         self._jitter: float = validated_fraction(expiry_jitter, "expiry_jitter")
         if self._jitter and not callable(jitter_source):
             raise TypeError(f"jitter_source must be callable, got {safe_repr(jitter_source)}")
-        self._jitter_source: Any = jitter_source if self._jitter else None  # None: deadlines stay as they are
+        self._jitter_source: Any = jitter_source if self._jitter else None  # None: deadlines are not changed
         self._notifier: ObserverNotifier = ObserverNotifier(name, observers, contained, self._observer_detached)
 
-    # Submit: try once, else watch
+    # Submit: try once, otherwise watch
 
     def submit(self, operation: Operation, keys: Any) -> bool:
         """See :meth:`BasePurgatory.try_complete_else_watch`.
 
-        Steps 1 to 3 may raise, and leave no trace.  From step 4 to the end of step 6, an exception takes the operation
-        out again, as new, unless the operation has an outcome.  From step 7 on the operation is parked: if that step
-        raises, the operation ends CANCELLED, because no task will await it.  The state is read again after each piece
-        of user code, because any of them may have ended the operation.
+        If one of steps 1 to 3 raises, it leaves no trace.  If an exception is raised between step 4 and the end of step
+        6, the operation is removed again and counts as new, unless it has an outcome.  From step 7 on, the operation is
+        parked: if that step raises, the operation ends CANCELLED, because no task will await it.  The state is read
+        again after each call to user code, because user code may have ended the operation.
         """
-        # 1. Whether this call may be made here and now.
+        # 1. Check whether this call is allowed here and now.
         self._guard.validate()
         if self.closed or self.timer.closed:
             self.validate_open()
         lists = self.watcher_lists
         if lists.asking:
             raise PurgatoryError("a key must not submit an operation while it is hashed or compared")
-        # 2. The keys: a single one, ``only``, is by far the most frequent case.  Hashing them may run user code.  So a
-        # list is copied first: its length cannot change meanwhile.
+        # 2. The keys: a single key, ``only``, is by far the most frequent case.  Hashing the keys may run user code,
+        # which could change the length of a list.  A list is therefore copied first.
         many: tuple[Hashable, ...] = ()
         plain = False
         only: Hashable = None
-        shard: Shard | None = None
+        alone = False
+        hashed: i64 = 0
         thresholds: dict[Hashable, Any] | None = None
-        # isinstance() of the abstract Mapping or Iterable takes longer than all the rest.
+        # isinstance() with the abstract Mapping or Iterable takes longer than everything else.
         if isinstance(keys, tuple):
             many = keys
         elif isinstance(keys, list):
             if len(keys) == 1:
                 only = keys[0]
-                shard = lists.shard(only)
+                alone = True
             else:
                 many = tuple(keys)
         else:
@@ -230,17 +236,21 @@ class PurgatoryCore:
             many = tuple(keys if thresholds is None else thresholds)
         if len(many) == 1:
             only = many[0]
-            shard = lists.shard(only)
-        elif shard is None:
+            alone = True
+        if alone:
+            hashed = hash(only)
+        else:
             plain = validate_keys(many)
-        # 3. The operation, the stack and the clock: the last that may fail while nothing has changed.  The operation
-        # comes after the keys, because the hash of a key could have parked or ended it.
-        validate_new(operation)
+        # 3. The operation, the stack, and the clock: the last steps that may fail before anything has changed.  The
+        # operation is validated after the keys, because hashing a key could have parked or ended it.
+        if not is_new(operation):
+            raise not_new(operation)
         if self.depth >= DEEP:
             ensure_stack(FRAMES)
         parked_ms: i64 = ceil_now(self.timer)
-        # 4. It enters.  From here on its end finds this purgatory, and checks that its callbacks request are queued.
-        # It is not parked: a check does not find it, and its end leaves no key and no timer.
+        # 4. The operation enters the purgatory.  From here on, its end finds this purgatory, and any check that its
+        # callbacks request is queued.  The operation is not parked yet: a check does not find it, and if it ends, it
+        # need not be removed from any key or from the timer.
         counters = self.counters
         counters.submitted += 1
         self._last_id += 1
@@ -248,34 +258,34 @@ class PurgatoryCore:
         operation._core = self
         operation._parked_ms = parked_ms
         if operation._delay_ms >= 0:
-            operation._expiration_ms = NOT_QUEUED  # unless it is extended while it is tried
+            operation._expiration_ms = NOT_QUEUED  # unless it is extended during its first try
         queued = self.queued
-        outermost = not queued.busy
-        queued.busy = True
+        outermost = queued.busy <= 0
+        queued.busy = 1
         self.depth += 1
         try:
-            # 5. The one try, and the other user code that may end the operation before it is parked.  No await and no
-            # user code comes between the answer of try_complete() and step 6, except where the next lines name it.
+            # 5. The single try, and the other user code that may end the operation before it is parked.  Between the
+            # return of try_complete() and step 6, there is no await and no user code except in the lines below.
             self._first_try(operation)
             jitter = 0.0
             if self._jitter_source is not None and operation._state == PENDING:
                 jitter = self._draw_jitter(operation)
             if operation._state == PENDING:
-                # 6. Onto its keys, or, if that fails, out again as if nothing had been.  The limits are compared here
-                # and not earlier, because an operation that completes at once needs no place.
+                # 6. Put the operation on its keys; if that fails, remove it as if nothing had happened.  The limits are
+                # compared only here, because an operation that completes at once needs no place.
                 try:
                     if self.closed or self.timer.closed:
-                        self.validate_open()  # its own try_complete() has closed the purgatory
+                        self.validate_open()  # the operation's own try_complete() has closed the purgatory
                     if self._limited:
                         self._admit(many or (only,))
                     if operation._op_id != self._last_id:
-                        # Its try_complete() has parked other operations, which therefore arrived first.
+                        # The operation's try_complete() has parked other operations, which therefore arrived first.
                         self._last_id += 1
                         operation._op_id = self._last_id
                     if thresholds is not None:
                         self._watch_thresholds(operation, thresholds)
-                    elif shard is not None:
-                        lists.add_operation(shard, only, operation)
+                    elif alone:
+                        lists.add_operation(hashed, only, operation)
                         counters.watched += 1
                     else:
                         self._watch_keys(operation, many, plain)
@@ -284,45 +294,52 @@ class PurgatoryCore:
                     raise
                 if lists.deferred:
                     self._unlink_deferred()
-                # 7. Onto the timer, and to the observers.  The lists come first: an observer of step 7, and the reaper
-                # that the timer may start, must find the operation complete.
+                # 7. Put the operation on the timer, and notify the observers.  These steps come last because the
+                # observers and the reaper, which the timer may start, must find the operation fully parked.
                 if operation._state == PENDING:
                     self._parked(operation, jitter)
-                else:  # the comparison of a key has ended it, before leave() could see that it is on its keys
+                else:  # comparing a key ended the operation, which was not yet marked as being on its keys
                     self._unwatch(operation)
             if operation._state == COMPLETED and not is_parked(operation):
                 counters.immediate += 1
         finally:
-            # 8. What user code has requested or done meanwhile: also after an exception, because the checks concern
-            # other operations.  A nested call leaves them to the outermost one.
+            # 8. Handle what user code has requested or done in the meantime, even after an exception, because the
+            # checks concern other operations.  A nested call leaves this work to the outermost call.
             self.depth -= 1
             if outermost:
-                self.run_queued_checks()
+                if queued.any:
+                    self.run_queued_checks()
+                else:
+                    queued.busy = queued.rest
             if self._key_errors:
-                self._report_keys()
+                self.report_keys()
         return operation._state == COMPLETED
 
     def submit_and_wait(self, operation: Any, keys: Any) -> Any:
-        """Submit the operation for a task that awaits it; return the future to await, or None if it has ended.
+        """Submit the operation for a task that awaits it; return the future to await, or None if the operation has
+        ended.
 
-        An exception leaves nothing behind that the task would have had to withdraw: the task has no operation to await,
-        so the operation is withdrawn here, or its result is given back.
+        If the call raises, the task has no operation to await, so the operation is withdrawn here, or its result is
+        given back.
         """
         if not isinstance(operation, Operation):
             raise no_operation(operation)
-        fresh = core_of(operation) is None and operation._state == PENDING  # otherwise it belongs to another call
+        try:
+            fresh = operation._core is None and operation._state == PENDING  # otherwise, it belongs to another call
+        except AttributeError:
+            fresh = False  # its class did not call super().__init__(), so submit() raises
         try:
             self.submit(operation, keys)
         except BaseException:
             if fresh and is_parked(operation):
-                end(operation, CANCELLED, None, True)  # a queued check was interrupted after it was parked
+                end(operation, CANCELLED, None, True)  # a queued check was interrupted after the operation was parked
             elif fresh and has_result(operation):
-                self.give_back(operation, operation._value)  # it has completed, but its task gets the exception
+                self.give_back(operation, operation._value)  # it has completed, but its task receives the exception
             raise
-        if not is_parked(operation):
+        if operation._state != PENDING:
             return None
-        # Made only now, because an operation that completes at once needs no future.  It is still parked, so no ending
-        # has missed the future, and no other code runs before the future is in its place.
+        # The future is created only now, because an operation that completes at once needs none.  The operation is
+        # parked, so no ending has missed the future, and no other code runs before the future is in place.
         try:
             future = operation._park_future = self.timer._loop.create_future()
         except BaseException:
@@ -330,23 +347,27 @@ class PurgatoryCore:
             raise
         return future
 
-    def try_without_parking(self, operation: Operation, keys: Any) -> Any:
-        """Try the operation once, and let it expire if its condition does not hold: a wait of zero.  Return its result.
+    def try_without_parking(self, operation: Operation, keys: Any, refuse: Any = None) -> Any:
+        """Try the operation once; if its condition does not hold, let it expire, as with a timeout of zero.  Return its
+        result.
 
-        It is not counted, no observer is notified, and neither a limit nor a closed purgatory refuses it.  Otherwise it
-        raises like :meth:`submit`.
+        The operation is not counted, no observer is notified, and neither a limit nor a closed purgatory refuses it.
+        In all other cases, the method raises as :meth:`submit` does.
 
-        The operation never enters the purgatory: ``_core`` stays None, so its end leaves no key, no timer and no gauge,
-        and no check can find it.
+        ``refuse``: called instead of expiring the operation; it must raise, and the operation still counts as new.
+
+        The operation never enters the purgatory: ``_core`` stays None, so no key, timer, or gauge needs to be updated
+        when it ends, and no check can find it.
         """
         self._guard.validate()
         thresholds = validated_thresholds(keys) if not isinstance(keys, (tuple, list)) else None
         validate_keys(tuple(keys if thresholds is None else thresholds))
-        validate_new(operation)
-        # 1. The one try.  An error fails the operation and reaches the caller; an interrupt leaves it as new.
-        tried: Any = operation  # an override may return any type
+        if not is_new(operation):
+            raise not_new(operation)
+        # 1. The single try.  An error makes the operation fail and reaches the caller; after an interrupt, the
+        # operation still counts as new.
         try:
-            holds: Any = tried.try_complete()
+            holds: Any = operation.try_complete()
             if holds is True or (holds is not False and is_true(holds, operation)):
                 end(operation, COMPLETED, None, False)
         except BaseException as error:
@@ -354,17 +375,19 @@ class PurgatoryCore:
                 end(operation, FAILED, error, True)
                 operation._delivered()
             raise
-        # 2. The expiry, which does nothing if the try has ended the operation, in any way.
+        if refuse is not None and operation._state == PENDING:
+            refuse()
+        # 2. The expiration, which does nothing if the try has already ended the operation in any way.
         try:
             end(operation, EXPIRED, None, False)
         except BaseException as error:
             if operation._state != EXPIRED or not self.contains(error):
                 raise
-            self._hooks.report(error, operation)  # on_expiration() raised: the outcome stands
-        return operation.result()
+            self._hooks.report(error, operation)  # on_expiration() raised, and the outcome stands
+        return result_of(operation)
 
     def give_back(self, operation: Operation, value: Any) -> None:
-        """Call ``on_abandoned(value)``: no task receives this value.  Report an exception of it."""
+        """Call ``on_abandoned(value)``, because no task receives this value; report any exception from the call."""
         hooked: Any = operation  # an override may return anything
         try:
             returned: Any = hooked.on_abandoned(value)
@@ -376,28 +399,28 @@ class PurgatoryCore:
             self._hooks.report(error, operation)
 
     def validate_thread(self) -> None:
-        """Raise RuntimeError in a thread other than the event loop's, while that loop runs.
+        """Raise RuntimeError if called from a thread other than the event loop's while that loop runs.
 
-        Every public call that changes something asks this first.
+        Every public call that changes something calls this method first.
         """
         self._guard.validate()
 
     def validate_open(self) -> None:
-        """Raise PurgatoryClosed if no new operation is accepted."""
+        """Raise PurgatoryClosed if new operations are not accepted."""
         if self.closed:
             raise PurgatoryClosed(f"purgatory {self.name!r} is closed")
         if self.timer.closed:
             raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed")
 
     def _first_try(self, operation: Operation) -> None:
-        """Try an operation that enters, and complete it if its condition holds.
+        """Try an operation that is entering; complete it if its condition holds.
 
-        Whatever raises reaches the caller.  An error of the condition also fails the operation; an interrupt takes it
-        out of the purgatory as new.  An error of ``on_complete`` has set the outcome already.
+        Any exception reaches the caller.  If the condition raises an exception, the operation also fails; an interrupt
+        instead removes the operation from the purgatory and leaves it as if it had never been submitted.  When
+        ``on_complete`` raises, the outcome has already been set.
         """
         try:
-            tried: Any = operation  # an override may return any type
-            holds: Any = tried.try_complete()
+            holds: Any = operation.try_complete()
             if holds is True or (holds is not False and is_true(holds, operation)):
                 end(operation, COMPLETED, None, False)
         except BaseException as error:
@@ -410,10 +433,10 @@ class PurgatoryCore:
             raise
 
     def _admit(self, keys: Iterable[Hashable]) -> None:
-        """Raise PurgatoryFull, and count the refusal, if a limit is reached.
+        """Raise PurgatoryFull, and count the refusal, if a limit has been reached.
 
-        The operation needs a place on each of its keys; the first key that has none is reported.  The refusal is not
-        counted as submitted, because the caller takes the operation out again.
+        The operation needs a place on each of its keys; the error names the first key that has no place left.  A
+        refused operation is not counted as submitted, because the caller removes it again.
         """
         counters = self.counters
         # This operation is not counted as parked yet.
@@ -436,15 +459,16 @@ class PurgatoryCore:
                     key=shown_key(key),
                 )
 
-    # Watch.  A key may run user code, and that may end the operation while only some of its keys have their watches.
-    # So the operation gets its watches when all of them exist, or when a key has raised.  Until then it is not parked,
-    # an ending takes it off no key, and submit() does so afterwards.
+    # Watch.  A key may run user code, which may end the operation while only some of its keys have their watches.  The
+    # operation therefore gets its watches only when all of them exist or when a key has raised.  Until then, it is not
+    # parked, and its end does not remove it from any key; submit() does so afterward.
 
     def _watch_keys(self, operation: Operation, keys: tuple[Hashable, ...], plain: bool) -> None:
-        """Put the operation on its keys.  ``plain``: whether all of them are plain.
+        """Put the operation on its keys.  ``plain``: whether all the keys are plain.
 
-        A key that occurs twice gets one watch: :meth:`WatcherLists.add` finds the first one at the end of the list.
-        The watches are linked in reverse, the last key first, because that needs one field and no second pass.
+        A key that occurs twice gets only one watch: :meth:`WatcherLists.add` finds the first watch at the end of the
+        list.  The watches are linked in reverse, from the last key to the first, because this order needs only one
+        field and no second pass.
         """
         lists = self.watcher_lists
         last: Watch | None = None
@@ -455,7 +479,7 @@ class PurgatoryCore:
                     shard = lists.shard(key)
                     added = lists.add_plain(shard, watch) if shard.plain else lists.add(shard, watch)
                 else:
-                    lists.asking = True  # hashing the key must not submit another operation, which would come first
+                    lists.asking = True  # hashing the key must not submit another operation, which would arrive first
                     added = lists.add(lists.shard(key), watch)
                     lists.asking = False
                 if added:
@@ -466,7 +490,7 @@ class PurgatoryCore:
             operation._watch = last
 
     def _watch_thresholds(self, operation: Operation, thresholds: dict[Hashable, Any]) -> None:
-        """Put the operation on its keys, each with its threshold; otherwise as :meth:`_watch_keys`."""
+        """Do the same as :meth:`_watch_keys`, but with a threshold for each key."""
         last: Watch | None = None
         try:
             for key, threshold in thresholds.items():
@@ -479,25 +503,28 @@ class PurgatoryCore:
             operation._watch = last
 
     def _parked(self, operation: Operation, jitter: float) -> None:
-        """Put an operation that is on its watcher lists on the timer, and notify the observers.
+        """Put an operation that is already on its watcher lists on the timer, and notify the observers.
 
-        ``jitter``: the share of its remaining time by which the deadline is brought forward.
+        ``jitter``: the fraction of the remaining time by which the deadline is brought forward.
 
-        Deadlines count from the time rounded up (``now_ms``), and have passed up to the time rounded down
-        (``passed_ms``), so that none is early.  A deadline in the past is moved to ``passed_ms``: it is then due at the
-        next turn of the reaper, not in this call, which therefore never expires the operation that it parks.
+        Deadlines count from the time rounded up (``now_ms``), and deadlines up to the time rounded down (``passed_ms``)
+        have passed, so that no operation expires early.  A deadline in the past is moved to ``passed_ms``: it is then
+        due in the reaper's next turn, not in this call, which therefore never expires the operation that it parks.
         """
         counters = self.counters
         counters.parked += 1
         try:
             now_ms = operation._parked_ms
             delay_ms = operation._delay_ms
-            expiration_ms = operation._expiration_ms  # an absolute deadline, or of extend() while it was tried
+            expiration_ms = operation._expiration_ms  # absolute, or set by extend() during the first try
             if delay_ms < 0 and expiration_ms != NOT_QUEUED:
                 delay_ms = operation._delay_ms = max(0, expiration_ms - now_ms)
             if delay_ms >= 0:
                 counters.delayed += 1
-                passed_ms: i64 = passed(self.timer, now_ms)
+                # This does the same as the timer's passed(), without the call.
+                passed_ms: i64 = now_ms - 1
+                if self.timer._read is None:
+                    passed_ms = self.timer.clock.now_ms()
                 if expiration_ms == NOT_QUEUED:
                     expiration_ms = now_ms + delay_ms if delay_ms > 0 else passed_ms
                 elif expiration_ms < passed_ms:
@@ -510,24 +537,26 @@ class PurgatoryCore:
             if self._notifier.active:
                 self._notifier.parked(operation)
         except BaseException:
-            end(operation, CANCELLED, None, True)  # an interrupt, or a clock that raises: no task will await it
+            end(operation, CANCELLED, None, True)  # after this exception, no task will await the operation
             raise
 
     def _draw_jitter(self, operation: Operation) -> float:
-        """Return the share of its remaining time by which the deadline of the operation is brought forward.
+        """Return the fraction of the remaining time by which the operation's deadline is brought forward.
 
-        The source is user code like ``try_complete()``, so it is asked before the operation is parked.
+        The source is user code, as ``try_complete()`` is, so it is called before the operation is parked.
         """
         if operation._delay_ms < 0 and operation._expiration_ms == NOT_QUEUED:
             return 0.0
-        try:  # as if try_complete() had raised: an error here leaves the operation as new
+        try:  # as if try_complete() had raised: after an error here, the operation counts as new
             return self._jitter * self._drawn()
         except BaseException:
             self._rollback(operation)
             raise
 
     def _drawn(self) -> float:
-        """Return the next number of the source, cut to the range from 0 to 1.  TypeError and ValueError for others."""
+        """Return the next number from the source, limited to the range from 0 to 1.  Raises TypeError or ValueError if
+        it is not a valid number.
+        """
         drawn: Any = self._jitter_source()
         if isinstance(drawn, bool) or not isinstance(drawn, (int, float)):
             raise TypeError(f"jitter_source must return a number from 0 to 1, got {safe_repr(drawn)}")
@@ -536,10 +565,10 @@ class PurgatoryCore:
         return min(max(float(drawn), 0.0), 1.0)
 
     def _rollback(self, operation: Operation) -> None:
-        """Undo the submission of an operation that could not be parked, unless the comparison of a key has ended it.
+        """Undo the submission of an operation that could not be parked, unless comparing a key has ended it.
 
-        Afterwards the operation can be submitted again.  A timeout then counts anew, and an absolute deadline stays.
-        The number that the operation got is not used again.
+        The operation can then be submitted again: its timeout starts from the beginning, and an absolute deadline stays
+        the same.  The operation's number is not reused.
         """
         self._unwatch(operation)
         if operation._state == PENDING:
@@ -549,74 +578,85 @@ class PurgatoryCore:
             self.counters.submitted -= 1
 
     def _unwatch(self, operation: Operation) -> None:
-        """Take an operation that is not parked off its watcher lists."""
+        """Remove an operation that is not parked from its watcher lists."""
         self.watcher_lists.asking = False
         if self.watcher_lists.deferred:
             self._unlink_deferred()
-        self._remove(operation)
+        self.leave_keys(operation)
 
     # Check
 
     def check(self, key: Hashable, value: Any, limit: i64) -> i64:
-        """See :meth:`BasePurgatory.check_and_complete`; ``limit`` is UNLIMITED for no limit.
+        """See :meth:`BasePurgatory.check_and_complete`; ``limit`` is UNLIMITED if there is no limit.
 
-        1.  The arguments are validated, and the key is hashed, also where the check is only queued: the caller, and not
-            the call that runs the queue, gets the error of a bad key.
-        2.  If user code of this purgatory runs, the check is queued, and the outermost call counts what it completes.
-        3.  Otherwise this is the outermost call: it checks the key, and then runs what has been queued meanwhile, also
-            if the check is interrupted.
+        1.  The arguments are validated and the key is hashed even if the check is only queued, so that the caller, not
+            the call that runs the queue, gets the error for a bad key.
+        2.  If user code of this purgatory is running, the check is queued, and the outermost call counts the operations
+            that the check completes.
+        3.  Otherwise, this is the outermost call: it checks the key and then runs the checks that have been queued in
+            the meantime, even if its own check was interrupted.
         """
         self._guard.validate()
-        validate_checked_key(key)
+        kind: Any = type(key)
+        if kind is list or kind is dict or kind is set:
+            validate_checked_key(key)
         if value is not None:
             value = validated_value(value)
         entry = self.watcher_lists.entry(key)
         queued = self.queued
-        if queued.busy:  # the entry is looked up again when the check runs: it may be another one by then
-            queued.add(key, value, limit)
-            return 0
+        if queued.busy:
+            if queued.busy > 0:  # the entry is looked up again when the check runs, because it may have changed by then
+                queued.add(key, value, limit)
+                return 0
+            queued.note(key, entry is not None)
         if entry is None:
             return 0
-        queued.busy = True
+        queued.busy = 1
         done: i64 = 0
         try:
             done = self._check_entry(entry, value, limit)
         finally:
-            done += self.run_queued_checks()
+            if queued.any:
+                done += self.run_queued_checks()
+            else:
+                queued.busy = queued.rest
         return done
 
     def run_queued_checks(self) -> i64:
         """Run the checks queued by user code that has returned; return how many operations they completed.
 
-        Called by the outermost call that runs user code, and by no other, when nothing is half done.
+        Only the outermost call that runs user code calls this method.  At that point, no change is half finished.
 
-        ``queued.busy`` stays set while the queue runs, so checks that its operations request are put at the end, and
-        the loop below runs them, too: the stack does not grow.  If an interrupt ends a check, the rest of that check
-        and all others move to the next turn of the event loop.  So it delays them, and loses none while a loop runs.
+        ``queued.busy`` stays set while the queue runs, so checks that its operations request are appended, and the loop
+        below runs them too.  The stack therefore does not grow.  If an interrupt ends a check, the rest of that check
+        and all other queued checks move to the next turn of the event loop.  The interrupt therefore delays them, but
+        none is lost while a loop runs.
         """
         done: i64 = 0
         queued = self.queued
         if not queued.waiting:
-            queued.busy = False
+            queued.busy = queued.rest
             return done
         try:
             while queued.waiting:
                 key, value, limit = queued.pop()
                 entry = self._entry_of_queued(key)
+                if queued.rest:
+                    queued.note(key, entry is not None)
                 if entry is not None:
                     try:
                         done += self._check_entry(entry, value, limit)
                     except BaseException:
-                        queued.resume(key, value, limit)  # the operations behind it still need the check
+                        queued.resume(key, value, limit)  # the operations after it still need the check
                         raise
         finally:
-            queued.busy = False
+            queued.busy = queued.rest
             if queued.waiting:
                 self._postpone_queued_checks()
         return done
 
     def _postpone_queued_checks(self) -> None:
-        """Move the queued checks to the next turn of the loop, because an interrupt propagates."""
+        """Move the queued checks to the next turn of the loop, because an interrupt is propagating."""
         while self.queued.waiting:
             key, value, limit = self.queued.pop()
             try:
@@ -625,7 +665,7 @@ class PurgatoryCore:
                 self._hooks.report_key(error, key)
 
     def _entry_of_queued(self, key: Hashable) -> Any:
-        """Return the entry of a key whose check was queued.  If the key raises, report the error and return None."""
+        """Return the entry of a key whose check was queued; if the key raises, report the error and return None."""
         try:
             return self.watcher_lists.entry(key)
         except BaseException as error:
@@ -635,17 +675,17 @@ class PurgatoryCore:
             return None
 
     def _check_entry(self, entry: Any, value: Any, limit: i64) -> i64:
-        """Try the watchers of a key in the order of arrival; return how many operations are completed.
+        """Try the watchers of a key in the order of arrival; return how many operations were completed.
 
         Each operation that is parked on the key now is tried exactly once, unless it ends before its turn or has a
-        threshold that the value does not reach.  One that arrives during the check is not tried here: its own
-        submission tries it, after the change that this check is about.
+        threshold that the value does not reach.  An operation that arrives during the check is not tried here: its own
+        submission tries it, after the change to which this check refers.
         """
         if limit != UNLIMITED:
             return self._check_limited(as_watch(entry), value, limit)
         if not isinstance(entry, WatchList):
             operation: Operation | None = entry.operation if isinstance(entry, Watch) else entry
-            return 1 if operation is not None and is_parked(operation) and self._try(operation) else 0
+            return 1 if operation is not None and self._try(operation) else 0
         done: i64 = 0
         if entry.thresholds is not None:
             cursor = self._cursor_along(entry, value, UNLIMITED)
@@ -653,30 +693,30 @@ class PurgatoryCore:
                 if self._try(following):
                     done += 1
             return done
-        newest = self._last_id  # the same without a cursor, for the most frequent list
+        newest = self._last_id  # the same as above without a cursor, for the most frequent case
         watch = entry.after
         while watch is not None and watch is not entry:
             operation = watch.operation
             assert operation is not None
             if operation._op_id > newest:
                 break
-            if is_parked(operation) and self._try(operation):
+            if self._try(operation):
                 done += 1
-            watch = watch.after  # a removed watch still leads to the watches behind it: see Watch
+            watch = watch.after  # a removed watch still leads to the watches after it: see Watch
         return done
 
     def _check_limited(self, entry: Watch, value: Any, limit: i64) -> i64:
-        """Try the watchers in the order of arrival until ``limit`` of them are completed.
+        """Try the watchers in the order of arrival until ``limit`` of them have completed.
 
-        Listeners are tried first and count nothing: a check with a limit reports a change to all of them, whatever it
-        completes.  ``queued.left`` is updated even if ``_try`` raises, because an interrupted check is continued with
-        what is left of its limit, and must not complete more than ``limit`` operations in all.
+        Listeners are tried first and do not count: a check with a limit reports a change to all listeners, whatever it
+        completes.  ``queued.left`` is updated even if ``_try`` raises, because an interrupted check continues with the
+        rest of its limit and must not complete more than ``limit`` operations in total.
         """
         self.queued.left = limit
         if self._listeners:
-            self._try_listeners(entry.key)
+            self._try_listeners(entry)
         cursor = self._cursor_along(entry, value, _HEAP_LOOKUPS + limit)
-        # The queued checks of its callbacks run after this loop, so no other check changes ``left`` meanwhile.
+        # The checks that callbacks queue run after this loop, so no other check changes ``left`` in the meantime.
         while self.queued.left > 0:
             operation = cursor.next()
             if operation is None:
@@ -690,41 +730,55 @@ class PurgatoryCore:
                     self.queued.left -= 1
         return limit - self.queued.left
 
-    def listen(self, operation: Operation, key: Hashable) -> None:
-        """Make every check of the key try this operation first; it is parked on the key and never completes.
+    def listen(self, operation: Operation, key: Hashable) -> dict[int, Operation]:
+        """Make every check of the key try this operation first; the operation is parked on the key and never completes.
+        Return the key's listeners, for :meth:`unlisten`.
 
-        A check without a limit tries it anyway, with the others.  One with a limit might stop before it.
+        A check without a limit tries the operation anyway, along with the others.  A check with a limit might stop
+        before it reaches the operation.
         """
-        self._listeners.setdefault(key, {})[operation._op_id] = operation
+        listeners = self._listeners.setdefault(key, {})
+        listeners[operation._op_id] = operation
+        return listeners
 
-    def unlisten(self, operation: Operation, key: Hashable) -> None:
-        """Undo :meth:`listen`."""
-        listeners = self._listeners.get(key)
-        if listeners is not None:
-            listeners.pop(operation._op_id, None)
-            if not listeners:
-                del self._listeners[key]
+    def unlisten(self, operation: Operation, key: Hashable, listeners: dict[int, Operation]) -> None:
+        """Undo :meth:`listen`, which returned ``listeners``.  If the key raises, it keeps an entry without listeners,
+        as in the watcher lists.
+        """
+        del listeners[operation._op_id]
+        if not listeners and self._listeners.get(key) is listeners:
+            del self._listeners[key]
 
-    def _try_listeners(self, key: Hashable) -> None:
-        """Try the operations that :meth:`listen` has named; a copy, because each of them may add or remove others."""
-        listeners = self._listeners.get(key)
-        if listeners is not None:
-            for operation in list(listeners.values()):
-                if is_parked(operation):
-                    self._try(operation)
+    def _try_listeners(self, entry: Watch) -> None:
+        """Try the operations on this entry that are registered with :meth:`listen`.
+
+        The entry has been found, so no change may be lost if its key raises now.  In that case, the listeners of all
+        keys are searched.  The listeners are copied because an operation may change them.
+        """
+        try:
+            found = list(self._listeners.get(entry.key, {}).values())
+        except BaseException as error:
+            if not self.contains(error):
+                raise
+            found = []
+            for listeners in self._listeners.values():
+                found += [operation for operation in listeners.values() if _is_on(operation, entry)]
+        for operation in found:
+            self._try(operation)
 
     def _try(self, operation: Operation) -> bool:
-        """Try one parked operation; return whether it is completed now.
+        """Try the operation unless it has left its keys in the meantime; return whether it has completed.
 
-        An error of ``try_complete`` fails this operation and is reported if no task receives it; an error of
-        ``on_complete`` is contained by :func:`end`.  Only an interrupt leaves this method, and then the operation is
-        still parked, or has its outcome.  ``try_complete`` may have ended the operation itself, in any way, so the
-        answer is read from the state and not from what ``try_complete`` returned.
+        If ``try_complete`` raises an error, this operation fails, and the error is reported if no task receives it; an
+        error from ``on_complete`` is contained by :func:`end`.  Only an interrupt leaves this method, and then the
+        operation is either still parked or has its outcome.  ``try_complete`` may have ended the operation itself in
+        any way, so the return value depends on the state, not on what ``try_complete`` returned.
         """
+        if not is_parked(operation):
+            return False
         self._trying = operation
-        tried: Any = operation  # an override may return any type
         try:
-            holds: Any = tried.try_complete()
+            holds: Any = operation.try_complete()
             if holds is True or (holds is not False and is_true(holds, operation)):
                 end(operation, COMPLETED, None, True)
         except BaseException as error:
@@ -738,7 +792,7 @@ class PurgatoryCore:
         return operation._state == COMPLETED
 
     def is_trying(self, operation: Operation) -> bool:
-        """Return whether a check is trying the operation now, as opposed to the call that submits it."""
+        """Return whether the operation is being tried by a check, rather than by the call that submits it."""
         return self._trying is operation
 
     # Checks in slices
@@ -754,10 +808,10 @@ class PurgatoryCore:
     def check_some(self, cursor: WatchCursor, number: int) -> int:
         """Take the next ``number`` steps of a cursor, or fewer at its end; return the number of steps taken.
 
-        Between two calls the loop may do anything to the key: the cursor continues where it was.  An operation that is
-        skipped counts as a step, so that the time of a call is bounded.
+        Between two calls, anything may happen to the key; the cursor continues where it stopped.  A skipped operation
+        counts as a step, so that the duration of a call is bounded.
         """
-        self.queued.busy = True
+        self.queued.busy = 1
         try:
             for tried in range(number):
                 operation = cursor.next()
@@ -770,10 +824,10 @@ class PurgatoryCore:
         return number
 
     def expire_some(self, number: int) -> int:
-        """Expire up to ``number`` parked operations, because the purgatory closes; return the number that ended.
+        """Expire up to ``number`` parked operations, because the purgatory is closing; return how many ended.
 
-        That number includes operations that the callbacks end, and excludes those that had ended meanwhile, so it is
-        taken from the gauge.  It is positive unless none is parked: the caller's loop always ends.
+        That number includes operations that callbacks end, but not operations that had already ended, so it is
+        computed from the gauge.  It is positive unless no operation is parked, so the caller's loop always ends.
         """
         waiting = self.counters.parked
         # A callback may end operations that are still in this list: end() then returns False.
@@ -782,59 +836,38 @@ class PurgatoryCore:
         return waiting - self.counters.parked
 
     def _cursor_along(self, entry: Watch, value: Any, most: i64) -> WatchCursor:
-        """Return a cursor over the operations that are parked now and whose thresholds, if any, the value reaches.
+        """Return a cursor over the operations that are parked now, except those whose threshold is above the value.
 
-        Without a value every operation is tried: the caller does not know whether a threshold is reached.
+        Without a value, every operation is tried, because the caller does not know whether a threshold has been
+        reached.
         """
         if value is not None and isinstance(entry, WatchList) and entry.thresholds is not None:
             return ReachedCursor(entry, self._last_id, value, most)
         return WatchCursor(entry, self._last_id)
 
-    # The end of an operation: end() of the lifecycle calls leave() before the callback, and ended() after the answers
+    # Called by the lifecycle when an operation ends
 
-    def leave(self, operation: Operation, now_ms: i64) -> None:
-        """Take a parked operation, which has its outcome and is off the timer, off its keys, and update the gauges.
+    def leave_keys(self, operation: Operation) -> None:
+        """Remove an operation that has watches from its keys.
 
-        Step 4 of :func:`end`, between the change of the state and the callback.  Keys may run user code here; it finds
-        an operation that has ended.  Nothing of it raises: the error of a key is kept for :meth:`_report_keys`, since
-        the callback and the answers must follow in any case.  The observers' event needs the keys and the time, so both
-        are noted before they are gone.
+        From the start of this method, the operation is no longer parked, whatever a key does while the watches are
+        being removed.
         """
-        counters = self.counters
-        if self._notifier.active:
-            self._notifier.leaving(operation, now_ms)
-        self._remove(operation)
-        counters.parked -= 1
-        counters.wait.record(now_ms - operation._parked_ms)
-        if operation._delay_ms >= 0:
-            counters.delayed -= 1
-            # Only an operation whose deadline has passed is late: other code may call its run() before that, and a
-            # purgatory that closes expires it with a state of its own.
-            if operation._state == EXPIRED and now_ms >= operation._expiration_ms:
-                counters.lateness.record(now_ms - operation._expiration_ms)
-        if counters.parked == 0 and self.closed:
-            self._hooks.emptied()
-
-    def _remove(self, operation: Operation) -> None:
-        """Remove the operation from its keys."""
         watch = operation._watch
-        operation._watch = None  # first: it is not parked any more, whatever a key does while the watches are removed
-        if operation._lone_key is not None:
-            self.counters.watched -= 1
-            self.watcher_lists.remove_operation(operation)
-            return
+        operation._watch = None
         while watch is not None:
             self._unlink(watch, operation)
             watch = watch.sibling
 
     def _unlink(self, watch: Watch, operation: Operation) -> None:
-        """Remove the watch.  A key that raises does not prevent its operation from ending.
+        """Remove the watch.  If the key raises, its operation still ends.
 
-        The error is stored for :meth:`_report_keys`, because reporting it may raise, and awaiters are answered first.
+        The error is stored for :meth:`report_keys`, because reporting it may raise, and awaiters must be answered
+        first.
         """
         self.counters.watched -= 1
         lists = self.watcher_lists
-        if lists.asking:  # a key ends the operation while it is hashed or compared
+        if lists.asking:  # a key has ended the operation while that key is being hashed or compared
             lists.deferred.append(watch)
             return
         try:
@@ -842,13 +875,14 @@ class PurgatoryCore:
         except BaseException as error:
             lists.bury(watch)
             self._key_errors.append((error, operation))
-        if lists.deferred:  # the key has ended other operations while it was hashed or compared
+        if lists.deferred:  # the key ended other operations while it was being hashed or compared
             self._unlink_deferred()
 
     def _unlink_deferred(self) -> None:
         """Remove the watches that could not be removed while a key was hashed or compared.
 
-        Removing one hashes its key again, and that may defer further ones, hence the loop and no copy.
+        Removing a watch hashes its key again, which may defer more removals, so this is a loop over the list itself,
+        not a copy.
         """
         lists = self.watcher_lists
         while lists.deferred:
@@ -861,28 +895,15 @@ class PurgatoryCore:
                 lists.bury(watch)
                 self._key_errors.append((error, operation))
 
-    def ended(self, operation: Operation) -> None:
-        """Count an operation that has ended and whose awaiters are answered, and notify the observers.
-
-        The count comes first, so that the statistics which an observer reads include this operation.  The errors of
-        keys come last, because the report may raise.
-        """
-        self.counters.count(operation._state)
-        if self._when_ended:
-            self._call_when_ended(operation)
-        if self._notifier.active:
-            self._notifier.ended(operation)
-        if self._key_errors:
-            self._report_keys()
-
     def call_when_ended(self, operation: Operation, callback: Callable[[], object]) -> None:
-        """Call ``callback()`` once, when the parked operation has ended in any way and its awaiters are answered.
+        """Call ``callback()`` once, when the parked operation has ended in any way and its awaiters have been answered.
 
-        By number and not by operation, so that the entry keeps no operation alive.
+        The callback is stored by number, not by operation, so that the entry does not keep the operation alive.
         """
         self._when_ended[operation._op_id] = callback
 
-    def _call_when_ended(self, operation: Operation) -> None:
+    def run_when_ended(self, operation: Operation) -> None:
+        """Call the callback that :meth:`call_when_ended` has stored for the operation, if any."""
         callback = self._when_ended.pop(operation._op_id, None)
         if callback is not None:
             try:
@@ -890,10 +911,10 @@ class PurgatoryCore:
             except Exception as error:
                 self._hooks.report(error, operation)
 
-    def _report_keys(self) -> None:
-        """Report the errors of keys; an interrupt among them propagates.
+    def report_keys(self) -> None:
+        """Report the errors that keys have raised; an interrupt among them propagates.
 
-        Those behind it stay in the list, and the next call reports them.
+        The errors after the interrupt stay in the list, and the next call reports them.
         """
         while self._key_errors:
             error, operation = self._key_errors.pop(0)
@@ -904,29 +925,30 @@ class PurgatoryCore:
     # Called by the lifecycle
 
     def ensure_stack(self) -> None:
-        """Raise RecursionError if endings are nested so deeply that another one might not finish."""
+        """Raise RecursionError if endings are nested so deeply that another ending might not finish."""
         if self.depth >= DEEP:
             ensure_stack(FRAMES)
 
     def contains(self, error: BaseException) -> bool:
-        """Return whether the exception is a failure of the operation, as opposed to an interrupt of the program.
+        """Return whether the exception is a failure of the operation rather than an interrupt of the program.
 
-        By the class alone: ``isinstance`` would run the ``__class__`` property of an exception that has one.
+        The class alone decides: ``isinstance`` would run the exception's ``__class__`` property, if it has one.
         """
         return issubclass(type(error), self._contained)
 
     def report(self, error: BaseException, operation: Operation) -> None:
-        """Report an operation that failed while no task awaited it."""
+        """Report the error of an operation that failed while no task awaited it."""
         self._hooks.report(error, operation)
 
     def extend(self, operation: Operation, delay_ms: i64) -> None:
-        """Move the deadline of an operation to ``delay_ms`` from now; a negative delay removes the deadline.
+        """Move an operation's deadline to ``delay_ms`` from now; a negative delay removes the deadline.
 
-        In its first try the operation only notes the deadline, which counts from now and not from the parking.
+        During its first try, the operation only stores the deadline, which counts from now, not from when the operation
+        is parked.
         """
         self._guard.validate()
         now_ms: i64 = ceil_now(self.timer)
-        if not is_parked(operation):  # in its first try: it is put on the timer when it is parked
+        if not is_parked(operation):  # during its first try: it is put on the timer when it is parked
             set_deadline(operation, delay_ms, NOT_QUEUED if delay_ms < 0 else now_ms + delay_ms)
         elif delay_ms < 0:
             self._reschedule(operation, delay_ms, NOT_QUEUED, 0)
@@ -935,9 +957,9 @@ class PurgatoryCore:
             self._reschedule(operation, delay_ms, now_ms + delay_ms if delay_ms > 0 else passed_ms, passed_ms)
 
     def extend_to(self, operation: Operation, at_ms: i64) -> None:
-        """Move the deadline of an operation to ``at_ms`` on the timer's clock, or to now if that has passed."""
+        """Move an operation's deadline to ``at_ms`` on the timer's clock, or to now if that time has passed."""
         self._guard.validate()
-        if not is_parked(operation):  # in its first try
+        if not is_parked(operation):  # during its first try
             set_deadline(operation, FOREVER_MS, at_ms)
             return
         now_ms: i64 = ceil_now(self.timer)
@@ -945,10 +967,10 @@ class PurgatoryCore:
         self._reschedule(operation, max(0, at_ms - now_ms), max(at_ms, passed_ms), passed_ms)
 
     def _reschedule(self, operation: Operation, delay_ms: i64, expiration_ms: i64, passed_ms: i64) -> None:
-        """Give a parked operation another deadline, or none if ``delay_ms`` is negative.
+        """Give a parked operation a new deadline, or none if ``delay_ms`` is negative.
 
-        A closed timer refuses before anything has changed.  If the request of an earlier wake-up raises, the new
-        deadline stands.
+        A closed timer refuses the deadline before anything has changed.  If requesting an earlier wake-up raises, the
+        new deadline stands.
         """
         if delay_ms >= 0 and self.timer.closed:
             raise PurgatoryClosed(f"the timer of purgatory {self.name!r} is closed: no deadline would be kept")
@@ -968,16 +990,16 @@ class PurgatoryCore:
     # Observers
 
     def parked_event(self, operation: Operation) -> Event:
-        """Return the ``parked`` event of an operation that is parked."""
+        """Return the ``parked`` event of a parked operation."""
         return self._notifier.parked_event(operation)
 
     def _observer_detached(self, error: BaseException, observer: object) -> None:
-        """Count an observer that raised and report it; the operation that it was notified of is not affected."""
+        """Count and report an observer that raised; the operation in the event is not affected."""
         self.counters.detached += 1
         self._hooks.report_observer(error, observer)
 
     def _check(self) -> None:
-        """Assert the invariants of the whole purgatory.  For use between calls, not in a callback."""
+        """Assert the invariants of the whole purgatory.  Call this method between other calls, not in a callback."""
         counters = self.counters
         assert self.watcher_lists._check() == counters.watched
         parked = self.watcher_lists.all_operations()
@@ -990,6 +1012,12 @@ class PurgatoryCore:
             assert operation._core is self
             assert operation.scheduled == (operation._delay_ms >= 0), f"{operation!r}: its deadline is not on the timer"
         assert self.depth == 0
-        assert not self.queued.busy and not self.queued.waiting, f"{len(self.queued.waiting)} checks are still queued"
+        assert self.queued.busy <= 0 and not self.queued.waiting, f"{len(self.queued.waiting)} checks are still queued"
         counters._check()
         self.timer._check()
+
+
+def _is_on(operation: Operation, entry: Watch) -> bool:
+    """Return whether an operation with a single key is parked on the key of this entry."""
+    watch = operation._watch
+    return entry.operation is operation or (watch is not None and watch.list_root is entry)

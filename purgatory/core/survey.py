@@ -1,16 +1,16 @@
 """A survey of the parked operations: one pass over all of them, in portions.
 
-It finds the longest waiting operations and the hottest keys, and counts the operations by kind, by age, and by bucket
-of the timer.  An operator wants these numbers from a server that is busy, so the pass can stop after any operation, and
+It finds the hottest keys and the operations that have waited the longest, and counts the operations by kind, by age,
+and by timer bucket.  An operator wants these numbers from a busy server, so the pass can stop after any operation and
 continue in a later turn of the loop.
 
 **Rules.**
 
-1.  The results contain no operation: only kinds, keys, and times.  Between two portions, a survey also holds the
+1.  The results contain no operations, only kinds, keys, and times.  Between two portions, a survey also holds the
     entries of one of the 512 shards.
-2.  It calls no code of the user: no method of a key or of an operation.
-3.  Operations arrive and end between two portions.  An operation that is parked during the whole survey is counted
-    exactly once; one that arrives or ends meanwhile is counted at most once.
+2.  It calls no user code: no method of a key or of an operation.
+3.  Operations may arrive and end between two portions.  An operation that is parked during the whole survey is counted
+    exactly once; an operation that arrives or ends during the survey is counted at most once.
 4.  Memory is bounded by ``most_keys``, ``most_rows``, and the number of keys in one of the 512 shards.
 """
 
@@ -25,23 +25,24 @@ from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.waits import given_kind
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.watch.thresholds import ThresholdWatch
-from purgatory.core.watch.watch import LONE, Watch, WatchList
+from purgatory.core.watch.watch import Watch, WatchList
 from purgatory.core.watch.watcher_lists import SHARDS
 from purgatory.texts import type_name
 
 __all__ = ["AGES_MS", "OTHERS", "HotKey", "Kind", "Row", "Survey", "rows_of_key"]
 
 AGES_MS: Final = (1_000, 10_000, 60_000, 600_000)
-"""The upper edges of the ages that a survey counts; the last count has no edge."""
+"""The upper edges of the age ranges that a survey counts; the last range has no upper edge."""
 OTHERS: Final = "(other kinds)"
 _MOST_KINDS: Final = 200
 _MOST_KEYS_OF_ROW: Final = 5
 
 
 class Row:
-    """A parked operation as a survey found it.  ``until_ms``: its deadline, or None.
+    """A parked operation as a survey found it.  ``until_ms``: the deadline, or None.
 
-    ``keys``: (key, threshold or None), the first five of ``num_keys``.  ``awaited``: whether a task awaits it.
+    ``keys``: the first five of ``num_keys`` keys, as (key, threshold or None).  ``awaited``: whether a task awaits the
+    operation.
     """
 
     __slots__ = ("awaited", "keys", "kind", "num_keys", "op_id", "since_ms", "until_ms")
@@ -55,7 +56,7 @@ class Row:
         self.keys: list[tuple[Hashable, Any]] = []
         self.num_keys: int = 0
         watch = operation._watch
-        if watch is LONE:
+        if operation._lone_key is not None:
             self.keys = [(operation._lone_key, None)]
             self.num_keys = 1
             return
@@ -80,7 +81,7 @@ class HotKey:
 
 
 class Kind:
-    """The operations of one kind: how many, how many without a deadline or a task that awaits them, and the oldest."""
+    """The operations of one kind: their number, how many have no deadline or no awaiting task, and the oldest."""
 
     __slots__ = ("endless", "kind", "oldest_ms", "parked", "unawaited")
 
@@ -96,11 +97,11 @@ class Survey:
     """One pass over the parked operations of a purgatory; call :meth:`step` until it returns False.
 
     ``now_ms``: the time of the survey, for ages and total waits.  ``most_keys``, ``most_rows``: how many keys and rows
-    to keep.  ``only_kind``: the kind of the rows, or None for every kind.  ``buckets``: a dict of ``id()`` of timer
-    buckets to lists whose last item the survey increases for each operation in the bucket.
+    to keep.  ``only_kind``: the kind of the rows, or None for every kind.  ``buckets``: a dict that maps the ``id()``
+    of each timer bucket to a list; the survey increments the last item of the list for each operation in the bucket.
 
-    ``visited``: the operations counted so far.  ``kinds``: by name.  ``ages``: a count for each of :data:`AGES_MS`, and
-    one for all older operations.  ``keys``: keys seen so far.
+    ``visited``: the number of operations counted so far.  ``kinds``: the kinds by name.  ``ages``: a count for each of
+    :data:`AGES_MS`, and one for all older operations.  ``keys``: the number of keys seen so far.
     """
 
     __slots__ = (
@@ -110,6 +111,7 @@ class Survey:
         "_core",
         "_entries",
         "_key",
+        "_key_oldest_id",
         "_key_oldest_ms",
         "_key_wait_ms",
         "_key_watchers",
@@ -148,9 +150,9 @@ class Survey:
         self.keys: i64 = 0
         self.kinds: dict[str, Kind] = {}
         self.ages: list[int] = [0] * (len(AGES_MS) + 1)
-        self._rows: list[tuple[int, Row]] = []  # heaps; the first item is the least interesting one
-        self._by_watchers: list[tuple[int, int, HotKey]] = []
-        self._by_wait: list[tuple[int, int, HotKey]] = []
+        self._rows: list[tuple[int, Row]] = []  # heaps; the first item of each is the least interesting one
+        self._by_watchers: list[tuple[int, int, int, HotKey]] = []
+        self._by_wait: list[tuple[int, int, int, HotKey]] = []
         self._number: i64 = 0  # orders equal items of a heap, because keys cannot be compared
         # The place: the entries of the current shard, and the next watch of the current key.
         self._shard: i64 = -1
@@ -161,10 +163,11 @@ class Survey:
         self._key: Hashable = None
         self._key_watchers: i64 = 0
         self._key_wait_ms: i64 = 0
+        self._key_oldest_id: i64 = 0
         self._key_oldest_ms: i64 = 0
 
     def step(self, number: i64) -> bool:
-        """Visit the next ``number`` watches or so.  Return False when the survey is complete."""
+        """Visit about ``number`` more watches.  Return False when the survey is complete."""
         left = number
         while left > 0:
             watch = self._watch
@@ -207,17 +210,17 @@ class Survey:
         self._key = item[0]
         entry: Any = item[1]
         if isinstance(entry, Operation):  # alone on its key, without a watch
-            if entry._watch is LONE:
+            if entry._lone_key is not None:
                 self._visit(entry, True)
             elif isinstance(entry._watch, Watch) and entry._watch.key is self._key:
-                self._watch = entry._watch  # another operation has joined it since
+                self._watch = entry._watch  # another operation has joined it on the key in the meantime
                 self._from_root()
         else:
             self._watch = entry
             self._from_root()
 
     def _from_root(self) -> None:
-        """Begin at the first watch of the list, if the watch is in one."""
+        """If the watch is a list, begin at the first watch in the list."""
         watch = self._watch
         if isinstance(watch, WatchList):
             self._watch = watch.after
@@ -225,12 +228,13 @@ class Survey:
                 self._thresholds = watch.thresholds.members.after
 
     def _visit(self, operation: Operation, is_first: bool) -> None:
-        """Count an operation for the current key; ``is_first``: count the operation itself as well."""
+        """Count an operation for the current key.  ``is_first``: also count the operation itself."""
         since_ms: i64 = operation._parked_ms
         waited_ms: i64 = self.now_ms - since_ms
         if waited_ms < 0:
             waited_ms = 0
-        if self._key_watchers == 0 or since_ms < self._key_oldest_ms:
+        if self._key_watchers == 0 or operation._op_id < self._key_oldest_id:
+            self._key_oldest_id = operation._op_id
             self._key_oldest_ms = since_ms
         self._key_watchers += 1
         self._key_wait_ms += waited_ms
@@ -284,16 +288,17 @@ class Survey:
         self._number += 1
         watchers: int = self._key_watchers
         wait_ms: int = self._key_wait_ms
+        age: int = -self._key_oldest_id  # of two equally hot keys, the one with the oldest operation comes first
         number: int = -self._number
         offered: HotKey | None = None
         if self._most_keys > 0:
-            if len(self._by_watchers) < self._most_keys or watchers > self._by_watchers[0][0]:
+            if len(self._by_watchers) < self._most_keys or _is_hotter(watchers, age, self._by_watchers[0]):
                 offered = HotKey(self._key, watchers, wait_ms, self._key_oldest_ms)
-                _offer(self._by_watchers, (watchers, number, offered), self._most_keys)
-            if len(self._by_wait) < self._most_keys or wait_ms > self._by_wait[0][0]:
+                _offer(self._by_watchers, (watchers, age, number, offered), self._most_keys)
+            if len(self._by_wait) < self._most_keys or _is_hotter(wait_ms, age, self._by_wait[0]):
                 if offered is None:
                     offered = HotKey(self._key, watchers, wait_ms, self._key_oldest_ms)
-                _offer(self._by_wait, (wait_ms, number, offered), self._most_keys)
+                _offer(self._by_wait, (wait_ms, age, number, offered), self._most_keys)
         self._key = None
         self._key_watchers = 0
         self._key_wait_ms = 0
@@ -301,22 +306,22 @@ class Survey:
     # The results
 
     def rows(self) -> list[Row]:
-        """Return the longest waiting operations, the oldest first."""
+        """Return the operations that have waited the longest, starting with the oldest one."""
         return [row for _, row in sorted(self._rows, key=_first, reverse=True)]
 
     def by_watchers(self) -> list[HotKey]:
-        """Return the keys with the most watchers, most first."""
-        return [hot for _, _, hot in sorted(self._by_watchers, key=_first_two, reverse=True)]
+        """Return the keys with the most watchers, in descending order."""
+        return [hot for _, _, _, hot in sorted(self._by_watchers, key=_first_three, reverse=True)]
 
     def by_total_wait(self) -> list[HotKey]:
-        """Return the keys with the largest sum of waits, largest first."""
-        return [hot for _, _, hot in sorted(self._by_wait, key=_first_two, reverse=True)]
+        """Return the keys with the largest sums of waits, in descending order."""
+        return [hot for _, _, _, hot in sorted(self._by_wait, key=_first_three, reverse=True)]
 
 
 def rows_of_key(core: PurgatoryCore, key: Hashable, number: int) -> list[Row]:
     """Return the first ``number`` operations parked on the key, in the order of arrival.
 
-    Raises TypeError if unhashable.
+    Raises TypeError if the key is unhashable.
     """
     found: list[Row] = []
     cursor = core.cursor(key, None)
@@ -328,7 +333,11 @@ def rows_of_key(core: PurgatoryCore, key: Hashable, number: int) -> list[Row]:
     return found
 
 
-def _offer(heap: list[tuple[int, int, HotKey]], item: tuple[int, int, HotKey], most: i64) -> None:
+def _is_hotter(figure: int, age: int, least: tuple[int, int, int, HotKey]) -> bool:
+    return figure > least[0] or (figure == least[0] and age > least[1])
+
+
+def _offer(heap: list[tuple[int, int, int, HotKey]], item: tuple[int, int, int, HotKey], most: i64) -> None:
     if len(heap) < most:
         heappush(heap, item)
     else:
@@ -339,5 +348,5 @@ def _first(item: tuple[int, Row]) -> int:
     return item[0]
 
 
-def _first_two(item: tuple[int, int, HotKey]) -> tuple[int, int]:
-    return item[0], item[1]
+def _first_three(item: tuple[int, int, int, HotKey]) -> tuple[int, int, int]:
+    return item[0], item[1], item[2]

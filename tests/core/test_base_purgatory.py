@@ -64,3 +64,10 @@ def test_a_key_that_raises_while_it_is_parked_leaves_nothing_behind(bad: int) ->
     assert operation.outcome is Outcome.PENDING
     assert operation.expiration_ms is None
     check(room, parked=0, watched=0, keys=0, submitted=0)  # type: ignore[arg-type]
+
+
+def test_an_idle_purgatory_is_true() -> None:
+    """Code such as ``given or make_purgatory()`` uses the purgatory that it was given, although its length is 0."""
+    room = make_purgatory(ManualClock())
+    assert len(room) == 0
+    assert room

@@ -435,7 +435,7 @@ def test_a_listener_that_another_one_ends_is_not_tried(room: QuietPurgatory) -> 
 
 
 def test_a_listener_whose_key_is_not_found_any_more(room: QuietPurgatory) -> None:
-    """If a key has changed its hash, removing its listener raises nothing."""
+    """If a key has changed its hash, its listener is removed nevertheless; only the key's entry remains."""
 
     class Changing:
         value = 1
@@ -444,13 +444,14 @@ def test_a_listener_whose_key_is_not_found_any_more(room: QuietPurgatory) -> Non
             return self.value
 
     key = Changing()
-    operation = listening(room, key)
+    operation = Op()
+    room.try_complete_else_watch(operation, [key])
+    listeners = room._core.listen(operation, key)
     key.value = 2
-    room._core.unlisten(operation, key)
+    room._core.unlisten(operation, key, listeners)
     assert operation.outcome is Outcome.PENDING
     key.value = 1
-    room._core.unlisten(operation, key)
-    room._core.unlisten(operation, key)
+    assert room._core._listeners == {key: {}}
 
 
 def test_a_reached_threshold_behind_an_operation_that_has_ended_is_tried(room: QuietPurgatory) -> None:

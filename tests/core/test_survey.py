@@ -117,6 +117,23 @@ def test_operations_may_come_and_go_between_two_portions(data: st.DataObject) ->
     assert {operation._op_id for operation in stay} <= set(numbers)
 
 
+def test_of_equal_keys_the_one_that_waits_longest_comes_first() -> None:
+    """Keys with equally many operations, or equal total waits, are in the order of their oldest operation."""
+    clock = ManualClock()
+    room = make_purgatory(clock=clock)
+    for number in range(100):
+        clock.time_ms += 1000
+        room.try_complete_else_watch(Op(), [f"key-{number}"])
+    found = survey(room, most_keys=3)
+    assert [hot.key for hot in found.by_watchers()] == ["key-0", "key-1", "key-2"]
+    for number in range(100, 200):  # all of them wait for 0 s, and their ages are equal
+        room.try_complete_else_watch(Op(), [f"key-{number}"])
+    room.try_complete_else_watch(Op(), ["key-7"])
+    found = survey(room, most_keys=2)
+    assert [hot.key for hot in found.by_watchers()] == ["key-7", "key-0"]
+    assert [hot.key for hot in found.by_total_wait()] == ["key-0", "key-1"]
+
+
 def test_rows_and_kinds_are_bounded() -> None:
     """The rows are the longest waiting operations, of one kind if that is given; very many kinds become one."""
     room = make_purgatory(clock=ManualClock())

@@ -44,6 +44,16 @@ def test_a_condition_that_raises_fails_it() -> None:
     check(room, submitted=0, failed=0)
 
 
+def test_an_operation_that_has_ended_is_refused() -> None:
+    """The message names the operation, and its outcome stands."""
+    room = make_purgatory(ManualClock())
+    op = Op(0.0, name="answer", ready=True)
+    assert room._core.try_without_parking(op, ["a"]) == "answer"
+    with pytest.raises(ValueError, match="operation must be new, got "):
+        room._core.try_without_parking(op, ["a"])
+    assert (op.outcome, op.calls) == (Outcome.COMPLETED, ["try", "complete"])
+
+
 def test_an_interrupt_changes_nothing() -> None:
     """The operation is as new, and the next call tries it again."""
     room = make_purgatory(ManualClock())
@@ -76,3 +86,22 @@ def test_on_complete_that_raises_fails_it() -> None:
             room._core.try_without_parking(op, ["a"])
         assert op.outcome is Outcome.FAILED
     assert room.reported == []
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_refusal_leaves_it_as_new(ready: bool) -> None:
+    """It takes the place of the expiration only: a condition that holds is answered."""
+    room = make_purgatory(ManualClock())
+    op = Op(0.0, name="answer", ready=ready)
+
+    def refuse() -> None:
+        raise Boom
+
+    if ready:
+        assert room._core.try_without_parking(op, ["a"], refuse=refuse) == "answer"
+    else:
+        with pytest.raises(Boom):
+            room._core.try_without_parking(op, ["a"], refuse=refuse)
+        assert (op.outcome, op.calls) == (Outcome.PENDING, ["try"])
+        op.ready = True
+        assert room._core.try_without_parking(op, ["a"]) == "answer"

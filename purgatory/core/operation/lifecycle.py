@@ -3,14 +3,14 @@
 The life of an operation
 ========================
 
-An operation is created, submitted to a purgatory and tried once.  If its condition does not hold yet, it is *parked*:
-linked into the watcher list of each of its keys and, if it has a deadline, put on the timer.  Then one row of
-:data:`ENDINGS` happens, and the first one decides.
+An operation is created, submitted to a purgatory, and tried once.  If its condition does not hold yet, it is *parked*:
+linked into the watcher list of each of its keys and, if it has a deadline, put on the timer.  The first event in
+:data:`ENDINGS` that happens then decides the outcome.
 
-The path of an ending
+How an operation ends
 =====================
 
-Whatever ends an operation calls :func:`end`, which takes these steps in this order::
+All code that ends an operation calls :func:`end`, which takes these steps in this order::
 
     PENDING?  no: False
        |
@@ -18,30 +18,30 @@ Whatever ends an operation calls :func:`end`, which takes these steps in this or
        |
     the state            decided: every other ending is False from here on
        |
-    off the timer, off its keys, gauges        PurgatoryCore.leave()
+    off the timer, off its keys, gauges
        |
     on_complete()        unless it is CANCELLED or FAILED; if it raises: FAILED
        |
     the awaiters are answered
        |
-    counters, observers, errors of keys        PurgatoryCore.ended()
+    counters, observers, errors from keys
        |
-    on_expiration()      of one that expired
+    on_expiration()      if it expired
        |
-    the checks that these callbacks have requested, if no caller above runs them
+    the checks that these callbacks have requested, unless an outer call runs them
 
 The rules
 =========
 
-1.  ``PENDING`` is left once.  Every ending checks the state and changes it with nothing in between that could run other
-    code, so on one event loop no lock is needed, and the second ending returns False.
-2.  The operation is off the timer and off every watcher list *before* its callback runs: the callback sees consistent
-    state.
-3.  Everything that may fail happens before the change of state: the clock is read and, where callbacks end operations
-    whose callbacks end operations, the remaining stack is checked.  At the interpreter's recursion limit the ending is
-    refused with RecursionError, and the operation is still parked.
+1.  An operation leaves ``PENDING`` only once.  Every call to :func:`end` checks and changes the state without running
+    other code in between, so on one event loop, no lock is needed and a second call returns False.
+2.  The operation is removed from the timer and from every watcher list *before* its callback runs, so the callback sees
+    consistent state.
+3.  Everything that may fail happens before the state changes: the clock is read and, if endings are nested in callbacks
+    of other endings, the remaining stack is checked.  At the interpreter's recursion limit, :func:`end` raises
+    RecursionError, and the operation stays parked.
 4.  ``on_complete`` runs at most once.  If it raises, ``COMPLETED`` or ``EXPIRED`` becomes ``FAILED`` before any code
-    but the callback itself could have seen it.
+    other than the callback itself can see the first outcome.
 
 The hard case: the awaiting task is cancelled
 =============================================
@@ -49,14 +49,17 @@ The hard case: the awaiting task is cancelled
 ``task.cancel()`` and the end of the operation can happen in the same turn of the loop.  There are two orders:
 
 a)  *Cancelled, then the condition holds.*  ``task.cancel()`` has cancelled the future that ``park()`` awaits, but the
-    task has not run yet.  The next attempt to complete or expire the operation finds the future cancelled and
-    withdraws the operation instead: it ends CANCELLED, ``on_complete`` does not run, and no result is made for a task
-    that is gone.
-b)  *Completed, then cancelled.*  The outcome stands.  The task still gets its CancelledError, as asyncio requires (a
-    swallowed cancellation breaks timeouts and task groups).  The result that no task received is given back: ``park()``
-    calls ``on_abandoned(result)`` before it raises the CancelledError.
+    task has not run yet.  The next attempt to complete or expire the operation finds that the future is cancelled, and
+    withdraws the operation instead: it ends CANCELLED, ``on_complete`` does not run, and no result is created for a
+    task that no longer waits.
+b)  *Completed, then cancelled.*  The outcome stands.  The task still receives its CancelledError, as asyncio requires
+    (a swallowed cancellation breaks timeouts and task groups).  The result, which no task received, is given back:
+    ``park()`` calls ``on_abandoned(result)`` before it raises the CancelledError.
 
-These are functions, not methods, because the compiler calls a function directly, but looks up a method of a class that
+The task's event loop may also have been closed without cancelling the task, which then never runs again.  The outcome
+stands, and :func:`_settle` gives the result back.
+
+These are functions, not methods, because the compiler calls functions directly but looks up the methods of a class that
 has subclasses.
 """
 
@@ -67,6 +70,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mypy_extensions import i64
 
 from purgatory.core.timer.base_timer import now
+from purgatory.core.timer.coroutines import COROUTINE, is_coroutine, refusal
 from purgatory.core.timer.event_loop import event_loop
 from purgatory.core.timer.task import unlink
 from purgatory.core.timer.thread_guard import FOREIGN_THREAD
@@ -74,7 +78,6 @@ from purgatory.errors import OperationCancelled, PurgatoryError
 from purgatory.events import Outcome
 from purgatory.texts import safe_repr, type_name
 
-from .coroutines import COROUTINE, is_coroutine, refusal
 from .private_key import shown_key
 from .stack_guard import ensure_stack
 
@@ -82,6 +85,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from purgatory.core.purgatory import PurgatoryCore
+    from purgatory.core.stats.counters import Counters
 
     from .operation import Operation
 
@@ -99,7 +103,6 @@ __all__ = [
     "Ending",
     "Failure",
     "answer",
-    "core_of",
     "end",
     "error_of",
     "exception_of",
@@ -107,13 +110,15 @@ __all__ = [
     "fail_tried",
     "has_expired",
     "has_result",
+    "is_new",
     "is_parked",
     "is_true",
     "keys_of",
+    "not_new",
     "outcome_of",
+    "result_of",
     "task_was_cancelled",
     "validate_awaiters",
-    "validate_new",
 ]
 
 PENDING: Final = 0
@@ -121,13 +126,19 @@ COMPLETED: Final = 1
 EXPIRED: Final = 2
 CANCELLED: Final = 3
 FAILED: Final = 4
-EXPIRED_BY_CLOSING: Final = 5  # the outcome is EXPIRED: see outcome_of()
-DEEP: Final = 8  # from this many nested endings on, each first checks the remaining stack
-FRAMES: Final = 80  # the frames that an ending and the loop's exception handler may need
-OUTCOMES: Final = (Outcome.PENDING, Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED)
-
-
-_TRACEBACK: Final[Any] = BaseException.__dict__["__traceback__"]  # the descriptor: a subclass may have another one
+EXPIRED_BY_CLOSING: Final = 5  # the outcome is EXPIRED
+DEEP: Final = 8  # from this many nested endings on, each call first checks the remaining stack
+FRAMES: Final = 80  # the frames that one ending and the loop's exception handler may need
+# The outcome of each state.  The numbers of the states are public, in RecordBuffer, so a new state is appended.
+OUTCOMES: Final = (
+    Outcome.PENDING,
+    Outcome.COMPLETED,
+    Outcome.EXPIRED,
+    Outcome.CANCELLED,
+    Outcome.FAILED,
+    Outcome.EXPIRED,  # by closing
+)
+_TRACEBACK: Final[Any] = BaseException.__dict__["__traceback__"]  # the descriptor; a subclass may override it
 
 
 class Ending(NamedTuple):
@@ -155,27 +166,24 @@ ENDINGS: Final = (
     ),
     Ending(Outcome.FAILED, "a callback raises, or fail_for_key()", "nothing more", "that exception"),
 )
-"""How an operation can leave ``PENDING``: documentation, from which the picture is drawn.  :func:`end` is the code."""
+"""The ways in which an operation can leave ``PENDING``: the source of the picture.  The code is :func:`end`."""
 
 
-def validate_new(operation: Operation) -> None:
-    """Raise ValueError unless the operation is new: neither parked nor ended."""
-    core = core_of(operation)
-    if operation._state != PENDING:
-        raise ValueError(f"operation must be new, got {safe_repr(operation)}, which has ended: make one for each wait")
-    if core is not None:
-        raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
+def not_new(operation: Operation) -> ValueError:
+    """Return the error for an operation that is already parked or has ended."""
+    problem = "is parked already" if operation._state == PENDING else "has ended: make one for each wait"
+    return ValueError(f"operation must be new, got {safe_repr(operation)}, which {problem}")
 
 
 def outcome_of(state: i64) -> Outcome:
-    """Return the outcome that users see for a state."""
-    return Outcome.EXPIRED if state == EXPIRED_BY_CLOSING else OUTCOMES[state]
+    """Return the outcome that users see for the state."""
+    return OUTCOMES[state]
 
 
 def is_parked(operation: Operation) -> bool:
-    """Return whether the operation is on its keys, and so counted, found by checks and shown in dumps.
+    """Return whether the operation is on its keys and is therefore counted, found by checks, and shown in dumps.
 
-    It is not while it is tried for the first time, although its purgatory is known by then.
+    During its first try, it is not parked, although its purgatory is already known.
     """
     return operation._watch is not None
 
@@ -186,33 +194,37 @@ def has_result(operation: Operation) -> bool:
 
 
 def has_expired(operation: Operation) -> bool:
-    """Return whether the operation has ended EXPIRED: at its deadline, or because its purgatory closed."""
+    """Return whether the operation has ended EXPIRED, at its deadline or because its purgatory closed."""
     return operation._state == EXPIRED or operation._state == EXPIRED_BY_CLOSING
 
 
-def core_of(operation: Operation) -> PurgatoryCore | None:
-    """Return the core in which the operation is.  Raises RuntimeError if its class forgot ``super().__init__()``."""
+def is_new(operation: Operation) -> bool:
+    """Return whether the operation is neither parked nor ended.
+
+    Raises RuntimeError if its class did not call ``super().__init__()``.
+    """
     try:
-        return operation._core
+        return operation._core is None and operation._state == PENDING
     except AttributeError:
         raise RuntimeError(f"{type_name(operation)}.__init__() must call super().__init__(timeout)") from None
 
 
 def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
-    """End the operation.  Return True if this call did, and in this state.
+    """End the operation.  Return True if this call ended it in the given state.
 
-    This is the one path of every ending: completion, expiry, cancellation, failure and closing.
+    Every ending takes this path: completion, expiration, cancellation, failure, and closing.
 
-    ``state``: what it becomes; one whose ``on_complete`` raises becomes FAILED instead.  ``why``: the exception of one
-    that fails; the reason of one that is cancelled, any object or None.  ``contained``: whether an exception from
-    ``on_complete`` only fails the operation, as in a check or an expiry, or also reaches the caller.
+    ``state``: the new state; if ``on_complete`` raises, the state becomes FAILED instead.  ``why``: the exception if
+    the operation fails, or the reason (any object or None) if it is cancelled.  ``contained``: True if an exception
+    from ``on_complete`` only makes the operation fail, as in a check or an expiration; False if it also reaches the
+    caller.
     """
-    # 1. The first ending decides.
+    # 1. The first ending decides the outcome.
     if operation._state != PENDING:
         return False
     core = operation._core
     calls_back = state != CANCELLED and state != FAILED
-    # 2. All that may fail: the stack, the task that is gone, the clock.  Nothing has changed if it does.
+    # 2. All that may fail: the stack, the cancelled task, and the clock.  If any of these fails, nothing has changed.
     now_ms: i64 = 0
     parked = False
     if core is not None:
@@ -225,39 +237,43 @@ def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
         parked = is_parked(operation)
         if parked:
             now_ms = now(core.timer)
-    # 3. The outcome.  From here to the callback only this library runs: a second ending finds the state changed.
+    # 3. The outcome.  Only library code runs from here to the callback, so a second ending finds that the state has
+    # changed.
     operation._state = state
     if core is None:
         if calls_back:
             _call_back(operation, None, contained)
         else:
-            _fill(operation, why)
+            operation._value = _for_awaiters(why, True) if state == FAILED else why
             _settle(operation, None, ())
         return operation._state == state
     keys: tuple[Hashable, ...] = ()
     if not calls_back:
-        _fill(operation, why)
+        operation._value = _for_awaiters(why, True) if state == FAILED else why
         if state == CANCELLED and (operation._park_future is not None or operation._awaiters is not None):
-            keys = keys_of(operation)  # for the message of the OperationCancelled
+            keys = keys_of(operation)  # for the OperationCancelled
     core.depth += 1
     try:
-        # 4. Off the timer and off its keys, before the callback, which may check these keys or park on them.  None of
-        # this fails: an error of a key is kept until the awaiters have their answers.
-        if operation._list is not None:
-            unlink(operation)
+        # 4. Remove the operation from the timer and its keys before the callback, which may check these keys or park on
+        # them.  None of these steps can fail: if a key raises, the error is kept until the awaiters have their answers.
         if parked:
-            core.leave(operation, now_ms)
+            _leave(operation, core, now_ms)
+        elif operation._list is not None:
+            unlink(operation)
         # 5. The callback, the answers, the observers.
-        # 6. The checks that these have requested, unless a call above is going to run them.
+        # 6. The checks that these have requested, unless an outer call is going to run them.
         if calls_back:
             queued = core.queued
-            outermost = not queued.busy
-            queued.busy = True
+            outermost = queued.busy <= 0
+            queued.busy = 1
             try:
                 _call_back(operation, core, contained)
             finally:
                 if outermost:
-                    core.run_queued_checks()
+                    if queued.any:
+                        core.run_queued_checks()
+                    else:
+                        queued.busy = queued.rest
         else:
             _settle(operation, core, keys)
     finally:
@@ -265,17 +281,41 @@ def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
     return operation._state == state
 
 
-def _fill(operation: Operation, why: Any) -> None:
-    """Store what the awaiters of a CANCELLED or FAILED operation get."""
-    operation._value = _for_awaiters(why, True) if operation._state == FAILED else why
+def _leave(operation: Operation, core: PurgatoryCore, now_ms: i64) -> None:
+    """Remove a parked operation from the timer and its keys, and update the gauges; its outcome has been decided.
+
+    User code that a key runs here finds an operation that has ended.  Nothing here raises: if a key raises, the
+    error is kept, because the callback and the answers must follow in any case.  The observers' event needs the keys
+    and the time, so both are recorded before they are lost.
+    """
+    counters = core.counters
+    if core._notifier.active:
+        core._notifier.leaving(operation, now_ms)
+    if operation._list is not None:
+        unlink(operation)
+    if operation._lone_key is not None:
+        counters.watched -= 1
+        core.watcher_lists.remove_operation(operation)
+    else:
+        core.leave_keys(operation)
+    counters.parked -= 1
+    counters.wait.record(now_ms - operation._parked_ms)
+    if operation._delay_ms >= 0:
+        counters.delayed -= 1
+        # Only an operation whose deadline has passed is late.  Other code may call run() earlier, and when the
+        # purgatory closes, the operation expires with a different state.
+        if operation._state == EXPIRED and now_ms >= operation._expiration_ms:
+            counters.lateness.record(now_ms - operation._expiration_ms)
+    if counters.parked == 0 and core.closed:
+        core._hooks.emptied()
 
 
 def _call_back(operation: Operation, core: PurgatoryCore | None, contained: bool) -> None:
-    """Make the result, answer, and call ``on_expiration`` of an operation that expired.
+    """Call ``on_complete`` and answer the awaiters; if the operation expired, then call ``on_expiration``.
 
-    The outcome changes once more here, to FAILED, if ``on_complete`` raises.  Only ``on_complete`` itself could have
-    seen the first one: no awaiter has been answered, and no observer notified.  ``on_expiration`` comes after all
-    answers, so an exception of it changes nothing and is only reported.
+    If ``on_complete`` raises, the outcome changes once more here, to FAILED.  Only ``on_complete`` itself could have
+    seen the first outcome: no awaiter has been answered, and no observer has been notified.  ``on_expiration`` runs
+    after all answers, so an exception that it raises changes nothing and is only reported.
     """
     expired = operation._state != COMPLETED
     try:
@@ -306,15 +346,16 @@ def _call_back(operation: Operation, core: PurgatoryCore | None, contained: bool
 
 
 def fail_tried(operation: Operation, error: BaseException) -> bool:
-    """Fail an operation that raised while it was tried.  Return True if an awaiter got the exception."""
+    """End the operation as FAILED because its try raised.  Return True if an awaiter received the exception."""
     awaited = _is_awaited(operation)
     return end(operation, FAILED, error, True) and awaited
 
 
 def fail_externally(operation: Operation, error: BaseException) -> bool:
-    """Fail the operation with an exception from outside, for its awaiters.  Return True if this call did.
+    """Make the operation fail with an exception from other code; its awaiters receive that exception.  Return True if
+    this call made it fail.
 
-    An operation whose task was cancelled is withdrawn, as by every other ending: the hard case, a).
+    An operation whose task was cancelled is withdrawn instead, as in every other ending; see the hard case, a).
     """
     if task_was_cancelled(operation):
         end(operation, CANCELLED, None, True)
@@ -323,24 +364,25 @@ def fail_externally(operation: Operation, error: BaseException) -> bool:
 
 
 def task_was_cancelled(operation: Operation) -> bool:
-    """Whether the task that awaits the operation in ``park()`` was cancelled: the hard case, a)."""
+    """Return whether the task that awaits the operation in ``park()`` was cancelled; see the hard case, a)."""
     return operation._park_future is not None and operation._park_future.cancelled()
 
 
 def _is_awaited(operation: Operation) -> bool:
-    """Return whether a task is going to receive the outcome: one that was cancelled is not."""
+    """Return whether a task is going to receive the outcome; a cancelled task will not."""
     if operation._park_future is not None and not operation._park_future.done():
         return True
     return operation._awaiters is not None and not all([waiter.done() for waiter in operation._awaiters])
 
 
 def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashable, ...]) -> bool:
-    """Answer every awaiter of an operation that has its outcome, then leave the purgatory and notify the observers.
+    """Answer every awaiter of an operation whose outcome has been decided; then detach the operation from the purgatory
+    and notify the observers.
 
     Return whether any awaiter was answered.  ``keys``: see :func:`exception_of`.
 
-    Answering an awaiter schedules its task and runs no code of it.  An awaiter that cannot be answered keeps no other
-    from its answer: the error is reported at the end, or raised if no purgatory could report it.
+    Answering an awaiter schedules its task but runs no code of the task.  An awaiter that cannot be answered does not
+    prevent the others from being answered: the error is reported at the end, or raised if no purgatory could report it.
     """
     park_future = operation._park_future
     awaiters = operation._awaiters
@@ -362,20 +404,46 @@ def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashab
                 failed = error
     if core is not None:
         operation._core = None
-        core.ended(operation)
-    if failed is not None:  # all others have their answer now
+        # Counting comes first so that the statistics that an observer reads include this operation.  Errors from keys
+        # are reported last, because the report may raise.
+        _count(core.counters, operation._state)
+        if core._when_ended:
+            core.run_when_ended(operation)
+        if core._notifier.active:
+            core._notifier.ended(operation)
+        if core._key_errors:
+            core.report_keys()
+    if park_future is not None and not answered and core is not None and _never_runs(operation, park_future):
+        operation._park_future = park_future  # park() must not give the result back again
+        core.give_back(operation, operation._value)
+    if failed is not None:  # all others have their answers now
         if core is None:
             raise failed
         core.report(failed, operation)
     return answered
 
 
-def answer(operation: Operation, waiter: Any, keys: tuple[Hashable, ...]) -> bool:
-    """Set the result or the exception of the future.  False if it was cancelled, or if its loop is closed.
+def _count(counters: Counters, state: i64) -> None:
+    """Count an operation that has ended in this state."""
+    if state == COMPLETED:
+        counters.completed += 1
+    elif state == EXPIRED:
+        counters.expired += 1
+    elif state == CANCELLED:
+        counters.cancelled += 1
+    elif state == EXPIRED_BY_CLOSING:
+        counters.expired_by_closing += 1
+    else:
+        assert state == FAILED, f"an operation cannot end in state {state}"
+        counters.failed += 1
 
-    An event loop in debug mode raises RuntimeError in another thread than its own.
+
+def answer(operation: Operation, waiter: Any, keys: tuple[Hashable, ...]) -> bool:
+    """Set the future's result or exception.  Return False if the future was cancelled or its loop is closed.
+
+    In debug mode, an event loop raises RuntimeError in a thread other than its own.
     """
-    # The error is made outside the try: an error hidden there would leave the future pending forever.
+    # The exception is created outside the try: an error swallowed there would leave the future pending forever.
     if has_result(operation):
         try:
             waiter.set_result(operation._value)
@@ -395,14 +463,19 @@ def answer(operation: Operation, waiter: Any, keys: tuple[Hashable, ...]) -> boo
 
 
 def _is_lost(waiter: Any) -> bool:
-    """Return whether no task will read the future: it was cancelled, or its loop is closed."""
+    """Return whether no task will read the future, because it was cancelled or its loop is closed."""
     return bool(waiter.cancelled() or waiter.get_loop().is_closed())
 
 
-def validate_awaiters(operation: Operation) -> None:
-    """Raise RuntimeError if the loop of a task that awaits the operation, which is not parked, runs in another thread.
+def _never_runs(operation: Operation, waiter: Any) -> bool:
+    """Return whether the result is for a task that was not cancelled but whose loop is closed."""
+    return has_result(operation) and not waiter.cancelled() and bool(waiter.get_loop().is_closed())
 
-    A parked operation needs no such question: it is awaited in the loop of its purgatory.
+
+def validate_awaiters(operation: Operation) -> None:
+    """Raise RuntimeError if a task that awaits the unparked operation belongs to a loop that runs in another thread.
+
+    A parked operation needs no such check, because it is awaited in its purgatory's loop.
     """
     if operation._awaiters is not None:
         running: Any = event_loop.current_loop()
@@ -413,10 +486,11 @@ def validate_awaiters(operation: Operation) -> None:
 
 
 def exception_of(operation: Operation, keys: tuple[Hashable, ...]) -> BaseException:
-    """Return the exception for awaiters of a CANCELLED or FAILED operation.  It runs no user code.
+    """Return the exception for the awaiters of a CANCELLED or FAILED operation, without running user code.
 
-    ``keys``: the keys that a CANCELLED operation was parked on.  Raising an exception lengthens its traceback each
-    time; the one of a FAILED operation is cut back to its length when the operation failed, as a future does.
+    ``keys``: the keys on which a CANCELLED operation was parked.  Each time an exception is raised, its traceback
+    grows.  The traceback of a FAILED operation's exception is therefore cut back to the length that it had when the
+    operation failed; futures do the same.
     """
     if operation._state == CANCELLED:
         message = f"{type_name(operation)} was cancelled before it completed"
@@ -432,6 +506,22 @@ def exception_of(operation: Operation, keys: tuple[Hashable, ...]) -> BaseExcept
     return error
 
 
+def result_of(operation: Operation) -> Any:
+    """Return the result, or raise as :meth:`Operation.result` does.
+
+    The library calls this function, not the method, because a subclass may store its answer in an attribute named
+    ``result``.
+    """
+    if operation._state == PENDING or operation._core is not None:
+        raise PurgatoryError(f"{safe_repr(operation)} has no result yet")
+    if has_result(operation):
+        return operation._value
+    try:
+        raise exception_of(operation, ())
+    finally:
+        operation._delivered()
+
+
 def error_of(operation: Operation) -> Any:
     """Return the exception of a FAILED operation."""
     failure: Failure = operation._value
@@ -439,9 +529,9 @@ def error_of(operation: Operation) -> Any:
 
 
 def keys_of(operation: Operation) -> tuple[Hashable, ...]:
-    """Return the keys that the operation is parked on, in the order in which they were given, as users see them.
+    """Return the keys on which the operation is parked, as users see them, in the order in which they were given.
 
-    This runs no user code: no method of a key or of the operation is called.
+    This function runs no user code: it calls no method of a key or of the operation.
     """
     if operation._lone_key is not None:
         return (shown_key(operation._lone_key),)
@@ -455,9 +545,9 @@ def keys_of(operation: Operation) -> tuple[Hashable, ...]:
 
 
 def is_true(value: Any, operation: Operation) -> bool:
-    """Return the truth of what ``try_complete()`` returned, if it is not a bool.
+    """Return the truth value of a result of ``try_complete()`` that is not a bool.
 
-    Raises TypeError if it is a coroutine.
+    Raises TypeError if the value is a coroutine.
     """
     if not value:
         return False
@@ -469,7 +559,8 @@ def is_true(value: Any, operation: Operation) -> bool:
 class Failure:
     """The exception for the awaiters of a failed operation, and the length of its traceback when the operation failed.
 
-    The length, not the traceback, which would keep its frames alive after the user has dropped it.
+    The length is stored rather than the traceback: a stored traceback would keep its frames alive after the user has
+    dropped it.
     """
 
     __slots__ = ("depth", "error")
@@ -488,10 +579,10 @@ def _length(traceback: Any) -> i64:
 
 
 def _for_awaiters(error: BaseException, contained: bool) -> Failure:
-    """Return the failure with an exception that awaiters can receive.
+    """Return a failure with an exception that awaiters can receive.
 
     A future cannot carry StopIteration, and KeyboardInterrupt is only for the code that was interrupted.  Only the
-    class of the exception is used, because the exception itself may run user code.
+    exception's class is examined, because the exception itself may run user code.
     """
     if contained and not issubclass(type(error), StopIteration):
         return Failure(error)

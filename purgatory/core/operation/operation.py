@@ -1,4 +1,4 @@
-"""The delayed operation: a request that waits, and is answered exactly once.  See :mod:`.lifecycle` for its life."""
+"""The delayed operation: a request that waits and is answered exactly once.  :mod:`.lifecycle` describes its life."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mypy_extensions import i64, mypyc_attr
 from purgatory.core.timer.event_loop import event_loop
 from purgatory.core.timer.task import NOT_QUEUED, TimerTask, set_up, validate_class, validated_class
 from purgatory.core.timer.units import deadline_ms, duration_ms
-from purgatory.errors import PurgatoryError
 from purgatory.events import Outcome
 from purgatory.texts import safe_repr, type_name
 
 from .lifecycle import (
     CANCELLED,
     COMPLETED,
+    DEEP,
     EXPIRED,
     EXPIRED_BY_CLOSING,
     FAILED,
@@ -25,11 +25,11 @@ from .lifecycle import (
     answer,
     end,
     error_of,
-    exception_of,
     has_expired,
     has_result,
     keys_of,
     outcome_of,
+    result_of,
     validate_awaiters,
 )
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 
 __all__ = ["FOREVER_MS", "MISSING", "Operation", "new_future", "set_deadline"]
 
-FOREVER_MS: Final = -1  # the delay of an operation without a deadline, or with an absolute one that is not parked yet
+FOREVER_MS: Final = -1  # the delay if there is no deadline, or if the deadline is absolute and not yet on the timer
 MISSING: Final[Any] = object()
-"""The default of parameters for which None has a meaning."""
+"""The default for parameters for which None has a meaning."""
 
-# A text, because compiled functions have a signature for inspect and mocks only if each default is a literal.
+# This is a string because inspect and mocks can read a compiled function's signature only if each default is a literal.
 _OMITTED: Final = "required"
 
 
 def new_future() -> Any:
-    """Return a new future of the running event loop."""
+    """Return a new future that belongs to the running event loop."""
     return event_loop.running_loop().create_future()
 
 
@@ -57,10 +57,10 @@ _COMPILED: Final = not isinstance(new_future, FunctionType)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Operation(TimerTask):
-    """The compiled part of :class:`DelayedOperation`: everything but the type of its result.
+    """The compiled part of :class:`DelayedOperation`: everything except the type of its result.
 
     A compiled class derived from ``Generic`` has slots for weak references that are never cleared, so the generic class
-    is an interpreted one on top of this.
+    is an interpreted subclass of this class.
     """
 
     __slots__ = (
@@ -77,8 +77,8 @@ class Operation(TimerTask):
 
     _state: i64
     _core: PurgatoryCore | None
-    _watch: Watch | None  # the watch on its last key; siblings lead to the first; LONE without a watch
-    _lone_key: Hashable  # its only key, if it is the entry of that key itself; else None
+    _watch: Watch | None  # the last key's watch, whose siblings lead to the first, or the shard's lone watch
+    _lone_key: Hashable  # its only key, if the operation is itself the entry of that key; otherwise None
     _value: Any  # the result, the Failure of a failed one, or the reason of a cancelled one
     _park_future: Any  # the future of the task in park()
     _awaiters: list[Any] | None  # the futures of all other awaiters
@@ -87,51 +87,53 @@ class Operation(TimerTask):
     def __init__(self, timeout: Any = _OMITTED) -> None:
         _begin(self, timeout)
 
-    def DelayedOperation(self, timeout: Any = _OMITTED) -> None:  # noqa: N802 - errors about its arguments show it
-        """The constructor of :class:`DelayedOperation`, which takes it from this class."""
+    def DelayedOperation(self, timeout: Any = _OMITTED) -> None:  # noqa: N802 - errors about its arguments show the name
+        """The constructor of :class:`DelayedOperation`, which takes the method from this class."""
         _begin(self, timeout)
 
     # What a subclass overrides
 
-    def try_complete(self) -> bool:
-        """Return whether the condition holds.  Called when the operation is submitted, and on every check of one of its
-        keys.
+    def try_complete(self) -> Any:
+        """Return whether the condition holds.  Called when the operation is submitted, and whenever one of its keys is
+        checked.
 
         Calling :meth:`force_complete` here, as Kafka does, also works.
         """
         raise NotImplementedError(f"{type(self).__name__} must override try_complete()")
 
     def on_complete(self) -> Any:
-        """Return the result.  Called exactly once, on completion or on expiry (see :attr:`expired`)."""
+        """Return the result.  Called exactly once, when the operation completes or expires (see :attr:`expired`)."""
         return None
 
     def on_expiration(self) -> Any:
-        """Called after :meth:`on_complete`, only on expiry.  An exception is reported, and the outcome stands."""
-
-    def on_abandoned(self, result: Any) -> Any:
-        """Take back a result that the task in :meth:`Purgatory.park` did not receive, because it was cancelled.
-
-        Called at most once, with the result of :meth:`on_complete`, if the operation has ended COMPLETED or EXPIRED
-        (see :attr:`expired`) and the task was cancelled in the same turn of the loop.  It runs in the cancelled task
-        and in the context of that task, before ``park()`` raises the CancelledError; it must not await.  An exception
-        is reported to the loop's exception handler.
-
-        It is also called, in the same way, by :meth:`purgatory.asgi.Wait.park` if the client disconnected in that turn,
-        before ``park`` raises :class:`purgatory.asgi.ClientDisconnected`.
-
-        It is not called for an operation that ends CANCELLED or FAILED, or that was submitted with
-        :meth:`Purgatory.try_complete_else_watch`: there the result stays in the operation.  For an operation that
-        completes at once, it is called only if ``park()`` raises nevertheless, for example because of an interrupt in
-        an observer.  It is called even if other tasks await the operation, and these tasks receive the result: such a
-        result has several owners.
+        """Called after :meth:`on_complete`, only on expiration.  If the method raises, the exception is reported, and
+        the outcome stands.
         """
 
-    # How it ends
+    def on_abandoned(self, result: Any) -> Any:
+        """Take back a result that the task in :meth:`Purgatory.park` did not receive because it was cancelled.
+
+        Called at most once, with the result of :meth:`on_complete`, if the operation has ended COMPLETED or EXPIRED
+        (see :attr:`expired`) and the task was cancelled in the same turn of the loop.  The method runs in the cancelled
+        task and in that task's context, before ``park()`` raises the CancelledError; it must not await.  If the method
+        raises, the exception is reported to the loop's exception handler.
+
+        If the client disconnected in that turn, :meth:`purgatory.asgi.Wait.park` also calls the method, before
+        ``Wait.park`` raises :class:`purgatory.asgi.ClientDisconnected`.
+
+        The method is not called for an operation that ends CANCELLED or FAILED, or that was submitted with
+        :meth:`Purgatory.try_complete_else_watch`; in the latter case, the result stays in the operation.  For an
+        operation that completes at once, the method is called only if ``park()`` nevertheless raises, for example
+        because an observer was interrupted.  It is called even if other tasks await the operation and receive the
+        result: such a result has several owners.
+        """
+
+    # Ending it
 
     def force_complete(self) -> bool:
         """Complete the operation now, whether or not the condition holds.  Return True if this call completed it.
 
-        An exception from :meth:`on_complete` reaches the caller and every awaiter, and the operation has failed.
+        If :meth:`on_complete` raises, the exception reaches the caller and every awaiter, and the operation fails.
         """
         core = self._core
         _validate_thread(self)
@@ -140,19 +142,21 @@ class Operation(TimerTask):
     def cancel(self, reason: Any = None) -> bool:
         """Withdraw the operation from the timer and from every key; :meth:`on_complete` is not called.
 
-        Return True if this call ended it.  Its awaiters get :class:`OperationCancelled`, and observers an event; both
-        carry the ``reason``, any object.
+        Return True if this call ended the operation.  Its awaiters receive :class:`OperationCancelled`, and observers
+        receive an event; both carry the ``reason``, which may be any object.
         """
         _validate_thread(self)
-        if self._core is not None:
-            self._core.ensure_stack()
+        core = self._core
+        if core is not None and core.depth >= DEEP:
+            core.ensure_stack()
         return end(self, CANCELLED, reason, True)
 
     def extend(self, timeout: Any) -> bool:
         """Move the deadline to ``timeout`` seconds from now; None removes it.  Return True if the operation is PENDING.
 
-        O(1); the operation keeps its place on its keys.  A later deadline only changes a number: the timer moves the
-        task when the old deadline comes up.  For an operation that is not parked yet, this replaces the timeout.
+        The cost is O(1), and the operation keeps its place on its keys.  A later deadline only changes a number: the
+        timer moves the task when the old deadline passes.  If the operation is not parked yet, the call replaces its
+        timeout.
         """
         delay_ms = FOREVER_MS if timeout is None else duration_ms(timeout, "timeout")
         if self._state != PENDING:
@@ -168,11 +172,12 @@ class Operation(TimerTask):
         """Move the deadline to a time on the timer's clock; None removes it.  Return True if the operation is PENDING.
 
         ``deadline``: a time in seconds on the timer's clock (:meth:`SystemTimer.time`), rounded up to a millisecond and
-        to the timer's tick.  A deadline that has passed expires the operation on the timer's next turn, and its
-        lateness counts from this call, or from parking.  For an operation that is not parked yet, this replaces the
-        timeout; the time is read from the clock of the purgatory in which it parks.
+        to the timer's tick.  If the deadline has already passed, the operation expires in the timer's next turn, and
+        its lateness counts from this call.  If the operation is not parked yet, the call replaces its timeout, the
+        deadline is on the clock of the purgatory in which the operation will be parked, and any lateness counts from
+        when it is parked.
 
-        Raises TypeError unless the deadline is a number or None; ValueError unless it is from -1e15 to 1e15, or
+        Raises TypeError unless the deadline is a number or None, and ValueError unless it is from -1e15 to 1e15 or
         infinity, which is the latest time.
         """
         if deadline is None:
@@ -188,7 +193,7 @@ class Operation(TimerTask):
         return True
 
     def run(self) -> None:
-        """Expire the operation, as the timer does when the deadline has passed."""
+        """Expire the operation, as the timer does when the deadline passes."""
         _validate_thread(self)
         end(self, EXPIRED, None, True)
 
@@ -207,11 +212,14 @@ class Operation(TimerTask):
         return max(passed_ms, self._expiration_ms)
 
     def _timer_closed(self, error: BaseException) -> None:
-        # The timer has closed, so the deadline would never come: answer the awaiters now.
+        # The timer has closed, so the deadline would never be noticed: answer the awaiters now.
         end(self, EXPIRED, None, True)
 
     def _delivered(self) -> None:
-        """The task or the caller has the exception of the operation.  One that no other code can ask lets go of it."""
+        """Called when the task or the caller has the exception.
+
+        An operation that no other code can reach then drops the exception.
+        """
 
     # Its state
 
@@ -222,14 +230,14 @@ class Operation(TimerTask):
 
     @property
     def expired(self) -> bool:
-        """Whether the operation expired.  Already True within :meth:`on_complete`."""
+        """Whether the operation expired.  It is already True within :meth:`on_complete`."""
         return has_expired(self)
 
     @property
     def expired_by_closing(self) -> bool:
-        """Whether the operation expired because its purgatory closed, and not at its deadline.
+        """Whether the operation expired because its purgatory closed, rather than at its deadline.
 
-        Then :attr:`expired` is True, too.  Already True within :meth:`on_complete`.
+        If so, :attr:`expired` is also True.  Both are already True within :meth:`on_complete`.
         """
         return self._state == EXPIRED_BY_CLOSING
 
@@ -239,34 +247,41 @@ class Operation(TimerTask):
         return has_result(self)
 
     @property
-    def timeout(self) -> float | None:
-        """The timeout in seconds, rounded up to a millisecond; None: no deadline.
+    def delay_ms(self) -> int:
+        """The timeout in milliseconds, or -1 if :attr:`timeout` is None.  It cannot be assigned."""
+        return self._delay_ms
 
-        Also None for an operation with an absolute deadline (:meth:`extend_to`) until it is parked.
+    @delay_ms.setter
+    def delay_ms(self, delay_ms: Any) -> None:
+        # The parked operations that have a deadline are counted, and this count must stay exact.
+        raise AttributeError("delay_ms of an operation cannot be assigned: extend() and extend_to() move its deadline")
+
+    @property
+    def timeout(self) -> float | None:
+        """The timeout in seconds, rounded up to the next millisecond, or None if there is no deadline.
+
+        Also None if the deadline is absolute (:meth:`extend_to`) and the operation is not parked yet.
         """
         return None if self._delay_ms < 0 else self._delay_ms / 1000
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
-        """The keys that the operation is parked on, in the order given; empty if it is not parked."""
+        """The keys on which the operation is parked, in the order given; empty if it is not parked."""
         return keys_of(self)
 
     def result(self) -> Any:
         """Return the result of :meth:`on_complete`.
 
         Raises the exception of a FAILED operation, :class:`OperationCancelled` for a CANCELLED one, and
-        :class:`PurgatoryError` while it is PENDING and while :meth:`on_complete` runs.
+        :class:`PurgatoryError` while the operation is PENDING or :meth:`on_complete` is running.
         """
-        if self._state == PENDING or self._core is not None:
-            raise PurgatoryError(f"{safe_repr(self)} has no result yet")
-        if has_result(self):
-            return self._value
-        raise exception_of(self, ())
+        return result_of(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the end; then return the result, or raise the exception, as :meth:`result` does.
+        """Wait until the operation ends; then return the result or raise the exception, as :meth:`result` does.
 
-        Raises RuntimeError in a thread other than the event loop's, while the operation waits in its purgatory.
+        While the operation waits in its purgatory, raises RuntimeError if called from a thread other than the event
+        loop's.
         """
         core = self._core
         if core is not None:
@@ -274,13 +289,14 @@ class Operation(TimerTask):
         waiter = new_future()
         if self._state != PENDING and self._core is None:
             answer(self, waiter, ())
-        else:  # _core is set until the awaiters are answered: an eager task may await while the result is made
+        else:  # _core is set until the awaiters have been answered: an eager task may await while on_complete() runs
             awaiters = self._awaiters
             if awaiters is None:
                 self._awaiters = [waiter]
             else:
                 if len(awaiters) >= 8 and len(awaiters) & (len(awaiters) - 1) == 0:
-                    # Futures of cancelled awaiters stay in the list until it has doubled, not forever.
+                    # The futures of cancelled awaiters stay in the list only until the list has doubled in length, not
+                    # forever.
                     awaiters[:] = [other for other in awaiters if not other.done()]
                 awaiters.append(waiter)
         return waiter.__await__()  # type: ignore[no-any-return]
@@ -323,17 +339,17 @@ def _begin(operation: Operation, timeout: Any) -> None:
 
 
 def _validate_thread(operation: Operation) -> None:
-    """Raise RuntimeError if the event loop in which the operation waits is running in another thread."""
+    """Raise RuntimeError if the operation's event loop is running in another thread."""
     if operation._core is None:
         validate_awaiters(operation)
     else:
-        operation._core.validate_thread()
+        operation._core._guard.validate()
 
 
 def set_deadline(operation: Operation, delay_ms: i64, expiration_ms: i64) -> None:
     """Replace the delay of an operation that is not parked.
 
-    If ``delay_ms`` is FOREVER_MS, ``expiration_ms`` is the absolute deadline of the operation, if it has one.
+    If ``delay_ms`` is FOREVER_MS, ``expiration_ms`` is the operation's absolute deadline, or NOT_QUEUED if it has none.
     """
     operation._delay_ms = delay_ms
     operation._expiration_ms = expiration_ms

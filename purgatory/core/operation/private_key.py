@@ -8,13 +8,13 @@ __all__ = ["PrivateKey", "shown_key"]
 
 @final
 class PrivateKey:
-    """A key on which the library parks operations of its own, such as those that wait for a lock.
+    """A key on which the library parks its own operations, such as those that wait for a lock.
 
-    It is equal to itself only.  So a check, a cancellation, or a failure of the user's equal key does not reach its
-    watchers, and it is left out where keys are listed in order to check them: in ``keys()``, ``check_all()``, and
-    the relay.  Events, dumps, and errors show the user's key instead.
+    It is equal only to itself, so checks, cancellations, and failures of the user's key do not reach its watchers.
+    It is left out wherever keys are listed in order to check them: in ``keys()``, ``check_all()``, and the relay.
+    Events, dumps, and errors show the user's key instead.
 
-    ``shown``: that key.
+    ``shown``: the user's key.
     """
 
     __slots__ = ("shown",)
@@ -27,5 +27,5 @@ class PrivateKey:
 
 
 def shown_key(key: Hashable) -> Any:
-    """Return the key that events, dumps, and errors show for a key."""
+    """Return the key that events, dumps, and errors show for the given key."""
     return key.shown if isinstance(key, PrivateKey) else key

@@ -1,4 +1,4 @@
-"""The guard against the interpreter's recursion limit.
+"""A guard against the interpreter's recursion limit.
 
 The interpreter does not count calls between compiled functions, so this module stays interpreted.
 """
@@ -7,6 +7,6 @@ __all__ = ["ensure_stack"]
 
 
 def ensure_stack(frames: int) -> None:
-    """Raise RecursionError unless that many more calls fit under the interpreter's recursion limit."""
+    """Raise RecursionError unless ``frames`` more calls fit under the interpreter's recursion limit."""
     if frames > 0:
         ensure_stack(frames - 1)

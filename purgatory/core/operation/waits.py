@@ -1,19 +1,19 @@
 """The operations behind the library's own waits, ``wait_until`` and ``wait_value``.
 
-They are compiled with the core: the only interpreted function that runs for one of them is the user's predicate.
+These operations are compiled with the core: the only interpreted function that runs for them is the user's predicate.
 
 The value that a wait takes
 ===========================
 
-The ``get`` of ``wait_value`` may take the value from somewhere, as ``queue.popleft()`` does, so a value must not be
-lost.  Three rules follow.
+The ``get`` function of ``wait_value`` may remove the value from a container, as ``queue.popleft()`` does, so the value
+must not be lost.  Three rules follow.
 
-1.  ``get`` is not called for a task that was cancelled: the wait is withdrawn first.
-2.  The wait completes itself inside :meth:`WaitValue.try_complete`, directly after ``get`` has returned a value, and
+1.  ``get`` is not called for a cancelled task: the wait is withdrawn first.
+2.  The wait completes itself inside :meth:`WaitValue.try_complete`, directly after ``get`` has returned a value, so
     ``get`` is not called again.
 3.  If the wait cannot complete with the value (``get`` has ended the wait or cancelled its task, or the stack is
-    exhausted), the value goes to ``on_abandoned``.  So does a value whose task is cancelled before it runs again:
-    ``park()`` gives that one back, as it does for every operation.
+    exhausted), the value is passed to ``on_abandoned``.  If the waiting task is cancelled before it runs again,
+    ``park()`` passes the value to ``on_abandoned``, as it does for every operation.
 """
 
 from typing import Any, Final, final
@@ -21,12 +21,12 @@ from typing import Any, Final, final
 from mypy_extensions import i64
 
 from purgatory.core.timer.base_timer import BaseTimer, has_passed
+from purgatory.core.timer.coroutines import COROUTINE, is_coroutine, refusal, refuse_coroutine_function
 from purgatory.core.timer.task import NOT_QUEUED
 from purgatory.core.timer.units import deadline_ms, duration_ms
 from purgatory.errors import PurgatoryError
 from purgatory.texts import safe_repr
 
-from .coroutines import COROUTINE, is_coroutine, is_coroutine_function, refusal
 from .lifecycle import CANCELLED, COMPLETED, FAILED, PENDING, Failure, end, task_was_cancelled
 from .operation import FOREVER_MS, MISSING, Operation, set_deadline
 
@@ -43,14 +43,15 @@ __all__ = [
 ]
 
 
-# A wait that kept the exception of its predicate would be a cycle: the traceback leads through frames to the wait.
+# If a wait kept its predicate's exception, there would be a reference cycle, because the traceback leads through frames
+# to the wait.
 _DELIVERED: Final = Failure(PurgatoryError("the wait has failed, and its task has received the exception"))
 
 
 class LibraryWait(Operation):
-    """An operation of the library.  Journals, metrics and dumps show its kind instead of its class.
+    """An operation of the library itself.  Journals, metrics, and dumps show its kind instead of its class.
 
-    ``_given_kind``: the ``kind=`` of the call; None: the name of the class.
+    ``_given_kind``: the ``kind`` argument of the call; None stands for the name of the class.
     """
 
     __slots__ = ("_given_kind",)
@@ -60,13 +61,6 @@ class LibraryWait(Operation):
             raise TypeError(f"kind must be a str that is not empty, or None, got {safe_repr(kind)}")
         super().__init__(None)
         self._given_kind: str | None = kind
-
-    def result(self) -> Any:
-        try:
-            return super().result()
-        finally:
-            if self._core is None:
-                self._delivered()
 
     def _delivered(self) -> None:
         if self._state == FAILED:
@@ -78,13 +72,13 @@ class LibraryWait(Operation):
 
 
 def given_kind(operation: Operation) -> str | None:
-    """Return the ``kind=`` of a wait; None for other operations, whose kind is their class."""
+    """Return the ``kind`` argument of a wait, or None for other operations, whose kind is their class."""
     return operation._given_kind if isinstance(operation, LibraryWait) else None
 
 
 @final
 class WaitUntil(LibraryWait):
-    """The operation of ``wait_until``: its result is whether the predicate was true in time."""
+    """The operation of ``wait_until``.  Its result is whether the predicate was true in time."""
 
     __slots__ = ("_predicate",)
 
@@ -106,7 +100,7 @@ class WaitUntil(LibraryWait):
 
 @final
 class WaitValue(LibraryWait):
-    """The operation of ``wait_value``: its result is the first value of ``get()`` that is not None."""
+    """The operation of ``wait_value``.  Its result is the first value of ``get()`` that is not None."""
 
     __slots__ = ("_get", "_hook", "_taken")
 
@@ -128,7 +122,7 @@ class WaitValue(LibraryWait):
             raise refusal(value, "get must return a value or None")
         self._taken = value
         try:
-            if self._state == PENDING:  # get() may have ended it
+            if self._state == PENDING:  # get() may have ended the wait
                 end(self, COMPLETED, None, core is not None)
         finally:
             if self._taken is not None:
@@ -148,17 +142,18 @@ class WaitValue(LibraryWait):
         return None if result is None or self._hook is None else self._hook(result)
 
 
-# Errors, dumps and the default of ``kind=`` show the class of an operation: here the name of the method.
+# Errors, dumps, and the default of ``kind`` use the class name of an operation, so that name is set here to the name of
+# the method.
 for _wait, _name in ((WaitUntil, "wait_until"), (WaitValue, "wait_value")):
-    setattr(_wait, "__name__", _name)  # noqa: B010 - the compiler takes no assignment to a class
+    setattr(_wait, "__name__", _name)  # noqa: B010 - the compiler rejects an assignment to a class
     setattr(_wait, "__qualname__", _name)  # noqa: B010
 
 
 def until_wait(timer: BaseTimer, predicate: Any, timeout: Any, deadline: Any, kind: Any) -> Any:
-    """Return the operation of ``wait_until``.  Its delay is 0 if there is no time to wait: see :func:`times_of`.
+    """Return the operation of ``wait_until``.  Its delay is 0 if there is no time to wait; see :func:`times_of`.
 
-    Raises TypeError if the predicate is not a plain callable, unless exactly one of ``timeout`` and ``deadline`` is
-    given, and for a kind that is not a str.  The type is Any because ``park()`` takes the generic class, which is
+    Raises TypeError if the predicate is not a plain callable, if the kind is not a str, or if not exactly one of
+    ``timeout`` and ``deadline`` is given.  The return type is Any because ``park()`` takes the generic class, which is
     interpreted.
     """
     _validate_function("predicate", predicate)
@@ -169,7 +164,7 @@ def until_wait(timer: BaseTimer, predicate: Any, timeout: Any, deadline: Any, ki
 
 
 def value_wait(timer: BaseTimer, get: Any, timeout: Any, deadline: Any, kind: Any, on_abandoned: Any) -> Any:
-    """Return the operation of ``wait_value``; for the rest see :func:`until_wait`."""
+    """Return the operation of ``wait_value``; the parameters and errors are the same as for :func:`until_wait`."""
     _validate_function("get", get)
     if on_abandoned is not None:
         _validate_function("on_abandoned", on_abandoned)
@@ -180,7 +175,7 @@ def value_wait(timer: BaseTimer, get: Any, timeout: Any, deadline: Any, kind: An
 
 
 def keys_of_call(method: str, key: Any, keys: Any) -> Any:
-    """Return the keys of a call that takes either ``key=`` or ``keys=``; the other one is MISSING."""
+    """Return the keys of a call that takes either ``key`` or ``keys``; the other argument is MISSING."""
     if key is MISSING:
         if keys is MISSING:
             raise TypeError(f"{method}() takes key= or keys=, got neither")
@@ -198,17 +193,13 @@ def keys_of_call(method: str, key: Any, keys: Any) -> Any:
 def _validate_function(name: str, function: Any) -> None:
     if not callable(function):
         raise TypeError(f"{name} must be callable, got {safe_repr(function)}: pass a function, such as 'lambda: ...'")
-    if is_coroutine_function(function):
-        raise TypeError(
-            f"{name} must be a plain function, got the coroutine function {safe_repr(function)}:"
-            " it is called, not awaited, so write it with 'def', not 'async def'"
-        )
+    refuse_coroutine_function(name, function)
 
 
 def times_of(method: str, timer: BaseTimer, timeout: Any, deadline: Any) -> tuple[i64, i64]:
     """Return the delay and the absolute deadline of a wait, for :func:`set_deadline`.
 
-    The delay is 0 if there is no time to wait: for a timeout of zero and for a deadline that has passed.
+    The delay is 0 if there is no time to wait: the timeout is zero, or the deadline has passed.
     """
     if deadline is MISSING:
         if timeout is MISSING:

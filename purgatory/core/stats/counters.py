@@ -2,7 +2,6 @@
 
 from mypy_extensions import i64
 
-from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, EXPIRED_BY_CLOSING, FAILED
 from purgatory.events import Statistics
 
 from .histogram import Histogram
@@ -11,7 +10,7 @@ __all__ = ["Counters"]
 
 
 class Counters:
-    """Counters and histograms of one purgatory; they balance between any two callbacks (see :class:`Statistics`)."""
+    """Counters and histograms for one purgatory; they balance between any two callbacks (see :class:`Statistics`)."""
 
     __slots__ = (
         "cancelled",
@@ -47,20 +46,6 @@ class Counters:
         self.refused_by_key: i64 = 0
         self.wait: Histogram = Histogram()
         self.lateness: Histogram = Histogram()
-
-    def count(self, state: i64) -> None:
-        """Count an operation that ended in this state."""
-        if state == COMPLETED:
-            self.completed += 1
-        elif state == EXPIRED:
-            self.expired += 1
-        elif state == CANCELLED:
-            self.cancelled += 1
-        elif state == EXPIRED_BY_CLOSING:
-            self.expired_by_closing += 1
-        else:
-            assert state == FAILED, f"an operation cannot end in state {state}"
-            self.failed += 1
 
     def statistics(self, name: str, keys: int) -> Statistics:
         """Return a snapshot."""

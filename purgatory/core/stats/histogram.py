@@ -1,8 +1,8 @@
 """A log-linear histogram of whole milliseconds, for quantiles at a fixed cost.
 
-The idea is HdrHistogram's (Gil Tene): each value below 64 has a cell of its own; above, every power of two is split
-into 32 cells, so a cell is never wider than 1/32 of its values.  Recording is one index computation and one increment,
-and the memory is bounded by the largest value seen: about 1,000 cells for a wait of a year.
+The idea is HdrHistogram's (Gil Tene): each value below 64 has a separate cell; above that, every power of two is split
+into 32 cells, so a cell is never wider than 1/32 of its values.  Recording takes one index computation and one
+increment, and the memory is bounded by the largest value seen: about 1,000 cells for a wait of a year.
 """
 
 from bisect import bisect_left
@@ -20,19 +20,19 @@ _HALF_CELLS: Final = 32  # cells per power of two above that
 
 
 class Histogram:
-    """Count durations in milliseconds; return their quantiles in seconds."""
+    """Counts durations in milliseconds and returns their quantiles in seconds."""
 
     __slots__ = ("_cells", "_run", "_run_length", "count", "max_ms")
 
     def __init__(self) -> None:
         self._cells: list[int] = [0] * (1 << _LINEAR_BITS)
-        self._run: i64 = 0  # a value, and how often it came in succession: equal values are counted here first
+        self._run: i64 = 0  # a value and how many times it was recorded in a row: equal values are counted here first
         self._run_length: i64 = 0
         self.count: i64 = 0
         self.max_ms: i64 = 0
 
     def record(self, value_ms: i64) -> None:
-        """Count one duration; a negative one, which is below the resolution of the clock, counts as 0."""
+        """Count one duration; a negative duration, which only the clock's resolution can cause, counts as 0."""
         self.count += 1
         if value_ms != self._run:
             self._end_run()
@@ -50,9 +50,10 @@ class Histogram:
         self._run_length = 0
 
     def quantile_ms(self, fraction: float) -> int:
-        """Return the smallest upper edge of a cell that ``fraction`` of the values do not exceed; 0 if empty.
+        """Return the smallest upper cell edge that ``fraction`` of the values do not exceed, or 0 if there are no
+        values.
 
-        This changes nothing, so another thread may call it.
+        The method changes nothing, so another thread may call it.
         """
         total: int = self.count
         wanted = total * fraction
@@ -71,7 +72,7 @@ class Histogram:
         return self.max_ms
 
     def cells(self) -> list[int]:
-        """Return a copy of the cells, for :func:`quantiles_between`.  This changes nothing."""
+        """Return a copy of the cells, for :func:`quantiles_between`.  The method changes nothing."""
         cells = list(self._cells)
         if self._run_length:
             index = _index(max(self._run, 0))
@@ -81,7 +82,7 @@ class Histogram:
         return cells
 
     def quantiles(self) -> Quantiles:
-        """Return p50, p99, p99.9 and the maximum, in seconds."""
+        """Return p50, p99, p99.9, and the maximum, in seconds."""
         if not self.count:
             return Quantiles()
         return Quantiles(
@@ -94,7 +95,7 @@ class Histogram:
 
 
 def quantiles_between(before: list[int], after: list[int], max_ms: int) -> Quantiles:
-    """Return the quantiles of the values recorded between two copies of the cells; none is above ``max_ms``.
+    """Return the quantiles of the values recorded between two copies of the cells; no quantile is above ``max_ms``.
 
     ``max`` is the edge of a cell, or ``max_ms``.
     """

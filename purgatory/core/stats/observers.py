@@ -7,7 +7,6 @@ from typing import Any
 
 from purgatory.core.operation.lifecycle import (
     CANCELLED,
-    EXPIRED,
     EXPIRED_BY_CLOSING,
     FAILED,
     OUTCOMES,
@@ -17,25 +16,26 @@ from purgatory.core.operation.lifecycle import (
 )
 from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.waits import LibraryWait, given_kind
+from purgatory.core.timer.coroutines import refuse_coroutine_function
 from purgatory.core.timer.task import NOT_QUEUED
 from purgatory.events import Event
-from purgatory.texts import safe_repr
+from purgatory.texts import safe_repr, type_name
 
 from .record_buffer import RecordBuffer, append_record
 
 __all__ = ["ObserverNotifier"]
 
-# The methods of an observer.  The index is the state of the operation in the event, and PENDING stands for "parked".
-_METHODS = ("parked", "completed", "expired", "cancelled", "failed")
+# The observer method for each state; PENDING stands for "parked".  Two states have the outcome EXPIRED.
+_METHODS = ("parked", *[outcome.value for outcome in OUTCOMES[1:]])
 _Method = Callable[[Event], object]
-_INSTANCES: Iterator[int] = count(1)  # over all purgatories of the process
+_INSTANCES: Iterator[int] = count(1)  # for all purgatories in the process
 
 
 class ObserverNotifier:
-    """Notify observers; an observer that raises is detached and reported.
+    """Notifies observers; an observer that raises is detached, and the error is reported.
 
     Only methods that an observer defines are called: a method that it lacks, or inherits from :class:`Observer`, is
-    left out.  An event that no observer receives is not created.
+    skipped.  An event that no observer receives is not created.
 
     ``active``: whether there is any observer.
     """
@@ -68,14 +68,15 @@ class ObserverNotifier:
             raise TypeError(f"observers must be a sequence of observers, got {safe_repr(observers)}")
         self.name: str = name
         self.instance: int = next(_INSTANCES)
-        self.label: tuple[str, int] = (name, self.instance)  # the purgatory, in records
+        self.label: tuple[str, int] = (name, self.instance)  # identifies the purgatory in records
         self._contained = contained
         self.on_error: Callable[[BaseException, object], None] = on_error
         self._methods: list[list[tuple[object, _Method]]] = [[] for _ in _METHODS]
-        self._buffers: list[tuple[object, RecordBuffer]] = []  # with the observers they belong to
+        self._buffers: list[tuple[object, RecordBuffer]] = []  # with the observers to which they belong
         self._events: deque[tuple[int, Event]] = deque()  # created, but not yet sent to every observer
         self._sending: bool = False
-        # The operation between leaving its keys and its end; the dict holds those in whose callbacks it ends.
+        # The first operation that has left its keys but has not been reported yet; the dict holds those that end in its
+        # callbacks.
         self._left_id: int = 0
         self._left_keys: tuple[Hashable, ...] = ()
         self._left_ms: int = 0
@@ -85,12 +86,12 @@ class ObserverNotifier:
         self.active: bool = any(self._methods) or bool(self._buffers)
 
     def parked(self, operation: Operation) -> None:
-        """Notify of an operation that was parked."""
+        """Notify observers of an operation that was parked."""
         if self._methods[0]:
-            self._send(operation, PENDING, keys_of(operation), _deadline_of(operation), None, False)
+            self._send(operation, PENDING, keys_of(operation), _deadline_of(operation), None)
 
     def parked_event(self, operation: Operation) -> Event:
-        """Return the ``parked`` event of an operation that is parked."""
+        """Return the ``parked`` event of a parked operation."""
         deadline_ms = _deadline_of(operation)
         keys, parked_ms = keys_of(operation), operation._parked_ms
         return Event(
@@ -109,7 +110,7 @@ class ObserverNotifier:
         )
 
     def leaving(self, operation: Operation, now_ms: int) -> None:
-        """Keep the keys of an operation that is about to leave them, for the event after its callback."""
+        """Store an operation's keys before it leaves them, because the event after its callback needs them."""
         keys = keys_of(operation)
         parked_ms = operation._parked_ms
         left_ms = max(parked_ms, now_ms)
@@ -121,7 +122,7 @@ class ObserverNotifier:
             self._leaving[operation._op_id] = (keys, left_ms)
 
     def ended(self, operation: Operation) -> None:
-        """Notify of an operation that has its outcome."""
+        """Notify observers of an operation whose outcome has been decided."""
         keys: tuple[Hashable, ...] = ()
         finished_ms = operation._parked_ms
         was_parked = True
@@ -136,8 +137,7 @@ class ObserverNotifier:
                 was_parked = False
             else:
                 keys, finished_ms = left
-        by_closing = operation._state == EXPIRED_BY_CLOSING
-        state = EXPIRED if by_closing else operation._state
+        state = operation._state
         sends = bool(self._methods[state])
         if not sends and not self._buffers:
             return
@@ -145,11 +145,11 @@ class ObserverNotifier:
         if operation._delay_ms >= 0:
             deadline_ms = _deadline_of(operation) if was_parked else operation._parked_ms + operation._delay_ms
         elif operation._expiration_ms != NOT_QUEUED:
-            deadline_ms = operation._expiration_ms  # it completed at once, before an absolute deadline
+            deadline_ms = operation._expiration_ms  # it completed at once and has an absolute deadline
         if self._buffers:
             self._append(operation, keys, deadline_ms, finished_ms)
         if sends:
-            self._send(operation, state, keys, deadline_ms, finished_ms, by_closing)
+            self._send(operation, state, keys, deadline_ms, finished_ms)
 
     def _append(
         self, operation: Operation, keys: tuple[Hashable, ...], deadline_ms: int | None, finished_ms: int
@@ -183,7 +183,6 @@ class ObserverNotifier:
         keys: tuple[Hashable, ...],
         deadline_ms: int | None,
         finished_ms: int | None,
-        by_closing: bool,
     ) -> None:
         event = Event(
             operation,
@@ -198,9 +197,9 @@ class ObserverNotifier:
             self.instance,
             operation._value if state == CANCELLED else None,
             given_kind(operation),
-            by_closing,
+            state == EXPIRED_BY_CLOSING,
         )
-        # An observer may cause the next event: all observers receive this one first.
+        # An observer may cause another event, but all observers receive this one first.
         self._events.append((state, event))
         if self._sending:
             return
@@ -211,7 +210,7 @@ class ObserverNotifier:
             try:
                 self._send_to_all(state, event)
             except BaseException as error:
-                interrupt = error  # it propagates after the remaining events are sent
+                interrupt = error  # it propagates after the remaining events have been sent
         self._sending = False
         if interrupt is not None:
             raise interrupt
@@ -227,16 +226,18 @@ class ObserverNotifier:
                 self.on_error(error, observer)
 
     def attach(self, observer: object) -> None:
-        """Add an observer between two events, while no operation is ending.  Raises TypeError if it has no method."""
+        """Add an observer between two events, while no operation is ending.  Raises TypeError for an object that has
+        none of an observer's methods.
+        """
         self._attach(observer)
         self.active = True
 
     def detach(self, observer: object) -> None:
-        """Remove an observer, also in one of its own methods."""
+        """Remove an observer, even from within one of its own methods."""
         self._detach(observer)
 
     def observers(self) -> list[object]:
-        """Return the observers, each once."""
+        """Return the observers, each only once."""
         found: dict[int, object] = {id(observer): observer for observer, _ in self._buffers}
         for pairs in self._methods:
             for observer, _ in pairs:
@@ -253,11 +254,13 @@ class ObserverNotifier:
             method = getattr(observer, name, None)
             inherited = getattr(getattr(type(observer), name, None), "__module__", "") == Event.__module__
             if callable(method) and not inherited:
+                refuse_coroutine_function(f"{type_name(observer)}.{name}", method)
                 self._methods[state].append((observer, method))
                 found += 1
         if not found:
             raise TypeError(
-                f"an observer must have one of the methods {', '.join(_METHODS)}, got {safe_repr(observer)}"
+                f"an observer must have one of the methods {', '.join(dict.fromkeys(_METHODS))},"
+                f" got {safe_repr(observer)}"
             )
 
     def _detach(self, observer: object) -> None:
@@ -272,5 +275,5 @@ class ObserverNotifier:
 
 
 def _deadline_of(operation: Operation) -> int | None:
-    """Return the deadline of an operation that is or was parked, or the time of parking if it had passed by then."""
+    """Return the deadline of a parked or ended operation, or the time of parking if the deadline had passed by then."""
     return None if operation._delay_ms < 0 else max(operation._parked_ms, operation._expiration_ms)

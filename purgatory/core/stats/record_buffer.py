@@ -1,8 +1,9 @@
-"""Records instead of events, for an observer that stores every ending.
+"""Records instead of events, for an observer that stores the end of every operation.
 
-An observer that only needs the fields of an event pays for the object, for the call, and for taking the object apart.
-A record buffer is filled by the purgatory itself: eight values per ending, appended to one flat list, and one call
-when the list has reached a length.  Nothing in the list keeps an operation alive.
+An observer that needs only the fields of an event pays for creating the object, for the call, and for reading the
+fields.  A record buffer is filled by the purgatory itself: for each operation that ends, eight values are appended to
+one flat list, and there is one call when the list has reached a given length.  Nothing in the list keeps an operation
+alive.
 """
 
 from collections.abc import Hashable
@@ -17,11 +18,11 @@ __all__ = ["RecordBuffer", "append_record"]
 class RecordBuffer:
     """An observer that receives records.
 
-    Each ending appends to ``values``: the state (1 completed, 2 expired, 3 cancelled, 4 failed, 5 expired by closing),
-    the purgatory as ``(name, instance)``, the class of the operation or the ``kind=`` of a wait, ``op_id``, ``keys``,
-    ``parked_ms``, ``deadline_ms`` or None, ``finished_ms``; all as in :class:`~purgatory.events.Event`.  When
-    ``values`` is at least ``flush_at`` long, :meth:`flush` is called, which may replace the list.  An observer may also
-    have its buffer in an attribute ``record_buffer``.
+    For each operation that ends, the purgatory appends to ``values``: the state (1 completed, 2 expired, 3 cancelled, 4
+    failed, 5 expired by closing), the purgatory as ``(name, instance)``, the class of the operation or the ``kind``
+    argument of a wait, ``op_id``, ``keys``, ``parked_ms``, ``deadline_ms`` or None, and ``finished_ms``; all as in
+    :class:`~purgatory.events.Event`.  When the length of ``values`` has reached ``flush_at``, :meth:`flush` is called;
+    it may replace the list.  An observer may instead have its buffer in an attribute named ``record_buffer``.
     """
 
     __slots__ = ("flush_at", "values")
@@ -31,7 +32,7 @@ class RecordBuffer:
         self.flush_at: int = 1
 
     def flush(self) -> None:
-        """Called when the list is long enough.  As with every observer, one that raises is detached and reported."""
+        """Called when the list is long enough.  A buffer that raises is detached and reported, as every observer is."""
         raise NotImplementedError
 
 
@@ -46,7 +47,7 @@ def append_record(
     deadline_ms: int | None,
     finished_ms: int | None,
 ) -> None:
-    """Append one record.  A function, because the compiler looks up the methods of a class that has subclasses."""
+    """Append one record.  This is a function because the compiler looks up the methods of a class with subclasses."""
     values = buffer.values
     values.append(state)
     values.append(purgatory)

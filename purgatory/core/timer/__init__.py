@@ -1,1 +1,1 @@
-"""Clocks, timer tasks, buckets, wheels, and the timer that decides what is due.  No event loop."""
+"""Clocks, timer tasks, buckets, wheels, and the timer that decides what is due, all without an event loop."""

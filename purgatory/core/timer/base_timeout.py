@@ -1,11 +1,11 @@
-"""The states of a timeout, and how a block begins and ends, without an event loop.
+"""The states of a timeout, and the beginning and end of its block, without an event loop.
 
 :class:`purgatory.timeouts.Timeout` behaves like :func:`asyncio.timeout` in each state.  The difference is where the
 deadline is kept.  The event loop keeps a heap of handles: each block pushes a handle, and when the block ends, its
-cancelled handle stays behind until the loop removes it.  Here the timeout is its own timer task: entering the block
-links it into a bucket, and leaving the block unlinks it.  Most blocks of a server end long before their deadline, so
-linking and unlinking is nearly the whole cost.  The coroutines that do this are here, because they never wait and the
-core is compiled.
+cancelled handle stays in the heap until the loop removes it.  Here, the timeout is itself the timer task: entering the
+block links the task into a bucket, and leaving the block unlinks it.  Most blocks on a server end long before their
+deadlines, so linking and unlinking make up nearly the whole cost.  The coroutines that link and unlink timeouts are in
+this module because they never wait and the core is compiled.
 
 ========  ================  ==========================================================================
 state     entered by        what may happen
@@ -48,7 +48,7 @@ _NAMES: Final = ("created", "active", "expiring", "expired", "finished")
 class BaseTimeout(TimerTask):
     """The part of :class:`purgatory.timeouts.Timeout` that needs no event loop.
 
-    The subclass overrides :meth:`_run_soon` and :meth:`_time_out`, which are called when the deadline has passed.
+    A subclass overrides :meth:`_run_soon` and :meth:`_time_out`, which are called when the deadline has passed.
     """
 
     __slots__ = ("_alarm", "_cancelling", "_state", "_task", "_timer", "_when")
@@ -60,22 +60,24 @@ class BaseTimeout(TimerTask):
         self._state: i64 = _CREATED
         self._task: Any = None  # the asyncio.Task in the block
         self._cancelling: int = 0
-        self._alarm: Any = None  # a handle of the loop or the clock, where the deadline is not on the wheel
+        self._alarm: Any = None  # a handle of the loop or the clock, if the deadline is not on the wheel
 
     def when(self) -> float | None:
-        """Return the deadline in seconds on the timer's clock (:meth:`SystemTimer.time`), or None if there is none."""
+        """Return the deadline in seconds on the timer's clock (:meth:`SystemTimer.time`), or None if there is no
+        deadline.
+        """
         return self._when
 
     def expired(self) -> bool:
-        """Return whether the deadline passed while the block ran."""
+        """Return whether the deadline passed while the block was running."""
         return self._state == _EXPIRING or self._state == _EXPIRED
 
     def reschedule(self, when: float | None) -> None:
-        """Move the deadline to ``when`` seconds of the timer's clock; None removes it.
+        """Move the deadline to the time ``when``, in seconds on the timer's clock; None removes it.
 
-        If ``when`` has already passed, the loop cancels the task in its next turn.  Moving to a later deadline only
-        changes a number.  Raises RuntimeError unless the block runs and its deadline has not passed; TypeError or
-        ValueError unless ``when`` is a time.
+        If ``when`` has already passed, the task is cancelled in the loop's next turn.  Moving to a later deadline
+        only changes a number.  Raises RuntimeError unless the block is running and its deadline has not passed; raises
+        TypeError or ValueError unless ``when`` is a valid time.
         """
         self._timer._guard.validate()
         if self._state != _ACTIVE:
@@ -108,7 +110,7 @@ class BaseTimeout(TimerTask):
         if timer.closed:
             raise PurgatoryClosed("the timer is closed")
         when = self._when
-        if when is not None and timer._started_in is not loop:
+        if timer._started_in is not loop:  # even without a deadline, because it may receive one later
             timer.start()
         self._task = task
         self._cancelling = task.cancelling()
@@ -135,21 +137,21 @@ class BaseTimeout(TimerTask):
     # The deadline
 
     def run(self) -> None:
-        """Cancel the task: the deadline has passed."""
+        """Cancel the task, because the deadline has passed."""
         self._timer._guard.validate()
         self._alarm = None
         task = self._task
         if task is not None and self._state == _ACTIVE:
             self._state = _EXPIRING
-            with contextlib.suppress(RuntimeError):  # its event loop is closed: the block never continues
+            with contextlib.suppress(RuntimeError):  # its event loop is closed, so the block never continues
                 task.cancel()
 
     def _run_soon(self) -> None:
-        """The deadline has come: have the loop call :meth:`run` in its next turn; ``_alarm`` is the handle."""
+        """The deadline has passed: have the loop call :meth:`run` in its next turn; ``_alarm`` is the handle."""
         raise NotImplementedError
 
     def _time_out(self, error: BaseException) -> None:
-        """The deadline, and nothing else, has cancelled the task, and ``error`` leaves the block."""
+        """Handle ``error``, which leaves the block after the deadline alone has cancelled the task."""
         raise NotImplementedError
 
     def _timer_closed(self, error: BaseException) -> None:
@@ -157,7 +159,7 @@ class BaseTimeout(TimerTask):
 
     def _wake_up(self) -> None:
         if self._timer.clock.now_ms() < self._expiration_ms:
-            _set_alarm(self)  # a clock may call early
+            _set_alarm(self)  # a clock may call back early
         else:
             self.run()
 
@@ -168,11 +170,12 @@ class BaseTimeout(TimerTask):
         return f"<Timeout [{_NAMES[self._state]}]{when}>"
 
 
-# Functions, not methods: the compiler calls them directly, but looks up a method of a class that has subclasses.
+# These are functions because the compiler calls functions directly but looks up the methods of a class that has
+# subclasses.
 
 
 def _schedule(timeout: BaseTimeout, when: float) -> bool:
-    """Put the deadline on the timer.  True: it has come, and nothing was scheduled."""
+    """Put the deadline on the timer.  Return True if it has already passed; nothing is then scheduled."""
     timer = timeout._timer
     passed_ms: i64 = now(timer)
     when_ms: i64 = time_ms(when)
@@ -180,7 +183,7 @@ def _schedule(timeout: BaseTimeout, when: float) -> bool:
         unlink(timeout)
         return True
     if timer.closed:
-        unlink(timeout)  # a timer that is closing removes its tasks in slices
+        unlink(timeout)  # a closing timer removes its tasks in slices
         timeout._expiration_ms = when_ms
         _set_alarm(timeout)
     else:
@@ -191,7 +194,7 @@ def _schedule(timeout: BaseTimeout, when: float) -> bool:
 
 
 def _set_alarm(timeout: BaseTimeout) -> None:
-    """Request a wake-up at the deadline from the clock, because the timer is closed."""
+    """Have the clock call back at the deadline, because the timer has closed."""
     timeout._alarm = timeout._timer.clock.call_at(timeout._expiration_ms, timeout._wake_up)
 
 
@@ -201,7 +204,7 @@ def _cancel_alarm(timeout: BaseTimeout) -> None:
 
 
 def deadline_in(timer: BaseTimer, delay: Any) -> float | None:
-    """Return the deadline ``delay`` seconds from now in seconds of the timer's clock; None for None."""
+    """Return the deadline ``delay`` seconds from now, in seconds on the timer's clock, or None if ``delay`` is None."""
     if delay is None:
         return None
     seconds = validated_time(delay, "delay")

@@ -1,9 +1,10 @@
 """The timer with a clock: the part of a timer that never waits.
 
-The modules below take the time as an argument; this one reads the clock it was given and passes the time down.
+The modules below this one take the time as an argument; this module reads the timer's clock and passes the time down.
 """
 
 from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -12,6 +13,7 @@ from purgatory.errors import PurgatoryClosed
 from purgatory.texts import safe_repr, type_name, uncopyable
 
 from .clock import Clock
+from .coroutines import COROUTINE, refusal
 from .task import FAR_MS, TimerTask, set_up, unlink
 from .thread_guard import ThreadGuard
 from .timer_core import TimerCore
@@ -21,7 +23,9 @@ from .wheel import TimingWheel
 __all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "has_passed", "now", "passed", "wake_for"]
 
 _FURTHEST_MS: Final = 10**18
-_callable: Final = callable  # compiled code finds a name of its module faster than a builtin
+_FUNCTION: Final[Any] = FunctionType
+_METHOD: Final[Any] = MethodType
+_callable: Final = callable  # compiled code looks up a module's own name faster than a builtin
 
 
 @final
@@ -40,7 +44,9 @@ class CallLaterTask(TimerTask):
         self._callback(*self._args)
 
     def _fire(self) -> None:
-        self._callback(*self._args)
+        returned: Any = self._callback(*self._args)
+        if type(returned) is COROUTINE:
+            raise refusal(returned, "the callback of call_later() must return None")
 
     def __repr__(self) -> str:
         return f"<CallLaterTask {self._callback!r} expiration_ms={self.expiration_ms} scheduled={self.scheduled}>"
@@ -50,9 +56,9 @@ class CallLaterTask(TimerTask):
 class BaseTimer:
     """The synchronous part of :class:`SystemTimer`.
 
-    ``_core``: the timer without a clock.  ``_guard``: refuses calls from other threads.  ``_next_wake_ms``: when the
-    subclass wakes up next; FAR_MS: never.  ``contained``: the exceptions of a task that are reported; all others
-    propagate.
+    ``_core``: the timer without a clock.  ``_guard``: refuses calls from other threads.  ``_next_wake_ms``: the time of
+    the subclass's next wake-up, or FAR_MS if there is none.  ``contained``: the exceptions that are reported if a task
+    raises them; all others propagate.
     """
 
     __slots__ = ("_core", "_guard", "_loop", "_next_wake_ms", "_read", "_started_in", "clock", "closed")
@@ -71,12 +77,12 @@ class BaseTimer:
         self._next_wake_ms: i64 = FAR_MS
 
     def add(self, task: Any) -> None:
-        """Put the task on the timer, so that it runs after ``task.delay_ms``, rounded up to the next tick.
+        """Put the task on the timer so that it runs after ``task.delay_ms``, rounded up to the next tick.
 
-        A task that is already due runs on the reaper's next turn, never within this call.  A task that is on the timer
-        is moved.  Raises PurgatoryClosed if the timer is closed, TypeError unless it is a task, and RuntimeError in a
-        thread other than the event loop's, while that loop runs.  Raises ValueError for an operation without a
-        deadline, and for one that is parked.
+        A task that is already due runs in the reaper's next turn, never within this call.  If the task is already on
+        the timer, it is moved.  Raises PurgatoryClosed if the timer is closed, TypeError unless the argument is a task,
+        and RuntimeError if called from a thread other than the event loop's while that loop runs.  Raises ValueError
+        for an operation that has no deadline or is parked.
         """
         self._guard.validate()
         if not isinstance(task, TimerTask):
@@ -101,22 +107,24 @@ class BaseTimer:
     def call_later(self, delay: Any, callback: Any, *args: Any) -> TimerTask:
         """Call ``callback(*args)`` in ``delay`` seconds; return the task, which can be cancelled.
 
-        The call is never early, and late by at most one tick plus the time that the loop was busy.  Unlike the loop's
-        ``call_later``, this method keeps no copy of the context: the callback runs in an empty one.  Raises
-        RuntimeError as for :meth:`add`.
+        The call is never early and is late by at most one tick plus the time for which the loop was busy.  Unlike the
+        loop's ``call_later``, this method does not copy the context: the callback runs in an empty context.  Raises
+        RuntimeError as :meth:`add` does.
         """
-        if not _callable(callback):
+        kind: Any = type(callback)
+        if kind is not _FUNCTION and kind is not _METHOD and not _callable(callback):
             raise TypeError(f"callback must be callable, got {safe_repr(callback)}")
         task = CallLaterTask(duration_ms(delay, "delay"), callback, args)
         add_to(self, task)
         return task
 
     def expire_due(self, now_ms: Any) -> int:
-        """Run what is due at ``now_ms``, in the order of the deadlines; return how many tasks ran.
+        """Run the tasks that are due at ``now_ms``, in the order of the deadlines; return how many tasks ran.
 
-        This reads no clock.  A task that is already due when a callback adds it waits for the next call.  The tasks run
-        in the caller's context.  Once the timer is closed, nothing runs.  Raises TypeError unless ``now_ms`` is an int,
-        ValueError if it is above ``10**18`` or below ``-10**18``, and RuntimeError as for :meth:`add`.
+        This method does not read a clock.  A task that is already due when a callback adds it waits for the next call.
+        The tasks run in the caller's context.  After the timer has closed, nothing runs.  Raises TypeError unless
+        ``now_ms`` is an int, ValueError if it is above ``10**18`` or below ``-10**18``, and RuntimeError as :meth:`add`
+        does.
         """
         self._guard.validate()
         if not isinstance(now_ms, int):
@@ -129,42 +137,42 @@ class BaseTimer:
 
     @property
     def wheel(self) -> TimingWheel:
-        """The finest wheel; the coarser ones follow through ``overflow_wheel``."""
+        """The finest wheel; ``overflow_wheel`` leads to the coarser ones."""
         return self._core.wheel
 
     @property
     def size(self) -> int:
-        """The number of tasks on the timer.  O(1)."""
+        """The number of tasks on the timer.  Cost: O(1)."""
         return self._core.size
 
     @property
     def cascades(self) -> int:
-        """How many times a task was moved to a finer wheel so far."""
+        """How many times tasks have been moved to a finer wheel so far."""
         return self._core.cascades
 
     @property
     def next_expiration_ms(self) -> int | None:
-        """When the earliest bucket that is not empty falls due, or None.
+        """When the earliest nonempty bucket falls due, or None if the timer is empty.
 
-        This need not be the deadline of a task: a coarse bucket falls due to be cascaded.
+        This time need not be the deadline of a task: when a coarse bucket falls due, its tasks are only cascaded.
         """
-        return self._core.next_expiration_ms
+        return self._core.earliest_ms()
 
     def start(self) -> None:
-        """Start the reaper in the running event loop unless the reaper is already running; a deadline needs it.
+        """Start the reaper in the running event loop unless the reaper is already running; deadlines need the reaper.
 
-        The subclass overrides this method.
+        Subclasses override this method.
         """
 
     def _wake_earlier(self, expiration_ms: int) -> None:
-        """A bucket falls due before ``_next_wake_ms``: the subclass plans an earlier wake-up."""
+        """Plan an earlier wake-up, which the subclass requests: a bucket falls due before ``_next_wake_ms``."""
         self._next_wake_ms = expiration_ms
 
     def __reduce__(self) -> Any:
         raise uncopyable(self, "its tasks have one place each")
 
     def _report(self, error: BaseException, task: TimerTask) -> None:
-        """Report the exception of a task."""
+        """Report an exception that a task raised."""
         raise error
 
     def _check(self) -> None:
@@ -172,7 +180,8 @@ class BaseTimer:
         self._core._check()
 
 
-# Functions beside the methods: the compiler calls them directly, but looks up a method of a class that has subclasses.
+# These are functions because the compiler calls functions directly but looks up the methods of a class that has
+# subclasses.
 
 
 def now(timer: BaseTimer) -> int:
@@ -182,24 +191,26 @@ def now(timer: BaseTimer) -> int:
 
 
 def ceil_now(timer: BaseTimer) -> int:
-    """Return the timer's time in milliseconds, rounded up: deadlines count from here."""
+    """Return the timer's time in milliseconds, rounded up: deadlines count from this time."""
     read = timer._read
     return timer.clock.ceil_ms() if read is None else floor_ms(read()) + 1
 
 
 def has_passed(timer: BaseTimer, deadline: float) -> bool:
-    """Return whether a time, in seconds on the timer's clock, has been reached; the result is never True too early."""
+    """Return whether a time, in seconds on the timer's clock, has passed; the result is never True too early."""
     read = timer._read
     return deadline <= (timer.clock.now_ms() / 1000 if read is None else read())
 
 
 def passed(timer: BaseTimer, now_ms: i64) -> i64:
-    """Return the time rounded down, where ``now_ms`` is the time rounded up: a deadline up to here has passed."""
-    return now_ms - 1 if timer._read is not None else timer.clock.now_ms()
+    """Return the time rounded down: a deadline up to this time has passed.  ``now_ms`` is the time rounded up."""
+    if timer._read is not None:
+        return now_ms - 1
+    return timer.clock.now_ms()
 
 
 def add_to(timer: BaseTimer, task: TimerTask) -> None:
-    """Do what :meth:`BaseTimer.add` does, for a new task of the library."""
+    """Do the same as :meth:`BaseTimer.add`, for a new task of a library class."""
     timer._guard.validate()
     if timer.closed:
         raise PurgatoryClosed("the timer is closed")
@@ -213,7 +224,7 @@ def add_to(timer: BaseTimer, task: TimerTask) -> None:
 
 
 def wake_for(timer: BaseTimer, task: TimerTask, due_ms: i64) -> None:
-    """Plan an earlier wake-up for the task; if that raises, take the task off the timer."""
+    """Plan an earlier wake-up for the task; if that raises, remove the task from the timer."""
     try:
         timer._wake_earlier(due_ms)
     except BaseException:

@@ -1,4 +1,4 @@
-"""The interface of a clock.  The core reads only the clock that the layer above passes to it."""
+"""The interface of a clock.  The core reads only the clock that the layer above it provides."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,32 +18,33 @@ class Alarm:
         self._handle = handle
 
     def cancel(self) -> None:
-        """Cancel the wake-up; does nothing once the callback has run."""
+        """Cancel the wake-up; do nothing if the callback has already run."""
         self._handle.cancel()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
-    """A source of time.  Subclass it to bring your own, and override :meth:`now_ms` and :meth:`call_at`.
+    """A source of time.  To provide your own, subclass this class and override :meth:`now_ms` and :meth:`call_at`.
 
-    A clock counts whole milliseconds from an arbitrary start, and never goes back.
+    A clock counts whole milliseconds from an arbitrary starting point and never goes back.
     """
 
     __slots__ = ()
 
     def now_ms(self) -> int:
-        """Return the time, rounded **down** to a millisecond: a deadline at or before it has passed."""
+        """Return the time, rounded **down** to a millisecond: a deadline at or before this time has passed."""
         raise NotImplementedError
 
     def ceil_ms(self) -> int:
-        """Return the time, rounded **up** to a millisecond: deadlines count from here, so they are never early.
+        """Return the time, rounded **up** to the next millisecond: deadlines count from this time, so nothing expires
+        early.
 
         A clock without fractions of a millisecond returns ``now_ms()``.
         """
         return self.now_ms() + 1
 
     def time(self) -> float:
-        """Return the time in seconds, never less than the exact time, because a deadline may be measured from it."""
+        """Return the time in seconds, never less than the exact time, because a deadline may count from this time."""
         return self.ceil_ms() / 1000
 
     def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
@@ -55,9 +56,9 @@ class Clock:
         raise NotImplementedError
 
     def work_time(self) -> float | None:
-        """Return the seconds that count against a budget of work; None: real seconds.
+        """Return the time in seconds by which a budget of work is measured, or None to use real seconds.
 
-        A virtual clock returns a measure of work instead, which is the same in every run.
+        A virtual clock instead returns a measure of work that is the same in every run.
         """
         return None
 

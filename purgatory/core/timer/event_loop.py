@@ -1,4 +1,4 @@
-"""What the core needs to know about the event loop, without importing one: :mod:`purgatory.aio` sets it on import."""
+"""The functions that query the event loop, so that the core need not import asyncio; :mod:`purgatory.aio` sets them."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -7,9 +7,9 @@ __all__ = ["event_loop"]
 
 
 class _EventLoop:
-    """``running_loop()`` returns the running loop, or raises RuntimeError; ``current_loop()`` returns it or None.
+    """``running_loop()`` returns the running loop or raises RuntimeError; ``current_loop()`` returns the loop or None.
 
-    ``current_task(loop)``: the task that runs in it, or None.
+    ``current_task(loop)`` returns the task that is running in the loop, or None.
     """
 
     __slots__ = ("current_loop", "current_task", "running_loop")

@@ -1,7 +1,7 @@
 """The timer task.
 
-Kafka wraps each ``TimerTask`` in an entry that links into a bucket.  Here the task is the entry, which saves one object
-per task.
+Kafka wraps each ``TimerTask`` in an entry that is linked into a bucket.  Here, the task itself is the entry, which
+saves one object per task.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from purgatory.texts import safe_repr, uncopyable
+from purgatory.texts import safe_repr, type_name, uncopyable
+
+from .coroutines import COROUTINE, refusal
 
 if TYPE_CHECKING:
     from .task_list import TimerTaskList
@@ -25,33 +27,33 @@ __all__ = [
     "validated_class",
 ]
 
-NOT_QUEUED: Final = -1  # the expiration of a task that was never scheduled, and of a bucket outside the delay queue
+NOT_QUEUED: Final = -1  # for a task that was never scheduled, and for a bucket outside the delay queue
 FAR_MS: Final = 1 << 60  # later than every deadline
 _LONGEST_MS: Final = 10**18  # 31 million years; every sum of times then fits one machine word
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TimerTask:
-    """Something that runs once, ``delay_ms`` milliseconds after it is added to a timer.
+    """A task that runs once, ``delay_ms`` milliseconds after it has been added to a timer.
 
-    Override :meth:`run`.  At most one bucket holds a task at a time.  A task may be added again after it has run or was
-    cancelled; adding it while it is scheduled moves it.
+    Override :meth:`run`.  A task is in at most one bucket at a time.  A task may be added again after it has run or
+    been cancelled; adding a scheduled task moves it.
 
-    ``delay_ms``: whole milliseconds; zero or less means that the task is already due, and runs on the reaper's next
-    turn.  Raises TypeError unless it is an int, ValueError if it is above ``10**18`` or below ``-10**18``.
+    ``delay_ms``: whole milliseconds; zero or less means that the task is already due and runs in the reaper's next
+    turn.  Raises TypeError unless the delay is an int, and ValueError if it is above ``10**18`` or below ``-10**18``.
 
-    Copying or pickling a task raises TypeError, because its links belong to the one bucket that holds it.  A subclass
-    that needs either defines ``__reduce__``.
+    Copying or pickling a task raises TypeError, because the task's links belong to the bucket that holds it.  A
+    subclass that must be copied or pickled defines ``__reduce__``.
 
-    Weak references need a subclass without ``__slots__``, or with ``__weakref__`` among them.  Operations are tasks,
-    and a slot for weak references in each would take more memory than the few that use one justify.  For the same
-    reason, what :meth:`SystemTimer.call_later` returns cannot be weakly referenced.
+    Weak references need a subclass without ``__slots__``, or with ``__weakref__`` among its slots.  Operations are
+    tasks, and a slot for weak references in each of them would cost memory although few are ever weakly referenced.
+    For the same reason, the task that :meth:`SystemTimer.call_later` returns cannot be weakly referenced.
     """
 
     __slots__ = ("_delay_ms", "_expiration_ms", "_list", "_next", "_prev")
 
-    # The number of an operation, 0 until it is submitted.  As a default of this class, compiled code reads it before
-    # __init__ has run; interpreted, the slot of Operation hides it.
+    # The number of an operation, 0 until it is submitted.  Compiled code can read this default before __init__ has run;
+    # in interpreted code, the slot of Operation hides it.
     _op_id: i64 = 0
     _delay_ms: i64
     _expiration_ms: i64
@@ -67,7 +69,9 @@ class TimerTask:
 
     @property
     def delay_ms(self) -> int:
-        """The delay in milliseconds from the moment the task is added.  Assigning it has no effect on a timer."""
+        """The delay in milliseconds from the moment the task is added.  Assigning a new delay does not move a scheduled
+        task.
+        """
         return self._delay_ms
 
     @delay_ms.setter
@@ -75,25 +79,35 @@ class TimerTask:
         self._delay_ms = _validated_delay(delay_ms)
 
     def run(self) -> None:
-        """Run the task.  Called once, on expiry, in the loop's thread.  An exception is reported."""
+        """Run the task.  Called once, when the task is due, in the loop's thread.  If the task raises, the exception is
+        reported.
+        """
 
     def _fire(self) -> None:
-        """The deadline has passed.  A class of the library overrides this, so that a subclass may use the name run."""
-        ignored: Any = self  # the return value of an override is ignored, whatever its type
-        ignored.run()
+        """Called when the deadline has passed.  Library classes override this method, so that their subclasses may
+        define ``run``.
+        """
+        overridden: Any = self  # an override may return anything, and only a coroutine is not ignored
+        returned: Any = overridden.run()
+        if type(returned) is COROUTINE:
+            raise refusal(returned, f"{type_name(self)}.run() must return None")
 
     def _expiration_from(self, now_ms: i64, passed_ms: i64) -> i64:
-        """Return when the task falls due that is added now: ``passed_ms`` is now rounded down, ``now_ms`` up."""
+        """Return the time at which the task would be due if it were added now.
+
+        ``passed_ms``: the current time, rounded down; ``now_ms``: the current time, rounded up.
+        """
         bucket = self._list
         if bucket is not None:
-            bucket.counter.guard.validate()  # it may be on the timer of another loop
+            bucket.counter.guard.validate()  # the task may be on another loop's timer
         delay_ms = self._delay_ms
         return now_ms + delay_ms if delay_ms > 0 else passed_ms + delay_ms
 
     def cancel(self) -> bool:
-        """Take the task off its timer, in O(1).  Return False if it has run, was cancelled before, or was never added.
+        """Remove the task from its timer, in O(1).  Return False if it has run, has already been cancelled, or was
+        never added.
 
-        Raises RuntimeError in a thread other than the event loop's, while that loop runs.
+        Raises RuntimeError if called from a thread other than the event loop's while that loop runs.
         """
         bucket = self._list
         if bucket is None:
@@ -115,11 +129,11 @@ class TimerTask:
         raise uncopyable(self, "it has one place on a timer")
 
     def _timer_closed(self, error: BaseException) -> None:
-        """Called when the timer closes while the task is on it, after it was taken off."""
+        """Called after the closing timer has removed the task."""
 
 
 class _ValidatedClass:
-    """The last class of tasks that was validated.  Most tasks of a program are of a few classes."""
+    """The task class that was validated last.  Most tasks in a program belong to a few classes."""
 
     __slots__ = ("kind",)
 
@@ -131,7 +145,7 @@ validated_class: Final = _ValidatedClass()
 
 
 def validate_class(kind: Any) -> None:
-    """Raise TypeError if the library could not assign the fields of the class's instances.  Compiled code could."""
+    """Raise TypeError if the class forbids assigning its instances' fields, which compiled code would do anyway."""
     parameters: Any = getattr(kind, "__dataclass_params__", None)
     if parameters is not None and parameters.frozen:
         raise TypeError(f"{kind.__name__} must not be a frozen dataclass: the timer assigns fields of its tasks")
@@ -139,7 +153,7 @@ def validate_class(kind: Any) -> None:
 
 
 def _validated_delay(delay_ms: Any) -> int:
-    """Return the delay.  Raises TypeError unless it is an int, ValueError if it is too long."""
+    """Return the delay.  Raises TypeError unless it is an int, and ValueError if it is out of range."""
     if not isinstance(delay_ms, int):
         raise TypeError(f"delay_ms must be an int of milliseconds, got {safe_repr(delay_ms)}")
     if not -_LONGEST_MS <= delay_ms <= _LONGEST_MS:
@@ -148,9 +162,9 @@ def _validated_delay(delay_ms: Any) -> int:
 
 
 def set_up(task: TimerTask, delay_ms: i64) -> None:
-    """Set every field of a new task: the one place that does.
+    """Set every field of a new task.  No other code does so.
 
-    Classes of the library call it instead of ``super().__init__()``, which validates the delay.
+    Library classes call this function instead of ``super().__init__()``, which validates the delay.
     """
     task._delay_ms = delay_ms
     task._expiration_ms = NOT_QUEUED
@@ -160,9 +174,9 @@ def set_up(task: TimerTask, delay_ms: i64) -> None:
 
 
 def unlink(task: TimerTask) -> bool:
-    """Take the task out of its bucket, in O(1).  False if no bucket holds it.
+    """Remove the task from its bucket, in O(1).  Return False if it is not in a bucket.
 
-    It is separate from :meth:`TimerTask.cancel`, which subclasses override with a wider meaning.
+    This function is separate from :meth:`TimerTask.cancel`, which subclasses override with a broader meaning.
     """
     bucket = task._list
     if bucket is None:

@@ -1,7 +1,7 @@
 """The bucket: Kafka's ``TimerTaskList``.
 
-A circular doubly linked list around a sentinel, so that a task leaves its bucket in O(1) without a search, and a whole
-bucket changes hands in O(1).
+A bucket is a circular doubly linked list around a sentinel, so that a task can leave its bucket in O(1) without a
+search, and a whole bucket can change hands in O(1).
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,10 @@ __all__ = ["TaskCounter", "TimerTaskList"]
 
 
 class TaskCounter:
-    """What all buckets and wheels of one timer share: Kafka's ``taskCounter``, and the guard of the timer's thread.
+    """The state that all buckets and wheels of a timer share: Kafka's ``taskCounter``, and the guard for the timer's
+    thread.
 
-    ``value``: the number of tasks.  ``cascades``: how many times a task was moved to a finer wheel.
+    ``value``: the number of tasks.  ``cascades``: how many times tasks have been moved to a finer wheel.
     """
 
     __slots__ = ("cascades", "guard", "value")
@@ -29,11 +30,11 @@ class TaskCounter:
 
 
 class TimerTaskList:
-    """Tasks in the order of arrival, with one expiration for all of them.
+    """Tasks in the order of arrival, with a common expiration.
 
     ``expiration_ms``: the start of the span of time that the bucket covers, or -1 while it is not in the delay queue.
-    A bucket that becomes empty stays queued until its time: if it is filled again before, nothing has to be queued, and
-    if not, the delay queue drops it when it comes up.
+    A bucket that becomes empty stays queued until its expiration: if a task is added before then, the bucket need not
+    be queued again; otherwise, the delay queue drops the bucket when its turn comes.
     """
 
     __slots__ = ("_root", "counter", "expiration_ms")
@@ -47,11 +48,11 @@ class TimerTaskList:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the bucket holds no task."""
+        """Whether the bucket contains no tasks."""
         return self._root._next is self._root
 
     def add(self, task: TimerTask) -> None:
-        """Append the task; a task in another bucket leaves that one first."""
+        """Append the task; if the task is in another bucket, remove it from that bucket first."""
         if task._list is not None:
             unlink(task)
         root = self._root
@@ -65,26 +66,26 @@ class TimerTaskList:
         self.counter.value += 1
 
     def remove(self, task: TimerTask) -> bool:
-        """Take the task out, in O(1).  Return True if it was in this bucket."""
+        """Remove the task, in O(1).  Return True if it was in this bucket."""
         return task._list is self and unlink(task)
 
     def pop_first(self) -> TimerTask | None:
-        """Take out and return the first task, or None if there is none."""
+        """Remove and return the first task, or return None if there is none."""
         task = self._root._next
         if task is self._root:
             return None
         assert task is not None
-        self.remove(task)
+        unlink(task)
         return task
 
     def _clear_links(self) -> None:
-        """Break the cycle of an empty bucket that is no longer used, so that the garbage collector has no work."""
+        """Break the reference cycle of an empty, unused bucket, so that the garbage collector has no work."""
         root = self._root
         root._prev = None
         root._next = None
 
     def __iter__(self) -> Iterator[TimerTask]:
-        """Iterate over the tasks in order.  The bucket must not change meanwhile."""
+        """Iterate over the tasks in order.  The bucket must not change during the iteration."""
         task = self._root._next
         while task is not self._root:
             assert task is not None

@@ -1,12 +1,12 @@
-"""The guard against calls from another thread.
+"""A guard against calls from other threads.
 
-One thread, the thread of the event loop, uses a purgatory and its timer.  A call from another thread while that loop
-runs could change a list that the loop is iterating over, and would not wake the loop: the waiter that a check answers
-would learn of its answer only at the next event.  Every call that changes something is therefore guarded.
+A purgatory and its timer are used by a single thread, the event loop's.  A call from another thread while the
+loop runs could change a list over which the loop is iterating.  Such a call would not wake the loop either, so a waiter
+would receive its answer only at the next event.  Every call that changes something is therefore guarded.
 
-The owner passes the function that decides, because the core imports neither threads nor an event loop.  ``is_here`` is
-called each time, and must be cheap.  A comparison of thread numbers would create a new object for each call; an
-``RLock`` that the loop's thread holds can report without one whether the calling thread owns it.
+The owner provides the function that decides, because the core imports neither threads nor an event loop.  ``is_here``
+is called each time and must be cheap.  Comparing thread numbers would create a new object for each call.  An ``RLock``
+that the loop's thread holds can report whether the calling thread owns it, without creating an object.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ FOREIGN_THREAD: Final = (
 
 
 class ThreadGuard:
-    """Refuses calls from a thread other than the event loop's, while that loop runs.
+    """Refuses calls from threads other than the event loop's while that loop runs.
 
-    Before :meth:`bind` there is no loop, and every thread may call.
+    Before :meth:`bind` is called, there is no loop, and calls from any thread are allowed.
     """
 
     __slots__ = ("_is_here", "_refuse")
@@ -33,16 +33,17 @@ class ThreadGuard:
         self._refuse: Any = None
 
     def bind(self, is_here: Callable[[], bool], refuse: Callable[[], None]) -> None:
-        """The timer belongs to the event loop of the calling thread from now on.
+        """Bind the timer to the event loop of the calling thread.
 
-        ``is_here``: whether this is the thread that called :meth:`bind`.  ``refuse``: called if it is not; it raises
-        RuntimeError if the event loop is running in another thread than the calling one.
+        ``is_here``: returns whether the current thread is the one that called :meth:`bind`.  ``refuse``: called if
+        ``is_here`` returns False; raises RuntimeError if the event loop is running in a thread other than the calling
+        one.
         """
         self._is_here = is_here
         self._refuse = refuse
 
     def validate(self) -> None:
-        """Raise RuntimeError if the event loop is running in another thread than the calling one."""
+        """Raise RuntimeError if the event loop is running in a thread other than the calling one."""
         is_here = self._is_here
         if is_here is not None and is_here() is not True:
             self._refuse()

@@ -1,7 +1,7 @@
-"""Seconds outside, whole milliseconds inside: the one module that converts.
+"""Seconds outside, whole milliseconds inside: the only module that converts between them.
 
 Users pass seconds as floats.  The timer counts integer milliseconds, and every such name ends in ``_ms``.  A duration
-is rounded **up**, so that the conversion never makes anything fire early.
+is rounded **up**, so the conversion never makes anything fire early.
 """
 
 import math
@@ -12,7 +12,7 @@ from purgatory.texts import safe_repr, type_name
 __all__ = ["ceil_ms", "deadline_ms", "duration_ms", "floor_ms", "time_ms", "validated_fraction", "validated_time"]
 
 # Slightly less than a millisecond: it lifts every fraction of at least a nanosecond to the next whole millisecond, and
-# ignores the noise of a product of floats (0.069 * 1000 is 69.00000000000001 and means 69).
+# ignores rounding noise in a product of floats (0.069 * 1000 is 69.00000000000001 and means 69).
 _ALMOST_ONE: Final = 0.999999
 _TOO_LONG: Final = 10**16
 _LONGEST: Final = 1e15  # 31 million years; milliseconds then still fit one machine word
@@ -24,24 +24,25 @@ _HINTS: Final = {
 
 
 def ceil_ms(seconds: float) -> int:
-    """Return a duration, not negative, in whole milliseconds, rounded up (exact to a nanosecond)."""
+    """Return a nonnegative duration in whole milliseconds, rounded up (exact to a nanosecond)."""
     return int(seconds * 1000.0 + _ALMOST_ONE)
 
 
 def floor_ms(seconds: float) -> int:
-    """Return a time in whole milliseconds, rounded down: what a clock reads has passed up to here."""
+    """Return a time in whole milliseconds, rounded down, so that a time read from a clock has certainly passed."""
     return int(seconds * 1000.0)
 
 
 def duration_ms(seconds: Any, name: str) -> int:
-    """Validate a duration that the caller gave as ``name``, and convert it.
+    """Validate a duration that the caller passed as ``name``, and convert it to milliseconds.
 
-    Raises TypeError unless it is an int or a float; ValueError if it is negative, NaN, infinite, or above 1e15.
+    Raises TypeError unless the duration is an int or a float, and ValueError if it is negative, NaN, infinite, or above
+    1e15.
     """
     if isinstance(seconds, float):
         given: float = seconds
     elif isinstance(seconds, int) and not isinstance(seconds, bool):
-        given = float(max(-1, min(seconds, _TOO_LONG)))  # a huge int does not fit a float, and is rejected below
+        given = float(max(-1, min(seconds, _TOO_LONG)))  # a huge int does not fit into a float and is rejected below
     else:
         hint = _HINTS.get(type_name(seconds), "")
         raise TypeError(f"{name} must be a number of seconds, got {safe_repr(seconds)}{hint}")
@@ -51,14 +52,14 @@ def duration_ms(seconds: Any, name: str) -> int:
 
 
 def deadline_ms(seconds: Any, name: str) -> int:
-    """Validate a time on a clock as :func:`validated_time` does, and convert it."""
+    """Validate a time on a clock as :func:`validated_time` does, and convert it to milliseconds."""
     return time_ms(validated_time(seconds, name))
 
 
 def validated_time(seconds: Any, name: str) -> float:
-    """Validate a time on a clock that the caller gave as ``name``.
+    """Validate a time on a clock that the caller passed as ``name``.
 
-    Raises TypeError unless the time is an int or a float, ValueError unless it is from -1e15 to 1e15, or infinity.
+    Raises TypeError unless the time is an int or a float, and ValueError unless it is from -1e15 to 1e15 or infinity.
     """
     if isinstance(seconds, float):
         given = float(seconds)
@@ -75,16 +76,18 @@ def validated_time(seconds: Any, name: str) -> float:
 
 
 def time_ms(seconds: float) -> int:
-    """Convert a validated time on a clock: a time before the clock's start becomes 0, infinity the latest time."""
+    """Convert a validated time on a clock: a time before the clock's start becomes 0, and infinity becomes the latest
+    time.
+    """
     if seconds <= 0.0:
         return 0
     return ceil_ms(min(_LONGEST, seconds))
 
 
 def validated_fraction(fraction: Any, name: str) -> float:
-    """Validate a fraction that the caller gave as ``name``.
+    """Validate a fraction that the caller passed as ``name``.
 
-    Raises TypeError unless it is an int or a float; ValueError unless it is from 0 to 1.
+    Raises TypeError unless the fraction is an int or a float, and ValueError unless it is from 0 to 1.
     """
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
         raise TypeError(f"{name} must be a number from 0 to 1, got {safe_repr(fraction)}")

@@ -1,11 +1,11 @@
 """The hierarchical timing wheel.
 
-After Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP 1987), scheme 7, in the form of Apache Kafka's
-``TimingWheel``: the clock does not tick, it jumps to the next bucket that holds a task.
+This is scheme 7 of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP 1987), in the form of Apache
+Kafka's ``TimingWheel``: the clock does not tick but jumps to the next bucket that contains a task.
 
 A wheel of ``wheel_size`` buckets, each covering ``tick_ms``, covers ``interval_ms = tick_ms * wheel_size`` from its
-current time on.  A task further ahead goes to the overflow wheel, whose tick is the interval of the wheel below, and
-which is created on demand.  With ``tick_ms=1, wheel_size=20``:
+current time on.  A task whose deadline is further ahead is put on the overflow wheel, whose tick is the interval of the
+wheel below and which is created on demand.  With ``tick_ms=1, wheel_size=20``:
 
 ======  =========  =========  ==================================
 level     tick      interval   at time 0 it holds delays of
@@ -18,8 +18,8 @@ level     tick      interval   at time 0 it holds delays of
 6        3,200 s   64,000 s    and so on, without end
 ======  =========  =========  ==================================
 
-An example.  A task with deadline 450 is added at time 0.  450 is beyond the 20 ms of level 1 and the 400 ms of level 2,
-so the task goes to level 3, into the bucket that covers 400 .. 799 and falls due at 400:
+For example, a task with the deadline 450 is added at time 0.  The deadline is beyond the 20 ms of level 1 and the 400
+ms of level 2, so the task is put on level 3, into the bucket that covers 400 .. 799 and falls due at 400:
 
 ====  ===========================  ==================================================================
 time  what falls due               where the task is then
@@ -30,28 +30,29 @@ time  what falls due               where the task is then
 450   bucket 450 of level 1        it runs
 ====  ===========================  ==================================================================
 
-The timer wakes three times instead of 450.  Adding a task walks up the levels, five for an hour; cancelling it unlinks
-it.  Neither cost depends on the number of tasks.
+The timer wakes three times instead of 450.  Adding a task walks up the levels (five for a delay of one hour);
+cancelling a task unlinks it.  Neither cost depends on the number of tasks.
 
-A slot is used again in later rounds: bucket 0 of level 1 covers 0, then 40, then 80.  This is sound because the wheel's
+A slot is reused in later rounds: bucket 0 of level 1 covers 0, then 40, then 80.  This is sound because the wheel's
 time never passes a queued bucket, so two rounds never share a slot.  Each level has two rounds of slots; the next
 section explains the purpose of the second one.
 
 **Early cascades.**  If a coarse bucket is cascaded only when it falls due, its first tasks are delayed until all its
-tasks have been moved.  With 50,000 deadlines a second, a bucket of 8 s has 400,000 tasks.  A timer with many tasks
-therefore begins to empty a bucket half a tick before it falls due (:meth:`TimingWheel.cascade_early`).  The finer wheel
-must then have room for all of these tasks.  The next bucket of a level covers at most the two intervals of the level
-below that follow its current time, hence two rounds of slots.  When an early cascade begins, the horizon of the finer
-level moves to the end of the coarse bucket.  From then on, new tasks for that span go to the finer levels, and no task
-is added to the coarse bucket.
+tasks have been moved.  With 50,000 deadlines per second, a bucket that covers 8 s contains 400,000 tasks.  A timer with
+many tasks therefore begins to empty a bucket half a tick before it falls due (:meth:`TimingWheel.cascade_early`).  The
+finer wheel must then have room for all of these tasks.  The next bucket of a level lies within the next two intervals
+of the level below, so each level has two rounds of slots.  When an early cascade begins, the horizon of the finer level
+moves to the end of the coarse bucket.  From then on, new tasks for that span go to the finer levels, and no task is
+added to the coarse bucket.
 
-**Order.**  Tasks fire in the order of their deadlines, and those with equal deadlines in the order in which they were
-added, which Kafka does not guarantee.  A task in a coarse bucket was added before every task in a finer bucket with the
-same deadline, because the deadline was further ahead at that time.  So a cascade takes the coarse bucket from its end
-and puts each task at the *front* of its finer bucket.  When buckets of several levels fall due together, the coarsest
-is cascaded last, because its tasks go in front of all others; the bucket of level 1, whose tasks run, comes after
-them.  An early cascade empties the finest level first and moves tasks down by only one level: a task that skipped a
-level would overtake newer tasks there, which would later be moved down in front of it.
+**Order.**  Tasks fire in the order of their deadlines.  Tasks with equal deadlines fire in the order in which they were
+added; Kafka does not guarantee that order.  A task in a coarse bucket was added before every task with the same
+deadline in a finer bucket, because the deadline was further ahead at that time.  A cascade therefore takes tasks from
+the end of the coarse bucket and puts each of them at the *front* of its finer bucket.  When buckets on several levels
+fall due together, those above level 1 are cascaded from the finest to the coarsest, because the tasks of a coarser
+bucket go in front of all others.  The bucket of level 1 comes last, and its tasks then run.  An early cascade empties
+the finest level first and moves tasks down by only one level: a task that skipped a level would overtake newer tasks
+there, which would later be moved down in front of it.
 """
 
 from typing import Any, Final
@@ -66,18 +67,18 @@ from .task_list import TaskCounter, TimerTaskList
 
 __all__ = ["TimingWheel"]
 
-_MOST_BUCKETS: Final = 65_536  # of one level; more of them cost memory and save nothing
+_MOST_BUCKETS: Final = 65_536  # on one level; more buckets would cost memory and save nothing
 _LONGEST_TICK_MS: Final = 10**15
 _FURTHEST_MS: Final = 4 * 10**18  # later than every deadline, and small enough that sums fit one machine word
 
 
 class TimingWheel:
-    """One level, and through ``overflow_wheel`` all levels above it.
+    """One level and, through ``overflow_wheel``, all levels above it.
 
-    ``tick_ms``: from 1 to ``10**15``.  ``wheel_size``: from 2, because a single bucket cannot distinguish now from
-    later, to 65,536.  Raises ValueError outside these ranges, and TypeError unless both are ints.  ``interval_ms`` is
-    their product, at most ``4 * 10**18``: the coarsest level covers every deadline, and may have buckets that are never
-    used.  ``start_ms``: the initial time, rounded down to a tick.  ``current_time_ms`` is a multiple of the tick, and
+    ``tick_ms``: from 1 to ``10**15``.  ``wheel_size``: from 2 to 65,536; a single bucket could not distinguish now from
+    later.  Raises ValueError outside these ranges, and TypeError unless both are ints.  ``interval_ms`` is the product
+    of the two, at most ``4 * 10**18``: the coarsest level covers every deadline and may have buckets that are never
+    used.  ``start_ms``: the initial time, rounded down to a tick.  ``current_time_ms`` is a multiple of the tick and is
     never later than a queued expiration.
     """
 
@@ -114,16 +115,16 @@ class TimingWheel:
         self.current_time_ms: i64 = start_ms - start_ms % tick_ms
         self.overflow_wheel: TimingWheel | None = None
         self.level: i64 = level
-        self._horizon_ms: i64 = self.current_time_ms + self.interval_ms  # tasks from here on go to the overflow wheel
+        self._horizon_ms: i64 = self.current_time_ms + self.interval_ms  # later tasks go to the overflow wheel
         self._queue: DelayQueue = DelayQueue() if queue is None else queue
         self._counter: TaskCounter = TaskCounter() if counter is None else counter
-        self._slots: i64 = 2 * wheel_size  # a round for the current interval, and one for early cascades
+        self._slots: i64 = 2 * wheel_size  # one round for the current interval, and one for early cascades
         self._buckets: list[TimerTaskList] = [TimerTaskList(self._counter) for _ in range(self._slots)]
 
     def add(self, task: TimerTask, expiration_ms: i64) -> bool:
         """Put the task, which is in no bucket, into the bucket for its expiration.
 
-        Return False and change nothing if the expiration is in the current tick or earlier: the caller runs the task.
+        If the expiration is in the current tick or earlier, change nothing and return False; the caller runs the task.
         """
         if expiration_ms < self.current_time_ms + self.tick_ms:
             return False
@@ -132,7 +133,7 @@ class TimingWheel:
         return True
 
     def bucket_for(self, expiration_ms: i64) -> TimerTaskList:
-        """Return the bucket, on any level, for a task with this expiration, and queue it if it is not queued."""
+        """Return the bucket, on any level, for a task with this expiration; queue it if it is not queued yet."""
         wheel = self
         while expiration_ms >= wheel._horizon_ms:
             above = wheel.overflow_wheel
@@ -141,14 +142,14 @@ class TimingWheel:
         bucket = wheel._buckets[tick % wheel._slots]
         start_ms = tick * wheel.tick_ms
         if bucket.expiration_ms != start_ms:
-            wheel._queue.push(start_ms, wheel)
+            wheel._queue.push(start_ms, wheel, bucket)
             bucket.expiration_ms = start_ms
         return bucket
 
     def place(self, task: TimerTask, expiration_ms: i64) -> i64:
         """Put the task, which is in no bucket, into the bucket for its expiration; return when that bucket falls due.
 
-        This is ``bucket_for(expiration_ms).add(task)`` without the calls, because it runs for every deadline.
+        This is ``bucket_for(expiration_ms).add(task)`` without the calls, because this method runs for every deadline.
         """
         wheel = self
         while expiration_ms >= wheel._horizon_ms:
@@ -158,7 +159,7 @@ class TimingWheel:
         bucket = wheel._buckets[tick % wheel._slots]
         start_ms = tick * wheel.tick_ms
         if bucket.expiration_ms != start_ms:
-            wheel._queue.push(start_ms, wheel)
+            wheel._queue.push(start_ms, wheel, bucket)
             bucket.expiration_ms = start_ms
         root = bucket._root
         tail = root._prev
@@ -172,13 +173,13 @@ class TimingWheel:
         return start_ms
 
     def bucket_at(self, expiration_ms: i64) -> TimerTaskList:
-        """Return the bucket of this level whose slot serves the expiration."""
+        """Return the bucket on this level whose slot covers the expiration."""
         return self._buckets[expiration_ms // self.tick_ms % self._slots]
 
     def take(self, expiration_ms: i64, replacement: TimerTaskList) -> TimerTaskList:
-        """Replace the bucket by an empty one, in O(1), and return it; the caller then owns its tasks.
+        """Replace the bucket with an empty one, in O(1), and return it; the caller then owns its tasks.
 
-        Nothing is added to a bucket that was taken, so the tasks that run can only remove tasks from it.
+        Nothing is added to a taken bucket, so running tasks can only remove tasks from it.
         """
         slot = expiration_ms // self.tick_ms % self._slots
         bucket = self._buckets[slot]
@@ -187,18 +188,19 @@ class TimingWheel:
         return bucket
 
     def cascade(self, coarse: TimerTaskList, due_ms: i64, limit: i64) -> i64:
-        """Move tasks of a coarse bucket that falls due at ``due_ms``, from its end, to the fronts of the finer buckets.
+        """Move tasks from the end of a coarse bucket, which falls due at ``due_ms``, to the fronts of the finer
+        buckets.
 
-        Called on the finest wheel that a task may go to.  Move at most ``limit`` tasks, and return the number moved.
-        The links are moved here, without calls and without counting twice, because a coarse bucket may hold all tasks
-        of the timer.
+        Called on the finest wheel to which a task may be moved.  Move at most ``limit`` tasks; return the number of
+        moved tasks.  The links are changed here directly, without calls and without counting twice, because a coarse
+        bucket may contain all tasks on the timer.
         """
         root = coarse._root
         moved: i64 = 0
         while moved < limit and (task := root._prev) is not root:
             assert task is not None
             bucket = self.bucket_for(task._expiration_ms)
-            if task._expiration_ms > due_ms:  # a task that runs next is not counted: Kafka would run it at once
+            if task._expiration_ms > due_ms:  # a task that is due is not counted, because Kafka would run it at once
                 self._counter.cascades += 1
             before = task._prev
             front = bucket._root
@@ -215,7 +217,8 @@ class TimingWheel:
         return moved
 
     def early_ms(self, first_ms: i64) -> i64:
-        """Return the time to begin the early cascade of this overflow wheel's next bucket; FAR_MS if it is empty.
+        """Return when to begin the early cascade of this overflow wheel's next bucket, or FAR_MS if that bucket is
+        empty.
 
         ``first_ms``: the time at which the earliest bucket of all levels falls due.
         """
@@ -226,10 +229,11 @@ class TimingWheel:
         return due_ms - self.tick_ms // 2
 
     def cascade_early(self, first_ms: i64, now_ms: i64, limit: i64) -> i64:
-        """Move at most ``limit`` tasks out of coarse buckets that fall due within half a tick; return the number moved.
+        """Move at most ``limit`` tasks out of coarse buckets that fall due within half a tick; return how many were
+        moved.
 
-        Called on the finest wheel, when no bucket is due and the wheel's time is ``now_ms``.  ``first_ms``: as for
-        :meth:`early_ms`.
+        Called on the finest wheel when no bucket is due and the wheel's time is ``now_ms``.  ``first_ms``: the same as
+        for :meth:`early_ms`.
         """
         moved: i64 = 0
         finer = self
@@ -245,7 +249,7 @@ class TimingWheel:
         return moved
 
     def advance(self, time_ms: i64) -> None:
-        """Move the current time of this level and of those above forward to the tick that contains ``time_ms``."""
+        """Move the current time of this level and all levels above it forward to the tick that contains ``time_ms``."""
         wheel: TimingWheel | None = self
         while wheel is not None and time_ms >= wheel.current_time_ms + wheel.tick_ms:
             wheel.current_time_ms = time_ms - time_ms % wheel.tick_ms
@@ -264,7 +268,7 @@ class TimingWheel:
         return wheels
 
     def occupancy(self) -> list[tuple[int, int]]:
-        """Return (expiration, number of tasks) of each bucket that is not empty, for displays.  O(tasks)."""
+        """Return (expiration, number of tasks) for each nonempty bucket, for displays.  Cost: O(tasks)."""
         return sorted((b.expiration_ms, sum(1 for _ in b)) for b in self._buckets if not b.is_empty)
 
     def __repr__(self) -> str:
@@ -283,7 +287,7 @@ class TimingWheel:
 
     def _check(self) -> int:
         """Assert the invariants of all levels; return the number of tasks."""
-        queued = {(wheel.level, expiration_ms) for expiration_ms, _, wheel in self._queue._heap}
+        queued = {(wheel.level, expiration_ms) for expiration_ms, _, wheel, _ in self._queue._heap}
         assert len(queued) == len(self._queue), "a bucket is queued twice"
         total = 0
         for wheel in self.levels():

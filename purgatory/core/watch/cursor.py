@@ -1,10 +1,10 @@
-"""The loop over the watchers of one key, in the order of arrival, that may pause at any point.
+"""An iteration over the watchers of one key, in the order of arrival, that may pause at any point.
 
-A check that tries every watcher at once follows the links of the list itself; see :mod:`purgatory.core.purgatory`.  A
-check with a limit, one with a value, and one that works in slices use a cursor.
+A check that tries every watcher in one pass follows the links of the list itself; see :mod:`purgatory.core.purgatory`.
+A check with a limit, a check with a value, and a check that works in slices use a cursor.
 
-A cursor holds a watch, not an index.  A watch that leaves its list keeps its ``after``, so a cursor at that watch still
-reaches the watches behind it.  Lists only grow at the end, so no watch is skipped or returned twice.
+A cursor refers to a watch, not to an index.  A watch that leaves its list keeps its ``after``, so a cursor at that
+watch still reaches the watches after it.  Lists grow only at the end, so no watch is skipped or returned twice.
 """
 
 from typing import Any, Final
@@ -19,14 +19,14 @@ from .watch import Watch, WatchList
 
 __all__ = ["NO_ID", "ReachedCursor", "WatchCursor"]
 
-NO_ID: Final = 1 << 60  # above every arrival number: a cursor without an upper bound
+NO_ID: Final = 1 << 60  # above every arrival number, for a cursor without an upper bound
 
 
 class WatchCursor:
     """An iteration over the watchers of one key, in the order of arrival, that may pause at any point.
 
-    Operations may end and arrive between two steps.  Ended operations are left out, and so are those that arrived after
-    ``newest``.  ``skips``: whether the operation that :meth:`next` returned must not be tried.
+    Operations may end and arrive between two steps.  Ended operations are left out, as are those that arrived after
+    ``newest``.  ``skips``: whether the operation that :meth:`next` returned must be skipped, not tried.
     """
 
     __slots__ = ("_newest", "_plain", "_with_threshold", "skips")
@@ -55,15 +55,17 @@ class WatchCursor:
         return with_threshold.operation
 
     def at_end(self) -> bool:
-        """Whether :meth:`next` is known to return None.  May be False although all further operations have ended."""
+        """Return whether :meth:`next` is sure to return None.  The result may be False even if all other operations
+        have ended.
+        """
         return _is_end(self._plain) and _is_end(self._with_threshold)
 
     def skip_thresholds(self) -> None:
-        """Leave out the watchers with a threshold."""
+        """Leave out the watchers that have a threshold."""
         self._with_threshold = None
 
     def _waiting(self, watch: Watch | None) -> Watch | None:
-        """Return the first watch from here on that is still linked; None at the end of the list."""
+        """Return the first watch from here on whose operation is still parked, or None at the end of the list."""
         while watch is not None and not isinstance(watch, WatchList):
             operation = watch.operation
             if operation is not None and is_parked(operation):
@@ -73,11 +75,11 @@ class WatchCursor:
 
 
 class ReachedCursor(WatchCursor):
-    """An iteration over the watchers of one key without a threshold, or with one that the value reaches.
+    """An iteration over the watchers of one key that have either no threshold or one that the value reaches.
 
     If the value reaches at most ``most`` thresholds, these come from the heap, and the other watchers are not visited.
-    Otherwise the cursor visits every watcher in the order of arrival and sets ``skips`` for those not to be tried, so
-    that a caller that works in slices can count them.  Either way creating a cursor costs O(``most``).
+    Otherwise, the cursor visits every watcher in the order of arrival and sets ``skips`` for those that must not be
+    tried, so that a caller that works in slices can count them.  In both cases, creating a cursor costs O(``most``).
     """
 
     __slots__ = ("_place", "_reached", "_value")

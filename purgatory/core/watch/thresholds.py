@@ -1,23 +1,23 @@
-"""Thresholds: watches that need not be tried before the value of their key is high enough.
+"""Thresholds, for watches that need not be tried until the value of their key is high enough.
 
-**Requirement.**  10,000 consumers wait at the end of a log, each for an offset of its own.  A check with the new end
-must try the consumers whose offset is reached, in the order of arrival, and touch no other.
+**Requirement.**  Suppose that 10,000 consumers wait at the end of a log, each for a different offset.  A check with the
+new end must try the consumers whose offset has been reached, in the order of arrival, and touch no others.
 
-**Prior art.**  Kafka's purgatory tries every watcher of a key on every check.  Its raft module has a separate
+**Prior art.**  Kafka's purgatory tries every watcher of a key on every check.  Kafka's raft module has a separate
 ``ThresholdPurgatory`` for a single value that only grows.
 
-**Design.**  A binary heap per key, lowest threshold first.  A check does not pop the reached entries and push back
-those that did not complete.  It walks the heap from the top and turns back at every entry that is not reached, because
-no entry below it can be.  So the cost of a check is proportional to what it tries, and a value that falls again changes
-nothing.
+**Design.**  Each key has a binary heap with the lowest threshold first.  A check does not pop the reached entries and
+push back those that did not complete.  It walks the heap from the top and turns back at every entry that is not
+reached, because no entry below it can be reached.  The cost of a check is therefore proportional to the number of
+operations that it tries, and a value that falls again changes nothing.
 
-**Costs.**  Watching is O(log n), a check O(reached).  An entry whose operation has ended releases the operation at once
-and stays in the heap as a tombstone, until it reaches the top or until tombstones are more than half of the heap.  So
-the heap is never larger than twice the number of watchers, plus a few.
+**Costs.**  Watching costs O(log n), and a check costs O(reached).  When an operation ends, its entry releases the
+operation at once and stays in the heap as a tombstone until the tombstone reaches the top or more than half of the
+entries are tombstones.  The heap is therefore never larger than twice the number of watchers plus a few entries.
 
-**A hint only.**  A threshold never decides an outcome.  It says that ``try_complete()`` would be False below it.  An
-operation with a wrong threshold waits for the next check with a value that is high enough, or without a value, or for
-its deadline.
+**A hint only.**  A threshold never decides an outcome.  It only states that ``try_complete()`` would return False for
+lower values.  An operation with a wrong threshold waits until the next check that has no value or a high enough value,
+or until its deadline.
 """
 
 import heapq
@@ -34,12 +34,12 @@ from .watch import Watch, WatchList
 
 __all__ = ["HeapEntry", "ThresholdHeap", "ThresholdWatch", "validated_threshold_map", "validated_value", "wider"]
 
-_ALL: Final = 1 << 60  # more than there can be
-_FEW_TOMBSTONES: Final = 8  # up to this many, a rebuild of the heap does not pay
+_ALL: Final = 1 << 60  # more entries than there can be
+_FEW_TOMBSTONES: Final = 8  # for up to this many, rebuilding the heap is not worth the cost
 
 
 class ThresholdWatch(Watch):
-    """The place of an operation on one key, with the value from which on it is tried."""
+    """The place of an operation on one key, with the lowest value at which the operation is tried."""
 
     __slots__ = ("heap_entry", "threshold")
 
@@ -50,10 +50,10 @@ class ThresholdWatch(Watch):
 
 
 class HeapEntry:
-    """The entry of a watch in the heap; without an operation it is a tombstone.
+    """The entry of a watch in the heap; without an operation, it is a tombstone.
 
-    It is not the watch itself: a removed watch refers to the one behind it, which may have been removed as well, and a
-    tombstone would keep that whole chain alive.
+    The entry is not the watch itself: a removed watch refers to the watch after it, which may have been removed too, so
+    a tombstone would keep that whole chain alive.
     """
 
     __slots__ = ("operation",)
@@ -68,14 +68,14 @@ class ThresholdHeap:
     __slots__ = ("_heap", "_tombstones", "members", "root")
 
     def __init__(self, root: WatchList) -> None:
-        self.root: WatchList = root  # the watches of the key without a threshold
+        self.root: WatchList = root  # the watches of the key that have no threshold
         self.members: WatchList = WatchList(root.key)
         self.members.thresholds = self
         self._heap: list[tuple[Any, int, HeapEntry]] = []
         self._tombstones: int = 0
 
     def add(self, watch: ThresholdWatch) -> None:
-        """Add the watch, O(log n)."""
+        """Add the watch, in O(log n)."""
         operation = watch.operation
         assert operation is not None
         heapq.heappush(self._heap, (watch.threshold, operation._op_id, watch.heap_entry))
@@ -96,7 +96,7 @@ class ThresholdHeap:
             self._tombstones = 0
 
     def detach(self) -> None:
-        """Detach the empty heap from its key, and break its cycles, so that the garbage collector has no work."""
+        """Detach the empty heap from its key and break its reference cycles, to save the garbage collector work."""
         self.members.thresholds = None
         self.members._clear_links()
         self.root.thresholds = None
@@ -112,9 +112,9 @@ class ThresholdHeap:
         return operations
 
     def reached_entries(self, value: Any, most: i64) -> list[tuple[int, HeapEntry]] | None:
-        """Return (arrival number, entry) for each threshold of at most ``value``, in the order of arrival.
+        """Return (arrival number, entry) for each threshold that is at most ``value``, in the order of arrival.
 
-        None if there are more than ``most``; the cost is then O(``most``).
+        If there are more than ``most``, return None, at a cost of O(``most``).
         """
         heap = self._heap
         size = len(heap)
@@ -158,8 +158,8 @@ class ThresholdHeap:
 def validated_threshold_map(keys: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
     """Return the keys with their thresholds as plain ints and floats.
 
-    A subclass of int or float could compare differently or raise, and break the order of the heap.  Raises TypeError
-    unless every threshold is an int or a float, ValueError for NaN.
+    An instance of a subclass could break the order of the heap by comparing differently or by raising.  Raises
+    TypeError unless every threshold is an int or a float, and ValueError for NaN.
     """
     checked: dict[Hashable, Any] = {}
     for key, threshold in keys.items():
@@ -175,7 +175,7 @@ def validated_threshold_map(keys: Mapping[Hashable, Any]) -> dict[Hashable, Any]
 
 
 def validated_value(value: Any) -> Any:
-    """Return the value of a check as a plain int or float.  Raises TypeError for any other type, ValueError for NaN."""
+    """Return a check's value as a plain int or float.  Raises TypeError for any other type, and ValueError for NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"value must be an int or a float, got {safe_repr(value)}")
     exact = _exact(value)
@@ -185,7 +185,7 @@ def validated_value(value: Any) -> Any:
 
 
 def _exact(number: Any) -> Any:
-    """Return the plain number in an int or a float, whatever its class overrides."""
+    """Return an int or a float as a plain number, whatever its class overrides."""
     if type(number) is int or type(number) is float:
         return number
     return int.__index__(number) if isinstance(number, int) else float.__float__(number)
@@ -199,5 +199,5 @@ def _is_nan(number: Any, name: str) -> bool:
 
 
 def wider(value: Any, other: Any) -> Any:
-    """Return the value of one check that replaces two: None, which tries every watcher, or else the larger value."""
+    """Return None (to try every watcher) if either value is None; otherwise, return the larger of the two."""
     return None if value is None or other is None else max(value, other)

@@ -1,4 +1,4 @@
-"""Validation of keys, thresholds and limits, before anything has changed."""
+"""Validation of keys, thresholds, and limits, before anything has changed."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
@@ -22,7 +22,9 @@ UNLIMITED: Final = 1 << 60
 
 
 def validated_limit(name: str, limit: Any) -> int:
-    """Return the limit, UNLIMITED for None.  Raises TypeError unless it is an int or None, ValueError below 1."""
+    """Return the limit, or UNLIMITED if it is None.  Raises TypeError unless it is an int or None, and ValueError if it
+    is below 1.
+    """
     if limit is None:
         return UNLIMITED
     if type(limit) is not int:
@@ -33,7 +35,7 @@ def validated_limit(name: str, limit: Any) -> int:
 
 
 def validate_iterable(keys: Any) -> None:
-    """Raise TypeError unless the keys are an iterable, and not a text, which would be an iterable of characters."""
+    """Raise TypeError unless the keys are an iterable other than a string, which would be an iterable of characters."""
     if isinstance(keys, (str, bytes, bytearray)) or not isinstance(keys, Iterable):
         text = safe_repr(keys)
         raise TypeError(
@@ -52,7 +54,7 @@ def validate_checked_key(key: Any) -> None:
 
 
 def validated_thresholds(keys: Any) -> dict[Hashable, Any] | None:
-    """Return a mapping of keys to thresholds, None for another iterable of keys; TypeError for anything else."""
+    """Return a mapping of keys to thresholds, or None for any other iterable of keys.  Raises TypeError otherwise."""
     validate_iterable(keys)
     if not isinstance(keys, Mapping):
         return None
@@ -60,7 +62,7 @@ def validated_thresholds(keys: Any) -> dict[Hashable, Any] | None:
 
 
 def validate_keys(keys: tuple[Hashable, ...]) -> bool:
-    """Return whether all keys are plain.  Raises ValueError if there are no keys, TypeError if one is unhashable."""
+    """Return whether all keys are plain.  Raises ValueError if there are none, and TypeError if one is unhashable."""
     if not keys:
         raise ValueError("keys must contain at least one key, got none")
     plain = True
@@ -72,9 +74,10 @@ def validate_keys(keys: tuple[Hashable, ...]) -> bool:
 
 
 def is_plain(key: Any) -> bool:
-    """Whether hashing and comparing the key cannot fail and runs no user code: a str, an int, a tuple of them.
+    """Return whether the key is a str, an int, or a tuple of these: hashing or comparing such a key cannot fail and
+    runs no user code.
 
-    A private key of the library is plain, too.
+    The library's private keys are plain, too.
     """
     kind = type(key)
     if kind is str or kind is int:

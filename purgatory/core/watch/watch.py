@@ -1,9 +1,9 @@
-"""A watch, which is the place of an operation on one key, and the list of the watches of a key."""
+"""A watch, which is the place of an operation on one key, and the list of a key's watches."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -12,34 +12,39 @@ if TYPE_CHECKING:
 
     from .thresholds import ThresholdHeap
 
-__all__ = ["LONE", "Shard", "Watch", "WatchList"]
+__all__ = ["Shard", "Watch", "WatchList"]
 
 
 class Shard:
-    """The entries of some of the keys: see :mod:`.watcher_lists`.
+    """The entries for some of the keys; see :mod:`.watcher_lists`.
 
-    ``entries``: an Operation or a Watch for each key.  ``plain``: every key so far was a plain one.
+    ``entries``: an Operation or a Watch for each key.  ``plain``: whether every key so far has been plain.  ``lone``:
+    stands for the watch of each operation that is itself an entry, and leads to this shard without hashing the key
+    again.
     """
 
-    # The values are Any because the compiler would check at each access that they belong to one of the two classes.
+    # The values are Any because the compiler would otherwise check at each access that they belong to one of the two
+    # classes.
 
-    __slots__ = ("entries", "plain")
+    __slots__ = ("entries", "lone", "plain")
 
     def __init__(self) -> None:
         self.entries: dict[Hashable, Any] = {}
         self.plain: bool = True
+        self.lone: Watch = Watch(None, None)
+        self.lone.shard = self
 
 
 @mypyc_attr(free_list_len=1)
 class Watch:
     """The place of an operation on one key.
 
-    ``list_root``: the list that it is linked into, or None if it is the only watch of its key or has been removed.
-    ``sibling``: the watch of the same operation on its previous key.  ``shard``: the shard of the key, if it was plain
-    when the watch was added.
+    ``list_root``: the list into which the watch is linked, or None if it is the only watch of its key or was removed.
+    ``sibling``: the watch of the same operation on its previous key.  ``shard``: the shard of the key, if the shard was
+    plain when the watch was added.
 
     A removed watch keeps its ``after``.  A cursor at a removed watch follows these links to the next watch that is
-    still linked; lists only grow at the end, so it skips none.  Nothing else refers to a removed watch.
+    still linked; lists grow only at the end, so no watch is skipped.  Nothing else refers to a removed watch.
     """
 
     __slots__ = ("after", "before", "key", "list_root", "operation", "shard", "sibling")
@@ -54,19 +59,16 @@ class Watch:
         self.shard: Shard | None = None
 
 
-LONE: Final = Watch(None, None)
-"""In the place of an operation's watch: it has only the key ``_lone_key`` and is the entry of that key itself."""
-
-
 class WatchList(Watch):
-    """The watches of a key: the root of a circular doubly linked list in the order of arrival.  It has no operation.
+    """The watches of a key: the root of a circular doubly linked list in the order of arrival, without an operation.
 
-    ``weight``: the length of the list.  ``thresholds``: the watches of the same key that have a threshold; their list
+    ``weight``: the length of the list.  ``thresholds``: the heap of the key's watches that have a threshold; its list
     refers back to the heap.
     """
 
-    # ``before`` and ``after`` are assigned through a variable of type Watch.  Declared here again, they would be other
-    # slots of the compiled object; assigned through self undeclared, each type checker would infer its own type.
+    # ``before`` and ``after`` are assigned through a variable of type Watch.  If they were declared here again, they
+    # would be different slots of the compiled object; if they were assigned through self, each type checker would infer
+    # its own type.
 
     __slots__ = ("thresholds", "weight")
 
@@ -79,7 +81,7 @@ class WatchList(Watch):
         self.thresholds: ThresholdHeap | None = None
 
     def append(self, watch: Watch) -> None:
-        """Append the watch, which is in no list."""
+        """Append the watch, which is not in a list."""
         tail = self.before
         assert tail is not None
         watch.list_root = self
@@ -102,7 +104,7 @@ class WatchList(Watch):
         self.weight -= 1
 
     def _clear_links(self) -> None:
-        """Break the cycle of an empty list that is no longer used, so that the garbage collector has no work."""
+        """Break the reference cycle of an empty, unused list, so that the garbage collector has no work."""
         me: Watch = self
         me.after = None
         me.before = None

@@ -1,53 +1,58 @@
 """Watcher lists: the operations parked on each key, in the order of arrival.
 
-**Requirements.**  Put an operation on a key, take it off in O(1) without a search, iterate over the watchers of a key
-in the order of arrival, forget a key as soon as it has no watchers, and never stall the loop, however many keys there
-are.
+**Requirements.**  Put an operation on a key, remove it in O(1) without a search, iterate over the watchers of a key in
+the order of arrival, forget a key as soon as it has no watchers, and never stall the loop, however many keys there are.
 
 **Prior art.**  Kafka keeps 512 ``WatcherLists``, each with a lock and a map from key to a linked list; an operation
-that completes through one key stays on the lists of its others until a purge pass finds it.  trio's parking lot keeps
-an ordered dict per lot.  Hand-written servers keep an ``Event`` per key and never free it.
+that completes through one key stays on the lists of its other keys until a purge pass finds it.  trio's parking lot
+keeps an ordered dict for each lot.  Handwritten servers often keep an ``Event`` for each key and never free it.
 
-**Design.**  512 shards as well, but not because of locks: a dict grows by copying itself, and copying a
-million entries takes tens of milliseconds, while copying two thousand is not noticeable.  The entry of a key is one of
+**Design.**  There are also 512 shards here, but not because of locks: a dict grows by copying itself, and copying a
+million entries takes tens of milliseconds, whereas copying two thousand is not noticeable.  The entry of a key is one
+of the following:
 
-*   the operation itself, if it is alone on the key and has no other key, which is the most frequent case,
-*   the :class:`Watch` of an operation that is alone on the key,
-*   a :class:`WatchList`, circular and doubly linked around a root, from the second watcher on until it is empty.
+*   the operation itself, if it is alone on the key and has no other key (the most frequent case);
+*   the :class:`Watch` of an operation that is alone on the key;
+*   a :class:`WatchList`, circular and doubly linked around a root, from the second watcher until the list is empty.
 
 **Plain keys.**  Hashing or comparing a str, an int, or a private key runs no user code and cannot fail.  A shard whose
-keys have all been such *plain* keys is plain, and needs none of the precautions below against keys that raise, change
-or act.  The first key of another class makes its shard general, once and for all.  Only a plain shard has operations as
-entries: an entry that cannot be removed, because its key raises, would keep the operation alive.
+keys have all been such *plain* keys is plain itself and needs none of the precautions below against keys that raise,
+change, or have side effects.  The first key of another class makes its shard general permanently.  Only a plain shard
+has operations as entries: elsewhere, an entry that cannot be removed because its key raises would keep the operation
+alive.
 
-**General keys.**  The hash or the equality of any other key may raise, may answer differently at each call, and may end
+**General keys.**  Hashing or comparing any other key may raise, may give a different result each time, and may end
 operations of this purgatory.  These guarantees remain:
 
-1.  While a key is hashed or compared (``asking``), no watch is removed.  The removal is deferred until the answer is
-    there, so no list changes between a lookup and the change that follows from it.
+1.  While a key is being hashed or compared (``asking``), no watch is removed.  Removals are deferred until the hash or
+    comparison is done, so no list changes between a lookup and the change that is based on it.
 2.  If a key raises when an operation is *added*, nothing has changed: every call that may fail comes before the first
     assignment to a link.
-3.  If a key raises when its last watcher *leaves*, the operation ends all the same.  Its entry cannot be found and
+3.  If a key raises when its last watcher *leaves*, the operation still ends.  The key's entry cannot be found and
     remains as a *tombstone*, an entry without watchers, which the next watcher of the key takes over.
-4.  An entry never replaces one of another key.  If one of them finds no place any more when two are exchanged, it is
-    *misplaced*: no check finds its operations, but they still expire, can be cancelled, and end at closing.
+4.  An entry never replaces another key's entry.  If two entries are exchanged and one of them no longer finds a place,
+    that entry is *misplaced*: no check finds its operations, but they still expire, can be cancelled, and end at
+    closing.
 
 **Invariants.**  :meth:`WatcherLists._check` asserts them:
 
-1.  Each watch of a parked operation is reached from exactly one entry, which is in the shard of its key, or misplaced.
+1.  Each watch of a parked operation is reachable from exactly one entry, which is in the shard of its key or misplaced.
 2.  A watch refers to a list if and only if it is linked into that list.  The watch of a lone operation refers to none.
-3.  A list is in the order of arrival, and its ``weight`` is its length; likewise the list of those with a threshold.
-4.  A shard that is plain has plain keys only.  One that is not has no operation as an entry.
-5.  ``_tombstones`` is the number of entries without a watcher: there are as many keys as entries less these.
+3.  Each list is in the order of arrival, and its ``weight`` is its length; the same holds for lists of watches with
+    thresholds.
+4.  A plain shard contains only plain keys.  A general shard has no operations as entries.
+5.  ``_tombstones`` is the number of entries without a watcher, so the number of keys is the number of entries minus
+    ``_tombstones``.
 
-**Costs.**  A watch is one object with seven fields; a list is one more.  Adding and removing cost one dict operation
-for a lone watcher, and pointer assignments for the others.
+**Costs.**  A watch is one object with seven fields; a list is one more object.  Adding or removing a watcher costs one
+dict operation if it is alone on its key, and pointer assignments otherwise.
 
-**Alternatives.**  A dict of dicts is simpler and takes 230 bytes for the first watcher of a key.  A Python list per key
-makes removal O(n).  Weak references leave the end of an operation to the garbage collector.
+**Alternatives.**  A dict of dicts is simpler but takes 230 bytes for the first watcher of a key.  A Python list for
+each key makes removal O(n).  Weak references leave the removal of ended operations to the garbage collector.
 """
 
 from collections.abc import Hashable, Iterator
+from heapq import heappop, heappush, heapreplace
 from typing import Any, Final
 
 from mypy_extensions import i64
@@ -58,37 +63,39 @@ from purgatory.core.operation.private_key import PrivateKey
 from .cursor import NO_ID, WatchCursor
 from .thresholds import ThresholdHeap, ThresholdWatch
 from .validation import is_plain
-from .watch import LONE, Shard, Watch, WatchList
+from .watch import Shard, Watch, WatchList
 
 __all__ = ["SHARDS", "WatcherLists", "as_watch"]
 
+_Head = tuple[int, int, Operation, WatchCursor, Iterator[Any]]
 SHARDS: Final = 512
+_AHEAD: Final = 4  # entries of each shard that a search for the oldest operations compares
 _CHANGED: Final = "the hash or the equality of a key changed while operations were parked on it"
 
 
 class WatcherLists:
     """The watches of every key, in the order of arrival.
 
-    ``asking``: a key is being hashed or compared in order to change a dict, and nothing else may change one meanwhile.
-    ``deferred``: the watches to be removed afterwards.
+    ``asking``: whether a key is being hashed or compared in order to change a dict; until that is done, nothing else
+    may change a dict.  ``deferred``: the watches to be removed afterward.
     """
 
     __slots__ = ("_misplaced", "_shards", "_tombstones", "asking", "deferred")
 
     def __init__(self) -> None:
         self._shards: list[Shard] = [Shard() for _ in range(SHARDS)]
-        self._tombstones: i64 = 0  # entries without watchers, whose key raised when they were to be deleted
-        self._misplaced: list[Watch] = []  # entries whose key raised when they were to be put back
+        self._tombstones: i64 = 0  # entries without watchers whose keys raised when the entries were to be deleted
+        self._misplaced: list[Watch] = []  # entries that could not be put back
         self.asking: bool = False
         self.deferred: list[Watch] = []
 
     def shard(self, key: Hashable) -> Shard:
-        """Return the shard of the key.  Raises TypeError if it is unhashable.
+        """Return the shard of the key.  Raises TypeError if the key is unhashable.
 
-        The shard is computed from the hash, and the dict of the shard hashes the key again: both may run user code.
+        The shard is computed from the hash, and the shard's dict hashes the key again; both may run user code.
 
-        A dict selects the slot by the lowest bits of the hash.  Selecting the shard by the same bits would put all keys
-        of a shard into one slot.
+        A dict selects the slot by the lowest bits of the hash.  If the shard were selected by the same bits, all keys
+        of a shard would compete for the same slots.
         """
         number: i64 = hash(key)
         return self._shards[(number ^ (number >> 9)) & 511]
@@ -99,20 +106,23 @@ class WatcherLists:
         return self._shards[(number ^ (number >> 9)) & 511].entries.get(key)
 
     def watches(self, key: Hashable) -> Watch | None:
-        """Return the only watch of the key, its list, or None; for an operation as the entry, a watch made for it."""
+        """Return the key's only watch, its list, or None; if the entry is an operation, return a new watch for it."""
         entry = self.entry(key)
         return None if entry is None else as_watch(entry)
 
-    def add_operation(self, shard: Shard, key: Hashable, operation: Operation) -> None:
-        """Put an operation without other keys on the key, in the shard of that key.  It gets its watch, or ``LONE``.
+    def add_operation(self, hashed: i64, key: Hashable, operation: Operation) -> None:
+        """Put an operation on its only key, whose hash is given.
+
+        The operation gets its own watch or shares the shard's.
 
         If the key raises, ``asking`` stays set for the caller to clear.
         """
-        if shard.plain and is_plain(key):
-            # The most frequent case: one lookup, and no object but the operation itself.
+        shard = self._shards[(hashed ^ (hashed >> 9)) & 511]  # as in shard()
+        if shard.plain and (type(key) is str or is_plain(key)):
+            # The most frequent case: one lookup, and no object other than the operation itself.
             if shard.entries.setdefault(key, operation) is operation:
                 operation._lone_key = key
-                operation._watch = LONE
+                operation._watch = shard.lone
                 return
             watch = Watch(key, operation)
             self.add_plain(shard, watch)
@@ -122,16 +132,18 @@ class WatcherLists:
         operation._watch = watch
 
     def remove_operation(self, operation: Operation) -> None:
-        """Remove an operation that is an entry itself.  Its key is plain, so no step of this can fail."""
+        """Remove an operation that is itself an entry.  Its key is plain, so no step can fail."""
         key = operation._lone_key
+        lone = operation._watch
         operation._lone_key = None
-        number: i64 = hash(key)
-        del self._shards[(number ^ (number >> 9)) & 511].entries[key]
+        operation._watch = None
+        assert lone is not None and lone.shard is not None
+        del lone.shard.entries[key]
 
     def add_plain(self, shard: Shard, watch: Watch) -> bool:
-        """:meth:`add` for a plain key, in a shard that is plain: no step runs user code or can fail.
+        """Do the same as :meth:`add`, for a plain key in a plain shard: no step runs user code or can fail.
 
-        The watch keeps its shard, so that its removal need not hash the key.
+        The watch stores its shard, so that removing it need not hash the key.
         """
         key = watch.key
         watch.shard = shard
@@ -157,7 +169,7 @@ class WatcherLists:
         return True
 
     def _give_watch(self, shard: Shard, operation: Operation) -> Watch:
-        """Replace an operation that is an entry by its watch, and return that."""
+        """Replace an operation that is an entry with its watch; return the watch."""
         key = operation._lone_key
         watch = Watch(key, operation)
         watch.shard = shard
@@ -167,24 +179,26 @@ class WatcherLists:
         return watch
 
     def _make_general(self, shard: Shard) -> None:
-        """The shard gets its first key that is not plain: every entry from now on is a watch.  O(keys of the shard)."""
+        """Make every entry a watch, because the shard gets its first key that is not plain.  Cost: O(keys in the
+        shard).
+        """
         for entry in list(shard.entries.values()):
             if not isinstance(entry, Watch):
                 self._give_watch(shard, entry)
         shard.plain = False
 
     def add(self, shard: Shard, watch: Watch) -> bool:
-        """Append the watch to the list of its key, in the shard of that key.
+        """Append the watch to the list of its key, in the key's shard.
 
-        False, and nothing changes, if its operation watches the key already; being the newest, it is then the last.
-        If the key raises, ``asking`` stays set for the caller to clear.
+        If its operation already watches the key, change nothing and return False; the operation is the newest, so its
+        watch is the last one.  If the key raises, ``asking`` stays set for the caller to clear.
 
-        One lookup both finds the entry of the key and, if there is none, makes the watch the entry.  What follows
-        depends on what is found:
+        One lookup both finds the key's entry and, if there is none, makes the watch the entry.  The next step depends
+        on the entry that was found:
 
         1.  A list, perhaps without watchers: the watch is appended.
         2.  A tombstone: the watch replaces it.
-        3.  The watch of another operation: a list with both replaces it.
+        3.  The watch of another operation: a list that contains both watches replaces it.
         """
         if shard.plain:
             if is_plain(watch.key):
@@ -209,19 +223,19 @@ class WatcherLists:
                 added = entry.operation is not watch.operation
                 if added:
                     root = WatchList(key)
-                    self._replace(shard, entry, root)  # the last call that can fail, and no watch is touched yet
+                    self._replace(shard, entry, root)  # the last call that can fail, and no watch has been changed yet
                     root.append(entry)
                     root.append(watch)
         self.asking = False
         return added
 
     def add_threshold(self, watch: ThresholdWatch) -> bool:
-        """Add the watch to those of its key that have a threshold.
+        """Add the watch to the key's watches that have a threshold.
 
-        They are in a heap at the key's list, so an entry that is not a list yet is replaced by one first; the watch of
-        an operation without a threshold moves into it.
+        These are in a heap that belongs to the key's list, so an entry that is not a list yet is first replaced with
+        one; a watch without a threshold moves into that list.
 
-        False, and nothing changes, if its operation watches the key already, because two keys have become equal.
+        If its operation already watches the key, because two keys have become equal, change nothing and return False.
         If the key raises, ``asking`` stays set for the caller to clear.
         """
         self.asking = True
@@ -258,16 +272,17 @@ class WatcherLists:
         return added
 
     def _reuse(self, root: WatchList) -> None:
-        """Count the list as a tombstone no more, if it was one, because a watch is about to be added."""
+        """If the list was a tombstone, no longer count it as one, because a watch is about to be added."""
         if root.weight == 0 and root.thresholds is None:
             self._tombstones -= 1
 
     def _replace(self, shard: Shard, entry: Watch, other: Watch) -> None:
-        """Replace the entry.  If that fails, nothing has changed.
+        """Replace the entry.  If this fails, nothing has changed.
 
-        Assigning ``entries[key]`` would be simpler.  But the dict would then compare the key once more, and if the
-        answer is another one, overwrite the entry of another key, whose operations no check would find any more.
-        So the entry is taken out, what was taken is verified, and the other one is inserted without overwriting.
+        Assigning ``entries[key]`` would be simpler, but the dict would then compare the key once more and, if the
+        result were different this time, overwrite the entry of another key, whose operations no check would find any
+        longer.  Therefore, the entry is removed, the removed entry is verified, and the new one is inserted without
+        overwriting.
         """
         key = other.key
         self._take(shard, key, entry)
@@ -279,33 +294,33 @@ class WatcherLists:
             raise
 
     def _take(self, shard: Shard, key: Hashable, entry: Watch) -> None:
-        """Delete the entry.  LookupError, and nothing has changed, if the key now leads to another entry.
+        """Delete the entry.  If the key now leads to another entry, change nothing and raise LookupError.
 
-        Two lookups: the first one refuses without a change in nearly all cases.  The second one deletes, and may still
-        find another entry, which is then put back.
+        There are two lookups: in nearly all such cases, the first one detects the problem before anything changes.  The
+        second lookup deletes the entry that it finds; if that is another key's entry, it is put back.
         """
         if shard.entries.get(key) is not entry:
             raise LookupError(_CHANGED)
-        found = shard.entries.pop(key)  # the key may lead to another entry at each call
+        found = shard.entries.pop(key)  # the key may lead to a different entry each time
         if found is not entry:
             self._put_back(as_watch(found))
             raise LookupError(_CHANGED)
 
     def _put_back(self, entry: Watch) -> None:
-        """Put back an entry that was deleted by mistake; if its key does not lead to a free place, keep it aside."""
+        """Put back an entry that was deleted by mistake, or set it aside if its key does not lead to a free place."""
         try:
             if self.shard(entry.key).entries.setdefault(entry.key, entry) is entry:
                 return
         except Exception:
-            self._misplaced.append(entry)  # no check finds it, but its operations still expire and can be cancelled
+            self._misplaced.append(entry)  # no check finds its operations, but they still expire and can be cancelled
             return
         self._misplaced.append(entry)
 
     def remove(self, watch: Watch) -> None:
-        """Remove the watch; a key without watchers is forgotten.
+        """Remove the watch; forget the key if it has no other watchers.
 
-        Only the forgetting can fail.  It comes last, so the watch is off its list in any case, and the caller calls
-        :meth:`bury` for the entry.
+        Only forgetting the key can fail.  That step comes last, so the watch has left its list in any case; if the step
+        fails, the caller calls :meth:`bury` for the entry.
         """
         if isinstance(watch, ThresholdWatch):
             self._remove_threshold(watch)
@@ -320,7 +335,10 @@ class WatcherLists:
             root._clear_links()
 
     def _remove_threshold(self, watch: ThresholdWatch) -> None:
-        """Remove a watch from the heap of its key, the heap if it is empty, and the key if it has no other watchers."""
+        """Remove a watch from its key's heap.
+
+        If the heap is then empty, remove the heap and, if the key has no other watchers, the key.
+        """
         members = watch.list_root
         assert members is not None
         heap = members.thresholds
@@ -334,10 +352,10 @@ class WatcherLists:
                 root._clear_links()
 
     def _forget(self, entry: Watch) -> None:
-        """Delete the entry of a key without watchers.  If the key raises, ``asking`` stays set: see :meth:`bury`.
+        """Delete the entry of a key without watchers.  If the key raises, ``asking`` stays set; see :meth:`bury`.
 
-        A plain key cannot fail.  Any other is looked for and compared with the entry before it is deleted, so that no
-        other key loses its watchers.
+        Deleting a plain key cannot fail.  Any other key is looked up, and its entry is compared before it is deleted,
+        so that no other key loses its watchers.
         """
         key = entry.key
         shard = entry.shard
@@ -350,7 +368,7 @@ class WatcherLists:
         self.asking = False
 
     def _forget_misplaced(self, entry: Watch) -> bool:
-        """Forget an entry that is kept aside.  False if it is not one of these."""
+        """Forget an entry that was set aside.  Return False if it was not set aside."""
         for place, misplaced in enumerate(self._misplaced):
             if misplaced is entry:
                 del self._misplaced[place]
@@ -358,7 +376,7 @@ class WatcherLists:
         return False
 
     def bury(self, watch: Watch) -> None:
-        """Clear the watch, whose key raised when its entry was to be deleted.
+        """Clear the watch, because its key raised when the entry was to be deleted.
 
         The entry remains as a tombstone, without an operation, until an operation is parked on the key again.  Only the
         last watcher of a key deletes its entry, so no other operation is affected.
@@ -368,7 +386,7 @@ class WatcherLists:
         watch.operation = None
 
     def count(self, key: Hashable) -> int:
-        """Return how many operations are parked on the key.  O(1)."""
+        """Return how many operations are parked on the key.  Cost: O(1)."""
         entry = self.entry(key)
         if entry is None:
             return 0
@@ -380,41 +398,44 @@ class WatcherLists:
         return [] if entry is None else _operations(entry)
 
     def reached(self, key: Hashable, value: Any) -> list[Operation]:
-        """Return the operations whose threshold for the key the value reaches, in the order of arrival."""
+        """Return the operations whose threshold for the key is reached by the value, in the order of arrival."""
         entry = self.entry(key)
         return entry.thresholds.reached(value) if isinstance(entry, WatchList) and entry.thresholds is not None else []
 
     def counts(self) -> Iterator[tuple[Hashable, int]]:
-        """Yield each key with its number of watchers.  O(keys)."""
+        """Yield each key with its number of watchers.  Cost: O(keys)."""
         for shard in self._shards:
             for key, entry in shard.entries.items():
                 yield key, _weight(as_watch(entry))
 
     def counts_of_shard(self, number: i64) -> list[tuple[Hashable, int]]:
-        """Return the keys of one of the :data:`SHARDS` with their numbers of watchers.  Another thread may call it."""
+        """Return the keys of one of the :data:`SHARDS` with their numbers of watchers.  Any thread may call this
+        method.
+        """
         found: list[tuple[Hashable, int]] = []
         for key, entry in list(self._shards[number].entries.items()):
             found.append((key, _weight(entry) if isinstance(entry, Watch) else 1))
         return found
 
     def keys_of_shard(self, number: i64) -> list[Hashable]:
-        """Return the watched keys of one of the :data:`SHARDS`, without the private ones."""
+        """Return the watched keys of one of the :data:`SHARDS`, without private keys."""
         entries = self._shards[number].entries
         return [key for key, entry in entries.items() if not isinstance(key, PrivateKey) and _weight(as_watch(entry))]
 
     def keys(self) -> Iterator[Hashable]:
-        """Yield every watched key but the private ones, shard by shard; keys may come and go between two steps."""
+        """Yield every watched key except private ones, shard by shard; keys may come and go between two steps."""
         for number in range(SHARDS):
             yield from self.keys_of_shard(number)
 
     def num_keys(self) -> int:
-        """Return how many keys are watched.  O(1): there are always 512 shards."""
+        """Return how many keys are watched.  Cost: O(1), because there are always 512 shards."""
         return sum([len(shard.entries) for shard in self._shards]) - self._tombstones + len(self._misplaced)
 
     def all_operations(self) -> list[Operation]:
-        """Return every parked operation once, in the order of arrival.  O(watches).
+        """Return every parked operation exactly once, in the order of arrival.  Cost: O(watches).
 
-        An operation is found once for each of its keys; its number removes the duplicates and gives the order.
+        An operation is found once for each of its keys; its number is used to remove the duplicates and to sort the
+        operations.
         """
         seen = {}
         for shard in self._shards:
@@ -427,16 +448,21 @@ class WatcherLists:
         return [seen[op_id] for op_id in sorted(seen)]
 
     def some(self, number: int) -> list[Operation]:
-        """Return at most ``number`` parked operations, in no order, for a caller that ends them in slices.
+        """Return at most ``number`` parked operations, in no particular order, for a caller that ends them in slices.
 
-        An operation with several keys may be found several times: ending it again does nothing.
+        An operation with several keys may be found several times; ending it again does nothing.
         """
         found: list[Operation] = []
         for shard in self._shards:
             if not shard.entries:
                 continue  # iterating over a dict also visits the slots of deleted entries
             for entry in shard.entries.values():
-                cursor = WatchCursor(as_watch(entry), NO_ID)
+                if not isinstance(entry, Watch):
+                    if len(found) == number:
+                        return found
+                    found.append(entry)
+                    continue
+                cursor = WatchCursor(entry, NO_ID)
                 while len(found) < number:
                     operation = cursor.next()
                     if operation is None:
@@ -447,6 +473,36 @@ class WatcherLists:
         for misplaced in self._misplaced:
             found.extend(_operations(misplaced)[: number - len(found)])
         return found
+
+    def oldest(self, number: int) -> list[Operation]:
+        """Return, at least approximately, the ``number`` operations that have waited the longest, in the order of
+        arrival.
+
+        The entries of a shard are in the order in which their keys were first watched, and the operations of an entry
+        are in the order of arrival.  The oldest operations are therefore at the front of the shards, and a merge of the
+        shards finds them without examining other operations.  An old operation can be missing only if other keys of its
+        shard have been watched for a longer time, by younger operations, so that its entry is behind the first
+        :data:`_AHEAD` entries.
+        """
+        heads: list[_Head] = []
+        order: i64 = 0  # breaks ties between entries of one operation, because cursors cannot be compared
+        sources = [iter(shard.entries.values()) for shard in self._shards if shard.entries]
+        for source in [*sources, iter(self._misplaced)]:
+            for _ in range(_AHEAD):
+                order += 1
+                _open_next(heads, source, order)
+        found: dict[int, Operation] = {}
+        while heads and len(found) < number:
+            op_id, head_order, operation, cursor, source = heads[0]
+            found[op_id] = operation
+            following = cursor.next()
+            if following is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, (following._op_id, head_order, following, cursor, source))
+            order += 1
+            _open_next(heads, source, order)
+        return [found[op_id] for op_id in sorted(found)]
 
     def _check(self) -> int:
         """Assert the invariants; return the number of watches."""
@@ -463,7 +519,7 @@ class WatcherLists:
                     watches.append(entry)
                 else:
                     assert shard.plain, f"{key!r}, in a shard that is not plain, leads to an operation"
-                    assert entry._watch is LONE, f"the entry of {key!r} has a watch"
+                    assert entry._watch is shard.lone, f"the entry of {key!r} has a watch"
                     total += 1
         tombstones = 0
         for watch in watches:
@@ -482,13 +538,23 @@ class WatcherLists:
         return total
 
 
+def _open_next(heads: list[_Head], source: Iterator[Any], order: int) -> None:
+    """Add the first operation of the next entry to the heap, if there is one."""
+    for entry in source:
+        cursor = WatchCursor(as_watch(entry), NO_ID)
+        operation = cursor.next()
+        if operation is not None:
+            heappush(heads, (operation._op_id, order, operation, cursor, source))
+        return
+
+
 def as_watch(entry: Any) -> Watch:
-    """Return the entry; for an operation a watch that only the caller has."""
+    """Return the entry or, if the entry is an operation, a new watch to which only the caller refers."""
     return entry if isinstance(entry, Watch) else Watch(entry._lone_key, entry)
 
 
 def _weight(entry: Watch) -> int:
-    """Return the number of watchers of an entry, with and without a threshold: 0 for a tombstone."""
+    """Return the number of watchers of an entry, with and without a threshold; 0 for a tombstone."""
     if not isinstance(entry, WatchList):
         return 0 if entry.operation is None else 1
     return entry.weight if entry.thresholds is None else entry.weight + entry.thresholds.members.weight

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, Outcome, Purgatory
+from purgatory import DelayedOperation, Outcome, Purgatory, SystemTimer, TimerTask
 from purgatory.testing import VirtualClock
 from tests.helpers import Op, check
 
@@ -184,6 +184,52 @@ async def test_an_expiration_hook_that_is_a_coroutine_is_reported(
     assert op.outcome is Outcome.EXPIRED
     (context,) = reported
     assert str(context["exception"]).startswith("AsyncExpiration.on_expiration() must return None, got a coroutine")
+
+
+# Callbacks, tasks, and observers
+
+
+async def _ignore(*_: Any) -> None:
+    """Do nothing."""
+
+
+class _AsyncTask(TimerTask):
+    async def run(self) -> None:  # type: ignore[override]
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("method", ["completed", "attached"])
+def test_an_observer_with_a_coroutine_function_is_refused(method: str) -> None:
+    """The error names the method, because no event would reach it."""
+    kind: Any = type("Slow", (), {"completed": lambda _, event: None, method: _ignore})
+    with pytest.raises(TypeError, match=rf"^Slow\.{method} must be a plain function, got the coroutine function"):
+        Purgatory[Op]("test", observers=[kind()])
+
+
+async def test_a_coroutine_function_is_no_callback_of_when_all(purgatory: Purgatory[Op]) -> None:
+    """A coroutine function is refused at once; another function that returns a coroutine makes the operation fail."""
+    with pytest.raises(TypeError, match=r"^callback must be a plain function, got the coroutine function"):
+        purgatory.when_all([], 1, _ignore)
+    operation: Any = None
+    with pytest.raises(TypeError, match=r"^callback must return None, got a coroutine"):
+        operation = purgatory.when_all([], 1, lambda results: _ignore(results))
+    assert operation is None
+
+
+async def test_a_coroutine_of_a_timer_task_is_reported(
+    timer: SystemTimer, clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """The coroutine is closed, and the tasks after it run."""
+    ran: list[int] = []
+    timer.add(_AsyncTask(5))
+    timer.call_later(0.005, _ignore, 1)
+    timer.call_later(0.005, ran.append, 1)
+    await clock.advance(0.005)
+    assert ran == [1]
+    assert [str(context["exception"]).partition(":")[0] for context in reported] == [
+        "_AsyncTask.run() must return None, got a coroutine",
+        "the callback of call_later() must return None, got a coroutine",
+    ]
 
 
 async def test_a_coroutine_that_runs_already_is_left_alone(purgatory: Purgatory[Op]) -> None:

@@ -162,13 +162,25 @@ def test_the_delay_is_an_int() -> None:
             TimerTask(wrong)
         with pytest.raises(TypeError, match=message.format(shown)):
             task.delay_ms = wrong
-        with pytest.raises(TypeError, match=message.format(shown)):
-            Op(5.0).delay_ms = wrong
     with pytest.raises(ValueError, match=r"^delay_ms must be at most 10\*\*18"):
         task.delay_ms = 10**19
     assert task.delay_ms == 5
     task.delay_ms = 7
     assert task.delay_ms == 7
+
+
+def test_the_delay_of_an_operation_is_not_assigned() -> None:
+    """``extend`` moves the deadline, and the gauge of the operations with a deadline stays exact."""
+    room = make_purgatory(ManualClock())
+    new, parked = Op(5.0), Op(None)
+    room.try_complete_else_watch(parked, ["a"])
+    for op in (new, parked):
+        with pytest.raises(AttributeError, match=r"^delay_ms of an operation cannot be assigned: extend\(\) "):
+            op.delay_ms = 1000
+    assert (new.timeout, parked.timeout) == (5.0, None)
+    parked.cancel()
+    room._check()
+    assert room.num_delayed == 0
 
 
 def test_only_tasks_are_added_to_a_timer() -> None:

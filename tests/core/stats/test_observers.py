@@ -204,7 +204,7 @@ def test_methods_that_are_not_overridden_are_not_called() -> None:
             pass
 
     notifier = Purgatory[Op]("one", observers=[One()])._core._notifier
-    assert [len(methods) for methods in notifier._methods] == [0, 0, 0, 1, 0]
+    assert [len(methods) for methods in notifier._methods] == [0, 0, 0, 1, 0, 0]
 
 
 async def test_an_override_may_call_the_overridden_method(clock: VirtualClock) -> None:
@@ -232,3 +232,22 @@ def test_an_observer_without_methods_is_refused() -> None:
         match="an observer must have one of the methods parked, completed, expired",
     ):
         Purgatory[Op]("deaf", observers=[Deaf()])
+
+
+async def test_an_observer_may_use_the_purgatory_to_which_it_is_attached(clock: VirtualClock) -> None:
+    """The purgatory is complete when the observer receives it."""
+
+    class Guest(Observer):
+        def completed(self, event: Event) -> None:
+            """Ignore the event."""
+
+        def attached(self, purgatory: Purgatory[Any]) -> None:
+            self.changes = purgatory.changes(["a"])
+            purgatory.check_soon("a")
+            purgatory.check_all()
+            with pytest.raises(RuntimeError, match="belongs to no event loop yet"):
+                purgatory.check_threadsafe("a")
+
+    guest = Guest()
+    async with Purgatory[Any]("test", clock=clock, observers=[guest]), guest.changes as changes:
+        assert await anext(changes) == "a"

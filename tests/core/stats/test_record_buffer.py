@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from purgatory import Observer, Purgatory
+from purgatory import Observer, Outcome, Purgatory
+from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, EXPIRED_BY_CLOSING, FAILED, OUTCOMES
 from purgatory.core.stats.record_buffer import RecordBuffer, append_record
 from purgatory.testing import VirtualClock
 from tests.helpers import Op
@@ -52,6 +53,15 @@ async def test_each_ending_is_a_row_and_full_pages_are_flushed(clock: VirtualClo
     states = [(1, 2), (3, 1), (4, 3), (4, 4), (4, 5)]
     assert rows == [(state, ("p", number), Op, op_id, *common) for state, op_id in states]
     assert [len(page) for page in buffer.pages] == [16, 16]
+
+
+def test_the_numbers_of_the_states_are_public() -> None:
+    """A buffer stores them, so a number never changes; the state of another outcome is the next number."""
+    numbers = {COMPLETED: 1, EXPIRED: 2, CANCELLED: 3, FAILED: 4, EXPIRED_BY_CLOSING: 5}
+    assert all(state == number for state, number in numbers.items())
+    ends = [Outcome.COMPLETED, Outcome.EXPIRED, Outcome.CANCELLED, Outcome.FAILED, Outcome.EXPIRED]
+    assert list(OUTCOMES[: len(numbers) + 1]) == [Outcome.PENDING, *ends]
+    assert set(OUTCOMES) == set(Outcome)
 
 
 async def test_the_kind_of_a_wait_is_in_its_row(clock: VirtualClock) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from purgatory import COMPILED
 from purgatory.core.timer.delay_queue import DelayQueue
+from purgatory.core.timer.task_list import TimerTaskList
 from purgatory.core.timer.wheel import TimingWheel
 from tests.core.timer.bench import DAY_MS, Bench, take_everything_off
 from tests.helpers import Task
@@ -105,7 +106,7 @@ def test_a_bucket_that_could_not_be_queued_is_queued_by_the_next_task(monkeypatc
     """If the queue entry cannot be allocated, the task is refused, and later tasks still run."""
     bench = Bench()
 
-    def fail(queue: DelayQueue, expiration_ms: int, wheel: TimingWheel) -> None:
+    def fail(queue: DelayQueue, expiration_ms: int, wheel: TimingWheel, bucket: TimerTaskList) -> None:
         raise MemoryError
 
     with monkeypatch.context() as patch:
@@ -129,10 +130,10 @@ def test_a_cascade_without_memory_goes_on_later(monkeypatch: pytest.MonkeyPatch)
         bench.add(delay_ms)
     pushed = DelayQueue.push
 
-    def fail_for_440(queue: DelayQueue, expiration_ms: int, wheel: TimingWheel) -> None:
+    def fail_for_440(queue: DelayQueue, expiration_ms: int, wheel: TimingWheel, bucket: TimerTaskList) -> None:
         if expiration_ms == 440:
             raise MemoryError
-        pushed(queue, expiration_ms, wheel)
+        pushed(queue, expiration_ms, wheel, bucket)
 
     with monkeypatch.context() as patch:
         patch.setattr(DelayQueue, "push", fail_for_440)

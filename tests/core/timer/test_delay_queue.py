@@ -32,6 +32,22 @@ def test_an_emptied_bucket_is_dropped_when_it_comes_up() -> None:
     assert queue.next_ms() is None
 
 
+def test_the_earliest_bucket_can_be_read_without_a_change() -> None:
+    """Empty buckets are passed over, and they remain queued."""
+    queue = DelayQueue()
+    assert queue.earliest_ms() is None
+    wheel = TimingWheel(1, 20, 0, queue)
+    tasks = {due_ms: TimerTask(due_ms) for due_ms in (3, 7, 9)}
+    for due_ms, task in tasks.items():
+        wheel.add(task, due_ms)
+    found = [queue.earliest_ms()]
+    for task in tasks.values():
+        task.cancel()
+        found.append(queue.earliest_ms())
+    assert found == [3, 7, 9, None]
+    assert (queue.operations, len(queue)) == (3, 3)
+
+
 def test_due_buckets_that_were_emptied_are_dropped_on_the_way() -> None:
     """Removing the due buckets skips the empty ones."""
     queue = DelayQueue()

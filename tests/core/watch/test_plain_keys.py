@@ -9,7 +9,7 @@ import pytest
 
 from purgatory import Outcome, Purgatory
 from purgatory.core.watch.validation import is_plain
-from purgatory.core.watch.watch import LONE, WatchList
+from purgatory.core.watch.watch import WatchList
 from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Op
 from tests.sansio import QuietPurgatory, make_purgatory
@@ -62,11 +62,11 @@ def test_an_operation_alone_on_its_only_key_has_no_watch(room: QuietPurgatory, k
     """It is the entry of the key itself, and gets a watch when the second operation arrives."""
     first = park(room, key)
     assert room._core.watcher_lists.entry(key) is first
-    assert first._watch is LONE
+    assert first._lone_key is not None
     assert first.keys == (key,)
     assert room._core.watcher_lists.count(key) == 1
     second = park(room, key)
-    assert first._watch is not LONE
+    assert first._lone_key is None
     assert isinstance(room._core.watcher_lists.entry(key), WatchList)
     assert (first.keys, second.keys) == ((key,), (key,))
     assert room._core.watcher_lists.operations(key) == [first, second]
@@ -83,10 +83,10 @@ def test_a_key_of_another_class_gives_the_operations_of_its_shard_watches(room: 
     shard = room._core.watcher_lists.shard(key)
     lone = park(room, key)
     assert shard.plain
-    assert lone._watch is LONE
+    assert lone._lone_key is not None
     other = park(room, Same(key))
     assert not shard.plain
-    assert lone._watch is not LONE
+    assert lone._lone_key is None
     assert room._core.watcher_lists.entry(key) is lone._watch
     late = park(room, key)
     for operation in (lone, other, late):
@@ -101,7 +101,7 @@ def test_a_shard_stays_general(room: QuietPurgatory) -> None:
     """After the last key of another class has gone, plain keys still have watches."""
     park(room, Same("a")).cancel()
     operation = park(room, "a")
-    assert operation._watch is not LONE
+    assert operation._lone_key is None
     assert operation.cancel()
     room._check()
     assert room.statistics().keys == 0

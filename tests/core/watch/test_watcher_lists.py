@@ -35,7 +35,7 @@ def test_taking_some_operations_walks_no_empty_shard() -> None:
     for shard in watchers._shards:
         shard.entries = _CountingDict()
     operation: DelayedOperation[Any] = _Never(None)
-    watchers.add_operation(watchers.shard("key"), "key", operation)
+    watchers.add_operation(hash("key"), "key", operation)
     _CountingDict.walks = 0
     assert watchers.some(10) == [operation]
     assert _CountingDict.walks == 1
@@ -56,6 +56,18 @@ def _break(key: Fickle, op: Op) -> None:
     key.broken = True
     op.cancel()
     key.broken = False
+
+
+def test_the_oldest_operations_are_behind_entries_without_any() -> None:
+    """An entry that is left because its key raised has no operation, and hides none."""
+    room = make_purgatory(ManualClock())
+    keys = [Fickle() for _ in range(3)]
+    operations = [Op(5) for _ in keys]
+    for key, operation in zip(keys, operations, strict=True):
+        room.try_complete_else_watch(operation, [key])
+    _break(keys[0], operations[0])
+    assert room._core.watcher_lists.oldest(10) == operations[1:]
+    assert room._core.watcher_lists.oldest(1) == operations[1:2]
 
 
 def test_a_watcher_after_a_lost_key_takes_its_place() -> None:

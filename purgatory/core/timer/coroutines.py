@@ -1,0 +1,55 @@
+"""Detecting coroutines where a plain value is expected.
+
+The hooks of an operation and the predicate of ``wait_until`` are called, never awaited.  If one of them returned a
+coroutine, that coroutine would count as true and would complete the operation at once without having run.
+"""
+
+import functools
+import inspect
+import types
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from purgatory.texts import safe_repr
+
+__all__ = ["COROUTINE", "is_coroutine", "is_coroutine_function", "refusal", "refuse_coroutine_function"]
+
+COROUTINE: Final = types.CoroutineType
+"""The class of the object that an ``async def`` function returns, for a check at nearly no cost."""
+_FUNCTION: Final = types.FunctionType
+_ASYNC: Final[int] = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def is_coroutine(value: Any) -> bool:
+    """Return whether the value is a coroutine of any kind, including those that other compilers create."""
+    return isinstance(value, Coroutine)
+
+
+def is_coroutine_function(function: Any) -> bool:
+    """Return whether calling the function, method, or partial returns a coroutine or an async generator."""
+    if type(function) is not _FUNCTION:  # most are plain functions: lambdas or functions defined with 'def'
+        while isinstance(function, functools.partial):
+            function = function.func
+        code = getattr(function, "__code__", None)
+        return isinstance(code, types.CodeType) and code.co_flags & _ASYNC != 0
+    flags: int = function.__code__.co_flags
+    return flags & _ASYNC != 0
+
+
+def refuse_coroutine_function(name: str, function: Any) -> None:
+    """Raise TypeError if the function is a coroutine function; ``name`` is what the error calls the function."""
+    if is_coroutine_function(function):
+        raise TypeError(
+            f"{name} must be a plain function, got the coroutine function {safe_repr(function)}:"
+            " it is called, not awaited, so write it with 'def', not 'async def'"
+        )
+
+
+def refusal(coroutine: Any, what: str) -> TypeError:
+    """Close the coroutine if it has not started; return an error that states what was expected instead.
+
+    A coroutine that has started is left alone, because it belongs to the code that runs it.
+    """
+    if type(coroutine) is not COROUTINE or inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+        coroutine.close()
+    return TypeError(f"{what}, got a coroutine: it is called, not awaited, so write it with 'def', not 'async def'")
