@@ -30,7 +30,7 @@ from .texts import names_of as _names_of
 __version__ = "0.1.0"
 
 COMPILED = is_compiled(_operation.__file__)
-"""Whether the core is compiled.  The same source, interpreted, does the same more slowly."""
+"""Whether the core is compiled.  If it is not, the same source runs in the interpreter, more slowly."""
 
 refuse_stale(COMPILED)
 require_sole_package()

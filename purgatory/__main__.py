@@ -1,4 +1,4 @@
-"""The command ``purgatory``, also as ``python -m purgatory``."""
+"""The ``purgatory`` command, which can also be run as ``python -m purgatory``."""
 
 import argparse
 import platform
@@ -11,7 +11,7 @@ from .installation import require_sole_package
 
 __all__ = ["main"]
 
-# Commands of purgatory.pipeline, which parses their arguments.
+# The commands of purgatory.pipeline, which parses their arguments itself.
 _PIPELINE = {
     "report": "wait times and outcomes of the operations in a journal",
     "compare": "two journals side by side: what got better, and what got worse",
@@ -24,7 +24,7 @@ _PIPELINE = {
     "backfill": "process the same rows in one batch",
 }
 
-# What follows "python -m", the packages that it needs besides this one without extras, and what it shows.
+# What follows "python -m", the packages that the example needs in addition to this one, and what the example shows.
 _EXAMPLES = (
     ("examples", "aiopurgatory[examples]", "the long poll and the consumer groups, in half a minute"),
     ("examples.quickstart", "", "forty lines: park, complete, expire"),
@@ -70,7 +70,8 @@ The journal is written by purgatory.journal.Journal in your server: pip install 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    1: it failed, and the reason is on standard error.  130: it was interrupted.  141: the reader of its output is gone.
+    The status is 1 if the command failed (the reason is on standard error), 130 if it was interrupted, and 141 if the
+    reader of its output is gone.
     """
     return run_command(lambda: _run(arguments))
 

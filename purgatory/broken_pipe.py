@@ -1,6 +1,7 @@
-"""End a command without a traceback if its output cannot be written, or if it is interrupted.
+"""End a command without a traceback if its output cannot be written, or if the command is interrupted.
 
-The reader of the output is gone, as in ``purgatory demo | head -1``; the disk is full; or the user presses Ctrl-C.
+There are three cases: the reader of the output is gone, as in ``purgatory demo | head -1``; the disk is full; or the
+user presses Ctrl-C.
 """
 
 import contextlib
@@ -14,31 +15,32 @@ from typing import Final, TextIO
 
 __all__ = ["run_command"]
 
-_STATUS: Final = 141  # what a shell reports for a program that SIGPIPE has ended
-_INTERRUPTED: Final = 130  # and for one that SIGINT has ended
+_STATUS: Final = 141  # what a shell reports for a program that was killed by SIGPIPE
+_INTERRUPTED: Final = 130  # what a shell reports for a program that was killed by SIGINT
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 
 
 def run_command(main: Callable[[], int]) -> int:
-    """Return the exit status of ``main()``, or 141 if its output is a pipe that nobody reads any more.
+    """Return the exit status of ``main()``, or 141 if its output is a pipe that no process reads any longer.
 
-    1: the output cannot be written, for example to a full disk.  130: the command was interrupted.
+    Return 1 if the output cannot be written, for example because the disk is full, and 130 if the command was
+    interrupted.
 
-    Characters that the output cannot encode are escaped, as Python does on standard error.  SIGPIPE stays ignored,
-    because it would also end a command whose socket breaks.
+    Characters that the output cannot encode are escaped, as they are on standard error.  SIGPIPE stays ignored, because
+    it would also end a command whose socket breaks.
     """
     try:
         _escape()
         try:
             status = main()
-        except SystemExit:  # argparse has printed a help text
+        except SystemExit:  # argparse has printed a help message
             _flush()
             raise
         _flush()
         return status
-    except BrokenPipeError:  # Windows raises another OSError
+    except BrokenPipeError:  # Windows raises a different OSError
         if not _discard_unread():
-            raise  # it was another pipe
+            raise  # a different pipe was broken
         return _STATUS
     except OSError as error:
         if error.errno not in _FULL:
@@ -52,22 +54,22 @@ def run_command(main: Callable[[], int]) -> int:
 
 
 def _escape() -> None:
-    """Let no character end the command: a path can have some that the encoding of a terminal lacks."""
+    """Prevent encoding errors from ending the command: a path can contain characters that a terminal cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _flush() -> None:
-    """Flush the output here, where the error is handled, and not at the end of the interpreter."""
+    """Flush the output here, where the error is handled, rather than at interpreter shutdown."""
     for stream in _streams():
         stream.flush()
 
 
 def _discard_unread() -> bool:
-    """Send what is left to the null device, because Python flushes it again when it ends.
+    """Send the remaining output to the null device, because Python flushes it again at shutdown.
 
-    Return whether the output was broken.
+    Return whether the output was a broken pipe.
     """
     broken = [stream for stream in _streams() if _has_no_reader(stream.fileno())]
     for stream in broken:
@@ -76,7 +78,7 @@ def _discard_unread() -> bool:
 
 
 def _discard_unwritten() -> None:
-    """Do the same where the device has no space for what is left."""
+    """Send to the null device any remaining output that its stream cannot write."""
     for stream in _streams():
         try:
             stream.flush()
@@ -96,6 +98,8 @@ def _discard(stream: TextIO) -> None:
 
 
 def _has_no_reader(descriptor: int) -> bool:
+    if not hasattr(select, "poll"):  # Windows
+        return False
     poll = select.poll()
     poll.register(descriptor, 0)
     return any([events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)])

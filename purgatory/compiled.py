@@ -1,4 +1,4 @@
-"""Whether the core is compiled, the way around it in subinterpreters, and a guard against stale extensions."""
+"""Reports whether the core is compiled, falls back to its sources in subinterpreters, and detects stale extensions."""
 
 import importlib
 import os
@@ -16,11 +16,11 @@ _HERE = os.path.dirname(os.path.realpath(__file__))
 
 
 class _Sources:
-    """A finder of the core's sources, for an interpreter that cannot load their extensions."""
+    """Finds the core's source files, for an interpreter that cannot load the compiled extensions."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:  # noqa: ARG004
-        """Return the source of a module of the core; None for every other module."""
+        """Return the spec of a core module's source file; return None for any other module."""
         if path is None or not name.startswith("purgatory.core."):
             return None
         finders = (FileFinder(folder, (SourceFileLoader, [".py"])) for folder in path)
@@ -28,9 +28,9 @@ class _Sources:
 
 
 def prefer_sources_in_subinterpreter() -> None:
-    """Make the imports that follow load the sources of the core if this interpreter refuses its extensions.
+    """If this interpreter refuses the core's extensions, make the imports that follow load the core's source files.
 
-    CPython loads an extension that mypyc has compiled into the main interpreter only.
+    CPython loads extensions compiled by mypyc only in the main interpreter.
     """
     try:
         importlib.import_module("purgatory.core.timer.units")
@@ -41,20 +41,20 @@ def prefer_sources_in_subinterpreter() -> None:
 
 
 def is_compiled(module_file: str | None) -> bool:
-    """Return whether a module of the core, given by its ``__file__``, is an extension."""
+    """Return whether a core module, given by its ``__file__``, is a compiled extension."""
     return module_file is not None and not module_file.endswith((".py", ".pyc"))
 
 
 def refuse_stale(compiled: bool, package: "str | Path" = _HERE) -> None:
-    """In a source checkout, raise ImportError if a source is newer than the extension of the same name.
+    """In a source checkout, raise ImportError if a source file is newer than the extension of the same name.
 
-    Python prefers an extension to a source of the same name, so an edit would silently have no effect.  An installed
-    package is not checked: its files have the times of their unpacking.
+    Python prefers an extension to a source file of the same name, so an edit would silently have no effect.  An
+    installed package is not checked, because its files carry the time at which they were unpacked.
     """
     if not compiled or not os.path.isfile(os.path.join(package, os.pardir, "pyproject.toml")):
         return
     from pathlib import (
-        Path,  # importing it takes a quarter of the time of importing the package, and only a checkout needs it
+        Path,  # this import takes a quarter of the package's import time, and only a checkout needs it
     )
 
     here = Path(package)

@@ -1,22 +1,22 @@
-"""Conditions declared as text, with their state as plain data.
+"""Conditions that are declared as strings, and whose state is plain data.
 
-A :class:`DelayedOperation` defines in code when it is complete, which suffices within one process.  A condition of this
-module is declared in a text such as ``count(3)``, and its state consists of JSON values.  A condition can therefore be
-stored in a row, sent over a wire, and restored from a checkpoint.  The in-process library and the streaming engine of
-:mod:`purgatory.pipeline.stream` decide by the same declaration.
+A :class:`DelayedOperation` defines in code when it is complete, which suffices within one process.  A condition from
+this module is declared in a string such as ``count(3)``, and its state consists of JSON values.  A condition can
+therefore be stored in a row, sent over the wire, and restored from a checkpoint.  The in-process library and the
+streaming engine of :mod:`purgatory.pipeline.stream` evaluate the same declaration.
 
 ==============================  =======================================================================================
 declaration                     holds when
 ==============================  =======================================================================================
-``count(n)``                    ``n`` signals have come on any of its keys: joins, acknowledgements, blocks of bytes
+``count(n)``                    ``n`` signals have arrived on any of its keys: joins, acknowledgements, blocks of bytes
 ``at_least(value)``             a signal on one of its keys carried ``value`` or more: an offset, a size, a watermark
-``all_keys``                    each of its keys has been signalled
-``all_keys(count(n))``          each of its keys has been signalled ``n`` times
+``all_keys``                    each of its keys has been signaled
+``all_keys(count(n))``          each of its keys has been signaled ``n`` times
 ``all_keys(at_least(value))``   each of its keys has reached ``value``: every follower has the record
 ==============================  =======================================================================================
 
-Every signal between the parking of the operation and its end **counts**.  Nothing is stored for a key without watchers,
-so an earlier signal is not counted: if the condition already holds, do not park.
+Every signal that arrives after the operation is parked and before it ends **counts**.  Nothing is stored for a key
+without watchers, so an earlier signal is not counted: if the condition already holds, do not park.
 
 :func:`register` adds conditions by name.
 
@@ -48,15 +48,16 @@ def __dir__() -> list[str]:
     return names_of(globals())
 
 
-_LONGEST_TEXT = 200  # a declaration is short; this also bounds the input of the parser
+_LONGEST_TEXT = 200  # declarations are short; this limit also bounds the parser's input
 
 
 class Condition:
-    """A declared condition.  It has no state of its own: its methods receive and return the state of an operation.
+    """A declared condition.  It has no state of its own: its methods receive and return an operation's state.
 
     A state consists of JSON values (None, bool, int, float, str, and lists and dicts of them), so that it can be
-    stored, and is not None itself.  A condition with another state converts it in :meth:`to_json` and
-    :meth:`from_json`.  The methods must depend on their arguments only; otherwise a replay would decide differently.
+    stored; the state itself must not be None.  A condition whose state contains other values converts it in
+    :meth:`to_json` and :meth:`from_json`.  The methods must depend only on their arguments; otherwise, a replay would
+    decide differently.
     """
 
     __slots__ = ()
@@ -74,7 +75,7 @@ class Condition:
         raise NotImplementedError
 
     def threshold(self) -> float | None:
-        """Return the value below which a signal has no effect, or None.  It only saves work."""
+        """Return the value below which a signal has no effect, or None.  The threshold only saves work."""
         return None
 
     def to_json(self, state: Any, keys: tuple[Any, ...]) -> Any:
@@ -82,7 +83,7 @@ class Condition:
         return state
 
     def from_json(self, stored: Any, keys: tuple[Any, ...]) -> Any:
-        """Return the state that :meth:`to_json` has converted.  The keys are the same, in the same order."""
+        """Restore the state from the value that :meth:`to_json` returned.  The keys are the same, in the same order."""
         return stored
 
 
@@ -105,6 +106,9 @@ class Count(Condition):
     def holds(self, state: Any) -> bool:
         return bool(state >= self.n)
 
+    def from_json(self, stored: Any, keys: tuple[Any, ...]) -> Any:
+        return _like(self.begin(keys), stored, self)
+
     def __str__(self) -> str:
         return f"count({self.n})"
 
@@ -126,6 +130,9 @@ class AtLeast(Condition):
     def holds(self, state: Any) -> bool:
         return bool(state)
 
+    def from_json(self, stored: Any, keys: tuple[Any, ...]) -> Any:
+        return _like(self.begin(keys), stored, self)
+
     def threshold(self) -> float | None:
         return self.value
 
@@ -134,10 +141,11 @@ class AtLeast(Condition):
 
 
 class AllKeys(Condition):
-    """``all_keys(inner)``: the inner condition holds for each key separately; ``all_keys``: one signal for each.
+    """``all_keys(inner)``: the inner condition holds for each key separately; ``all_keys``: one signal for each key.
 
-    The state has the inner state of each key for which the inner condition does not hold yet.  It is stored as a dict
-    if all keys are strings; otherwise, as a list of pairs, each with the position of the key and the inner state.
+    The state contains the inner state of each key for which the inner condition does not hold yet.  The state is stored
+    as a dict if all keys are strings; otherwise, as a list of pairs, each with the position of the key and the inner
+    state.
     """
 
     __slots__ = ("inner",)
@@ -145,7 +153,7 @@ class AllKeys(Condition):
     def __init__(self, inner: Condition | None = None) -> None:
         if inner is None:
             inner = Count(1)
-        given: object = inner  # a number, if the text contains one
+        given: object = inner  # a number, if the declaration contains a number here
         if not isinstance(given, Condition) or isinstance(given, AllKeys):
             raise ValueError(
                 f"inner of all_keys(inner) must be a condition for one key, such as count(2), got {inner!s}"
@@ -178,17 +186,33 @@ class AllKeys(Condition):
 
     def from_json(self, stored: Any, keys: tuple[Any, ...]) -> Any:
         if isinstance(stored, dict):
-            # Earlier releases stored a dict for keys of every type, and JSON made texts of numbers.
+            # Earlier releases stored a dict for keys of every type, and JSON converted numbers to strings.
             texts = {
                 json.dumps(key): key for key in keys if isinstance(key, (int, float)) and json.dumps(key) not in keys
             }
             pairs = [(texts.get(key, key), seen) for key, seen in stored.items()]
         else:
-            pairs = [(keys[place], seen) for place, seen in stored]
+            places = dict(enumerate(keys))
+            try:
+                pairs = [(places[place], seen) for place, seen in stored]
+            except (TypeError, ValueError, LookupError):
+                raise self._bad_state(stored, keys) from None
+        if not {key for key, _ in pairs} <= set(keys):
+            raise self._bad_state(stored, keys)
         return {key: self.inner.from_json(seen, (key,)) for key, seen in pairs}
+
+    def _bad_state(self, stored: Any, keys: tuple[Any, ...]) -> ValueError:
+        return ValueError(f"seen must be a state of {self} on the keys {safe_repr(keys)}, got {safe_repr(stored)}")
 
     def __str__(self) -> str:
         return "all_keys" if isinstance(self.inner, Count) and self.inner.n == 1 else f"all_keys({self.inner})"
+
+
+def _like(state: Any, stored: Any, condition: Condition) -> Any:
+    """Return the stored state.  Raises ValueError unless it is of the same type as ``state``."""
+    if type(stored) is not type(state):
+        raise ValueError(f"seen must be a state of {condition}, such as {state!r}, got {safe_repr(stored)}")
+    return stored
 
 
 # Names
@@ -197,12 +221,12 @@ _factories: dict[str, Callable[..., Condition]] = {"count": Count, "at_least": A
 
 
 def register(name: str, factory: Callable[..., Condition]) -> None:
-    """Register ``name(...)`` as a condition: the factory is called with the arguments, which are numbers and
+    """Register ``name(...)`` as a condition: ``factory`` is called with the arguments, which are numbers and
     conditions.
 
-    Every process that parses the name must have registered it.  For Spark's workers, register it when a module is
-    imported, and pass the name of that module to the job.  Raises ValueError if the name is not an identifier, or if it
-    is registered with another factory; registering the same factory again does nothing.
+    Every process that parses the name must have registered it.  For Spark's workers, register the name when a module is
+    imported, and pass the name of that module to the job.  Raises ValueError if the name is not an identifier or is
+    already registered with another factory; registering the same factory again does nothing.
     """
     if type(name) is not str or not name.isidentifier():
         raise ValueError(f"name must be an identifier, got {safe_repr(name)}")
@@ -217,7 +241,7 @@ def register(name: str, factory: Callable[..., Condition]) -> None:
 
 
 def parse(text: str) -> Condition:
-    """Return the condition that a text declares.  Raises ValueError if the text is not a valid declaration."""
+    """Return the condition that ``text`` declares.  Raises ValueError if ``text`` is not a valid declaration."""
     if not isinstance(text, str):
         raise ValueError(f"a condition must be a text such as 'count(3)', got {safe_repr(text)}")
     return _parse(text)
@@ -282,11 +306,13 @@ def _is_finite(value: float) -> bool:
 
 
 class ConditionalOperation(DelayedOperation[bool]):
-    """An operation that waits for a declared condition.  Its result is True if the condition held, False on expiry.
+    """An operation that waits for a declared condition.  Its result is True if the condition held, and False if the
+    operation expired.
 
-    ``condition``: a text or a :class:`Condition`.  ``keys``: the keys of the condition.  ``timeout``: seconds or None.
-    ``seen``: the state to continue with, for an operation that was parked elsewhere with the same keys in the same
-    order.  Pass :attr:`wanted` to the purgatory as keys.
+    ``condition``: a declaration or a :class:`Condition`.  ``keys``: the keys of the condition.  ``timeout``: seconds or
+    None.  ``seen``: the state to continue with, for an operation that was parked elsewhere with the same keys in the
+    same order.  Pass :attr:`wanted` to the purgatory as the keys.  Raises ValueError if ``condition`` is not a valid
+    declaration, or if ``seen`` is not a state of this condition on these keys.
     """
 
     __slots__ = ("_distinct", "_seen", "condition", "error", "wanted")
@@ -315,7 +341,7 @@ class ConditionalOperation(DelayedOperation[bool]):
         return self.condition.to_json(self._seen, self._distinct)
 
     def notice(self, key: Hashable, value: float | None) -> None:
-        """Take a signal into account; the next try decides."""
+        """Record a signal in the state; the next try decides whether the operation completes."""
         try:
             self._seen = self.condition.signal(self._seen, key, value)
         except Exception as error:
@@ -333,12 +359,14 @@ class ConditionalOperation(DelayedOperation[bool]):
 def signal(room: BasePurgatory, key: Hashable, value: float | None = None) -> int:
     """Send a signal to the operations parked on the key, and try them; return how many this call completed.
 
-    Every :class:`ConditionalOperation` parked on the key receives the signal once, even if a callback makes the call;
-    the operations are then tried before the outermost call returns.  Raises ValueError unless the value is None or a
-    finite number.  ``room``: a :class:`Purgatory`.
+    Every :class:`ConditionalOperation` parked on the key receives the signal once, even if a callback makes the call.
+    In that case, the operations are tried before the outermost call returns.  Raises ValueError unless the value is
+    None or a finite number, and RuntimeError if called from any thread other than the event loop's.  ``room``: a
+    :class:`Purgatory`.
     """
     if value is not None:
         _number(value, "signal(value)")
+    room._core.validate_thread()
     entry = room._core.watcher_lists.watches(key)
     if entry is None:
         return 0

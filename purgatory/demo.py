@@ -1,6 +1,6 @@
 """``purgatory demo``: a long poll over sockets in real time, and a Kafka consumer group in virtual time.
 
-It needs nothing but this package.  The repository has the same with a real HTTP server: ``python -m examples``.
+The demo needs only this package.  The repository has the same demo with a real HTTP server: ``python -m examples``.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ Say = Callable[[str], None]
 
 
 class _LongPollServer:
-    """A log on a socket.  ``READ 0 30``: wait up to 30 s for a message at offset 0.  ``WRITE text``: append one."""
+    """A log on a socket.  ``READ 0 30``: wait up to 30 s for message 0.  ``WRITE text``: append a message."""
 
     def __init__(self, purgatory: Purgatory[Any]) -> None:
         self.purgatory = purgatory
         self.log: list[str] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the one request of a connection."""
+        """Answer the single request of a connection."""
         try:
             verb, _, argument = (await reader.readline()).decode().strip().partition(" ")
             if verb == "WRITE":
                 self.log.append(argument)
                 answered = self.purgatory.check_and_complete("orders")
                 writer.write(b"%d\n" % answered)
-            elif verb == "READ":  # neither: the client has disconnected before its request
+            elif verb == "READ":  # a client that disconnects early sends neither
                 offset, timeout = argument.split()
                 writer.write(await self._read(reader, int(offset), float(timeout)))
         finally:
@@ -94,7 +94,7 @@ async def _long_poll(say: Say) -> None:
 
 
 class _Rebalance(DelayedOperation[int]):
-    """Wait until all members have joined again.  After the timeout, continue without those that have not."""
+    """Wait until all members have rejoined.  After the timeout, continue without those that have not rejoined."""
 
     def __init__(self, members: int, timeout: float) -> None:
         super().__init__(timeout)

@@ -1,4 +1,4 @@
-"""The exceptions of the package.  This module imports no other module of the package."""
+"""The package's exceptions.  This module imports no other module of the package."""
 
 from collections.abc import Hashable
 
@@ -8,16 +8,16 @@ __all__ = ["OperationCancelled", "PurgatoryClosed", "PurgatoryError", "Purgatory
 class PurgatoryError(Exception):
     """Base class of the package's own exceptions.
 
-    Invalid arguments raise the built-in ``ValueError`` and ``TypeError`` instead, and change nothing.
+    Invalid arguments raise the built-in ``ValueError`` or ``TypeError`` instead and change nothing.
     """
 
 
 class PurgatoryClosed(PurgatoryError):
-    """The purgatory or the timer is closed and accepts nothing new."""
+    """The purgatory or the timer is closed and accepts no new operations or tasks."""
 
 
 class PurgatoryFull(PurgatoryError):
-    """A limit (``max_parked``, ``max_parked_per_key``) is reached; nothing was parked.
+    """A limit (``max_parked`` or ``max_parked_per_key``) has been reached; nothing was parked.
 
     ``limit``: the limit that was reached.  ``key``: the key that is full, or None if the whole purgatory is full.
     """
@@ -31,11 +31,12 @@ class PurgatoryFull(PurgatoryError):
 class OperationCancelled(PurgatoryError):
     """The awaited operation was withdrawn (``cancel()``, ``cancel_for_key()``) before it completed.
 
-    It is an ordinary exception, not a CancelledError: the *operation* was cancelled, but not the task that awaits it.
+    This is an ordinary exception, not a CancelledError: the *operation* was cancelled, but the task that awaits it was
+    not.
 
-    ``keys``: the keys that the operation was parked on; empty if the awaiter came after the operation had ended.
-    ``reason``: the reason given to ``cancel()`` or ``cancel_for_key()``; None if there was none, and if the operation
-    was withdrawn because the task in ``park()`` was cancelled.
+    ``keys``: the keys on which the operation was parked; empty if the operation was first awaited after it had ended.
+    ``reason``: the reason given to ``cancel()`` or ``cancel_for_key()``; None if no reason was given, or if the
+    operation was withdrawn because the task in ``park()`` was cancelled.
     """
 
     def __init__(self, message: str = "", *, keys: tuple[Hashable, ...] = (), reason: object = None) -> None:
@@ -44,8 +45,8 @@ class OperationCancelled(PurgatoryError):
         self.reason = reason
 
     def __str__(self) -> str:
-        # The reprs of the reason and of the keys run the user's code, which may raise.  So they are not made when the
-        # operation ends but when the message is printed.
+        # The reprs of the reason and of the keys run the user's code, which may raise.  They are therefore computed not
+        # when the operation ends but when the message is printed.
         text = super().__str__()
         if self.reason is not None:
             try:
@@ -60,10 +61,11 @@ class OperationCancelled(PurgatoryError):
         return text
 
 
-# Public in purgatory.relay.  It is defined here because purgatory.asgi answers it, and must not import the relay.
+# This class is public in purgatory.relay.  It is defined here because purgatory.asgi handles it but must not import the
+# relay.
 class RelayLost(PurgatoryError):
     """The engine cannot be reached, and the relay was created with ``on_lost="fail"``.
 
-    The operations that waited fail with this exception, and so does every new ``park`` or ``wait_until`` until the
-    relay is connected again.
+    All waiting operations fail with this exception.  Until the relay is connected again, every new ``park`` or
+    ``wait_until`` raises it.
     """

@@ -1,7 +1,7 @@
 """Outcomes, lifecycle events, and statistics: plain data.
 
-Your own observer needs only this module.  The core depends on no observer, and this module imports no other module of
-the package.
+An observer of your own needs only this module.  The core does not depend on any observer, and this module imports no
+other module of the package.
 """
 
 import enum
@@ -15,7 +15,7 @@ _CLASS_NAME: Final[Any] = type.__dict__["__name__"]  # the descriptor itself: a 
 
 
 class Outcome(enum.Enum):
-    """The state of an operation.  It leaves PENDING exactly once, for COMPLETED, EXPIRED, CANCELLED, or FAILED."""
+    """The state of an operation.  It changes exactly once, from PENDING to COMPLETED, EXPIRED, CANCELLED, or FAILED."""
 
     PENDING = "pending"
     COMPLETED = "completed"
@@ -28,7 +28,7 @@ class Event:
     """An event in the life of an operation, as observers receive it.
 
     All times are read from the purgatory's clock (monotonic by default).  The ``*_ms`` fields are whole milliseconds,
-    as the timer counts them; the properties give the same in seconds.
+    as the timer counts them; the properties return the same times in seconds.
 
     ======================  ====================================================================================
     field                   meaning
@@ -38,13 +38,13 @@ class Event:
     ``op_id``               a number that increases in the order of parking, unique within one purgatory
     ``keys``                its keys, in the order given, without duplicates; empty if it completed at once
     ``parked_ms``           when it was submitted
-    ``deadline_ms``         its deadline; None: it has no deadline
-    ``finished_ms``         when it ended; None: it is still parked
+    ``deadline_ms``         its deadline; None if it has no deadline
+    ``finished_ms``         when it ended; None while it is parked
     ``outcome``             PENDING in a ``parked`` event, the outcome in all others
-    ``error``               the exception of a FAILED operation, else None
-    ``instance``            the number of the purgatory in this process, even if two have one name; or None
-    ``reason``              the reason given to ``cancel()`` or ``cancel_for_key()``, else None
-    ``expired_by_closing``  whether it expired because its purgatory closed, and not at its deadline
+    ``error``               the exception of a FAILED operation, otherwise None
+    ``instance``            the number of the purgatory, unique within this process even if names are not; or None
+    ``reason``              the reason given to ``cancel()`` or ``cancel_for_key()``, otherwise None
+    ``expired_by_closing``  whether it expired because its purgatory closed, rather than at its deadline
     ======================  ====================================================================================
     """
 
@@ -96,7 +96,7 @@ class Event:
 
     @property
     def kind(self) -> str:
-        """The class name of the operation, or the ``kind=`` of a wait."""
+        """The class name of the operation, or the ``kind`` argument of a wait."""
         if self._kind is not None:
             return self._kind
         name: str = _CLASS_NAME.__get__(type(self.operation))
@@ -104,29 +104,29 @@ class Event:
 
     @property
     def parked_at(self) -> float:
-        """When it was submitted, in seconds of the purgatory's clock."""
+        """When the operation was submitted, in seconds on the purgatory's clock."""
         return self.parked_ms / 1000
 
     @property
     def deadline(self) -> float | None:
-        """Its deadline in seconds of the purgatory's clock, or None."""
+        """The operation's deadline in seconds on the purgatory's clock, or None."""
         return None if self.deadline_ms is None else self.deadline_ms / 1000
 
     @property
     def finished_at(self) -> float | None:
-        """When it ended, in seconds of the purgatory's clock, or None."""
+        """When the operation ended, in seconds on the purgatory's clock, or None."""
         return None if self.finished_ms is None else self.finished_ms / 1000
 
     @property
     def wait(self) -> float | None:
-        """Seconds from parking to the end; None while it is parked."""
+        """The number of seconds from parking to the end; None while the operation is parked."""
         return None if self.finished_ms is None else (self.finished_ms - self.parked_ms) / 1000
 
     @property
     def lateness(self) -> float | None:
-        """Seconds from the deadline to the expiry, never negative; None unless the deadline passed.
+        """The number of seconds from the deadline to the end, never negative; None unless the operation has expired.
 
-        An operation that expires because its purgatory closes has None.
+        If the operation expires because its purgatory closes, the value is None.
         """
         if self.outcome is not Outcome.EXPIRED or self.expired_by_closing:
             return None
@@ -143,15 +143,15 @@ class Event:
 class Observer(Protocol):
     """Receives the events of every operation, one method per kind of event.
 
-    The methods run in the event loop's thread, so keep them short.  A subclass overrides the methods it needs; an
-    inherited method is never called and costs nothing.  An observer that raises is detached and reported; the operation
-    is not affected.
+    The methods run in the event loop's thread, so keep them short.  A subclass overrides the methods that it needs; an
+    inherited method is never called and costs nothing.  An observer that raises is detached, and the error is reported;
+    the operation is not affected.
 
-    If an observer also has a method ``attached(purgatory)``, the purgatory calls it when the purgatory is created.
-    Keep at most a weak reference to the purgatory.
+    If an observer also has a method ``attached(purgatory)``, the purgatory calls that method when the purgatory is
+    created.  Keep at most a weak reference to the purgatory.
     """
 
-    # The methods return explicitly: one with nothing but a docstring would be abstract to a type checker.
+    # The methods return explicitly, because a type checker would treat a method with only a docstring as abstract.
 
     def parked(self, event: Event) -> None:
         """Called when the operation is parked, but not if it completes at once."""
@@ -162,7 +162,9 @@ class Observer(Protocol):
         return
 
     def expired(self, event: Event) -> None:
-        """Called when the deadline has passed, or when the purgatory closes: see ``event.expired_by_closing``."""
+        """Called when the operation expires, at its deadline or because its purgatory closes; see
+        ``event.expired_by_closing``.
+        """
         return
 
     def cancelled(self, event: Event) -> None:
@@ -170,7 +172,9 @@ class Observer(Protocol):
         return
 
     def failed(self, event: Event) -> None:
-        """Called when the operation raised, or when other code made it fail; see ``event.error``."""
+        """Called when the operation fails, because it raised an exception or because other code made it fail; see
+        ``event.error``.
+        """
         return
 
 
@@ -178,8 +182,8 @@ class Observer(Protocol):
 class Quantiles:
     """Quantiles of a duration in seconds; all zero while ``count`` is 0.
 
-    They come from a log-linear histogram of whole milliseconds: exact up to 64 ms; above that at most 3.2% too high,
-    never too low.  ``max`` is exact.
+    They come from a log-linear histogram of whole milliseconds: exact up to 64 ms; above that, at most 3.2% too high
+    and never too low.  ``max`` is exact.
     """
 
     count: int = 0
@@ -193,15 +197,15 @@ class Quantiles:
 class Statistics:
     """A snapshot of a purgatory.
 
-    Gauges: ``parked`` operations, ``watched`` (operation, key) pairs, ``keys`` with at least one watcher,
-    ``num_delayed`` operations on the timer.  Totals since the start: ``submitted`` operations, of which ``immediate``
-    completed without waiting (they also count as completed), ``completed``, ``expired`` at their deadline,
-    ``expired_by_closing``, ``cancelled``, ``failed``.  Between two callbacks these always balance:
-    ``submitted == completed + expired + expired_by_closing + cancelled + failed + parked``.  ``refused`` counts
-    :class:`PurgatoryFull`, outside ``submitted``; ``refused_by_key`` counts those that ``max_parked_per_key`` caused.
-    ``wait`` is the time from parking to the end, for the operations that were parked; ``lateness`` is the time from the
-    deadline to the expiration, for the operations whose deadline passed.  ``observers_detached`` counts observers that
-    raised.
+    Gauges: the numbers of ``parked`` operations, of ``watched`` (operation, key) pairs, of ``keys`` with at least one
+    watcher, and of operations on the timer (``num_delayed``).  Totals since the start: the numbers of operations that
+    were ``submitted``, ``completed`` (of which ``immediate`` did not wait), ``expired`` at their deadline,
+    ``expired_by_closing``, ``cancelled``, and ``failed``.  Between two callbacks, the counts always balance:
+    ``submitted == completed + expired + expired_by_closing + cancelled + failed + parked``.  ``refused`` counts the
+    operations that were refused with :class:`PurgatoryFull`; ``submitted`` does not include them.  ``refused_by_key``
+    counts those refused because of ``max_parked_per_key``.  ``wait`` is the time from parking to the end, for the
+    operations that were parked; ``lateness`` is the time from the deadline to the expiration, for the operations whose
+    deadline passed.  ``observers_detached`` counts the observers that raised.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Name the extra to install where an optional part lacks a package."""
+"""If a package that an optional part needs is missing, name the extra to install."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ _IS_DEFERRED = ContextVar("is_deferred", default=False)
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Make ``need`` check nothing in this context.
+    """Disable :func:`need` in this context.
 
-    A command can then import its modules to print help, and check for its dependencies afterward.
+    A command can then import its modules to print its help, and check its dependencies afterward.
     """
     token = _IS_DEFERRED.set(True)
     try:
@@ -24,7 +24,7 @@ def deferred() -> Iterator[None]:
 
 
 def need(part: str, extra: str, *modules: str) -> None:
-    """Raise ImportError with the command to run, unless all the modules are installed."""
+    """Raise ImportError with the ``pip install`` command to run, unless all the modules are installed."""
     for module in modules:
         if not _IS_DEFERRED.get() and not is_installed(module):
             message = f"{part} needs {module!r}, which is not installed: pip install 'aiopurgatory[{extra}]'"
@@ -32,7 +32,7 @@ def need(part: str, extra: str, *modules: str) -> None:
 
 
 def is_installed(module: str) -> bool:
-    """Return whether the module can be imported; it is not imported."""
+    """Return whether the module can be imported, without importing it."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):

@@ -1,18 +1,18 @@
 """Two distributions install a package named ``purgatory``: this one, ``aiopurgatory``, and a circuit breaker.
 
-pip does not detect that they share files.  The one that is installed last replaces ``purgatory/__init__.py``, and
-uninstalling either removes files of the other.  This module detects the conflict and names the commands that repair the
-installation:
+pip does not detect that they share files.  The distribution that is installed last replaces ``purgatory/__init__.py``,
+and uninstalling either one removes files of the other.  This module detects the conflict and names the commands that
+repair the installation:
 
 ===========================================  =============================================
 installed last                               the error is raised by
 ===========================================  =============================================
 ``aiopurgatory``                             ``import purgatory``
 the circuit breaker                          the command ``purgatory`` and the pytest plugin
-the circuit breaker, and uninstalled again   the same
+the circuit breaker, then uninstalled        the same
 ===========================================  =============================================
 
-In the last two cases ``import purgatory`` runs no code of this package.
+In the last two cases, ``import purgatory`` runs no code from this package.
 """
 
 import os
@@ -31,7 +31,7 @@ def require_sole_package(package: str = _HERE) -> None:
             f" as purgatory, from {package}, so they need separate environments. To keep only aiopurgatory:"
             " pip uninstall -y purgatory aiopurgatory && pip install aiopurgatory"
         )
-    # Spark sends the package to its workers as a ZIP file, which is no directory.
+    # Spark sends the package to its workers as a ZIP file, which is not a directory.
     if os.path.isdir(package) and not os.path.isfile(os.path.join(package, "__init__.py")):
         raise ImportError(
             f"files of aiopurgatory are missing in {package}: uninstalling the distribution 'purgatory' (a circuit"

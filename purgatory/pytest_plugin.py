@@ -1,7 +1,7 @@
-"""Fixtures for tests of code that uses a purgatory.  pytest loads this plugin by its entry point.
+"""Fixtures for testing code that uses a purgatory.  pytest loads this plugin through its entry point.
 
 ``virtual_clock``         a :class:`~purgatory.testing.VirtualClock` that starts at 0
-``purgatory_leak_check``  fails the test if operations are still parked at its end in a purgatory that it created
+``purgatory_leak_check``  fails the test if it leaves operations parked in a purgatory that it created
 """
 
 import gc
@@ -28,7 +28,7 @@ def virtual_clock() -> VirtualClock:
 def purgatory_leak_check() -> Iterator[None]:
     """Fail the test if it leaves operations parked in a purgatory that it created.
 
-    Purgatories that existed before the test, and those that are garbage at its end, are not checked.
+    Purgatories that existed before the test, or that have become garbage by its end, are not checked.
     """
     before = {id(purgatory) for purgatory in _purgatories()}
     yield
@@ -40,7 +40,8 @@ def purgatory_leak_check() -> Iterator[None]:
 
 def _purgatories() -> list[Purgatory]:
     gc.collect()
-    # Not isinstance(): it asks an object for its ``__class__``, and that of a proxy may be wrong, or may raise.
+    # isinstance() is not used: it reads the object's ``__class__``, which may be wrong or may raise if the object is a
+    # proxy.
     return [thing for thing in gc.get_objects() if issubclass(type(thing), Purgatory)]
 
 

@@ -1,8 +1,9 @@
-"""Texts about the user's objects, for errors and reports.
+"""Strings that describe the user's objects, for errors and reports.
 
-A message must not replace the error that it describes: ``repr`` runs the user's code, which may raise.  A text for an
-operator, in a browser, a terminal, or a label of a metric, must also be short and printable: a ``repr`` may be
-megabytes long, and may contain HTML, control characters, or characters that reverse the direction of the text.
+Building a message must not raise an error that hides the error to be described: ``repr`` runs the user's code, which
+may raise.  A string that an operator sees in a browser, a terminal, or a metric's label must also be short and
+printable: a ``repr`` may be megabytes long and may contain HTML, control characters, or characters that reverse the
+direction of the text.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,7 +31,7 @@ def type_name(thing: object) -> str:
 
 
 def safe_repr(thing: object) -> str:
-    """Return ``repr(thing)``, or a text that names the class and the error if the ``repr`` raises one."""
+    """Return ``repr(thing)`` or, if that raises an error, a string that names the class and the error."""
     try:
         return repr(thing)
     except Exception as error:
@@ -46,7 +47,7 @@ def safe_str(thing: object) -> str:
 
 
 def uncopyable(thing: object, why: str) -> TypeError:
-    """Return the error of an object that must not be copied or pickled."""
+    """Return the error to raise if code tries to copy or pickle an object that does not allow it."""
     name = type_name(thing)
     return TypeError(f"{name} must not be copied or pickled: {why}, so make a new {name}")
 
@@ -69,7 +70,7 @@ def error_text(error: BaseException) -> str:
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    """Return the text on one line, cut to ``longest`` characters, with characters that are not printable escaped."""
+    """Return the text on one line, cut to ``longest`` characters, with nonprintable characters escaped."""
     cut = text[: longest + 1]
     if not cut.isprintable():
         cut = "".join([letter if letter.isprintable() else repr(letter)[1:-1] for letter in cut])
@@ -77,7 +78,7 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 
 
 def _repr(key: Any, depth: int) -> str:
-    """Return the ``repr`` of the key, without building one that is much longer than what is shown."""
+    """Return the ``repr`` of the key, without building a string much longer than what is shown."""
     kind = type(key)
     if kind is str or kind is bytes:
         return repr(key[: _LONGEST + 1])
@@ -94,8 +95,10 @@ def _repr(key: Any, depth: int) -> str:
 
 
 def names_of(module: Mapping[str, Any], without: Collection[str] = ()) -> list[str]:
-    """Return the ``dir()`` of a public module, given its ``globals()``: its names, and no import or submodule.
+    """Return the ``dir()`` of a public module, given its ``globals()``: its public names, without imports and
+    submodules.
 
-    ``without``: names that would raise ImportError now.  Tools such as ``help()`` read every name that ``dir()`` lists.
+    ``without``: names that would raise ImportError if they were read now.  Tools such as ``help()`` read every name
+    that ``dir()`` lists.
     """
     return sorted({*module["__all__"], *(name for name in module if name.startswith("__"))} - {*without})

@@ -1,12 +1,12 @@
-"""The types that signatures name, for annotations and for classes of your own.
+"""The types that appear in signatures, for annotations and for your own classes.
 
-``Clock``, ``Alarm``  subclass them to bring a source of time; ``MonotonicClock`` is the default
+``Clock``, ``Alarm``  subclass them to provide a source of time; ``MonotonicClock`` is the default
 ``Timeout``           what ``SystemTimer.timeout()`` and ``timeout_at()`` return
 ``Changes``           what ``Purgatory.changes()`` returns
 ``Dump``              what ``Purgatory.dump()`` returns
 ``RecordBuffer``      an observer that receives records instead of events
 ``TaskNames``         an observer that names tasks after what they wait for
-``AnyFuture``         what ``when_all()`` takes: a future or a task of asyncio
+``AnyFuture``         what ``when_all()`` accepts: an asyncio future or task
 """
 
 from .aio.changes import Changes

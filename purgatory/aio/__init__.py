@@ -1,1 +1,1 @@
-"""The layer that awaits: the purgatory and the timer on an asyncio event loop."""
+"""The asynchronous layer: the purgatory and the timer on an asyncio event loop."""

@@ -1,31 +1,36 @@
-"""An async iterator of the keys that are checked, for server-sent events and WebSockets.
+"""An async iterator over the keys that are checked, for server-sent events and WebSockets.
 
-On each of its keys a subscription parks one operation that never completes: trying the operation records its key.  So a
-subscription sees every kind of check, even on keys that nothing else watches, and counts in the statistics and limits
-like any parked operation.  A purgatory without subscriptions has no extra cost.  Two cases are special:
+On each of its keys, a subscription parks one operation that never completes: trying the operation records the key.  A
+subscription therefore sees every kind of check, even on keys that nothing else watches, and the statistics and limits
+count its operations like all other operations.  A purgatory without subscriptions has no extra cost.  Two cases are
+special:
 
-*   A check with a limit stops after that many completions.  It tries the operations of subscriptions first.
-*   When a purgatory closes, its subscriptions end at once, because they would only use up the grace.
+* A check with a limit stops when the limit is reached, so it tries the operations of subscriptions first.
+* When a purgatory closes, its subscriptions end at once, because they would only use up the grace period.
 
-A key that is checked again before the consumer takes it is recorded once.  So the buffer never holds more than one
-entry for each key, however slow the consumer is.
+If a key is checked several times before the consumer takes it, the key is recorded only once.  The buffer therefore
+never holds more than one entry for each key, however slow the consumer is.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from purgatory.core.operation.delayed_operation import DelayedOperation
 from purgatory.core.operation.lifecycle import CANCELLED, FAILED, PENDING, exception_of
+from purgatory.core.timer.task import TimerTask
 from purgatory.core.timer.units import duration_ms
 from purgatory.core.watch.validation import validate_keys, validated_thresholds
 from purgatory.texts import safe_repr
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from purgatory.core.operation.operation import Operation
 
     from .purgatory import Purgatory
 
@@ -35,36 +40,56 @@ K = TypeVar("K")
 
 
 class _Change(DelayedOperation[None]):
-    """Records that one key was checked; it never completes."""
+    """Records that one key was checked.  The operation never completes."""
 
-    __slots__ = ("_index", "_subscription")
+    __slots__ = ("_index", "_listeners", "_subscription")
 
     def __init__(self, subscription: Subscription, index: int) -> None:
         super().__init__(None)
         self._subscription = subscription
         self._index = index
+        self._listeners: dict[int, Operation] | None = None
 
     def try_complete(self) -> bool:
         self._subscription.note(self._index)
         return False
 
 
-# Journals, metrics and dumps show the class of an operation as its kind, so this class has the name of the method.
+# Journals, metrics, and dumps show the class of an operation as its kind, so this class is named after
+# ``Purgatory.changes``.
 _Change.__name__ = _Change.__qualname__ = "changes"
 
 
-class Subscription:
-    """The operations of one :class:`Changes`, and which of their keys have been checked.
+class _Heartbeat(TimerTask):
+    """Wakes the consumer of a subscription after ``heartbeat`` seconds, or with an error if the timer closes."""
 
-    It does not refer to the iterator.  When no other object refers to the iterator either, the iterator is freed, and
-    its subscription ends.
+    __slots__ = ("_subscription",)
+
+    def __init__(self, subscription: Subscription, delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self._subscription = subscription
+
+    def run(self) -> None:
+        self._subscription.wake(True)
+
+    def _timer_closed(self, error: BaseException) -> None:
+        self._subscription.wake_with(error)
+
+
+class Subscription:
+    """The operations of one :class:`Changes`, and a record of which of their keys have been checked.
+
+    The subscription does not refer to the iterator.  When no other object refers to the iterator either, it is freed,
+    and its subscription ends.
     """
 
     __slots__ = ("_checked", "_operations", "_parking", "_room", "ended", "error", "waiter")
 
     def __init__(self, room: Purgatory[Any], keys: tuple[Hashable, ...]) -> None:
         self._room = room
-        self._checked: dict[int, None] = {}  # the indices of the keys: recording one runs no user code
+        # Keys are recorded by index because recording an index runs no user code.  A plain dict would keep the places
+        # of removed entries, and every search for its first entry would pass over all of them.
+        self._checked: OrderedDict[int, None] = OrderedDict()
         self._operations: list[_Change] = []
         self._parking = True
         self.ended: bool = False
@@ -76,9 +101,9 @@ class Subscription:
                 self._operations.append(operation)
                 room.try_complete_else_watch(operation, (key,))
                 if operation._state == PENDING:
-                    room._core.listen(operation, key)
+                    operation._listeners = room._core.listen(operation, key)
                     room._core.call_when_ended(operation, partial(self._operation_ended, operation, key))
-                else:  # an observer has ended it, or an earlier one and with it the subscription
+                else:  # an observer has ended this operation, or has ended an earlier one and thereby the subscription
                     self._operation_ended(operation, key)
                     return
         except BaseException:
@@ -89,59 +114,88 @@ class Subscription:
 
     def note(self, index: int) -> None:
         """Record a check of the key with this index."""
-        if not self._parking:  # the first try of an operation is not a check
+        # The first try of an operation is not caused by a check.  An operation of a subscription that has ended may
+        # still be parked, because closing withdraws the operations in slices.
+        if not self._parking and not self.ended:
             self._checked[index] = None
             self.wake()
 
     def take(self) -> int | None:
-        """Remove and return the index of the key that was checked first, or None if none was."""
-        for index in self._checked:
-            del self._checked[index]
-            return index
-        return None
+        """Remove and return the index of the key that was checked first; return None if no key was checked."""
+        return self._checked.popitem(last=False)[0] if self._checked else None
 
     def wake(self, heartbeat: bool = False) -> None:
         """Resume the consumer; do nothing if its loop is closed."""
-        waiter = self.waiter
-        if waiter is not None and not waiter.done() and not waiter.get_loop().is_closed():
+        waiter = self._pending_waiter()
+        if waiter is not None:
             waiter.set_result(heartbeat)
 
+    def wake_with(self, error: BaseException) -> None:
+        """Raise the error in the consumer; do nothing if its loop is closed."""
+        waiter = self._pending_waiter()
+        if waiter is not None:
+            waiter.set_exception(error)
+
+    def _pending_waiter(self) -> asyncio.Future[bool] | None:
+        waiter = self.waiter
+        return None if waiter is None or waiter.done() or waiter.get_loop().is_closed() else waiter
+
     def end(self) -> None:
-        """Withdraw the operations; the consumer still gets the recorded keys."""
+        """Withdraw the operations; the consumer still receives the recorded keys."""
+        self.end_some(len(self._operations))
+
+    def end_some(self, number: int) -> int:
+        """Do the same as :meth:`end`, but withdraw at most ``number`` operations; return how many were visited."""
         self.ended = True
-        self._room._subscriptions.pop(id(self), None)
-        while self._operations:
-            self._operations[-1].cancel()
-            self._operations.pop()
         self.wake()
+        operations = self._operations
+        number = min(number, len(operations))
+        for _ in range(number):
+            operations[-1].cancel()
+            operations.pop()
+        if not operations:
+            self._room._subscriptions.pop(id(self), None)
+        return number
+
+    def leave(self) -> None:
+        """End the subscription after its consumer has left, unless closing is already ending it in slices."""
+        if not self.ended or not self._room.closed:
+            self.end()
 
     def _operation_ended(self, operation: _Change, key: Hashable) -> None:
         try:
             if not self.ended:
-                # Not by end(): it is cancelled or failed from outside, or expired by a purgatory that closes.
+                # The operation did not end through end(): other code cancelled it or made it fail, or it expired
+                # because the purgatory is closing.
                 if operation._state in (CANCELLED, FAILED):
                     self.error = exception_of(operation, (key,))
                 self.end()
         finally:
-            self._room._core.unlisten(operation, key)
+            if operation._listeners is not None:
+                self._room._core.unlisten(operation, key, operation._listeners)
 
 
 class Changes(Generic[K]):
-    """The keys that are checked, in the order of their first check: an async iterator.
+    """An async iterator over the keys that are checked, in the order of their first checks.
 
     **Usage.**  :meth:`Purgatory.changes`; ``async for key in changes``.  The subscription begins when the iterator is
-    created, so code that reads the state after that misses no change.  ``async with``, or :meth:`aclose`, ends the
-    subscription.  It also ends after the last reference to the iterator is gone: in one of the next turns of the loop,
-    or, if the loop is closed, when the purgatory moves to another loop.
+    created, so code that reads the state afterward misses no change.  Leaving an ``async with`` block, or calling
+    :meth:`aclose`, ends the subscription.  The subscription also ends after the last reference to the iterator is gone:
+    in one of the next turns of the loop or, if the loop is closed, when the purgatory moves to another loop.
 
-    **Implementation.**  Each key is one parked operation, which ``parked``, ``watched``, and the limits count.  A key
-    that is checked several times before it is taken is returned once.  The iteration ends when the purgatory closes,
-    after the keys that were recorded by then.
+    **Implementation.**  Each key has one parked operation, which counts in ``parked``, in ``watched``, and toward the
+    limits.  A key that is checked several times before it is taken is returned only once.  When the purgatory closes,
+    the iteration ends after the keys that have been recorded by then.
 
-    **Cancellation safety.**  Cancelling a task that waits for the next key ends the subscription, as it ends an async
-    generator: a framework that cancels a stream need not close it.  Use ``heartbeat`` to do other work in between.
+    **Cancellation safety.**  Cancelling a task that waits for the next key ends the subscription, as it would end an
+    async generator.  A framework that cancels a stream therefore need not close the iterator.  To do other work between
+    keys, use ``heartbeat``.
 
-    Only one task may iterate at a time; a second one gets RuntimeError.
+    While a key is recorded, iterating returns it without waiting for a turn of the loop.  A consumer that checks one of
+    its own keys for every key that it takes must therefore await something else, or it blocks the loop.
+
+    Only one task may iterate at a time; in a second task, iterating raises RuntimeError.  While the event loop runs,
+    iterating and :meth:`aclose` raise RuntimeError in any other thread, and change nothing.
     """
 
     __slots__ = ("__weakref__", "_heartbeat", "_keys", "_loop", "_room", "_subscription")
@@ -164,11 +218,13 @@ class Changes(Generic[K]):
         return self
 
     async def __anext__(self) -> K:
-        """Wait for the next key; None after ``heartbeat`` seconds without one.
+        """Wait for the next key and return it; return None after ``heartbeat`` seconds without a key.
 
-        Raises OperationCancelled or the error if the operations of one of its keys were withdrawn or failed
-        (``cancel_for_key``, ``fail_for_key``); that ends the iteration.
+        If the operation on one of the keys was withdrawn or failed (``cancel_for_key``, ``fail_for_key``), the
+        iteration ends with OperationCancelled or that operation's error.  With a heartbeat, raises PurgatoryClosed if
+        the timer closes or has closed, because no heartbeat can then come.
         """
+        self._room._core.validate_thread()
         subscription = self._subscription
         if subscription.waiter is not None:
             raise RuntimeError("another task is already waiting for the next key")
@@ -178,7 +234,10 @@ class Changes(Generic[K]):
                 return self._keys[index]
             if subscription.error is not None:
                 error, subscription.error = subscription.error, None
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # otherwise, the error would refer to itself through this frame
             if subscription.ended:
                 raise StopAsyncIteration
             if await self._wait(subscription):
@@ -186,7 +245,7 @@ class Changes(Generic[K]):
                 return nothing  # type: ignore[no-any-return]
 
     async def _wait(self, subscription: Subscription) -> bool:
-        """Wait until a key is recorded or the subscription ends.  True: the heartbeat came first."""
+        """Wait until a key is recorded or the subscription ends; return True if the heartbeat came first."""
         waiter: asyncio.Future[bool] = self._loop.create_future()
         subscription.waiter = waiter
         alarm = None
@@ -194,22 +253,25 @@ class Changes(Generic[K]):
             if self._heartbeat is not None:
                 timer = self._room.timer
                 timer.start()
-                alarm = timer.call_later(self._heartbeat, subscription.wake, True)
+                alarm = _Heartbeat(subscription, duration_ms(self._heartbeat, "heartbeat"))
+                timer.add(alarm)
             return await waiter
         except BaseException:
-            subscription.end()
+            subscription.leave()
             raise
         finally:
             subscription.waiter = None
+            del waiter  # otherwise, an error in it would refer to itself through this frame
             if alarm is not None:
                 alarm.cancel()
 
     async def aclose(self) -> None:
         """End the subscription.  Idempotent."""
-        self._subscription.end()
+        self._room._core.validate_thread()
+        self._subscription.leave()
 
     async def __aenter__(self) -> Self:
-        """Return the iterator; it is subscribed already."""
+        """Return the iterator, which is already subscribed."""
         return self
 
     async def __aexit__(

@@ -1,4 +1,4 @@
-"""Closing: the ``aclose`` call that closes the purgatory, the calls that wait for it, and the steps of closing."""
+"""How a purgatory closes: the ``aclose`` call that does the work, the calls that wait for it, and the steps."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,8 @@ from contextvars import Context
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from .coalesced_checks import CoalescedChecks
+from .error_reporting import report
 from .turn_budget import TurnBudget
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ class Closing:
 
     If the loop is closed before the call ends, the garbage collector closes the coroutine of the call.  A coroutine
     that is being closed must not wait, and the garbage collector must not run callbacks, so the next call continues
-    where this one stopped.
+    from where this call stopped.
     """
 
     __slots__ = ("_ended", "dropped")
@@ -30,16 +32,16 @@ class Closing:
         self.dropped: bool = False
 
     def answers(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether another call in the loop must wait for this one, instead of closing anything."""
+        """Return whether another call in the loop must wait for this call instead of closing anything itself."""
         return not self.dropped and (self._ended.done() or self._ended.get_loop() is loop)
 
     async def ended(self) -> bool:
-        """Wait for the end; return False if the coroutine was closed before everything was answered."""
+        """Wait until this call ends; return False if its coroutine was closed before every waiter was answered."""
         await asyncio.shield(self._ended)
         return not self.dropped
 
     async def wait_for(self, awaitable: Awaitable[Any]) -> None:
-        """Wait, and note whether the coroutine is closed meanwhile."""
+        """Wait, and record whether the coroutine is closed in the meantime."""
         try:
             await awaitable
         except GeneratorExit:
@@ -47,7 +49,7 @@ class Closing:
             raise
 
     def end(self) -> None:
-        """Wake the calls that wait; do nothing if their loop is closed."""
+        """Wake the waiting calls; do nothing if their loop is closed."""
         if not self._ended.get_loop().is_closed():
             self._ended.set_result(None)
 
@@ -56,18 +58,22 @@ class PurgatoryClosing:
     """How a purgatory closes.
 
     1.  New operations are refused.
-    2.  The subscriptions of ``changes()`` end, in slices.
-    3.  During the grace, operations end as usual; the end of the last one ends the grace.
-    4.  All other operations expire by closing, in slices.  If the call is cancelled, they expire in one turn.
-    5.  The purgatory's own timer closes.  The calls that wait return.
+    2.  The checks that were requested before the call run, in slices.
+    3.  The subscriptions of ``changes()`` end, in slices.
+    4.  During the grace period, operations end as usual; when the last one has ended, the grace period ends early.
+        Then the checks that have been requested run.
+    5.  All other operations expire, in slices.  If the call is cancelled, the requested checks run and all operations
+        expire in one turn.
+    6.  The purgatory's own timer closes.  The waiting calls return.
     """
 
-    __slots__ = ("_call", "_empty", "_purgatory")
+    __slots__ = ("_call", "_empty", "_purgatory", "_requested")
 
     def __init__(self, purgatory: "Purgatory[Any]") -> None:
         self._purgatory = purgatory
         self._call: Closing | None = None
         self._empty: asyncio.Future[None] | None = None  # done when the last operation has left
+        self._requested: CoalescedChecks | None = None  # the requested checks that are being tried
 
     async def close(self, grace_ms: int) -> None:
         """See :meth:`Purgatory.aclose`."""
@@ -76,14 +82,18 @@ class PurgatoryClosing:
         while self._call is not None and self._call.answers(loop):
             if await self._call.ended():
                 return
-        purgatory._core.closed = True
-        call = self._call = Closing(loop)  # also after a loop was closed during the first call
+        core = purgatory._core
+        core.closed = True
+        call = self._call = Closing(loop)  # also if a loop was closed during the first call
         try:
-            await self._end_subscriptions(call)
-            if grace_ms and len(purgatory):
+            await self._try_requested(call)
+            if purgatory._subscriptions:
+                await self._end_subscriptions(call)
+            if grace_ms and core.counters.parked:
                 await call.wait_for(self._wait_until_empty(grace_ms))
+                await self._try_requested(call)
             slices = self._slices()
-            while Context().run(purgatory._core.expire_some, slices.portion()):
+            while core.counters.parked and Context().run(core.expire_some, slices.portion()):
                 if slices.over():
                     await call.wait_for(slices.next_turn())
         finally:
@@ -98,46 +108,90 @@ class PurgatoryClosing:
                     call.end()
 
     def emptied(self) -> None:
-        """End the grace, because the last operation has left, or the time is up."""
+        """End the grace period because the last operation has left or the time is up."""
         if self._empty is not None and not self._empty.done():
             with contextlib.suppress(RuntimeError):  # its loop is closed
                 self._empty.set_result(None)
 
     def _slices(self) -> TurnBudget:
-        timer = self._purgatory.timer
+        timer = self._purgatory._timer
         return TurnBudget(timer.clock, timer.turn_budget_ms)
+
+    async def _try_requested(self, call: Closing) -> None:
+        """Run, in slices, the checks that ``check_soon``, ``check_all``, and ``check_threadsafe`` have requested."""
+        slices = self._slices()
+        core = self._purgatory._core
+        if core.counters.parked and core.queued.busy > 0:  # an eager task runs this in a callback, within a check
+            await call.wait_for(slices.next_turn())
+        while self._requests_left():
+            self._try_some(slices.portion())
+            if slices.over():
+                await call.wait_for(slices.next_turn())
+        self._requested = None
+
+    def _requests_left(self) -> bool:
+        """Return whether there are requested checks for which an operation may be waiting."""
+        core = self._purgatory._core
+        if core.counters.parked == 0 or core.queued.busy > 0:
+            return False
+        if self._requested is None:
+            self._requested = self._purgatory._soon.take()
+        return bool(self._requested)
+
+    def _try_some(self, number: int) -> None:
+        """Try the next ``number`` operations.  If a key raises, the error is reported, as the event loop would report
+        it.
+        """
+        assert self._requested is not None
+        try:
+            Context().run(self._requested.work, number)
+        except Exception as error:
+            name = self._purgatory.name
+            report(f"a key of purgatory {name!r} raised, and its check was left out", error)
 
     async def _end_subscriptions(self, call: Closing) -> None:
         subscriptions = self._purgatory._subscriptions
         slices = self._slices()
         while subscriptions:
-            for subscription in list(islice(subscriptions.values(), slices.portion())):
-                Context().run(subscription.end)
+            portion = slices.portion()
+            for subscription in list(islice(subscriptions.values(), portion)):
+                portion -= Context().run(subscription.end_some, portion)
+                if portion <= 0:
+                    break
             if slices.over():
                 await call.wait_for(slices.next_turn())
 
     def _expire_all(self) -> None:
-        """Expire all operations now; an interrupt propagates after all other operations are answered."""
+        """Expire all operations now; an interrupt propagates only after all other operations have been answered."""
         interrupt: BaseException | None = None
-        while waiting := len(self._purgatory):
+        core = self._purgatory._core
+        while self._requests_left():
             try:
-                Context().run(self._purgatory._core.expire_some, 1024)
+                self._try_some(1024)
             except BaseException as error:
                 interrupt = error
-            if len(self._purgatory) == waiting:
+        while waiting := core.counters.parked:
+            try:
+                Context().run(core.expire_some, 1024)
+            except BaseException as error:
+                interrupt = error
+            if core.counters.parked == waiting:
                 break
+        for subscription in list(self._purgatory._subscriptions.values()):
+            subscription.end()  # an interrupt kept it from ending; its operations have ended now
         if interrupt is not None:
             raise interrupt
 
     async def _wait_until_empty(self, grace_ms: int) -> None:
         own = self._purgatory._own_timer
-        if own is not None and not own.running and not own.closed:  # a closed one has no deadlines left to keep
+        # A closed timer has no deadlines left to keep.
+        if own is not None and not own._reaper.running and not own.closed:
             own.start()
         empty = self._empty = asyncio.get_running_loop().create_future()
-        clock = self._purgatory.timer.clock
+        clock = self._purgatory._timer.clock
         alarm = clock.call_at(clock.ceil_ms() + grace_ms, self.emptied)
         try:
             await empty
         finally:
             alarm.cancel()
-            self._empty = None if self._empty is empty else self._empty  # that of a call in the next loop
+            self._empty = None if self._empty is empty else self._empty  # otherwise, a later call has replaced it

@@ -1,38 +1,42 @@
-"""Coalesced checks: what ``check_soon``, ``check_all``, and ``check_threadsafe`` request, and the progress of each key.
+"""Coalesced checks: the checks that ``check_soon``, ``check_all``, and ``check_threadsafe`` request.
 
-The keys take turns in a queue.  The first key is checked for as many of its watchers as the portion allows, and moves
-to the end of the queue if it has more.  So a key with one watcher does not wait for a key with 100,000, and a key that
-is requested again and again does not delay the others.
+The keys take turns in a queue.  The check of the first key tries as many of its watchers as the portion allows; if more
+are left, the key moves to the end of the queue.  A key with one watcher therefore does not wait for a key with 100,000
+watchers, and a key whose check is requested again and again does not delay the others.
 
-A key is in the queue at most once, however often its check is requested.  One check serves all requests that come
-before it begins: it has the largest of their values, or no value if one request had none, because a check without a
-value tries every watcher.  A key that is requested while its watchers are being tried is checked once more when that
-check ends, from the first watcher on.
+A key is in the queue at most once, however often its check is requested.  One check serves all requests that arrive
+before it begins: it uses the largest of their values, or no value if one of the requests had none, because a check
+without a value tries every watcher.  If a check is requested while the key's watchers are being tried, the key is
+checked once more after that check ends, starting with the first watcher.
 
-Many keys that are requested at once (all watched keys, or the keys from other threads) enter the queue one by one,
-between the checks, so that a million of them do not stall the loop.
+When checks of many keys are requested together (of all watched keys, or of the keys from other threads), the keys enter
+the queue one by one, between the checks, so that even a million keys do not stall the loop.
 
 Requests from other threads
 ===========================
 
 Other threads put their requests into an *inbox*, under a lock, and the first request after the inbox was emptied wakes
-the loop.  The lock is reentrant, because a signal handler, or the hash of a key, may interrupt a request in its own
-thread.  The interrupting request goes to a list beside the inbox: the interrupted one may already have read the old
+the loop.  The lock is reentrant because a signal handler, or a key's ``__hash__``, may interrupt a request in the same
+thread.  The interrupting request goes to a separate list, because the interrupted request may already have read the old
 value of its key.
 
-The loop is woken after the lock was released, because its thread would otherwise run only to wait for the lock.  No
-wake-up is lost: the flag ``waking`` is set together with the request, under the lock, and cleared together with the
-emptying of the inbox.  So while the flag is set, the callback that empties the inbox is in the loop, or the thread
-that has set the flag is about to put it there, also if that thread is interrupted.
+While keys that were taken from the inbox are still entering the queue, the inbox is not emptied again.  Requests that
+arrive faster than the checks can run are therefore merged in the inbox, so there are never more requests than keys.
+
+The loop is woken after the lock has been released; otherwise, the loop's thread would wake only to wait for the lock.
+No wake-up is lost: the flag ``waking`` is set under the lock, together with the request, and cleared under the lock
+when the inbox is emptied.  While the flag is set, therefore, one of three things holds: the callback that empties the
+inbox is in the loop; the thread that set the flag is about to put the callback there, even if that thread is
+interrupted; or keys are entering the queue.
 
 The event loop
 ==============
 
-1.  A request schedules one callback in the loop, unless one is scheduled.
-2.  The callback works for at most ``turn_budget_ms``.  If keys are left, it schedules the next one.
-3.  If the loop is closed, it frees the callback without a call: then nothing is scheduled, and the next request, or the
-    next loop of the timer, schedules a new one.  The number of the callback distinguishes it from a callback of an
-    earlier loop.
+1.  A request schedules one callback in the loop, unless one is already scheduled.
+2.  The callback works for at most ``turn_budget_ms``.  If keys are left, it schedules the next callback.
+3.  If the loop is closed, the callback is dropped without being called.  Nothing is then scheduled, and the next
+    request, or the timer's next loop, schedules a new callback.  The callback's number distinguishes it from the
+    callbacks of earlier loops.
 """
 
 import asyncio
@@ -58,7 +62,8 @@ __all__ = ["CoalescedChecks", "LoopChecks"]
 class _Check:
     """The check of one key.  ``again``: another check must follow, with the value ``again_value``.
 
-    ``queued``: it is in the queue or in progress.  A check that could not be removed, because its key raised, is not.
+    ``queued``: whether it is in the queue or in progress.  A check that could not be removed because its key raised is
+    neither.
     """
 
     __slots__ = ("again", "again_value", "cursor", "key", "queued", "value")
@@ -66,7 +71,7 @@ class _Check:
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.value: Any = None
-        self.cursor: WatchCursor | None = None  # None: not begun
+        self.cursor: WatchCursor | None = None  # None if the check has not begun
         self.queued = False
         self.again = False
         self.again_value: Any = None
@@ -80,10 +85,10 @@ class CoalescedChecks:
     def __init__(self, core: PurgatoryCore) -> None:
         self._core = core
         self._queue: deque[_Check] = deque()
-        self._checks: dict[Hashable, _Check] = {}  # of every key in the queue
+        self._checks: dict[Hashable, _Check] = {}  # the check of each key in the queue
         self._requested: deque[Iterator[tuple[Hashable, Any]]] = (
             deque()
-        )  # requested keys that enter the queue one by one
+        )  # requested keys, which enter the queue one by one
         self._shard_keys: deque[Hashable] = deque()  # keys of the current shard, for add_all()
         self._next_shard = 0
         self._shards_left = 0
@@ -109,12 +114,12 @@ class CoalescedChecks:
             check.again_value = value
 
     def add_many(self, requested: Mapping[Hashable, Any]) -> None:
-        """Request a check of each key of the mapping, with its value; the mapping must not change any more."""
+        """Request a check of each key in the mapping, with its value; the mapping must not change afterward."""
         self._requested.append(iter(requested.items()))
 
     def add_all(self) -> None:
         """Request a check of every watched key."""
-        self._shards_left = SHARDS  # from any shard on, all the way round
+        self._shards_left = SHARDS  # each shard once, starting with the next one
 
     def work(self, number: int) -> None:
         """Try the next ``number`` watchers, or all that are left."""
@@ -134,6 +139,9 @@ class CoalescedChecks:
                 except BaseException:
                     self._forget(check)
                     raise
+                queued = self._core.queued
+                if queued.rest:
+                    queued.note(check.key, cursor is not None)
                 if cursor is None:
                     self._forget(check)
                     number -= 1
@@ -142,7 +150,7 @@ class CoalescedChecks:
             try:
                 tried = self._core.check_some(cursor, number)
             finally:
-                # An interrupt propagates: the cursor then continues behind the interrupted operation.
+                # An interrupt propagates; the cursor then continues after the interrupted operation.
                 self._put_back(check, ended=tried < number or cursor.at_end())
             number -= max(tried, 1)
 
@@ -157,7 +165,7 @@ class CoalescedChecks:
         self._queue.append(check)
 
     def _forget(self, check: _Check) -> None:
-        """Remove a finished check.  If its key raises, the check stays, for the next request of that key."""
+        """Remove a finished check.  If its key raises, the check is kept for the next request for that key."""
         check.cursor = None
         check.queued = False
         try:
@@ -167,15 +175,20 @@ class CoalescedChecks:
         except Exception:
             check.value = None
         if not self._queue:
-            self._checks.clear()  # runs no code of a key
+            self._checks.clear()  # runs no user code of a key
 
     def _move_requested(self) -> None:
-        """Move one of the keys that were requested together into the queue."""
+        """Move into the queue one of the keys that were requested together."""
         for key, value in self._requested[0]:
             self.add(key, value)
             self._requested.rotate(-1)
             return
         self._requested.popleft()
+        if not self._requested:
+            self._request_more()
+
+    def _request_more(self) -> None:
+        """Request the checks that had to wait until the keys requested together had entered the queue."""
 
     def _move_watched(self) -> None:
         """Move one of the watched keys into the queue."""
@@ -188,7 +201,9 @@ class CoalescedChecks:
 
 
 class _CheckInSlices:
-    """Callback that runs the due checks.  Only the event loop holds it; closing the loop frees it without a call."""
+    """The callback that runs the due checks.  Only the event loop refers to it; closing the loop frees it without
+    calling it.
+    """
 
     __slots__ = ("_checks", "_number")
 
@@ -226,9 +241,9 @@ class LoopChecks(CoalescedChecks):
     def __init__(self, purgatory: "Purgatory[Any]") -> None:
         super().__init__(purgatory._core)
         self._purgatory = purgatory
-        self._slices: TurnBudget | None = None  # of the callbacks since the queue was empty
+        self._slices: TurnBudget | None = None  # for the callbacks since the queue was last empty
         self.scheduled: bool = False
-        self._number = 0  # of the callback that is scheduled
+        self._number = 0  # the number of the scheduled callback
         self._inbox: dict[Hashable, float | None] = {}
         self._waking = False  # the loop has been woken, or a thread is about to wake it
         self._lock = threading.RLock()
@@ -236,14 +251,14 @@ class LoopChecks(CoalescedChecks):
         self._interrupting: list[tuple[Hashable, float | None]] = []  # requested while the inbox was busy
 
     def schedule(self) -> None:
-        """Have the running event loop call back, before a request.  Raises RuntimeError if no loop runs."""
+        """Schedule the callback in the running event loop, before a request.  Raises RuntimeError if no loop runs."""
         if not self.scheduled:
             loop = self._purgatory._reaper.bind()
-            if not self.scheduled:  # otherwise bind() has moved the timer to this loop and scheduled the callback
+            if not self.scheduled:  # otherwise, bind() has moved the timer to this loop and scheduled the callback
                 self._schedule_in(loop)
 
     def add_from_thread(self, key: Hashable, value: float | None) -> None:
-        """Request, from any thread, a check of the key.
+        """Request a check of the key, from any thread.
 
         Raises RuntimeError if the purgatory has no event loop yet, or if that loop is closed.
         """
@@ -266,18 +281,19 @@ class LoopChecks(CoalescedChecks):
                 if not self._waking:
                     claimed = self._waking = True
             if claimed:
-                loop.call_soon_threadsafe(self._empty_inbox, context=Context())
+                loop.call_soon_threadsafe(self._wake, context=Context())
         except BaseException:
             loop = self._purgatory._loop
             if claimed and loop is not None and not loop.is_closed():
-                # Other requests may have relied on this thread, such as that of a signal handler that has raised.
-                loop.call_soon_threadsafe(self._empty_inbox, context=Context())
+                # Other requests, such as one from a signal handler that raised, may have relied on this thread to wake
+                # the loop.
+                loop.call_soon_threadsafe(self._wake, context=Context())
             elif claimed:
                 self._waking = False
             raise
 
     def move_to(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Schedule in this loop what the purgatory's previous loop did not do."""
+        """Schedule in this loop the checks that the purgatory's previous loop did not run."""
         if self:
             self._slices = None
             self._schedule_in(loop)
@@ -285,10 +301,25 @@ class LoopChecks(CoalescedChecks):
             if self._purgatory._loop is not None:
                 self._purgatory._loop = loop
             if self._inbox or self._interrupting:
-                loop.call_soon(self._empty_inbox, context=Context())
+                loop.call_soon(self._wake, context=Context())
+
+    def take(self) -> CoalescedChecks:
+        """Remove the checks that have been requested so far, and return them as a queue that no later request enters.
+
+        Call this method outside a check.
+        """
+        self._empty_inbox()
+        taken = CoalescedChecks(self._core)
+        taken._queue, self._queue = self._queue, taken._queue
+        taken._checks, self._checks = self._checks, taken._checks
+        taken._requested, self._requested = self._requested, taken._requested
+        taken._shard_keys, self._shard_keys = self._shard_keys, taken._shard_keys
+        taken._next_shard = self._next_shard
+        taken._shards_left, self._shards_left = self._shards_left, 0
+        return taken
 
     def after_fork(self) -> None:
-        """In the child process: no loop calls back, and no thread holds the lock."""
+        """Reset the state in a child process, where no loop calls back and no thread holds the lock."""
         self.scheduled = False
         self._number += 1
         self._lock = threading.RLock()
@@ -318,6 +349,21 @@ class LoopChecks(CoalescedChecks):
                 self._schedule_in(asyncio.get_running_loop())
             else:
                 self._slices = None
+
+    def _wake(self) -> None:
+        """Empty the inbox, either now or when the keys that were taken from it earlier have entered the queue.
+
+        Until then, all further requests for one key share one entry in the inbox.  The progress of the checks, not the
+        speed of the threads, therefore limits how many requests are processed.
+        """
+        if self._requested:
+            self.schedule()
+        else:
+            self._empty_inbox()
+
+    def _request_more(self) -> None:
+        if self._waking:
+            self._empty_inbox()
 
     def _empty_inbox(self) -> None:
         with self._lock:

@@ -15,13 +15,13 @@ _purgatories_by_loop: dict[asyncio.AbstractEventLoop, Purgatory[Any]] = {}
 
 
 def default_purgatory() -> Purgatory[Any]:
-    """Return the default purgatory of the running event loop; it lives as long as the loop."""
+    """Return the default purgatory of the running event loop; it lives as long as the loop does."""
     loop = asyncio.get_running_loop()
     found = _purgatories_by_loop.get(loop)
     if found is None or found.closed:
         for other in list(_purgatories_by_loop):
             if other.is_closed():
-                _purgatories_by_loop.pop(other, None)  # another thread may have dropped it
+                _purgatories_by_loop.pop(other, None)  # another thread may have removed it
         found = _purgatories_by_loop[loop] = Purgatory("default")
     return found
 
@@ -33,15 +33,16 @@ def when_all(
     *,
     purgatory: Purgatory[Any] | None = None,
 ) -> DelayedFuture[T]:
-    """Wait until all futures are done, at most ``timeout`` seconds; on expiry the pending ones fail with TimeoutError.
+    """Wait until all futures are done, for at most ``timeout`` seconds; on expiry, pending futures fail with
+    TimeoutError.
 
     ::
 
         outcomes = await when_all([first, second], 0.5)
 
-    ``callback(outcomes)`` is called once, when all are done or the time is up.  ``outcomes`` has one item for each
-    future: its result or its exception.  An ``await`` returns the same list.  Pending tasks are cancelled.  For a call
-    in an executor, pass a task that awaits it.  The operation waits in ``purgatory``, by default in a purgatory of the
-    running event loop.  See :class:`DelayedFuture`.
+    ``callback(outcomes)`` is called once, when all futures are done or the time is up.  ``outcomes`` has one item for
+    each future: its result or its exception.  Awaiting the operation returns the same list.  On expiry, pending tasks
+    are cancelled.  For a call in an executor, pass a task that awaits the call.  The operation waits in ``purgatory``.
+    By default, this is a purgatory that belongs to the running event loop.  See :class:`DelayedFuture`.
     """
     return (default_purgatory() if purgatory is None else purgatory).when_all(futures, timeout, callback)

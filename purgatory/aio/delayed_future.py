@@ -1,13 +1,12 @@
 """Waiting for several futures at once.
 
-Kafka's ``DelayedFuturePurgatory``: a request whose work is spread over other threads or machines is answered when all
-parts are done, or with the results so far when its time is up.  Kafka parks such an operation on one key that all these
-operations share, and each finished part completes it from an executor.  Here each future is a key of its own, which is
+This is Kafka's ``DelayedFuturePurgatory``: a request whose work is spread over other threads or machines is answered
+when all parts are done, or with the results so far when its time is up.  Kafka parks all such operations on a single
+shared key and completes them from an executor as their parts finish.  Here, each future is a separate key, which is
 checked when the future is done.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from functools import partial
@@ -15,8 +14,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.operation.delayed_operation import DelayedOperation
+from purgatory.core.timer.coroutines import is_coroutine, refusal, refuse_coroutine_function
 from purgatory.events import Outcome
 from purgatory.texts import safe_repr
+
+from .error_reporting import report
 
 __all__ = ["AnyFuture", "DelayedFuture", "DoneCallbacks", "WhenAll", "wait_for_all"]
 
@@ -25,7 +27,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class AnyFuture(Protocol[T_co]):
-    """A future or a task of asyncio, for type checkers: one list may contain futures of ``int`` and of ``str``."""
+    """An asyncio future or task, for type checkers: a list may mix futures of ``int`` and futures of ``str``."""
 
     def result(self) -> T_co: ...
 
@@ -36,26 +38,27 @@ WhenAll: TypeAlias = Callable[[list[T | BaseException]], object]
 
 
 class DelayedFuture(DelayedOperation[list[T | BaseException]]):
-    """Complete when all of its futures are done; on expiry the pending ones fail with TimeoutError.
+    """An operation that completes when all its futures are done; on expiry, pending futures fail with TimeoutError.
 
-    **Usage.**  :meth:`Purgatory.when_all`, or :func:`purgatory.when_all` without a purgatory.
+    **Usage.**  :meth:`Purgatory.when_all`, or, if you have no purgatory, :func:`purgatory.when_all`.
 
-    **Implementation.**  The result of the operation, and the argument of ``callback``, is the list of outcomes of the
-    futures in the order given: the result of each, or its exception.  A future that is pending when the operation
-    expires gets a TimeoutError.  A pending *task* cannot be given an exception, so it is cancelled, and its outcome
-    here is also TimeoutError.  A pending ``gather()`` is cancelled in the same way, with the tasks that it waits for,
-    and so is a future of a class that overrides ``cancel()``; other tasks that await it get CancelledError.
+    **Implementation.**  The operation's result, which is also the argument of ``callback``, is the list of the futures'
+    outcomes in the order given: the result of each future, or its exception.  A future that is pending when the
+    operation expires fails with TimeoutError.  A pending *task* cannot be given an exception, so it is cancelled, and
+    its outcome here is also TimeoutError.  A pending ``gather()`` is cancelled in the same way, together with the tasks
+    that it waits for, and so is any future whose class overrides ``cancel()``; other tasks that await such a future
+    receive CancelledError.
 
-    **Calls in executors.**  Do not pass the futures of ``loop.run_in_executor()`` and ``asyncio.wrap_future()``.  They
-    cannot be distinguished from other futures, so they also get a TimeoutError.  When the call returns, asyncio cannot
-    deliver its result, and reports an AssertionError to the loop's exception handler.  Pass a task that awaits the
-    future, or ``asyncio.create_task(asyncio.to_thread(read))``.
+    **Calls in executors.**  Do not pass the futures that ``loop.run_in_executor()`` and ``asyncio.wrap_future()``
+    return.  They cannot be distinguished from other futures, so they would also fail with TimeoutError.  If the call
+    returned after that, asyncio could not deliver its result and would report an AssertionError to the loop's exception
+    handler.  Pass a task that awaits the future, or ``asyncio.create_task(asyncio.to_thread(read))``.
 
-    **Cancellation safety.**  Cancelling a task that awaits the operation does not affect the operation and its futures.
-    Cancelling the operation does not affect the futures, and ``callback`` is not called.
+    **Cancellation safety.**  Cancelling a task that awaits the operation affects neither the operation nor its futures.
+    If the operation is cancelled, its futures are not affected, and ``callback`` is not called.
 
-    ``futures``: futures and tasks of the running loop; anything else raises TypeError or ValueError.  ``timeout``:
-    seconds or None.
+    ``futures``: futures and tasks that belong to the running loop; anything else raises TypeError or ValueError.
+    ``timeout``: seconds or None.
     """
 
     __slots__ = ("__weakref__", "_callback", "_pending", "futures")
@@ -66,12 +69,14 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
         super().__init__(timeout)
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be callable, got {safe_repr(callback)}")
+        refuse_coroutine_function("callback", callback)
         self.futures: tuple[asyncio.Future[T], ...] = _checked(futures)
         self._callback = callback
         self._pending = list(self.futures)
 
     def try_complete(self) -> bool:
-        # From the end; futures that are done are not visited again, so all tries together visit each future once.
+        # The search starts at the end of the list.  Finished futures are not visited again, so all tries together visit
+        # each future once.
         pending = self._pending
         while pending and pending[-1].done():
             pending.pop()
@@ -81,7 +86,9 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
         outcomes = [self._outcome(future) for future in self.futures]
         self._pending.clear()
         if self._callback is not None:
-            self._callback(outcomes)
+            returned: object = self._callback(outcomes)
+            if is_coroutine(returned):
+                raise refusal(returned, "callback must return None")
         return outcomes
 
     def _outcome(self, future: "asyncio.Future[T]") -> T | BaseException:
@@ -93,18 +100,22 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
             )
             task = isinstance(future, asyncio.Task)
             cancels = task or _has_own_cancel(future)
-            with contextlib.suppress(RuntimeError):  # its event loop is closed: nothing waits for it any more
+            try:
                 if not cancels:
                     future.set_exception(late)
                 else:
                     future.cancel()
                     if not task:
                         future.add_done_callback(_report, context=Context())
-            if cancels:
+            except RuntimeError:
+                pass  # its event loop is closed, so nothing waits for it any longer
+            except Exception as raised:  # the class overrides the method; the other futures must still be answered
+                report("a future of when_all() raised at the deadline", raised, future=future)
+            if cancels or not future.done():
                 return late
         if future.cancelled():
             return asyncio.CancelledError()
-        error = future.exception()  # read here, so that asyncio does not report it as never retrieved
+        error = future.exception()  # read here so that asyncio does not report the exception as never retrieved
         return future.result() if error is None else error
 
     def __repr__(self) -> str:
@@ -114,9 +125,9 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
 
 
 class DoneCallbacks:
-    """The done-callbacks of one purgatory: one on each future, however many operations wait for it.
+    """The done-callbacks of one purgatory: one for each future, however many operations wait for the future.
 
-    ``remove_done_callback`` visits every callback of its future.  With one per operation, the end of each of ``n``
+    ``remove_done_callback`` visits every callback of its future.  With one callback per operation, ending each of ``n``
     operations on one future would cost O(n).
     """
 
@@ -135,9 +146,10 @@ class DoneCallbacks:
             self._counts[future] = count + 1
 
     def remove(self, futures: Iterable["asyncio.Future[Any]"]) -> None:
-        """Remove the callbacks of those futures for which no operation waits any more: an operation has ended.
+        """After an operation has ended, remove the callback from each of its futures that no other operation waits for.
 
-        If the comparison with a foreign callback raises, the exception propagates after the other futures are handled.
+        If the comparison with a foreign callback raises, the exception propagates after the other futures have been
+        handled.
         """
         failed: Exception | None = None
         for future in futures:
@@ -159,7 +171,7 @@ class DoneCallbacks:
 def wait_for_all(purgatory: BasePurgatory, callbacks: DoneCallbacks, operation: DelayedFuture[Any]) -> None:
     """Submit the operation, and check its key whenever one of its futures is done."""
     pending = tuple(dict.fromkeys(future for future in operation.futures if not future.done()))
-    # Without a pending future it completes at once, and any key serves.
+    # If no future is pending, the operation completes at once, so any key will do.
     if (
         not purgatory.try_complete_else_watch(operation, pending or (operation,))
         and operation.outcome is Outcome.PENDING
@@ -169,12 +181,12 @@ def wait_for_all(purgatory: BasePurgatory, callbacks: DoneCallbacks, operation: 
 
 
 def _has_own_cancel(future: object) -> bool:
-    """Return whether its class overrides ``cancel()``, which then also ends what it waits for: a ``gather()``."""
+    """Return whether the future's class overrides ``cancel()``, as ``gather()`` does in order to cancel its tasks."""
     return isinstance(future, asyncio.Future) and type(future).cancel is not asyncio.Future.cancel
 
 
 def _report(future: "asyncio.Future[Any]") -> None:
-    """Report an error, as asyncio does for a task.  A cancelled ``gather()`` has a CancelledError, which is not one."""
+    """Report an error, as asyncio does for a task.  The CancelledError of a cancelled ``gather()`` is not an error."""
     error = None if future.cancelled() else future.exception()
     if error is not None and not isinstance(error, asyncio.CancelledError):
         message = "a future of when_all() failed when it was cancelled"

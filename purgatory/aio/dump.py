@@ -1,6 +1,6 @@
 """A report of the parked operations: their keys, how long they have waited, and when they expire.
 
-It shows what a server is waiting for.  A debug endpoint can send it as JSON, and a signal handler can print it.
+The report shows what a server is waiting for.  A debug endpoint can send it as JSON, and a signal handler can print it.
 """
 
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ from purgatory.core.operation.private_key import shown_key
 from purgatory.core.operation.waits import given_kind
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.watch.thresholds import ThresholdWatch
-from purgatory.texts import safe_repr, type_name
+from purgatory.texts import key_text, safe_repr, shortened, type_name
 
 __all__ = ["Dump", "dump"]
 
@@ -19,14 +19,16 @@ _HEADINGS = ("#", "operation", "on", "has waited", "ends in")
 
 
 class Dump(dict[str, Any]):
-    """A dict that is ready for JSON; ``str()`` of it is a table.
+    """A dict that can be serialized as JSON; its ``str()`` is a table.
 
-    ``purgatory``: the name; ``closed``; ``now`` in seconds of the clock; ``parked``, ``watched``, ``keys``,
-    ``num_delayed`` as in the statistics; ``omitted``: how many operations are not listed.  ``operations``: the longest
-    waiting first, each with ``op_id``, ``kind`` (its class, or the ``kind=`` of a wait), ``operation`` (its ``repr``),
-    ``keys``: a list of ``key`` and ``threshold`` (or None), ``awaited`` (whether a task awaits it), ``since`` and
-    ``until`` in seconds of the clock, ``waited`` and ``left`` in seconds from now; ``until`` and ``left`` are None
-    without a deadline.  Keys other than str, int, float, and bool are shown by their ``repr``.
+    ``purgatory``: the name; ``closed``; ``now`` in seconds on the clock; ``parked``, ``watched``, ``keys``, and
+    ``num_delayed`` as in the statistics; ``omitted``: how many operations are not listed.  ``operations``: those that
+    have waited the longest come first, each with ``op_id``, ``kind`` (the class, or the ``kind`` argument of a wait),
+    ``operation`` (its ``repr``), ``keys`` (a list of dicts with ``key`` and ``threshold``, which may be None),
+    ``awaited`` (whether a task awaits the operation), ``since`` and ``until`` in seconds on the clock, and ``waited``
+    and ``left`` in seconds from now; ``until`` and ``left`` are None if there is no deadline.  Keys other than str,
+    int, float, and bool are shown by their ``repr``.  The table shows at most 120 characters of each kind and key, and
+    escapes nonprintable characters; the dict contains the whole key.
     """
 
     def __str__(self) -> str:
@@ -51,8 +53,7 @@ def dump(core: PurgatoryCore, limit: int | None) -> Dump:
     if limit is None or core.counters.parked <= limit:
         waiting = core.watcher_lists.all_operations()
     else:
-        waiting = list({operation._op_id: operation for operation in core.watcher_lists.some(limit)}.values())
-        waiting.sort(key=_op_id)
+        waiting = core.watcher_lists.oldest(limit)
     now_ms = core.timer.clock.now_ms()
     return Dump(
         purgatory=core.name,
@@ -102,12 +103,11 @@ def _plain(key: Hashable) -> Any:
 
 def _row(operation: dict[str, Any]) -> tuple[str, ...]:
     keys = (
-        str(place["key"]) if place["threshold"] is None else f"{place['key']} >= {place['threshold']}"
+        key_text(place["key"])
+        if place["threshold"] is None
+        else f"{key_text(place['key'])} >= {key_text(place['threshold'])}"
         for place in operation["keys"]
     )
     left = "never" if operation["left"] is None else f"{operation['left']:.3f} s"
-    return str(operation["op_id"]), operation["kind"], ", ".join(keys), f"{operation['waited']:.3f} s", left
-
-
-def _op_id(operation: Operation) -> int:
-    return operation._op_id
+    kind = shortened(operation["kind"])
+    return str(operation["op_id"]), kind, ", ".join(keys), f"{operation['waited']:.3f} s", left

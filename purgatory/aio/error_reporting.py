@@ -1,4 +1,4 @@
-"""Reports of errors that no caller can receive: to the event loop's exception handler, or to the log."""
+"""Errors that no caller can receive are reported to the event loop's exception handler or to the log."""
 
 import asyncio
 import logging
@@ -12,10 +12,10 @@ _LOGGER = logging.getLogger("purgatory")
 
 
 def report(message: str, error: BaseException, **context: Any) -> None:
-    """Call the running loop's exception handler, or write to the log if no loop runs.
+    """Call the running loop's exception handler, or write to the log if no loop is running.
 
-    The log and asyncio's default handler print the objects of the context.  An object whose ``repr`` raises would hide
-    the error, so a text replaces it.
+    The log and asyncio's default handler print the objects in ``context``.  An object whose ``repr`` raises would hide
+    the error, so a string replaces the object.
     """
     try:
         loop = asyncio.get_running_loop()

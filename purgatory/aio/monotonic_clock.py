@@ -1,4 +1,4 @@
-"""The clock that is used unless another one is given."""
+"""The default clock."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ __all__ = ["MonotonicClock"]
 
 
 class _LoopAlarm(Alarm):
-    """An alarm whose handle only the event loop holds, so that its callback is freed when the loop is closed."""
+    """An alarm; only the event loop refers to its callback, so closing the loop frees the callback."""
 
     __slots__ = ()
 
@@ -28,7 +28,8 @@ class _LoopAlarm(Alarm):
 class MonotonicClock(Clock):
     """The operating system's monotonic clock, with the same zero as ``time.monotonic()``."""
 
-    # Not the loop's time(): uvloop caches it at the start of a turn, and a deadline counted from a stale time is early.
+    # The loop's time() is not used: uvloop caches it at the start of a turn, and a deadline computed from a stale time
+    # would be too early.
 
     __slots__ = ()
 

@@ -1,10 +1,11 @@
-"""The purgatory on an event loop."""
+"""The purgatory on an asyncio event loop."""
 
 import asyncio
 import contextlib
 import functools
 import os
 import random
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import Context
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
 from purgatory.core.operation.delayed_operation import DelayedOperation
-from purgatory.core.operation.lifecycle import CANCELLED, end, fail_externally, has_result
+from purgatory.core.operation.lifecycle import CANCELLED, PENDING, end, fail_externally, has_result, result_of
 from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.stats.record_buffer import RecordBuffer
@@ -33,6 +34,7 @@ from .dump import Dump, dump
 from .error_reporting import report
 from .system_timer import SystemTimer
 from .turn_budget import TurnBudget
+from .withdrawal import withdraw
 
 __all__ = ["Purgatory"]
 
@@ -46,15 +48,15 @@ else:
     Op = TypeVar("Op", bound=DelayedOperation)
 
 
-# A generator of its own, so that it does not advance a generator that the user has seeded.
-_generator = random.Random()  # noqa: S311 - jitter, no secret
+# This generator is separate so that the jitter does not advance a generator that the user has seeded.
+_generator = random.Random()  # noqa: S311 - jitter, not a secret
 _random = _generator.random
 with contextlib.suppress(AttributeError):  # Windows has no fork()
-    os.register_at_fork(after_in_child=_generator.seed)  # otherwise the workers of a server would all jitter alike
+    os.register_at_fork(after_in_child=_generator.seed)  # otherwise, all workers of a server would use the same jitter
 
 
 class _LoopHooks(Hooks):
-    """The hooks of the core, for a purgatory on an event loop."""
+    """The core's hooks for a purgatory on an event loop."""
 
     def __init__(self, purgatory: "Purgatory[Any]") -> None:
         self._purgatory = purgatory
@@ -71,7 +73,7 @@ class _LoopHooks(Hooks):
 
     def check_later(self, key: Hashable, value: float | None, limit: int | None) -> None:
         purgatory = self._purgatory
-        with contextlib.suppress(RuntimeError):  # no loop runs, so there is no next turn
+        with contextlib.suppress(RuntimeError):  # no loop is running, so there is no next turn
             if limit is None:
                 purgatory.check_soon(key, value)
             else:
@@ -87,7 +89,7 @@ def _report(name: str, error: BaseException, operation: Operation) -> None:
 
 
 class Purgatory(BasePurgatory, Generic[Op]):
-    """Holds requests until their condition holds or their deadline passes.
+    """Keeps requests parked until their condition holds or their deadline passes.
 
     **Usage.**  ::
 
@@ -95,26 +97,26 @@ class Purgatory(BasePurgatory, Generic[Op]):
             answer = await purgatory.park(operation, ["orders-0"])  # in the request's handler
             purgatory.check_and_complete("orders-0")                # wherever the state changes
 
-    **Implementation.**  A purgatory has a watcher list for each key, and a timer of hierarchical timing wheels.  When
-    an operation ends, it leaves all of them immediately; there is no purge.
+    **Implementation.**  A purgatory has a watcher list for each key, and a timer with hierarchical timing wheels.  When
+    an operation ends, it is removed from the timer and from every watcher list immediately; there is no purge.
 
     **Cancellation safety.**  Cancelling a task in :meth:`park` or :meth:`wait_until` withdraws its operation
-    immediately.  If the operation has ended in the same turn of the loop, its outcome stands, the task is still
-    cancelled, and the result goes to :meth:`DelayedOperation.on_abandoned`.
+    immediately.  If the operation has ended in the same turn of the loop, its outcome stands, but the task is still
+    cancelled, and the result is passed to :meth:`DelayedOperation.on_abandoned`.
 
-    ``name``: identifies the purgatory in statistics, events, and messages.  ``timer``: a timer that several purgatories
-    share.  The timer starts when a purgatory on it is entered, or when :meth:`park`, :meth:`wait_until`,
+    ``name``: identifies the purgatory in statistics, events, and messages.  ``timer``: a timer for several purgatories
+    to share.  The timer starts when a purgatory on it is entered, or when :meth:`park`, :meth:`wait_until`,
     :meth:`when_all` with a timeout, or :meth:`changes` with a heartbeat is called; :meth:`try_complete_else_watch` does
     not start it.  Closing a purgatory does not close a shared timer.  Without ``timer``, the purgatory has its own
-    timer, with ``clock``, ``tick_ms``, and ``wheel_size`` as in :class:`SystemTimer`.  ``max_parked``,
-    ``max_parked_per_key``: limits on the number of parked operations; an operation above a limit raises
+    timer; ``clock``, ``tick_ms``, and ``wheel_size`` are the same as for :class:`SystemTimer`.  ``max_parked``,
+    ``max_parked_per_key``: limits on the number of parked operations; parking an operation beyond a limit raises
     :class:`PurgatoryFull`.  ``observers``: objects that receive the events of every operation (see
     :class:`purgatory.events.Observer`).
 
     ``expiry_jitter``: shortens timeouts at random, so that operations with equal deadlines do not all expire at once.
-    When an operation parks, its remaining time is shortened by up to this fraction: 0.1 changes a timeout of 30 s to a
-    random value from 27 to 30 s.  A later ``extend`` is not affected.  From 0 to 1; 0 means no jitter.
-    ``jitter_source``: a function that returns numbers from 0 to 1, for tests; random by default.
+    When an operation is parked, its remaining time is randomly shortened by up to this fraction: 0.1 changes a
+    timeout of 30 s to a random value from 27 to 30 s.  A later ``extend`` is not affected.  The fraction is from 0 to
+    1; 0 means no jitter.  ``jitter_source``: a function that returns numbers from 0 to 1, for tests; random by default.
     """
 
     def __init__(
@@ -153,13 +155,16 @@ class Purgatory(BasePurgatory, Generic[Op]):
         super().__init__(
             name, timer, contained, max_parked, max_parked_per_key, observers, hooks, expiry_jitter, jitter_source
         )
+
+    def _set_up(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._done_callbacks = DoneCallbacks(self)
-        self._subscriptions: dict[int, Subscription] = {}  # by id()
-        self._dropped: deque[Subscription] = deque()  # their iterators have been freed
+        self._subscriptions: dict[int, Subscription] = {}  # by the id() of each subscription
+        self._dropped: deque[Subscription] = deque()  # those whose iterators have been freed
         self._soon = LoopChecks(self)
         self._closing = PurgatoryClosing(self)
-        timer._purgatories.add(self)
+        self._locks: weakref.WeakSet[Any] = weakref.WeakSet()  # the locks whose tasks wait here
+        self._timer._purgatories.add(self)
 
     if TYPE_CHECKING:
 
@@ -195,12 +200,12 @@ class Purgatory(BasePurgatory, Generic[Op]):
     async def aclose(self, *, grace: float = 0.0) -> None:
         """Close the purgatory: refuse new operations and answer every waiter.
 
-        ``grace``: how many seconds the waiting operations may still take to end as usual.
+        ``grace``: the number of seconds for which the waiting operations may still end as usual.
 
-        Operations that end within ``grace`` seconds end as usual; after that, all others expire immediately, in slices.
-        When this method returns, no operation waits, and the reaper of the purgatory's own timer has ended.
-        Idempotent: a second call waits for the first.  If the closing task is cancelled, all operations expire before
-        the cancellation propagates.
+        After ``grace`` seconds, the checks that have been requested by then (:meth:`check_soon`) run, and all
+        remaining operations expire immediately, in slices.  When this method returns, no operation is waiting, and the
+        reaper of the purgatory's own timer has ended.  The method is idempotent: a second call waits for the first.  If
+        the closing task is cancelled, all operations are answered before the cancellation propagates.
         """
         await self._closing.close(duration_ms(grace, "grace"))
 
@@ -223,25 +228,25 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
         ``operation``: an operation that is not parked and has not ended.
 
-        ``keys``: as in :meth:`try_complete_else_watch`; or ``key``: the only key, any hashable object.
+        ``keys``: as in :meth:`try_complete_else_watch`; or ``key``: a single key, any hashable object.
 
         If the awaiting task is cancelled, the operation is withdrawn immediately; if the operation has ended in the
-        same turn of the loop, its result goes to :meth:`DelayedOperation.on_abandoned`.  Raises the errors of
-        :meth:`try_complete_else_watch`, :class:`OperationCancelled` if other code withdraws the operation, and the
-        operation's exception if it failed.  Raises TypeError unless exactly one of ``keys`` and ``key`` is given.
+        same turn of the loop, its result is passed to :meth:`DelayedOperation.on_abandoned`.  Raises the errors of
+        :meth:`try_complete_else_watch`, OperationCancelled if other code withdraws the operation, and the operation's
+        exception if the operation fails.  Raises TypeError unless exactly one of ``keys`` and ``key`` is given.
         """
         if keys is MISSING or key is not MISSING:
             keys = keys_of_call("park", key, keys)
-        # wait_until(), wait_value() and purgatory.asgi have the same lines: each coroutine between a task and its
-        # future costs a tenth of a wait.
+        # wait_until(), wait_value(), and purgatory.asgi repeat these lines, because each additional coroutine between a
+        # task and its future adds a tenth to the cost of a wait.
         waiter = self._submit_and_wait(operation, keys)
         if waiter is None:
-            return operation.result()
+            return result_of(operation)  # type: ignore[no-any-return]
         try:
             return await waiter  # type: ignore[no-any-return]
         except BaseException as error:
             if self._stop_waiting(operation, waiter, error):
-                # The traceback holds this frame, the waiter holds the exception, and so does a failed operation.
+                # The traceback refers to this frame, and both the waiter and a failed operation refer to the exception.
                 del operation, waiter
                 raise
             return await self._wait_in_this_loop(operation, waiter)
@@ -249,7 +254,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def _submit_and_wait(
         self, operation: DelayedOperation[Any], keys: Iterable[Hashable] | Mapping[Any, float]
     ) -> "asyncio.Future[Any] | None":
-        """Submit the operation: the first half of :meth:`park`, before the task awaits.
+        """Do the first half of :meth:`park`: submit the operation.
 
         Return the future to await, or None if the operation has ended.  If the await raises, call
         :meth:`_stop_waiting`.
@@ -262,10 +267,11 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def _stop_waiting(
         self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]", error: BaseException
     ) -> bool:
-        """Clean up after the await raised: the task was cancelled, or the operation has failed.  The caller raises.
+        """Clean up after the await has raised because the task was cancelled or the operation failed.  The caller
+        re-raises.
 
-        Return False, and change nothing, if the future belongs to another event loop, which has stopped: then the
-        caller awaits :meth:`_wait_in_this_loop`.
+        Return False, and change nothing, if the future belongs to another event loop, which has stopped; the caller
+        then awaits :meth:`_wait_in_this_loop`.
         """
         if isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop():
             return False
@@ -273,21 +279,30 @@ class Purgatory(BasePurgatory, Generic[Op]):
         return True
 
     def _task_left(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-        """Withdraw the operation of a task that has left, or give its result back."""
-        if has_result(operation):
+        """Withdraw the operation of a task that no longer waits, or pass the operation's result to ``on_abandoned``."""
+        if operation._state != PENDING and has_result(operation):
             self._give_back(operation, waiter)
-        else:
-            operation._park_future = None
-            operation.cancel()
-            operation._delivered()
+            return
+        operation._park_future = None
+        if operation._state == PENDING:
+            try:
+                withdraw(operation)
+            except BaseException as error:
+                # The task must receive its own exception, not one raised by an overridden cancel().
+                if operation._state == PENDING or not self._core.contains(error):
+                    raise
+                self._core.report(error, operation)
+            if has_result(operation):  # the override has completed it
+                self._abandon(operation)
+        operation._delivered()
 
     async def _wait_in_this_loop(self, operation: DelayedOperation[T], foreign: "asyncio.Future[Any]") -> T:
-        """Wait again, in this event loop: the timer was still bound to another loop, which has stopped."""
+        """Wait again, in this event loop, because the timer was still bound to another loop, which has stopped."""
         waiter = foreign
         try:
             loop = self._reaper.bind()
             if operation._park_future is not foreign:
-                return operation.result()  # it has ended since
+                return result_of(operation)  # type: ignore[no-any-return]  # it has ended in the meantime
             waiter = operation._park_future = loop.create_future()
             return await waiter  # type: ignore[no-any-return]
         except BaseException:
@@ -296,15 +311,19 @@ class Purgatory(BasePurgatory, Generic[Op]):
             raise
 
     def _give_back(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-        """Call ``on_abandoned``: the operation has a result, but its task was cancelled before it received it."""
-        if operation._core is not None:
-            # Its on_complete() is running and has closed the coroutine that waits here, so there is no result yet.
-            waiter.add_done_callback(lambda _: self._give_back_late(operation, waiter))
-        else:
-            self._abandon(operation)
+        """Call ``on_abandoned`` because the task was cancelled before it received the operation's result."""
+        if operation._core is None:
+            if operation._park_future is None:  # otherwise, the ending has called it: see _settle()
+                self._abandon(operation)
+        elif not waiter.done() or waiter.cancelled():
+            # The operation's on_complete() is running and has closed the coroutine that waits here, so there is no
+            # result yet.
+            self._core.call_when_ended(operation, lambda: self._give_back_late(operation, waiter))
 
     def _abandon(self, operation: DelayedOperation[Any]) -> None:
-        """Call ``on_abandoned`` of an operation whose result nothing receives; report what it raises."""
+        """Call ``on_abandoned`` on an operation whose result no task receives; report any exception that the call
+        raises.
+        """
         self._core.give_back(operation, operation._value)
 
     def _give_back_late(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
@@ -312,7 +331,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
             self._give_back(operation, waiter)
 
     def _start_reaper(self) -> None:
-        """Start the reaper in this loop: on entry, before the first wait, or if the reaper has ended."""
+        """Start the reaper in this loop.  Called on entry, before the first wait, and if the reaper has ended."""
         self._core.validate_open()
         self._timer.start()
         self._end_dropped()
@@ -357,22 +376,22 @@ class Purgatory(BasePurgatory, Generic[Op]):
         deadline: float | None = MISSING,
         kind: str | None = None,
     ) -> bool:
-        """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
+        """Wait until ``predicate()`` is true.  The predicate is called now and whenever one of the keys is checked.
 
-        ``predicate``: a function without parameters; its result counts as true or false.
+        ``predicate``: a function without parameters; only the truth of its result matters.
 
-        Return True as soon as it is true, and False when the time has passed or the purgatory closes.  ``key``: the key
-        to wait on, any hashable object; or ``keys``: several keys, or a mapping ``key -> threshold``, as in
-        :meth:`try_complete_else_watch`.  ``timeout``: seconds; or ``deadline``: a time in seconds of the timer's clock
-        (:meth:`SystemTimer.time`).  None: no deadline.  ``kind``: what events, dumps, metrics, and journals show as the
-        kind of this wait: few different names, so never a key or an id.  Default: ``wait_until``.
+        Return True as soon as the predicate is true; return False when the time is up or the purgatory closes.
+        ``key``: the key to wait on, any hashable object; or ``keys``: several keys, or a mapping ``key -> threshold``,
+        as in :meth:`try_complete_else_watch`.  ``timeout``: seconds; or ``deadline``: a time in seconds on the timer's
+        clock (:meth:`SystemTimer.time`).  None: no deadline.  ``kind``: what events, dumps, metrics, and journals show
+        as the kind of this wait.  Use only a few different names, never a key or an ID.  Default: ``wait_until``.
 
-        With a timeout of 0 or a deadline that has passed, the predicate is called once and nothing waits: such a call
-        is not counted, and neither a limit nor a closed purgatory refuses it.
+        With a timeout of 0 or a deadline that has passed, the predicate is called once, and the method does not wait.
+        Such a call is not counted, and neither a limit nor a closed purgatory refuses it.
 
-        Raises TypeError unless exactly one of ``key`` and ``keys``, and one of ``timeout`` and ``deadline`` is given.
-        Also raises TypeError if the predicate is a coroutine function or returns a coroutine, because the predicate is
-        called, not awaited.  For the other errors see :meth:`park`.
+        Raises TypeError unless exactly one of ``key`` and ``keys`` and exactly one of ``timeout`` and ``deadline`` are
+        given.  Also raises TypeError if the predicate is a coroutine function or returns a coroutine, because the
+        predicate is called, not awaited.  For the other errors, see :meth:`park`.
         """
         wait = until_wait(self._timer, predicate, timeout, deadline, kind)
         if keys is MISSING or key is not MISSING:
@@ -450,22 +469,24 @@ class Purgatory(BasePurgatory, Generic[Op]):
         kind: str | None = None,
         on_abandoned: Callable[[Any], object] | None = None,
     ) -> T | None:
-        """Wait until ``get()`` returns a value, and return it; it is called now and on every check of one of the keys.
+        """Wait until ``get()`` returns a value; return the value.  ``get`` is called now and whenever one of the keys
+        is checked.
 
-        ``get``: a function without parameters that returns the value, or None while there is none.
+        ``get``: a function without parameters that returns the value, or None while there is no value.
 
-        The first value that is not None ends the wait: 0 and ``""`` are values.  ``get`` is not called again after that
-        value, at the deadline, or at closing; at the deadline and at closing, the result is None.  ``get`` may
-        therefore take the value out of a container::
+        The first value that is not None ends the wait; 0 and ``""`` are values.  ``get`` is not called again after that
+        value.  At the deadline, or when the purgatory closes, ``get`` is not called, and the result is None.  ``get``
+        may therefore remove the value from a container::
 
             item = await room.wait_value(lambda: queue.popleft() if queue else None, key="queue", timeout=30,
                                          on_abandoned=queue.appendleft)
 
-        ``on_abandoned``: called with the value if the task is cancelled after ``get`` returned the value and before the
-        task received it.  It runs like :meth:`DelayedOperation.on_abandoned`.
+        ``on_abandoned``: called with the value if the task is cancelled after ``get`` has returned the value but before
+        the task receives it.  It is called in the same way as :meth:`DelayedOperation.on_abandoned`.
 
         The other parameters and the errors are the same as for :meth:`wait_until`; the default of ``kind`` is
-        ``wait_value``.  With a timeout of 0 or a deadline that has passed, ``get`` is called once, and nothing waits.
+        ``wait_value``.  With a timeout of 0 or a deadline that has passed, ``get`` is called once, and the method does
+        not wait.
         """
         wait = value_wait(self._timer, get, timeout, deadline, kind, on_abandoned)
         if keys is MISSING or key is not MISSING:
@@ -491,18 +512,18 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def when_all(
         self, futures: Iterable[AnyFuture[T]], timeout: float | None, callback: WhenAll[T] | None = None
     ) -> DelayedFuture[T]:
-        """Park an operation that completes when all the futures are done; await it, or give a ``callback``, or both.
+        """Park an operation that completes when all the futures are done; await it, pass a ``callback``, or do both.
 
         ``futures``: the futures or tasks to wait for.  ``timeout``: seconds, or None for no deadline.  ``callback``:
-        called with the list of their outcomes, which is also the result of the operation.
+        called with the operation's result, which is the list of the futures' outcomes.
 
         The operation is submitted immediately.  Raises the errors of :meth:`try_complete_else_watch`.  On expiry, the
         pending futures fail with TimeoutError, and pending tasks are cancelled.  For a call in an executor, pass a task
-        that awaits it.  See :class:`purgatory.DelayedFuture`.
+        that awaits the call.  See :class:`purgatory.DelayedFuture`.
         """
         self._core.validate_thread()
         operation = DelayedFuture(futures, timeout, callback)
-        self._bind()  # it may raise, and nothing is parked yet
+        self._bind()  # this may raise, so it comes before anything is parked
         wait_for_all(self, self._done_callbacks, operation)
         if operation.scheduled:
             self._timer.start()
@@ -517,61 +538,67 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def changes(self, keys: Iterable[K], *, heartbeat: float) -> Changes[K | None]: ...
 
     def changes(self, keys: Iterable[Any], *, heartbeat: float | None = None) -> Changes[Any]:
-        """Subscribe to the checks of the keys; return an async iterator over the keys that are checked.
+        """Subscribe to the checks of the keys; return an async iterator over the checked keys.
 
-        ``keys``: the keys whose checks to receive.  ``heartbeat``: the number of seconds without a check after which
-        the iterator returns None.
+        ``keys``: the keys to subscribe to.  ``heartbeat``: the number of seconds without a check after which the
+        iterator returns None.
 
         ::
 
             async for key in room.changes(["orders"], heartbeat=15):
                 ...                                     # None: 15 s have passed without a check
 
-        The subscription begins before this method returns, and ends when the purgatory closes.  It receives every kind
-        of check, even if no other operation waits on the key.  Several checks of a key that the iteration has not yet
-        returned count as one, so the buffer holds at most one entry for each key.  A check means that the state of the
-        key may have changed, so read the state after the check.
+        The subscription begins before this method returns, and it ends when the purgatory closes.  It receives every
+        kind of check, even if no other operation waits on the key.  If a key is checked several times before the
+        iterator returns it, the checks count as one, so the buffer holds at most one entry for each key.  A check means
+        that the state of the key may have changed, so read the state after the check.
 
         Each key counts as one parked operation until the iteration ends.  Raises PurgatoryFull and PurgatoryClosed;
         ValueError if there are no keys or the heartbeat is not a positive number of seconds; TypeError for a bare str,
-        an unhashable key, or a mapping; RuntimeError if no loop runs.  See :class:`purgatory.types.Changes`.
+        an unhashable key, or a mapping; RuntimeError if no loop is running.  See :class:`purgatory.types.Changes`.
         """
         return Changes(self, keys, heartbeat)
 
     def _bind(self) -> asyncio.AbstractEventLoop:
-        """Return the running event loop; the timer belongs to it from now on."""
+        """Return the running event loop, to which the timer now belongs."""
         loop = self._reaper.bind()
         self._end_dropped()
         return loop
 
     def _drop(self, subscription: Subscription) -> None:
-        """End the subscription in a later turn.  A finalizer calls this: in any thread, and between any two statements.
+        """End the subscription in a later turn.  A finalizer may call this method from any thread and between any two
+        statements.
 
-        It is noted before the loop is read.  So if this loop is closed, :meth:`_loop_changed` of the next one finds it.
+        The subscription is recorded before the loop is read.  If that loop is closed, :meth:`_loop_changed` therefore
+        finds the subscription when the timer moves to the next loop.  If there is no loop, this process was forked, and
+        the subscription belongs to the parent.
         """
         self._dropped.append(subscription)
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._timer._loop.call_soon_threadsafe(self._end_dropped, context=Context())
+        loop = self._timer._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._end_dropped, context=Context())
 
     def _end_dropped(self) -> None:
         """End the subscriptions whose iterators have been freed."""
         while self._dropped:
             Context().run(self._dropped.popleft().end)
 
-    # Ending all operations that wait on a key, in slices
+    # Ending all operations on a key, in slices
 
     async def acancel_for_key(self, key: Hashable, *, reason: object = None) -> list[Op]:
-        """Do what :meth:`cancel_for_key` does, in slices of the timer's ``turn_budget_ms``.
+        """Do the same as :meth:`cancel_for_key`, in slices of the timer's ``turn_budget_ms``.
 
         Withdraw every operation that waits on the key now, and return the operations that this call withdrew, in the
-        order of arrival.  An operation that parks on the key after the call began stays, and one that ends between two
-        slices keeps its outcome.  If the calling task is cancelled, the remaining operations still wait.  ``reason``:
-        any object, for the awaiters and observers of the operations.  Raises TypeError for an unhashable key.
+        order of arrival.  An operation that is parked on the key after the call has begun is not withdrawn, and an
+        operation that ends between two slices keeps its outcome.  If the calling task is cancelled, the remaining
+        operations continue to wait.  ``reason``: any object, passed to the awaiters and observers of the operations.
+        Raises TypeError for an unhashable key.
         """
         return await self._end_for_key(key, lambda operation: end(operation, CANCELLED, reason, True))
 
     async def afail_for_key(self, key: Hashable, error: Exception) -> int:
-        """Do what :meth:`fail_for_key` does, in slices; return how many operations failed."""
+        """Do the same as :meth:`fail_for_key`, in slices; return how many operations failed."""
         if not isinstance(error, Exception):
             raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
         return len(await self._end_for_key(key, lambda operation: fail_externally(operation, error)))
@@ -597,15 +624,16 @@ class Purgatory(BasePurgatory, Generic[Op]):
     # Checking, later
 
     def check_soon(self, key: Hashable, value: float | None = None) -> None:
-        """Check the key once at the end of this turn of the loop, no matter how often this is called until then.
+        """Check the key once at the end of this turn of the loop, no matter how many times this method is called until
+        then.
 
         The check uses the largest ``value`` of these calls.  If one of the calls has no value, the check has none and
         tries every watcher of the key, whatever its threshold.
 
         The checks of a turn run in slices of the timer's ``turn_budget_ms`` and alternate between the keys, so neither
-        many keys nor many watchers delay the loop.  If this is called again for a key during its check, the key is
-        checked once more.  Raises RuntimeError if no loop runs, TypeError for an unhashable key or a value that is not
-        a number, and ValueError for NaN.
+        many keys nor many watchers delay the loop.  If the method is called again for a key during its check, the key
+        is checked once more.  Raises RuntimeError if no loop is running, TypeError for an unhashable key or a value
+        that is not a number, and ValueError for NaN.
         """
         self._core.validate_thread()
         validate_checked_key(key)
@@ -618,18 +646,19 @@ class Purgatory(BasePurgatory, Generic[Op]):
     def check_all(self) -> None:
         """Call :meth:`check_soon` for every key that is watched now.
 
-        The keys are also collected in slices, so a million keys do not delay the loop.  Raises RuntimeError if no loop
-        runs.
+        The keys are also collected in slices, so even a million keys do not delay the loop.  Raises RuntimeError if no
+        loop is running.
         """
         self._core.validate_thread()
         self._soon.schedule()
         self._soon.add_all()
 
     def check_threadsafe(self, key: Hashable, value: float | None = None) -> None:
-        """Request a :meth:`check_soon` from any thread; all calls before the next turn of the loop share one wake-up.
+        """Do the same as :meth:`check_soon`, from any thread; all calls before the next turn of the loop share one
+        wake-up.
 
         Raises RuntimeError if the loop is closed, or if the purgatory has not been entered and therefore belongs to no
-        loop, and TypeError and ValueError as :meth:`check_soon` does.
+        loop; raises TypeError and ValueError as :meth:`check_soon` does.
         """
         validate_checked_key(key)
         hash(key)
@@ -638,24 +667,30 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._soon.add_from_thread(key, value)
 
     def _loop_changed(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Schedule the work that the previous loop did not do, because the timer has moved to this event loop."""
+        """After the timer has moved to this event loop, schedule the work that the previous loop did not do."""
         if self._dropped:
             loop.call_soon(self._end_dropped, context=Context())
         self._soon.move_to(loop)
 
     def _after_fork(self) -> None:
-        """In the child process, belong to no loop, like a purgatory that was never entered."""
+        """In a child process, detach the purgatory from its loop, as if it had never been entered."""
         self._loop = None
         self._soon.after_fork()
+
+    def _forget_holders(self) -> None:
+        """In a child process, free the locks and semaphores, whose holders are tasks of the parent."""
+        for locks in list(self._locks):
+            locks._after_fork()
 
     # Introspection
 
     def dump(self, limit: int | None = 1000) -> Dump:
-        """List the parked operations with keys, age, and deadline, as a dict whose ``str()`` is a readable table.
+        """List the parked operations with their keys, ages, and deadlines, as a dict whose ``str()`` is a table.
 
-        The operation that has waited longest comes first.  If more than ``limit`` operations wait, the list contains
-        only ``limit`` of them, in an arbitrary selection, and the cost does not depend on the number of the others.
-        None lists all operations.
+        The operation that has waited the longest comes first.  If more than ``limit`` operations wait, the list
+        contains the ``limit`` operations that have waited the longest.  The cost does not depend on how many other
+        operations there are.  In return, the selection is not exact if some keys have been watched for longer than
+        their oldest operation has waited.  If ``limit`` is None, all operations are listed.
         """
         return dump(self._core, limit)
 

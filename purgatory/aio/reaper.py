@@ -1,20 +1,22 @@
-"""The reaper: the task that waits for the earliest bucket of a timer and runs what is due.
+"""The reaper: the task that waits for the earliest bucket of a timer and runs the due tasks.
 
-Kafka's ``ExpiredOperationReaper`` polls every 200 ms.  This one asks the clock for one wake-up, at the expiration of
-the earliest bucket; with an empty timer it asks for none.
+Kafka's ``ExpiredOperationReaper`` polls every 200 ms.  This reaper requests one wake-up from the clock, at the
+expiration of the earliest bucket; if the timer is empty, it requests none.
 
 1. The reaper's task, and every caller of ``advance_clock``, waits on a future, its *sleeper*.
-2. One *wake-up* is requested from the clock.  ``timer._next_wake_ms`` is its time as the timer knows it: when a task is
-   added that is due earlier, the timer calls :meth:`Reaper.wake_earlier`, which requests an earlier wake-up.
-3. The wake-up completes every sleeper.  Each waiting task then looks at the timer again.
+2. One *wake-up* is requested from the clock.  The timer keeps the time of the wake-up in ``timer._next_wake_ms``.  When
+   a task with an earlier deadline is added, the timer calls :meth:`Reaper.wake_earlier`, which requests an earlier
+   wake-up.
+3. The wake-up completes every sleeper.  Each waiting task then examines the timer again.
 
 **Event loops.**  A timer belongs to one event loop at a time.  If the previous loop is closed or has stopped,
 :meth:`Reaper.bind` moves the timer to the running loop: a new task replaces the reaper's task, and every sleeper is
 woken.  Adding a task moves the timer only if the task needs an earlier wake-up.
 
-**Forks.**  If a loop runs in the parent when a process forks, it does not run in the child, but its copy there still
-claims to run.  In the child, a timer without tasks belongs to no loop again.  A timer with tasks is refused: their
-operations are also parked in the parent, and would be answered twice.
+**Forks.**  In a child process, a timer with tasks cannot be used, whatever the state of its loop: its operations are
+also parked in the parent and would be answered twice.  Any other timer can be used.  If its loop was running at the
+fork, the timer no longer belongs to any loop, because the loop does not run in the child, although the child's copy of
+the loop still claims to be running.
 """
 
 import asyncio
@@ -40,7 +42,9 @@ __all__ = ["Reaper"]
 
 
 class _WakeUp:
-    """The callback of a requested wake-up.  Only the event loop holds it; closing the loop frees it uncalled."""
+    """The callback of a requested wake-up.  Only the event loop refers to it; closing the loop frees it without calling
+    it.
+    """
 
     __slots__ = ("_number", "_reaper")
 
@@ -58,9 +62,9 @@ class _WakeUp:
 
 
 def _report_interruption(task: "asyncio.Task[None]") -> None:
-    """Report the exception that ended the reaper: an error of a clock, or an interrupt that a hook raised.
+    """Report the exception that ended the reaper: an error raised by a clock, or an interrupt raised by a hook.
 
-    asyncio itself raises KeyboardInterrupt and SystemExit from the call that runs the loop.
+    KeyboardInterrupt and SystemExit are not reported, because asyncio raises them from the call that runs the loop.
     """
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -68,9 +72,10 @@ def _report_interruption(task: "asyncio.Task[None]") -> None:
 
 
 class Reaper:
-    """The task of one :class:`SystemTimer`, the wake-up it waits for, and the event loop it runs in.
+    """The task of one :class:`SystemTimer`, the wake-up that it waits for, and the event loop in which it runs.
 
-    ``task``: None before the first start.  ``starts_itself``: the first task on the timer starts it.
+    ``task``: None before the first start.  ``starts_itself``: whether adding the first task to the timer starts the
+    reaper.
     """
 
     __slots__ = (
@@ -89,11 +94,12 @@ class Reaper:
         self.task: asyncio.Task[None] | None = None
         self.starts_itself: bool = False
         self._sleepers: list[asyncio.Future[None]] = []
-        self._inherited = False  # with tasks, from the process that forked this one
+        self._inherited = False  # whether the timer had tasks when this process was forked
         self._alarm: Alarm | None = None  # the requested wake-up
-        # Its time.  timer._next_wake_ms may be later, so that wake_earlier() is called more often.
+        # The time of the wake-up.  timer._next_wake_ms may be later, so that wake_earlier() is called more often.
         self._wake_up_ms = FAR_MS
         self._wake_up_number = 0
+        _timers.add(timer)
 
     # The task
 
@@ -112,48 +118,57 @@ class Reaper:
         loop = self.bind()
         if not self.running:
             replaces_cancelled = self.task is not None and self.task.done() and self.task.cancelled()
-            # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
+            # create_task(context=...) is not used: a task factory need not accept a context, and a task copies the
+            # current context.
             self.task = Context().run(loop.create_task, self._reap(), name="purgatory-reaper")
             self.task.add_done_callback(self._task_ended, context=Context())
             self.task.add_done_callback(_report_interruption, context=Context())
             self._timer._started_in = loop
             if replaces_cancelled:
-                # asyncio.run() cancels every task, and then runs the loop until the default executor has shut down.
-                # Deadlines still come meanwhile, but asyncio cancels no task that starts so late: a reaper that is
-                # asleep when the loop is closed ends there, and is not a task that was forgotten.
+                # asyncio.run() cancels every task and then runs the loop until the default executor has shut down.
+                # Deadlines still pass in the meantime, but asyncio does not cancel a task that starts so late.  If the
+                # reaper is asleep when the loop is closed, it simply ends, so asyncio must not warn that a pending
+                # task was destroyed.
                 self.task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def stop(self, task: "asyncio.Task[None] | None") -> None:
-        """Cancel the wake-up, and ``task`` unless another one has replaced it."""
-        self._cancel_wake_up()
+        """Wake every sleeper, because the timer is closed; also cancel ``task`` unless another task has replaced it."""
+        self._wake_sleepers()
         if task is not None and task is self.task:
             task.cancel()
 
     async def _reap(self) -> None:
         if self.task is not asyncio.current_task():  # an eager task factory runs this inside start()
             await asyncio.sleep(0)
-        while not self._timer.closed:
-            await self._timer.advance_clock()
+        with contextlib.suppress(PurgatoryClosed):  # the timer has closed in the meantime
+            while not self._timer.closed:
+                await self._timer.advance_clock()
 
     def _task_ended(self, task: "asyncio.Task[None]") -> None:
         timer = self._timer
         if task is not self.task or timer.closed or timer._loop.is_closed():
             return
-        # Do not start a new task here: while a loop shuts down and cancels every task, that would never end.  Until the
-        # wake-up, each added task calls wake_earlier(), which detects another loop.
+        # Do not start a new task here: while a loop shuts down and cancels every task, restarting would never end.
+        # Until the wake-up, adding a task calls wake_earlier(), which detects a different loop.
         timer._next_wake_ms = FAR_MS
         self._set_wake_up(timer.next_expiration_ms)
 
     # Sleeping
 
     async def sleep(self, until_ms: int | None) -> None:
-        """Wait until a bucket is due or has to be cascaded early, but not beyond ``until_ms``."""
+        """Wait until a bucket is due or must be cascaded early, but not beyond ``until_ms``.
+
+        Raises PurgatoryClosed if the timer is closed or closes during the wait.
+        """
         timer = self._timer
+        timer._guard.validate()
         while True:
             now_ms = timer.clock.now_ms()
             work_ms = min(timer._core.next_work_ms(now_ms), timer._core.next_early_ms())
             if work_ms <= now_ms or (until_ms is not None and now_ms >= until_ms):
                 return
+            if timer.closed:
+                raise PurgatoryClosed("the timer is closed")
             sleeper = self.bind().create_future()
             self._sleepers.append(sleeper)
             self._set_wake_up(None if work_ms == FAR_MS else work_ms)
@@ -177,12 +192,12 @@ class Reaper:
     # The wake-up
 
     def wake_earlier(self, expiration_ms: int) -> None:
-        """Request an earlier wake-up, because a bucket is due at ``expiration_ms``, before ``next_wake_ms``."""
+        """Request an earlier wake-up, because a bucket is due at ``expiration_ms``, before ``_next_wake_ms``."""
         timer = self._timer
         loop = asyncio._get_running_loop()
         if loop is None:
-            # No loop runs.  The sleepers look again when their loop continues.  Until then each added task calls this
-            # method, so the first one that is added in a running loop is noticed.
+            # No loop is running.  The sleepers examine the timer again when their loop continues.  Until then, adding a
+            # task calls this method, so the first task that is added in a running loop is noticed.
             self._refuse_elsewhere()
             self._wake_sleepers()
             return
@@ -192,7 +207,7 @@ class Reaper:
             if self.starts_itself and not timer.closed:
                 self.start()
             elif not self._sleepers:
-                timer._next_wake_ms = expiration_ms  # only an earlier bucket matters to the next sleeper
+                timer._next_wake_ms = expiration_ms  # until the next sleep, only an earlier bucket matters
                 return
         if self._alarm is None or expiration_ms < self._wake_up_ms:
             self._set_wake_up(expiration_ms)
@@ -218,22 +233,25 @@ class Reaper:
         self._timer._next_wake_ms = FAR_MS
 
     def _wake_up(self) -> None:
-        self.bind()  # a clock that belongs to no loop calls this in the running one
+        self.bind()  # a clock that belongs to no loop calls this in the running loop
         self._wake_sleepers()
         if self.task is not None and self.task.done() and not self._timer.closed:
             self.start()
 
     def _wake_up_lost(self) -> None:
-        """The loop was closed before the wake-up: the next added task detects the running loop."""
+        """Record that the loop was closed before the wake-up.
+
+        The running loop is detected when the next task is added.
+        """
         self._alarm = None
         self._timer._next_wake_ms = FAR_MS
 
     # The event loop
 
     def bind(self) -> asyncio.AbstractEventLoop:
-        """Bind the timer to the running event loop, and return the loop.
+        """Bind the timer to the running event loop and return the loop.
 
-        If the timer belonged to another loop, it keeps its tasks with their deadlines, and its reaper if it had one.
+        If the timer belonged to another loop, it keeps its tasks with their deadlines, and its reaper if there was one.
         Raises RuntimeError if no loop is running, or if the timer's loop is running in another thread.
         """
         loop = asyncio._get_running_loop()
@@ -247,31 +265,29 @@ class Reaper:
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         timer = self._timer
         task = self.task
+        self._refuse_elsewhere()
         if timer._loop is not None:
-            self._refuse_elsewhere()
             if task is not None and not task.done():
-                if timer._loop.is_closed():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # a new task replaces it
-                else:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # its loop may never run again
+                if not timer._loop.is_closed():
                     task.cancel()
             self.task = timer._started_in = None
             self._wake_sleepers()
         timer._loop = loop
-        _bound.add(timer)
         self._guard_thread()
         if task is not None and not timer.closed:
             self.start()
         timer._loop_changed(loop)
 
     def _guard_thread(self) -> None:
-        """Make the timer refuse calls from threads other than this one while its loop runs."""
+        """Make the timer refuse calls from other threads while its loop runs."""
         owned = threading.RLock()
-        owned.acquire()  # never released: it only knows its owner
+        owned.acquire()  # never released: it serves only to identify the owner
         is_here: Callable[[], bool] = owned._is_owned  # type: ignore[attr-defined]
         self._timer._guard.bind(is_here, self._refuse_elsewhere)
 
     def _refuse_elsewhere(self) -> None:
-        """Raise RuntimeError if the loop of the timer runs in a thread other than this one."""
+        """Raise RuntimeError if the timer's loop is running in another thread."""
         loop = self._timer._loop
         if self._inherited:
             raise RuntimeError(
@@ -287,31 +303,35 @@ class Reaper:
     # Forks
 
     def _after_fork(self) -> None:
-        """In the child process, forget the parent's loop, task, and wake-up."""
+        """In a child process, leave the tasks, the operations, and the held locks to the parent."""
         timer = self._timer
-        if timer._loop is None or not timer._loop.is_running():
-            return  # the next loop that uses the timer takes it over
-        if self.task is not None:
-            self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # it ends in the parent
-        self.task = self._alarm = timer._started_in = None
-        self._sleepers.clear()
-        self._wake_up_number += 1
-        timer._next_wake_ms = FAR_MS
+        loop = timer._loop
         purgatories = list(timer._purgatories)
         for purgatory in purgatories:
-            purgatory._after_fork()
+            purgatory._forget_holders()
         self._inherited = timer.size > 0 or any(len(purgatory) for purgatory in purgatories)
         if self._inherited:
             timer._guard.bind(lambda: False, self._refuse_elsewhere)
-        else:
-            timer._loop = None
+        elif loop is None or not loop.is_running():
+            return  # the next loop that uses the timer takes it over
+        task = self.task
+        if task is not None:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it ends in the parent
+            if not loop.is_running() and not loop.is_closed():
+                task.cancel()  # the child may run its copy of the loop
+        self.task = self._alarm = timer._started_in = timer._loop = None
+        self._sleepers.clear()
+        self._wake_up_number += 1
+        timer._next_wake_ms = FAR_MS
+        for purgatory in purgatories:
+            purgatory._after_fork()
 
 
-_bound: "weakref.WeakSet[SystemTimer]" = weakref.WeakSet()  # the timers that belong or have belonged to a loop
+_timers: "weakref.WeakSet[SystemTimer]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for timer in list(_bound):
+    for timer in list(_timers):
         timer._reaper._after_fork()
 
 

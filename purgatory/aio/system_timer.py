@@ -1,4 +1,4 @@
-"""The timer of an event loop: its life, what is added to it, and the timeouts on it.
+"""The timer of an event loop: its life cycle, its tasks, and its timeouts.
 
 The wheels are in ``core.timer``; the task that waits for them is in :mod:`.reaper`.
 """
@@ -37,7 +37,7 @@ event_loop.current_task = asyncio.current_task
 
 
 class _Deadline(TimerTask):
-    """The timer task of ``fail_after``: fails a future at the deadline."""
+    """The timer task of ``fail_after``, which makes a future fail at its deadline."""
 
     __slots__ = ("future",)
 
@@ -59,25 +59,28 @@ class _Deadline(TimerTask):
 class SystemTimer(BaseTimer):
     """A timer for one event loop: hierarchical timing wheels, and a reaper task that waits for them.
 
-    **Usage.**  ``async with SystemTimer() as timer: timer.call_later(0.2, print, "now")``.  Entering starts the reaper;
-    leaving, or :meth:`aclose`, stops it.  Without the reaper, ``await timer.advance_clock()`` does one round.
+    **Usage.**  ``async with SystemTimer() as timer: timer.call_later(0.2, print, "now")``.  Entering the block starts
+    the reaper; leaving the block or calling :meth:`aclose` stops the reaper.  Without the reaper, ``await
+    timer.advance_clock()`` performs one round of the reaper's work.
 
-    **Implementation.**  The reaper waits for the earliest non-empty bucket; it never wakes for an empty timer.  Due
-    tasks run in slices of ``turn_budget_ms``, with one turn of the loop between two slices.
+    **Implementation.**  The reaper waits for the earliest nonempty bucket; it never wakes for an empty timer.  Due
+    tasks run in slices of ``turn_budget_ms``, with one turn of the loop between slices.
 
-    **Cancellation safety.**  The loop's exception handler receives the exception of a task; other tasks are not
-    affected.  If the reaper's task is cancelled while the timer is open, a new one starts when the next bucket is due.
+    **Cancellation safety.**  The loop's exception handler receives any exception that a task raises; other tasks are
+    not affected.  If the reaper's task is cancelled while the timer is open, a new one starts when the next bucket is
+    due.
 
-    **Event loops.**  The timer belongs to the loop of its first use.  If that loop is closed, the next use in another
-    loop moves the timer there, with its tasks, their deadlines, and its reaper.  If that loop has stopped but is not
-    closed, these calls move the timer: :meth:`start`, ``async with``, :meth:`timeout`, :meth:`fail_after`,
-    :meth:`aclose`, and entering or waiting in a purgatory on the timer.  :meth:`add`, :meth:`call_later`, and
-    :meth:`Purgatory.try_complete_else_watch` are certain to move it only if the new deadline is the earliest on the
-    timer.  Otherwise no task may run until one of the other calls moves the timer, so call :meth:`start` first.  While
-    the first loop runs in another thread, a call that would move the timer raises RuntimeError.
+    **Event loops.**  The timer belongs to the loop in which it is first used.  If that loop is closed, the next use in
+    another loop moves the timer there, with its tasks, their deadlines, and its reaper.  If that loop has stopped but
+    is not closed, the following calls move the timer: :meth:`start`, ``async with``, :meth:`timeout`,
+    :meth:`fail_after`, :meth:`aclose`, and entering a purgatory on the timer or waiting in one.  :meth:`add`,
+    :meth:`call_later`, and :meth:`Purgatory.try_complete_else_watch` are certain to move the timer only if the new
+    deadline is the earliest on it.  Otherwise, tasks may not run until one of the calls listed above moves the timer,
+    so call :meth:`start` first.  While the first loop runs in another thread, a call that would move the timer raises
+    RuntimeError.
 
-    ``tick_ms``, ``wheel_size``: see :class:`TimingWheel`; a deadline is rounded up to the tick.  ``clock``: by default
-    the monotonic clock.  ``turn_budget_ms``: how long one slice may hold the loop, in real milliseconds.
+    ``tick_ms``, ``wheel_size``: see :class:`TimingWheel`; a deadline is rounded up to the tick.  ``clock``: by default,
+    the monotonic clock.  ``turn_budget_ms``: how long one slice may occupy the loop, in real milliseconds.
     """
 
     def __init__(
@@ -89,13 +92,13 @@ class SystemTimer(BaseTimer):
             raise TypeError(f"turn_budget_ms must be a number of milliseconds, got {safe_repr(turn_budget_ms)}")
         if not 0.0 < turn_budget_ms <= _LONGEST_BUDGET_MS:
             raise ValueError(f"turn_budget_ms must be above 0 and at most 1e9, got {safe_repr(turn_budget_ms)}")
-        # Reading a cancelled future raises CancelledError, which is then the task's own failure.
+        # Reading a cancelled future raises CancelledError, which then counts as a failure of the timer task itself.
         contained = (Exception, asyncio.CancelledError)
         super().__init__(tick_ms, wheel_size, MonotonicClock() if clock is None else clock, contained)
         self.turn_budget_ms = turn_budget_ms
-        self._reaper = Reaper(self)
-        self._purgatories: weakref.WeakSet[Any] = weakref.WeakSet()  # each is called when the loop changes
+        self._purgatories: weakref.WeakSet[Any] = weakref.WeakSet()  # each is notified when the loop changes
         self._closing: Closing | None = None
+        self._reaper = Reaper(self)
 
     if TYPE_CHECKING:
 
@@ -116,7 +119,7 @@ class SystemTimer(BaseTimer):
 
     @property
     def running(self) -> bool:
-        """Whether the reaper runs."""
+        """Whether the reaper is running."""
         return self._reaper.running
 
     def start(self) -> None:
@@ -127,17 +130,18 @@ class SystemTimer(BaseTimer):
         self._reaper.start()
 
     async def aclose(self) -> None:
-        """Stop the reaper and remove every task, in the order of their deadlines and in slices.  Idempotent.
+        """Stop the reaper and remove every task, in slices and in the order of the deadlines.  Idempotent.
 
-        The operations among them expire now, and the futures of :meth:`fail_after` fail with PurgatoryClosed, so every
-        waiter is answered.  Other tasks never run.
+        The operations on the timer expire now, and the futures of :meth:`fail_after` fail with PurgatoryClosed, so
+        every waiter is answered.  Other tasks never run.  Close the purgatories on a shared timer first: they run the
+        checks that have been requested (:meth:`Purgatory.check_soon`), but this method does not.
         """
         loop = self._reaper.bind()
         reaper_task = self._reaper.task
         while self._closing is not None and self._closing.answers(loop):
             if await self._closing.ended():
                 break
-        else:  # the first call, or the first one after a loop or the coroutine was closed during the closing
+        else:  # the first call, or the first one after a call whose loop or coroutine was closed
             self.closed = True
             closing = self._closing = Closing(loop)
             try:
@@ -150,12 +154,12 @@ class SystemTimer(BaseTimer):
             await asyncio.wait([reaper_task])
 
     async def _end_in_slices(self, closing: Closing) -> None:
-        """Tell every task in slices that the timer has closed; after a cancellation or an interrupt, the rest now."""
+        """Inform every task that the timer has closed: in slices, or all at once after a cancellation or interrupt."""
         error = PurgatoryClosed("the timer was closed")
         slices = TurnBudget(self.clock, self.turn_budget_ms)
         interrupt: BaseException | None = None
         taken: deque[TimerTask] = deque()
-        while taken or self._core.size:
+        while taken or self._core._counter.value:
             try:
                 Context().run(self._end_some, taken, slices.portion(), error)
                 if slices.over() and interrupt is None:
@@ -168,7 +172,7 @@ class SystemTimer(BaseTimer):
             raise interrupt
 
     def _end_some(self, taken: deque[TimerTask], number: int, error: PurgatoryClosed) -> None:
-        """Tell the tasks that an interrupt left in ``taken``, and the next ``number`` tasks of the timer."""
+        """Inform the tasks that an interrupt left in ``taken``, and the next ``number`` tasks on the timer."""
         taken.extend(self._core.drain(number))
         while taken:
             taken.popleft()._timer_closed(error)
@@ -176,11 +180,11 @@ class SystemTimer(BaseTimer):
     # Time
 
     async def advance_clock(self, timeout: float | None = None) -> int:
-        """Wait at most ``timeout`` seconds until a bucket is due, run the due tasks, and return how many ran.
+        """Wait at most ``timeout`` seconds for a bucket to become due, run the due tasks, and return how many ran.
 
-        This is one round of the reaper.  A bucket that only cascades also ends the wait, so a result of 0 does not mean
-        that ``timeout`` seconds have passed.  With 1,000 tasks or more on the timer, a coarse bucket is cascaded before
-        it is due.
+        This is one round of the reaper's work.  A bucket that only cascades also ends the wait, so a result of 0 does
+        not mean that ``timeout`` seconds have passed.  With 1,000 or more tasks on the timer, a coarse bucket is
+        cascaded before it is due.  Raises PurgatoryClosed if the timer is closed or closes during the wait.
         """
         until_ms = None if timeout is None else self.clock.ceil_ms() + duration_ms(timeout, "timeout")
         await self._reaper.sleep(until_ms)
@@ -198,9 +202,9 @@ class SystemTimer(BaseTimer):
                 await slices.next_turn()
 
     def fail_after(self, timeout: float) -> "asyncio.Future[NoReturn]":
-        """Return a future that fails with TimeoutError after ``timeout`` seconds, like Kafka's expiration service.
+        """Return a future that fails with TimeoutError after ``timeout`` seconds, as Kafka's expiration service does.
 
-        Cancelling the future takes it off the timer.
+        Cancelling the future removes its deadline from the timer.
         """
         future: asyncio.Future[NoReturn] = self._reaper.bind().create_future()
         deadline = _Deadline(duration_ms(timeout, "timeout"), future)
@@ -209,11 +213,11 @@ class SystemTimer(BaseTimer):
         return future
 
     def time(self) -> float:
-        """Return the time of the timer's clock in seconds: the scale of ``timeout_at`` and ``Timeout.when()``."""
+        """Return the time in seconds on the timer's clock.  ``timeout_at`` and ``Timeout.when()`` use this scale."""
         return self.clock.time()
 
     def timeout(self, delay: float | None) -> Timeout:
-        """Cancel the block after ``delay`` seconds and raise TimeoutError from it: ``asyncio.timeout`` on the wheel.
+        """Cancel the block after ``delay`` seconds and raise TimeoutError from it, as ``asyncio.timeout`` does.
 
         ::
 
@@ -221,14 +225,14 @@ class SystemTimer(BaseTimer):
                 await answer()
                 deadline.reschedule(timer.time() + 5.0)
 
-        None or infinity: no deadline.  A deadline that has passed cancels the block at its first await.  Entering the
-        block starts the timer, and raises PurgatoryClosed if the timer is closed.  See
+        If ``delay`` is None or infinity, there is no deadline.  A deadline that has passed cancels the block at its
+        first await.  Entering the block starts the timer, or raises PurgatoryClosed if the timer is closed.  See
         :class:`purgatory.types.Timeout`.
         """
         return Timeout(self, deadline_in(self, delay))
 
     def timeout_at(self, when: float | None) -> Timeout:
-        """Like :meth:`timeout`, with the deadline in seconds of the timer's clock (see :meth:`time`)."""
+        """Like :meth:`timeout`, but with a deadline in seconds on the timer's clock (see :meth:`time`)."""
         return Timeout(self, None if when is None else validated_time(when, "when"))
 
     # Inside

@@ -1,46 +1,48 @@
-"""Name tasks after what they wait for."""
+"""Naming tasks after what they wait for."""
 
 import asyncio
 import weakref
 from typing import Any
 
-from purgatory.events import Event, Observer
+from purgatory.events import Event
 from purgatory.texts import key_text
+
+from .end_observer import EndObserver
 
 __all__ = ["TaskNames"]
 
 _MOST_KEYS = 3
 
 
-class TaskNames(Observer):
-    """An observer that renames a task while an operation of the task is parked: the name says what the task waits for.
+class TaskNames(EndObserver):
+    """An observer that renames a task while the task waits for a parked operation; the name shows what the task waits
+    for.
 
     ::
 
         room = Purgatory("orders", observers=[TaskNames()])
 
-    ``python -m asyncio pstree PID`` (Python 3.14), ``asyncio.all_tasks()``, and debuggers then show
-    ``orders: GET /orders/{id} on order-7`` instead of ``Task-4711``.  When the operation ends, the task gets its
-    previous name, unless other code has named it meanwhile.  A task with several operations has the name of the latest
-    one that is still parked.
+    ``python -m asyncio pstree PID`` (Python 3.14), ``asyncio.all_tasks()``, and debuggers then show ``orders: GET
+    /orders/{id} on order-7`` instead of ``Task-4711``.  When the operation ends, the task gets its previous name back,
+    unless other code has renamed it in the meantime.  A task with several operations is named after the latest one that
+    is still parked.
 
-    With a task factory that starts tasks eagerly, ``create_task`` of Python 3.12 and 3.13 names a task after its first
-    step, so the name of a wait in that step is lost.
+    With a task factory that starts tasks eagerly, ``create_task`` in Python 3.12 and 3.13 sets the task's name after
+    its first step, so the name of a wait in that step is lost.
 
-    It costs a few microseconds for each operation that is parked, and calls the ``repr`` of keys that are not str.  If
-    :meth:`Purgatory.try_complete_else_watch` parks an operation, so that no task awaits it, the task that made the call
-    is renamed.
+    This observer costs a few microseconds for each parked operation, and it calls ``repr`` on keys that are not str.
+    If :meth:`Purgatory.try_complete_else_watch` parks an operation that no task awaits, the calling task is renamed.
     """
 
     def __init__(self) -> None:
-        self._named: dict[tuple[int | None, int], _Named] = {}  # (instance, op_id) -> the name given for it
+        self._named: dict[tuple[int | None, int], _Named] = {}  # (instance, op_id) -> the name given for the operation
         self._latest: dict[int, _Named] = {}  # id() of a task -> the latest name given to it
 
     def parked(self, event: Event) -> None:
-        """Name the task that runs."""
+        """Rename the running task."""
         try:
             task = asyncio.current_task()
-        except RuntimeError:  # no loop runs
+        except RuntimeError:  # no loop is running
             return
         if task is None:
             return
@@ -54,30 +56,15 @@ class TaskNames(Observer):
         self._named[event.instance, event.op_id] = self._latest[id(task)] = named
         task.set_name(named.name)
 
-    def completed(self, event: Event) -> None:
-        """Give the task its previous name."""
-        self._restore(event)
-
-    def expired(self, event: Event) -> None:
-        """Give the task its previous name."""
-        self._restore(event)
-
-    def cancelled(self, event: Event) -> None:
-        """Give the task its previous name."""
-        self._restore(event)
-
-    def failed(self, event: Event) -> None:
-        """Give the task its previous name."""
-        self._restore(event)
-
-    def _restore(self, event: Event) -> None:
+    def ended(self, event: Event) -> None:
+        """Give the task its previous name back."""
         named = self._named.pop((event.instance, event.op_id), None)
         if named is None:
             return
         below, above = named.below, named.above
         if below is not None:
             below.above = above
-        if above is not None:  # the task has a later name, and gets this one's previous name after that
+        if above is not None:  # removing the later name must restore this one's previous name
             above.below = below
             above.previous = named.previous
             return
@@ -92,10 +79,10 @@ class TaskNames(Observer):
 
 
 class _Named:
-    """A name that a task was given for an operation.  A task with several operations has a chain of them.
+    """A name that a task was given for an operation.  A task with several operations has a chain of names.
 
-    ``previous``: its name before.  ``below``, ``above``: the names before and after this one, if they are of
-    operations that are still parked, and no other code has named the task in between.
+    ``previous``: the name that the task had before it was given this one.  ``below``, ``above``: the names before and
+    after this one, if their operations are still parked and no other code has renamed the task in between.
     """
 
     __slots__ = ("above", "below", "identity", "name", "previous", "task")

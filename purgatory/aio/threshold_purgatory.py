@@ -1,11 +1,14 @@
 """Waiting until a value reaches a threshold, such as a high watermark or a commit index.
 
-This is the ``ThresholdPurgatory`` of Kafka's raft module: no condition, only a key, a threshold, and a deadline.  It is
-built on a purgatory with thresholds.
+This is the ``ThresholdPurgatory`` from Kafka's raft module: there is no condition, only a key, a threshold, and a
+deadline.  The class is built on a purgatory with thresholds.
 """
 
+import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Hashable, Sequence
+from contextvars import Context
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,7 +28,7 @@ __all__ = ["ThresholdPurgatory"]
 
 
 class _Wait(DelayedOperation[Any]):
-    """A waiting task.  :meth:`ThresholdPurgatory.maybe_complete` completes it."""
+    """The operation of a waiting task.  :meth:`ThresholdPurgatory.maybe_complete` completes it."""
 
     __slots__ = ("value",)
 
@@ -44,7 +47,7 @@ _Wait.__name__ = _Wait.__qualname__ = "wait"  # the kind in events, dumps, and j
 
 
 class ThresholdPurgatory:
-    """Tasks wait until the value of a key reaches their threshold, or their deadline passes.
+    """Lets tasks wait until the value of a key reaches a threshold or a deadline passes.
 
     **Usage.**  ::
 
@@ -53,13 +56,13 @@ class ThresholdPurgatory:
             purgatory.maybe_complete("orders-0", 1502)                     # where the value changes
 
     **Implementation.**  Each key has a heap of thresholds, so the cost of a new value is proportional to the number of
-    waits that it completes.  No values are stored: a task reads the value first, with no await in between, and waits if
-    it is too low.  A value that falls again, as after a truncation, undoes nothing.
+    waits that it completes.  No values are stored: a task first reads the value and, if the value is too low, waits,
+    with no await in between.  If the value falls again later, for example after a truncation, nothing is undone.
 
-    **Cancellation safety.**  Cancelling a task in :meth:`wait` withdraws it at once.
+    **Cancellation safety.**  Cancelling a task in :meth:`wait` withdraws its operation at once.
 
-    The parameters are the same as for :class:`Purgatory`, without ``jitter_source``; the attribute :attr:`purgatory` is
-    the underlying purgatory.
+    The parameters are the same as those of :class:`Purgatory`, except that there is no ``jitter_source``.  The
+    attribute :attr:`purgatory` is the underlying purgatory.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class ThresholdPurgatory:
         await self.aclose()
 
     async def aclose(self, *, grace: float = 0.0) -> None:
-        """Refuse new waits; after ``grace`` seconds the remaining tasks get TimeoutError.  Idempotent."""
+        """Refuse new waits; after ``grace`` seconds, the remaining waits raise TimeoutError.  Idempotent."""
         await self._purgatory.aclose(grace=grace)
 
     async def wait(self, key: Hashable, threshold: float, timeout: float | None) -> Any:
@@ -109,7 +112,7 @@ class ThresholdPurgatory:
         or None for no deadline.
 
         Return None if :meth:`complete_all` ended the wait.  Raises TimeoutError after ``timeout`` seconds, the
-        exception given to :meth:`fail_all`, and the exceptions of :meth:`Purgatory.park`.
+        exception that was passed to :meth:`fail_all`, and the exceptions of :meth:`Purgatory.park`.
         """
         waiting = _Wait(timeout)
         value = await self._purgatory.park(waiting, {key: threshold})
@@ -120,28 +123,57 @@ class ThresholdPurgatory:
         return value
 
     def maybe_complete(self, key: Hashable, value: float) -> int:
-        """Complete the waits whose threshold the value reaches, in the order of arrival; return how many.
+        """Complete, in the order of arrival, the waits whose threshold the value reaches; return the number of waits.
 
-        ``key``: the key that has a new value.  ``value``: the value that it has reached.
+        ``key``: the key that has a new value.  ``value``: the value that the key has reached.
 
-        If an observer makes the call, it is queued and returns 0; the outermost call counts what it completes.
+        If an observer calls this method, the value is queued and the call returns 0; the outermost call counts the
+        waits that the queued value completes.
 
-        Raises RuntimeError in a thread other than the event loop's, as :meth:`complete_all` and :meth:`fail_all` do.
+        Raises RuntimeError if called from any thread other than the event loop's, as :meth:`complete_all` and
+        :meth:`fail_all` do.
         """
         self._purgatory._core.validate_thread()
         value = validated_value(value)
         hash(key)
-        self._queued.append((key, value))
         if self._completing:
+            self._queued.append((key, value))
             return 0
+        return self._complete_in_turn(key, value)
+
+    def _complete_in_turn(self, key: Hashable, value: float) -> int:
+        """Run a call and the calls that are queued in the meantime; return how many waits they completed."""
         self._completing = True
-        done = 0
         try:
-            while self._queued:
-                done += self._complete(*self._queued.popleft())
+            return self._complete(key, value) + self._complete_queued()
         finally:
             self._completing = False
+            if self._queued:
+                self._postpone()
+
+    def _complete_queued(self) -> int:
+        """Run the queued calls; return how many waits they completed.
+
+        An error raised by one call is reported, because the code that queued the call has returned; the other calls
+        still run.
+        """
+        done = 0
+        while self._queued:
+            key, value = self._queued.popleft()
+            try:
+                done += self._complete(key, value)
+            except Exception as error:
+                self._purgatory._core._hooks.report_key(error, key)
         return done
+
+    def _postpone(self) -> None:
+        """Move the queued calls to the next turn of the loop, because an error or an interrupt is propagating."""
+        with contextlib.suppress(RuntimeError):  # no loop is running, so the queued calls run in the next call
+            asyncio.get_running_loop().call_soon(self._complete_postponed, context=Context())
+
+    def _complete_postponed(self) -> None:
+        if self._queued:
+            self._complete_in_turn(*self._queued.popleft())
 
     def _complete(self, key: Hashable, value: float) -> int:
         done = 0
@@ -152,12 +184,12 @@ class ThresholdPurgatory:
         return done
 
     def complete_all(self) -> int:
-        """Complete every wait, whatever its threshold; :meth:`wait` returns None.  Return how many."""
+        """Complete every wait, whatever its threshold; :meth:`wait` then returns None.  Return the number of waits."""
         self._purgatory._core.validate_thread()
         return sum([waiting.force_complete() for waiting in self._purgatory._core.watcher_lists.all_operations()])
 
     def fail_all(self, error: Exception) -> int:
-        """Fail every wait with the exception.  Return how many."""
+        """Make every wait fail with the exception; return the number of waits."""
         if not isinstance(error, Exception):
             raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
         self._purgatory._core.validate_thread()
@@ -167,15 +199,18 @@ class ThresholdPurgatory:
 
     @property
     def num_waiting(self) -> int:
-        """The number of waiting tasks.  O(1)."""
+        """The number of waiting tasks.  Cost: O(1)."""
         return len(self._purgatory)
 
     def __len__(self) -> int:
         return len(self._purgatory)
 
+    def __bool__(self) -> bool:
+        return True
+
     @property
     def purgatory(self) -> Purgatory[Any]:
-        """The underlying purgatory, for its gauges.  Use only this class to complete waits."""
+        """The underlying purgatory, for its gauges.  Complete waits only through this class."""
         return self._purgatory
 
     def statistics(self) -> Statistics:

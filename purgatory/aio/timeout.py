@@ -1,6 +1,6 @@
-"""``async with timer.timeout()``: what happens to a block when its deadline has passed.
+"""``async with timer.timeout()``: what happens to a block when its deadline passes.
 
-The states of a timeout, and everything that a block does if it ends in time, are in ``core.timer.base_timeout``.
+The states of a timeout, and the handling of blocks that end in time, are in ``core.timer.base_timeout``.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ __all__ = ["Timeout"]
 
 
 class Timeout(BaseTimeout):
-    """Cancels the task in its block when the deadline has passed, and raises TimeoutError from the block.
+    """Cancels the task in its block when the deadline passes, and raises TimeoutError from the block.
 
     **Usage.**  ``async with timer.timeout(5.0) as deadline: ...``; see :meth:`SystemTimer.timeout`.
 
-    **Implementation.**  The timeout is its own timer task.  If the deadline has already passed, the loop cancels the
-    task in its next turn, as with :func:`asyncio.timeout`; that does not depend on the reaper.
+    **Implementation.**  The timeout is itself the timer task.  If the deadline has already passed, the asyncio task is
+    cancelled in the loop's next turn, as with :func:`asyncio.timeout`; the cancellation does not depend on the reaper.
 
-    **Cancellation safety.**  Only a CancelledError that this deadline alone caused becomes a TimeoutError.  Any other
+    **Cancellation safety.**  A CancelledError becomes a TimeoutError only if this deadline alone caused it.  Any other
     cancellation leaves the block unchanged, even if the deadline passes in the same turn of the loop.
 
-    If the timer closes while the block runs, the deadline remains valid: the event loop keeps it from then on.
+    If the timer closes while the block runs, the deadline remains valid: from then on, the event loop enforces it.
     """
 
     __slots__ = ("__weakref__",)
@@ -34,7 +34,7 @@ class Timeout(BaseTimeout):
     def _time_out(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
             raise _timed_out(error)
-        # The block answered the cancellation with an error of its own, which gets the TimeoutError as its context.
+        # The block responded to the cancellation with a different error, which gets the TimeoutError as its context.
         _insert_timeout(error)
         if isinstance(error, ExceptionGroup):
             for inner in error.exceptions:
@@ -42,7 +42,7 @@ class Timeout(BaseTimeout):
 
 
 def _insert_timeout(error: BaseException) -> None:
-    """Put a TimeoutError between the error and the CancelledError in whose handling it was raised."""
+    """Insert a TimeoutError between the error and the CancelledError during whose handling the error was raised."""
     for link in _contexts(error):
         cancelled = link.__context__
         if isinstance(cancelled, asyncio.CancelledError):

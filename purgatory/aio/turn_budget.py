@@ -1,4 +1,4 @@
-"""The budget of one turn of the event loop, for work that is done in slices."""
+"""The budget for one turn of the event loop, for work that is done in slices."""
 
 import asyncio
 import time
@@ -13,14 +13,14 @@ _LARGEST_PORTION = 32
 
 
 class TurnBudget:
-    """How much of a long piece of work to do in one turn of the loop.
+    """Limits how much of a long piece of work is done in one turn of the loop.
 
-    A turn is over when the budget is spent.  Within a turn the work is done in portions, which start at one and double
-    while they are cheap: a slow callback is noticed after the first one, and fast ones are not slowed down by reading
-    the clock.  The tasks that the work wakes run before the next turn and may take longer than the work itself; if so,
-    the next turn does less work.
+    A turn is over when the budget is spent.  Within a turn, the work is done in portions, which start at one item and
+    double in size while they are cheap: a slow callback is noticed after the first portion, and fast callbacks are not
+    slowed down by reading the clock.  The tasks that the work wakes run before the next turn and may take longer than
+    the work itself; if they do, less work is done in that turn.
 
-    ``budget_ms``: real milliseconds, unless the clock has a ``work_time`` of its own.
+    ``budget_ms``: real milliseconds, unless the clock defines its own ``work_time``.
     """
 
     __slots__ = ("_budget", "_done", "_ends", "_limit", "_portion", "_read", "_started")
@@ -36,11 +36,11 @@ class TurnBudget:
         self._ends = self._started + self._budget
 
     def portion(self) -> int:
-        """Return how many items to do before the next call of :meth:`over`."""
+        """Return how many items to process before the next call to :meth:`over`."""
         return min(self._portion, self._limit)
 
     def over(self) -> bool:
-        """Count a portion as done; return whether the turn is over."""
+        """Count the portion as done; return whether the turn is over."""
         self._done += self._portion
         now: float = self._read()
         if now - self._started > self._budget / 8:
@@ -56,7 +56,7 @@ class TurnBudget:
         self.resume()
 
     def resume(self) -> None:
-        """Begin the next turn, with a smaller limit if the tasks that the last one woke ran for long."""
+        """Begin the next turn, with a smaller limit if the tasks that the previous turn woke ran for a long time."""
         now: float = self._read()
         if now - self._started > self._budget * 1.5:
             self._limit = max(16, self._done // 2)

@@ -1,4 +1,4 @@
-"""Clocks for tests and simulations, and a wait until requests are parked."""
+"""Clocks for tests and simulations, and a function that waits until requests are parked."""
 
 from purgatory.texts import names_of
 

@@ -10,8 +10,8 @@ __all__ = ["ManualClock"]
 class ManualClock(Clock):
     """A clock whose time is an attribute, ``time_ms``.
 
-    Use it where no event loop runs: assign the time, then call ``timer.expire_due(clock.time_ms)``.  The clock wakes
-    nothing, so :meth:`call_at` raises RuntimeError; with an event loop, use :class:`VirtualClock`.
+    Use it where no event loop runs: assign the time, then call ``timer.expire_due(clock.time_ms)``.  The clock does not
+    wake anything, so :meth:`call_at` raises RuntimeError; with an event loop, use :class:`VirtualClock`.
 
     ::
 
@@ -20,7 +20,7 @@ class ManualClock(Clock):
         clock.time_ms += 5000
         timer.expire_due(clock.time_ms)
 
-    ``time_ms``: the time to begin at, in milliseconds.  Never set it back.
+    ``time_ms``: the initial time, in milliseconds.  Never set the time back.
     """
 
     __slots__ = ("time_ms",)

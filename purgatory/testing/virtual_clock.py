@@ -15,13 +15,15 @@ __all__ = ["VirtualClock"]
 
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
-_WORK_S = 0.0001  # ten portions of work fill the default turn budget of 1 ms
+_WORK_S = 0.0001  # ten portions of work use up the default turn budget of 1 ms
 _MOST_TURNS = 1_000_000
-_QUIET_TURNS = 16  # turns of the loop in which nothing may use a clock, before the tasks are examined
+_QUIET_TURNS = 16  # consecutive turns in which no clock may be used before the tasks are examined
 _TASK_TURNS = 4  # consecutive turns in which no task may be found running
-_FEW_TASKS = 200  # more tasks than these are not examined
+_FEW_TASKS = 200  # if there are more tasks, they are not examined
+_FEW_TIMES = 64  # times without wake-ups, which are not worth removing
 
-# Of each loop the tasks that settle, in the order in which they began: the clock, and whether the task moves the time.
+# The settling tasks of each loop in the order in which they began to settle, each with its clock and whether it moves
+# the time.
 _Settling: TypeAlias = "dict[asyncio.Task[Any], tuple[VirtualClock, bool]]"
 _SETTLING: "dict[asyncio.AbstractEventLoop, _Settling]" = {}
 
@@ -29,17 +31,20 @@ _SETTLING: "dict[asyncio.AbstractEventLoop, _Settling]" = {}
 class _Ring:
     """A requested wake-up that can be cancelled."""
 
-    __slots__ = ("callback",)
+    __slots__ = ("_clock", "_when_ms", "callback")
 
-    def __init__(self, callback: Callable[[], object]) -> None:
+    def __init__(self, clock: "VirtualClock", when_ms: int, callback: Callable[[], object]) -> None:
+        self._clock = clock
+        self._when_ms = when_ms
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
         self.callback = None
+        self._clock._forget(self._when_ms, self)
 
 
 class VirtualClock(Clock):
-    """A clock that only advances when a task moves it.
+    """A clock that advances only when a task moves it.
 
     ::
 
@@ -48,27 +53,27 @@ class VirtualClock(Clock):
             waiting = asyncio.create_task(purgatory.park(operation, ["key"]))
             await clock.advance(30.0)
 
-    :meth:`advance` goes from one wake-up to the next: it sets the time of the wake-up, calls its callback, lets every
-    task run until none has anything to do, and continues.  Deadlines therefore fire in order, and a task that wakes at
-    second 10 and parks for 5 seconds is answered within the same ``advance(30.0)``.
+    :meth:`advance` goes from one wake-up to the next: it moves the time to the wake-up, calls the callback, lets
+    every task run until none has anything to do, and continues.  Deadlines therefore fire in order, and a task that
+    wakes at second 10 and parks for 5 seconds is answered within the same ``advance(30.0)``.
 
     The clock behaves the same on asyncio and on uvloop.  It does not wait for sockets, threads, or ``asyncio.sleep``
     with a delay in real time; use :meth:`sleep` for a delay in virtual time.  It waits for a callback of ``call_later``
-    with a delay of 0 on uvloop only, which treats the call as ``call_soon``.  On any other event loop, the clock cannot
+    with a delay of 0 only on uvloop, which treats the call as ``call_soon``.  On other event loops, the clock cannot
     see the ready callbacks.  There, the tasks count as settled after 20 turns of the loop in which nothing used the
-    clock and none of up to 200 tasks was running; the clock does not wait for longer chains of plain callbacks, or of
-    ``sleep(0)`` among more tasks.
+    clock and no task was running.  With more than 200 tasks, the tasks are not examined.  The clock does not wait for
+    longer chains of plain callbacks or, with more than 200 tasks, for longer chains of ``sleep(0)``.
 
-    ``start``: the time to begin at, in seconds.  ``rings`` counts the wake-ups so far.
+    ``start``: the initial time, in seconds.  ``rings`` counts the wake-ups so far.
     """
 
     def __init__(self, start: float = 0.0) -> None:
         duration_ms(start, "start")
         self._now_ns = round(start * _NS_PER_S)
-        # A heap of the times of wake-ups, and the wake-ups of each time in the order of their requests.  A heap of the
-        # wake-ups themselves would cost O(log n) for each of them.
+        # A heap of wake-up times and, for each time, its wake-ups in the order in which they were requested.  A heap of
+        # the wake-ups themselves would cost O(log n) for each of them.  The heap may contain times without wake-ups.
         self._times: list[int] = []
-        self._alarms: dict[int, list[_Ring]] = {}
+        self._alarms: dict[int, dict[_Ring, None]] = {}
         self._activity = 0
         self._effort = 0.0  # the result of work_time(), in seconds
         self._advancing = False
@@ -89,27 +94,38 @@ class VirtualClock(Clock):
         return self._now_ns / _NS_PER_S
 
     def work_time(self) -> float:
-        # Counted, not measured, so the slices of a simulation are the same in every run.
+        # Work is counted, not measured, so the slices of a simulation are the same in every run.
         self._activity += 1
         self._effort += _WORK_S
         return self._effort
 
     def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
         self._activity += 1
-        ring = _Ring(callback)
+        ring = _Ring(self, when_ms, callback)
         if when_ms * _NS_PER_MS <= self._now_ns:
             asyncio.get_running_loop().call_soon(self._let_ring, ring, context=Context())
         else:
             rings = self._alarms.get(when_ms)
             if rings is None:
-                self._alarms[when_ms] = [ring]
+                self._alarms[when_ms] = {ring: None}
                 heapq.heappush(self._times, when_ms)
             else:
-                rings.append(ring)
+                rings[ring] = None
         return Alarm(ring)
 
+    def _forget(self, when_ms: int, ring: _Ring) -> None:
+        """Remove a wake-up that has been cancelled or has happened; do nothing if it has already been removed."""
+        rings = self._alarms.get(when_ms)
+        if rings is None:
+            return
+        rings.pop(ring, None)
+        if not rings:
+            del self._alarms[when_ms]
+            if len(self._times) > 2 * len(self._alarms) + _FEW_TIMES:
+                self._times = sorted(self._alarms)
+
     async def sleep(self, delay: float) -> None:
-        """Wait ``delay`` seconds of virtual time, rounded up to a millisecond."""
+        """Wait for ``delay`` seconds of virtual time, rounded up to a millisecond."""
         delay_ms = duration_ms(delay, "delay")
         if delay_ms == 0:
             await asyncio.sleep(0)
@@ -129,7 +145,7 @@ class VirtualClock(Clock):
     # Moving it
 
     async def advance(self, seconds: float) -> None:
-        """Move the time forward by ``seconds``, and fire everything that becomes due, in order."""
+        """Move the time forward by ``seconds``, and call the callbacks of all wake-ups that become due, in order."""
         duration_ms(seconds, "seconds")
         await self._advance_to(self._now_ns + round(seconds * _NS_PER_S))
 
@@ -142,7 +158,7 @@ class VirtualClock(Clock):
         await self._advance_to(target_ns)
 
     async def advance_to_next(self) -> bool:
-        """Move the time to the next wake-up and call its callback.  If there is none, do nothing and return False."""
+        """Move the time to the next wake-up and call its callback.  Return False if there is no wake-up."""
         await self._settle(moves=True)
         when_ms = self.next_alarm_ms
         if when_ms is None:
@@ -154,12 +170,9 @@ class VirtualClock(Clock):
     def next_alarm_ms(self) -> int | None:
         """The time of the next wake-up, or None."""
         times = self._times
-        while times:
-            for ring in self._alarms[times[0]]:
-                if ring.callback is not None:
-                    return times[0]
-            del self._alarms[heapq.heappop(times)]
-        return None
+        while times and times[0] not in self._alarms:
+            heapq.heappop(times)
+        return times[0] if times else None
 
     async def _advance_to(self, target_ns: int) -> None:
         if self._advancing:
@@ -172,38 +185,38 @@ class VirtualClock(Clock):
                 if when_ms is None or when_ms * _NS_PER_MS > target_ns:
                     break
                 self._now_ns = max(self._now_ns, when_ms * _NS_PER_MS)
-                # The clock has already reached when_ms, so call_at() cannot append to this list during iteration.
-                for ring in self._alarms[when_ms]:
+                for ring in list(self._alarms[when_ms]):
                     self._let_ring(ring)
                 await self._settle(moves=True)
-            self._now_ns = target_ns  # every task waits for later than that, so there is nothing to settle again
+            self._now_ns = target_ns  # every wake-up is later than that, so there is nothing to settle again
         finally:
             self._advancing = False
 
     def _let_ring(self, ring: _Ring) -> None:
         callback = ring.callback
         if callback is not None:
-            ring.callback = None
+            ring.cancel()
             self.rings += 1
             Context().run(callback)
 
     async def settle(self) -> None:
-        """Wait until no task has anything to do at this moment, other than tasks that also wait in :meth:`settle`.
+        """Wait until no task has anything left to do at this time, except for tasks that also wait in :meth:`settle`.
 
-        All tasks that wait in :meth:`settle` continue at the same moment.  The time does not move until they have
-        continued and have nothing left to do.  Raises RuntimeError if a task never comes to rest, for example because
-        it loops over ``sleep(0)``.
+        All tasks that wait in :meth:`settle` continue together.  The clock does not advance until they have continued
+        and have nothing left to do.  Raises RuntimeError if a task never comes to rest, for example because it loops
+        over ``sleep(0)``.
         """
         await self._settle(moves=False)
 
     async def _settle(self, moves: bool) -> None:
-        """Settle.  ``moves``: the caller moves the time next, so it also waits for settling tasks that do not move it.
+        """Settle.  ``moves``: the caller moves the time next, so it also waits for the settling tasks that do not move
+        it.
 
         1. The task joins the settling tasks of its loop.  The first of them decides for all.
         2. In each turn of the loop, the first settling task checks whether every other task is idle.
-        3. Once all are idle, it releases the tasks that do not move the time; they leave the settling tasks and
-           continue.
-        4. A task that moves the time returns when all tasks are idle and there is none to release.
+        3. When all are idle, it releases the tasks that do not move the time; they are removed from the settling tasks
+           and continue.
+        4. A task that moves the time returns when all tasks are idle and there are none to release.
         """
         loop = asyncio.get_running_loop()
         me = asyncio.current_task()
@@ -237,7 +250,7 @@ def _settling_in(loop: asyncio.AbstractEventLoop) -> "_Settling":
 
 
 def _release(settling: "_Settling") -> bool:
-    """Let the tasks that do not move the time continue.  Return False if there is none."""
+    """Let the tasks that do not move the time continue.  Return False if there are none."""
     released = [task for task, (_, moves) in settling.items() if not moves]
     for task in released:
         del settling[task]
@@ -245,7 +258,7 @@ def _release(settling: "_Settling") -> bool:
 
 
 def _ready_callbacks(loop: asyncio.AbstractEventLoop) -> Any:
-    """Return the collection of the callbacks that the loop runs in its next turn; return None if it cannot be seen.
+    """Return the collection of the callbacks that the loop runs in its next turn, or None if it is not visible.
 
     In asyncio, the collection is an attribute.  In uvloop, only C code can read it, but the garbage collector knows
     every object that the loop refers to: the collection is the deque that has just received a callback.
@@ -254,7 +267,7 @@ def _ready_callbacks(loop: asyncio.AbstractEventLoop) -> Any:
     if isinstance(ready, deque):
         return ready
     handle = loop.call_soon(bool)
-    handle.cancel()  # it is not called, but stays there until the next turn
+    handle.cancel()  # it is not called but stays in the deque until the next turn
     for found in gc.get_referents(loop):
         if type(found) is deque and found and found[-1] is handle:
             return found
@@ -276,16 +289,16 @@ class _Idleness:
         self._quiet_turns = 0
 
     def reached(self, settling: "_Settling") -> bool:
-        """Return whether all other tasks wait."""
+        """Return whether all other tasks are waiting."""
         if self._ready is None:
             return self._quiet_for_long(settling)
-        # The calling task runs now, and each other waiting task has one callback there.
+        # The calling task is running, and each of the other settling tasks has one ready callback.
         return len(self._ready) < len(_waiting(settling))
 
     def _quiet_for_long(self, settling: "_Settling") -> bool:
         """Infer idleness on a loop that hides its ready callbacks.
 
-        Every park, completion, and expiry reads a clock, so a loop in which nothing reads a clock is probably idle.
+        Every park, completion, and expiration reads a clock, so a loop in which nothing reads a clock is probably idle.
         The tasks are then examined in several turns, because the future of a task may be done before the task is woken.
         """
         activity = 0

@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -95,6 +96,27 @@ async def test_checks_of_a_key_count_once_until_it_is_taken(purgatory: Purgatory
         assert await anext(changes) == "a"
 
 
+class _CountingDict(OrderedDict[int, None]):
+    """Counts how often it is iterated over."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        _CountingDict.walks += 1
+        return super().__iter__()
+
+
+async def test_taking_a_key_passes_no_places_of_keys_taken_before(purgatory: Purgatory[Any]) -> None:
+    """Searching for the first entry passes the places of removed ones, so taking many keys would be quadratic."""
+    async with purgatory.changes(range(100)) as changes:
+        assert isinstance(changes._subscription._checked, OrderedDict)
+        changes._subscription._checked = _CountingDict()
+        for key in reversed(range(100)):
+            purgatory.check_and_complete(key)
+        assert [await anext(changes) for _ in range(100)] == list(reversed(range(100)))
+        assert _CountingDict.walks == 0
+
+
 @given(st.lists(st.one_of(st.sampled_from("abc"), st.none()), max_size=40))
 def test_no_check_is_lost(steps: list[str | None]) -> None:
     """Every check of a key is followed by an item for that key, in any order of checks and reads (None)."""
@@ -150,6 +172,28 @@ async def test_a_heartbeat_starts_a_shared_timer(clock: VirtualClock) -> None:
     await timer.aclose()
 
 
+@pytest.mark.parametrize("checked", ["before", "after"])
+async def test_closing_a_shared_timer_ends_a_wait_for_a_heartbeat(clock: VirtualClock, checked: str) -> None:
+    """It raises PurgatoryClosed at once, because no heartbeat can come; a key that is recorded is still returned."""
+    timer = SystemTimer(clock=clock)
+    async with Purgatory[Any]("test", timer=timer) as purgatory:
+        changes: Changes[Any] = purgatory.changes(["a"], heartbeat=15.0)
+        waiting = asyncio.ensure_future(anext(changes))
+        await clock.settle()
+        if checked == "before":
+            purgatory.check_and_complete("a")
+        await timer.aclose()
+        await clock.settle()
+        assert waiting.done()
+        if checked == "before":
+            assert await waiting == "a"
+            waiting = asyncio.ensure_future(anext(changes))
+        with pytest.raises(PurgatoryClosed, match="timer"):
+            await waiting
+        assert [key async for key in changes] == []
+        check(purgatory, parked=0)
+
+
 async def test_closing_ends_the_iteration_at_once(clock: VirtualClock) -> None:
     """Keys already in the buffer are still returned; a subscription does not use up the grace of the operations."""
     purgatory = Purgatory[Any]("test", clock=clock)
@@ -189,6 +233,82 @@ async def test_closing_ends_many_subscriptions_in_slices(clock: VirtualClock) ->
     await closing
     assert sum(ended) == len(kept)
     assert max(ended) <= 1500
+
+
+async def test_closing_ends_one_subscription_of_many_keys_in_slices(clock: VirtualClock) -> None:
+    """Its consumer gets the recorded keys at once, and then the end; neither iterates nor withdraws all in one turn."""
+    purgatory = Purgatory[Any]("test", clock=clock)
+    changes = purgatory.changes(range(5000))
+    consumer = Consumer(changes)
+    await clock.settle()
+    purgatory.check_and_complete(7)
+    ended = []
+    closing: asyncio.Task[None] | None = None
+    while purgatory.watched:
+        before = purgatory.watched
+        if closing is None:
+            closing = asyncio.create_task(purgatory.aclose())  # an eager task ends the first slice here
+        await asyncio.sleep(0)
+        purgatory.check_and_complete(0)  # the last one to be withdrawn
+        await changes.aclose()  # closing continues in slices
+        ended.append(before - purgatory.watched)
+    assert closing is not None
+    await closing
+    await consumer.task
+    assert consumer.seen == [7]
+    assert [key async for key in changes] == []
+    assert sum(ended) == 5000
+    assert max(ended) <= 1500
+    assert not purgatory._subscriptions
+    check(purgatory, parked=0, watched=0, cancelled=5000)
+
+
+async def test_closing_ends_many_subscriptions_of_many_keys_in_slices(clock: VirtualClock) -> None:
+    """What one turn does depends on the number of keys, however many subscriptions have them."""
+    purgatory = Purgatory[Any]("test", clock=clock)
+    kept = [purgatory.changes(range(100)) for _ in range(100)]
+    ended = []
+    closing: asyncio.Task[None] | None = None
+    while purgatory.watched:
+        before = purgatory.watched
+        if closing is None:
+            closing = asyncio.create_task(purgatory.aclose())  # an eager task ends the first slice here
+        await asyncio.sleep(0)
+        ended.append(before - purgatory.watched)
+    assert closing is not None
+    await closing
+    assert sum(ended) == 100 * len(kept)
+    assert max(ended) <= 1500
+
+
+async def test_a_consumer_that_leaves_during_the_closing_withdraws_its_operations(clock: VirtualClock) -> None:
+    """The operations of a subscription that closing has not reached are withdrawn at once."""
+    purgatory = Purgatory[Any]("test", clock=clock)
+    kept = [purgatory.changes(["a", "b"]) for _ in range(4000)]
+    closing = asyncio.create_task(purgatory.aclose())
+    await asyncio.sleep(0)
+    before = purgatory.watched
+    assert 0 < before < 8000
+    await kept[-1].aclose()
+    assert purgatory.watched == before - 2
+    await closing
+    purgatory._check()
+
+
+async def test_a_closing_that_is_cancelled_within_a_subscription_ends_it(clock: VirtualClock) -> None:
+    """The operations that closing has not reached expire, and nothing of the subscription is left."""
+    purgatory = Purgatory[Any]("test", clock=clock)
+    changes = purgatory.changes(range(5000))
+    closing = asyncio.create_task(purgatory.aclose())
+    await asyncio.sleep(0)
+    assert 0 < purgatory.watched < 5000
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert [key async for key in changes] == []
+    assert not changes._subscription._operations
+    assert not purgatory._subscriptions
+    assert not purgatory._core._listeners
+    check(purgatory, parked=0, watched=0)
 
 
 async def test_a_closing_that_is_cancelled_ends_every_subscription(clock: VirtualClock) -> None:
@@ -238,6 +358,32 @@ async def test_a_subscription_leaves_nothing_to_the_garbage_collector(
     assert not [thing for thing in gc.get_objects() if type(thing).__name__ == "Subscription"]
 
 
+@pytest.mark.parametrize("how", ["fails", "is withdrawn", "has a timer that closes"])
+async def test_an_iteration_that_raises_leaves_nothing_to_the_garbage_collector(
+    clock: VirtualClock, no_gc: None, how: str
+) -> None:
+    """No frame in the traceback refers to the error."""
+    purgatory = Purgatory[Any]("test", clock=clock)
+    changes = purgatory.changes(["a"], heartbeat=1.0)
+    if how == "fails":
+        purgatory.fail_for_key("a", Boom())
+    elif how == "is withdrawn":
+        purgatory.cancel_for_key("a")
+
+    async def consume(changes: Changes[Any]) -> None:
+        with pytest.raises((Boom, OperationCancelled, PurgatoryClosed)):
+            await anext(changes)
+
+    task = asyncio.create_task(consume(changes))
+    await clock.settle()
+    await purgatory.timer.aclose()
+    await task
+    ended = weakref.ref(changes)
+    del changes, task
+    assert ended() is None
+    await purgatory.aclose()
+
+
 def test_one_that_is_dropped_after_its_loop_has_closed_is_silent() -> None:
     """The end of the last reference raises nothing, although no loop can end the subscription any more."""
     kept: list[Changes[Any]] = []
@@ -272,6 +418,32 @@ async def test_one_task_iterates_at_a_time(purgatory: Purgatory[Any], clock: Vir
             await anext(changes)
         purgatory.check_and_complete("a")
         assert await waiting == "a"
+
+
+@pytest.mark.parametrize("heartbeat", [None, 5.0])
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_another_thread_is_refused_and_changes_nothing(
+    purgatory: Purgatory[Any], clock: VirtualClock, recorded: bool, heartbeat: float | None
+) -> None:
+    """``anext`` and ``aclose`` raise RuntimeError there; the owner receives its keys as before."""
+    changes: Changes[Any] = purgatory.changes(["a"], heartbeat=heartbeat)
+    if recorded:
+        purgatory.check_and_complete("a")
+
+    async def iterate() -> None:
+        with pytest.raises(RuntimeError, match="running in another thread"):
+            await anext(changes)
+        with pytest.raises(RuntimeError, match="running in another thread"):
+            await changes.aclose()
+
+    await asyncio.to_thread(asyncio.run, iterate())
+    assert not changes._subscription.ended
+    check(purgatory, parked=1, watched=1)
+    if not recorded:
+        purgatory.check_and_complete("a")
+    assert await anext(changes) == "a"
+    await changes.aclose()
+    check(purgatory, parked=0, watched=0)
 
 
 async def test_cancelling_or_failing_a_key_ends_the_subscription(
@@ -401,6 +573,67 @@ async def test_a_key_that_cannot_be_compared_is_contained(purgatory: Purgatory[A
         operation.try_complete()
         assert await anext(changes) is key
         assert Key.calls == 0
+
+
+class Faulty:
+    """A key whose hash raises an error after ``good_calls`` calls."""
+
+    good_calls = 1_000
+    error: BaseException = Boom("hash")
+
+    def __hash__(self) -> int:
+        self.good_calls -= 1
+        if self.good_calls < 0:
+            raise self.error
+        return 7
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["alone", "with others"])
+async def test_a_key_that_raises_while_its_listeners_are_found_loses_no_change(
+    purgatory: Purgatory[Any], watched: bool
+) -> None:
+    """Only the subscription to this key sees the check, and the operation in whose callback it was requested is not
+    affected.
+    """
+    key = Faulty()
+
+    def check(_: Op) -> None:
+        purgatory.check_and_complete(key, limit=1)
+        key.good_calls = 2  # the queued check has found the key's entry when it raises
+
+    async with purgatory.changes([key]) as changes, purgatory.changes(["other"]) as others:
+        if watched:
+            purgatory.try_complete_else_watch(Op(None), [key])
+        assert await purgatory.park(Op(ready=True, name="done", on_complete=check), ["unrelated"]) == "done"
+        assert key.good_calls == -1
+        key.good_calls = 1_000
+        assert await anext(changes) is key
+        assert not others._subscription._checked
+    purgatory.cancel_for_key(key)
+
+
+async def test_an_interrupt_while_listeners_are_found_is_not_contained(purgatory: Purgatory[Any]) -> None:
+    """A KeyboardInterrupt in the hash of a key reaches the caller of the check."""
+    key = Faulty()
+    key.error = KeyboardInterrupt()
+    async with purgatory.changes([key]):
+        key.good_calls = 2  # the check has found the key's entry
+        with pytest.raises(KeyboardInterrupt):
+            purgatory.check_and_complete(key, limit=1)
+        key.good_calls = 1_000
+
+
+async def test_a_key_that_raises_at_the_end_does_not_keep_its_subscription(
+    purgatory: Purgatory[Any], reported: list[dict[str, Any]]
+) -> None:
+    """Only the key's entry remains, without an operation."""
+    key = Faulty()
+    changes = purgatory.changes([key])
+    key.good_calls = 0
+    await changes.aclose()
+    key.good_calls = 1_000
+    assert {context["exception"] for context in reported} == {key.error}
+    assert purgatory._core._listeners == {key: {}}
 
 
 async def test_a_second_event_loop_may_follow_too(clock: VirtualClock) -> None:

@@ -338,3 +338,33 @@ def test_checks_requested_while_the_loop_is_stopped_run_when_it_resumes(
     in_a_thread(purgatory.check_threadsafe, "key")
     assert loop.run_until_complete(wait()) == "x"
     loop.close()
+
+
+class WorkClock(VirtualClock):
+    """A virtual clock whose work time the test moves."""
+
+    worked = 1000.0
+
+    def work_time(self) -> float:
+        return self.worked
+
+
+async def test_requests_that_arrive_faster_than_the_checks_are_merged() -> None:
+    """Threads that request the same keys in every turn leave no backlog, so a later request does not wait behind it."""
+    clock = WorkClock(1000.0)
+
+    def work(_: Op) -> None:
+        clock.worked += 0.001  # a whole turn
+
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        watchers = [park(purgatory, key, on_try=work) for key in range(20) for _ in range(5)]
+        for _ in range(100):
+            in_a_thread(lambda: [purgatory.check_threadsafe(key) for key in range(20)])
+            await asyncio.sleep(0)
+        before = sum(op.calls.count("try") for op in watchers)
+        last = park(purgatory, "last")
+        last.ready = True
+        in_a_thread(purgatory.check_threadsafe, "last")
+        await last
+        await clock.settle()
+        assert sum(op.calls.count("try") for op in watchers) - before <= 3 * len(watchers)

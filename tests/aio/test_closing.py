@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import sys
+import types
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import pytest
@@ -277,6 +279,243 @@ async def test_a_grace_after_its_own_timer_was_closed(clock: VirtualClock) -> No
     assert await asyncio.gather(*tasks) == ["due", "done", "rest"]
     assert (done.outcome, rest.outcome) == (Outcome.COMPLETED, Outcome.EXPIRED)
     assert not purgatory.timer.running
+
+
+# Checks that were requested before the closing
+
+
+REQUESTS: dict[str, Callable[[Purgatory[Any]], None]] = {
+    "check_soon": lambda purgatory: purgatory.check_soon("a"),
+    "check_all": lambda purgatory: purgatory.check_all(),
+    "check_threadsafe": lambda purgatory: purgatory.check_threadsafe("a"),
+}
+requested = pytest.mark.parametrize("request_check", REQUESTS.values(), ids=REQUESTS)
+
+
+@requested
+@pytest.mark.parametrize("grace", [0, 10])
+async def test_a_check_requested_before_closing_completes_its_operations(
+    clock: VirtualClock, request_check: Callable[[Purgatory[Any]], None], grace: int
+) -> None:
+    """The check is tried before the operations expire, and a subscription still receives its key."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        ready, other = Op(None, name="ready"), Op(None, name="other")
+        tasks = await park_in_tasks(purgatory, clock, ready, other)
+        changes = purgatory.changes(["a"])
+        ready.ready = True
+
+        async def close() -> None:
+            request_check(purgatory)
+            await purgatory.aclose(grace=grace)
+
+        closing = asyncio.create_task(close())
+        await clock.advance(grace)
+        await closing
+        assert await asyncio.gather(*tasks) == ["ready", "other"]
+        assert (ready.outcome, other.outcome) == (Outcome.COMPLETED, Outcome.EXPIRED)
+        assert [key async for key in changes] == ["a"]
+
+
+@requested
+async def test_a_check_requested_as_the_grace_ends_completes_its_operations(
+    clock: VirtualClock, request_check: Callable[[Purgatory[Any]], None]
+) -> None:
+    """The same holds in the turn in which the grace period ends, after its end."""
+    async with Purgatory[Op]("test", clock=clock) as purgatory:
+        op = Op(None, name="x")
+        (task,) = await park_in_tasks(purgatory, clock, op)
+
+        def change() -> None:
+            op.ready = True
+            request_check(purgatory)
+
+        closing = asyncio.create_task(purgatory.aclose(grace=10))
+        await clock.settle()
+        clock.call_at(clock.ceil_ms() + 10_000, change)  # after the alarm of the grace period
+        await clock.advance(10)
+        await closing
+        assert await task == "x"
+        assert op.outcome is Outcome.COMPLETED
+
+
+async def test_many_requested_checks_run_in_slices_and_once(clock: VirtualClock) -> None:
+    """Closing tries many operations in several turns, and checks that these request do not delay it."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(None) for _ in range(3000)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+        op._on_try = lambda _: purgatory.check_soon("a")
+    ops[-1].ready = True
+    purgatory.check_soon("a")
+    parked: list[int] = []
+    asyncio.get_running_loop().call_soon(lambda: parked.append(len(purgatory)))
+    await purgatory.aclose()
+    assert parked == [3000]
+    check(purgatory, parked=0, completed=1, expired_by_closing=2999)
+    assert max(op.calls.count("try") for op in ops) < 10
+
+
+async def test_many_checks_requested_as_the_grace_ends_run_in_slices(clock: VirtualClock) -> None:
+    """The end of the grace period does not try all of the operations in one turn either."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(None) for _ in range(3000)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+    parked: list[int] = []
+
+    def change() -> None:
+        for op in ops:
+            op.ready = True
+        purgatory.check_soon("a")
+        asyncio.get_running_loop().call_soon(lambda: parked.append(len(purgatory)))
+
+    closing = asyncio.create_task(purgatory.aclose(grace=10))
+    await clock.settle()
+    clock.call_at(clock.ceil_ms() + 10_000, change)  # after the alarm of the grace period
+    await clock.advance(10)
+    await closing
+    assert 0 < parked[0] < 3000
+    check(purgatory, parked=0, completed=3000)
+
+
+async def test_a_closing_that_is_cancelled_tries_requested_checks(clock: VirtualClock) -> None:
+    """Before a cancelled closing expires all operations in one turn, it runs the checks that were requested."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(None) for _ in range(3000)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+    for op in ops:
+        op.ready = True
+
+    async def close() -> None:
+        purgatory.check_soon("a")
+        await purgatory.aclose()
+
+    closing = asyncio.create_task(close())
+    await turns_until(lambda: len(purgatory) < 3000)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    check(purgatory, parked=0, completed=3000)
+
+
+async def test_a_requested_check_whose_key_raises_does_not_stop_the_closing(
+    clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """The error is reported, and the other requested checks are tried."""
+
+    class Key:
+        broken = False
+
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            if Key.broken:
+                raise Boom
+            return isinstance(other, Key)
+
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(None), Op(None)]
+    for op, key in zip(ops, [Key(), "b"], strict=True):
+        purgatory.try_complete_else_watch(op, [key])
+        op.ready = True
+    purgatory.check_soon("b")
+    purgatory.check_soon(Key())
+    ops[1]._on_complete = lambda _: setattr(Key, "broken", True)
+    await purgatory.aclose()
+    Key.broken = False
+    assert [type(context["exception"]) for context in reported] == [Boom]
+    assert reported[0]["message"] == "a key of purgatory 'test' raised, and its check was left out"
+    assert [op.outcome for op in ops] == [Outcome.EXPIRED, Outcome.COMPLETED]
+    purgatory._check()
+
+
+async def test_an_interrupt_in_a_requested_check_leaves_the_others_their_answers(clock: VirtualClock) -> None:
+    """The closing continues with the operations after the interrupted one, and then raises the interrupt."""
+
+    def interrupt(_: Op) -> None:
+        raise KeyboardInterrupt
+
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(None, name=str(number)) for number in range(5)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+        op.ready = True
+    ops[1]._on_try = ops[3]._on_try = interrupt
+    purgatory.check_soon("a")
+    with pytest.raises(KeyboardInterrupt):
+        await purgatory.aclose()
+    check(purgatory, parked=0, completed=3, expired_by_closing=2)
+    assert purgatory.timer.closed
+
+
+async def test_an_interrupt_in_a_requested_check_of_a_cancelled_closing_propagates(clock: VirtualClock) -> None:
+    """The checks that are tried after the cancellation can be interrupted, too."""
+
+    def interrupt(_: Op) -> None:
+        raise KeyboardInterrupt
+
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(None) for _ in range(3000)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+        op.ready = True
+    ops[-2]._on_try = interrupt
+    purgatory.check_soon("a")
+    closing = purgatory.aclose()
+    closing.send(None)
+    assert 1 < len(purgatory) < 3000
+    with pytest.raises(KeyboardInterrupt):
+        closing.throw(asyncio.CancelledError())
+    check(purgatory, parked=0, completed=2999, expired_by_closing=1)
+
+
+@types.coroutine
+def continue_(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, None]:
+    """Await a coroutine that has begun, as an eager task does."""
+    while True:
+        try:
+            yielded = coroutine.send(None)
+        except StopIteration:
+            return
+        yield yielded
+
+
+async def test_closing_inside_a_callback_tries_requested_checks_after_it(clock: VirtualClock) -> None:
+    """An eager task closes the purgatory in a callback: the requested checks run after the check of that callback."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    closing = purgatory.aclose()
+    ops = [Op(None, on_complete=lambda _: closing.send(None)), Op(None, name="b"), Op(None)]
+    for op, key in zip(ops, "abc", strict=True):
+        purgatory.try_complete_else_watch(op, [key])
+        op.ready = key != "c"
+    purgatory.check_soon("b")
+    assert purgatory.check("a") == 1
+    assert [op.outcome for op in ops] == [Outcome.COMPLETED, Outcome.PENDING, Outcome.PENDING]
+    await continue_(closing)
+    assert [op.outcome for op in ops] == [Outcome.COMPLETED, Outcome.COMPLETED, Outcome.EXPIRED]
+    purgatory._check()
+
+
+async def test_a_closing_that_ends_inside_a_callback_tries_nothing_there(clock: VirtualClock) -> None:
+    """A check does not run within another one: the operations of a requested check expire with the others."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    closing = purgatory.aclose()
+
+    def begin_and_end(_: Op) -> None:
+        closing.send(None)
+        with pytest.raises(asyncio.CancelledError):
+            closing.throw(asyncio.CancelledError())
+
+    ops = [Op(None, on_complete=begin_and_end), Op(None)]
+    for op, key in zip(ops, "ab", strict=True):
+        purgatory.try_complete_else_watch(op, [key])
+        op.ready = True
+    purgatory.check_soon("b")
+    assert purgatory.check("a") == 1
+    assert [op.outcome for op in ops] == [Outcome.COMPLETED, Outcome.EXPIRED]
+    purgatory._check()
 
 
 # Closing started from a callback of an operation, and callbacks that act while the purgatory closes

@@ -1,6 +1,8 @@
 """The queue of coalesced checks: the keys take turns, and every operation is tried after its key was named."""
 
+import asyncio
 import contextlib
+import threading
 import weakref
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory import Outcome
+from purgatory import Outcome, Purgatory
 from purgatory.aio.coalesced_checks import CoalescedChecks
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.testing import ManualClock
@@ -158,6 +160,41 @@ def test_a_key_that_waits_is_checked_once_although_another_has_been_checked(room
     while queue:
         queue.work(1)
     assert watcher.calls == ["try"]
+
+
+async def test_a_turn_that_was_cheap_lets_the_next_one_do_more(purgatory: Purgatory[Any]) -> None:
+    """The turns that run a long queue of checks share what they have learned about the cost of the work."""
+    for _ in range(3000):
+        op = Op(None)
+        purgatory.try_complete_else_watch(op, ["a"])
+        op.ready = True
+    purgatory.check_soon("a")
+    done = [0]
+    while len(purgatory):
+        await asyncio.sleep(0)
+        done.append(purgatory.statistics().completed)
+    first, second = done[1], done[2] - done[1]
+    assert second > 1.5 * first
+
+
+async def test_a_forked_child_can_check_although_the_parent_was_at_it(purgatory: Purgatory[Any]) -> None:
+    """Whatever the other threads of the parent did at the fork, the child schedules checks, also from threads."""
+    ops = [Op(None), Op(None)]
+    for op, key in zip(ops, "ab", strict=True):
+        purgatory.try_complete_else_watch(op, [key])
+        op.ready = True
+    soon = purgatory._soon
+    thread = threading.Thread(target=soon._lock.acquire)
+    thread.start()
+    thread.join()
+    soon.scheduled = soon._waking = soon._inbox_busy = True
+    soon.after_fork()
+    purgatory.check_soon("a")
+    purgatory.check_threadsafe("b")
+    assert (soon._inbox, soon._interrupting) == ({"b": None}, [])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [op.outcome for op in ops] == [Outcome.COMPLETED, Outcome.COMPLETED]
 
 
 def test_a_key_whose_hash_raises_at_the_end_of_its_check_can_be_requested_again(room: QuietPurgatory) -> None:

@@ -114,6 +114,25 @@ async def test_the_table(purgatory: Purgatory[Any], clock: VirtualClock) -> None
     ]
 
 
+async def test_the_table_is_short_and_printable(purgatory: Purgatory[Any]) -> None:
+    """A key or kind neither controls the terminal, nor forges a row, nor widens the table without limit."""
+    purgatory.try_complete_else_watch(Fetch(None), ["a\n  9  Fetch  forged"])
+    purgatory.try_complete_else_watch(Fetch(None), {"\x1b[2J": 7})
+    purgatory.try_complete_else_watch(Fetch(None), ["x" * 100_000, 10**5000])
+    waiting = asyncio.ensure_future(purgatory.wait_until(lambda: False, key="key", timeout=None, kind="k\x1b" * 999))
+    await asyncio.sleep(0)
+    dump = purgatory.dump()
+    assert dump["operations"][0]["keys"][0]["key"] == "a\n  9  Fetch  forged"
+    lines = str(dump).splitlines()
+    assert len(lines) == 6
+    assert max(map(len, lines)) < 600
+    assert all(line.isprintable() for line in lines)
+    assert r"a\n  9  Fetch  forged" in lines[2]
+    assert r"\x1b[2J >= 7" in lines[3]
+    assert f"{'x' * 119}…, <int whose repr raised ValueError>" in lines[4]
+    waiting.cancel()
+
+
 async def test_more_than_the_limit(purgatory: Purgatory[Any]) -> None:
     """Above the limit, the dump lists some operations once, in order of arrival, and the number of the others."""
     for number in range(50):
@@ -122,14 +141,26 @@ async def test_more_than_the_limit(purgatory: Purgatory[Any]) -> None:
         dump = purgatory.dump(limit)
         numbers = [entry["op_id"] for entry in dump["operations"]]
         assert numbers == sorted(set(numbers))
-        assert len(numbers) <= limit
-        assert bool(numbers) == (limit > 0)
+        assert numbers == list(range(1, limit + 1))
         assert dump["omitted"] == 50 - len(numbers)
         assert str(dump).splitlines()[-1] == f"  and {50 - len(numbers)} more"
     for limit_or_none in (50, None):
         dump = purgatory.dump(limit_or_none)
         assert [entry["op_id"] for entry in dump["operations"]] == list(range(1, 51))
         assert dump["omitted"] == 0
+
+
+@pytest.mark.parametrize("keys", [1, 3, 1000], ids=["hot", "few", "own"])
+async def test_the_longest_waiting_are_listed(purgatory: Purgatory[Any], keys: int) -> None:
+    """Above the limit, the operations listed are those that have waited longest, on many keys as on few."""
+    for number in range(1000):
+        key = f"key-{number % keys}"
+        purgatory.try_complete_else_watch(Fetch(None), {key: 7} if number % 2 else [key])
+    purgatory.check_and_complete("nothing")
+    purgatory.cancel_for_key("key-4")
+    dump = purgatory.dump(20)
+    expected = [number for number in range(1, 30) if number != 5 or keys < 5]
+    assert [entry["op_id"] for entry in dump["operations"]] == expected[:20]
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "10", True])

@@ -1,10 +1,19 @@
-"""A process that forks while an event loop runs, as a preloading server does: what the child inherits."""
+"""A process that forks, as a preloading server does: what the child inherits."""
 
+import asyncio
+import contextlib
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from purgatory import Outcome, Purgatory, SystemTimer
+from purgatory.aio import reaper
+from purgatory.core.timer.task import FAR_MS
+from purgatory.testing import VirtualClock
+from tests.helpers import Op
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork()")
 
@@ -141,3 +150,228 @@ def test_a_purgatory_whose_loop_does_not_run_at_the_fork_is_usable_in_both(loop:
 def test_a_timer_that_was_never_started_is_usable_in_both(loop: str) -> None:
     """It belongs to the parent's loop because of a check that was requested, and to the child's loop in the child."""
     assert lines(loop, "never started", "entered") == ["child: completed", "child: expired", "parent: expired"]
+
+
+# What a child does first, called in this process
+
+
+async def test_the_child_drops_the_task_and_the_loop_of_the_parent(clock: VirtualClock) -> None:
+    """Nothing refers to them any longer, and the next call binds the timer anew, with a task of its own."""
+    timer = SystemTimer(clock=clock)
+    async with Purgatory[Op]("test", timer=timer) as room:
+        timer.start()
+        await clock.settle()
+        task, number = timer._reaper.task, timer._reaper._wake_up_number
+        assert task is not None
+        for _ in range(2):  # the second time, for a child of the child, there is no loop
+            reaper._after_fork()
+            assert task._log_destroy_pending is False  # type: ignore[attr-defined]  # asyncio must not warn of it
+            assert (timer._reaper.task, timer._reaper._alarm, timer._started_in, timer._loop) == (
+                None,
+                None,
+                None,
+                None,
+            )
+            assert timer._next_wake_ms == FAR_MS
+            assert room._loop is None
+            assert timer._reaper._wake_up_number != number
+        task.cancel()  # in a child, it would not run
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        op = Op(5)
+        waiting = asyncio.create_task(room.park(op, ["a"]))
+        await clock.advance(5)
+        await waiting
+        assert op.outcome is Outcome.EXPIRED
+        await timer.aclose()
+
+
+@pytest.mark.parametrize("what", ["an operation", "a deadline"])
+async def test_the_child_refuses_a_timer_with_work_of_the_parent(clock: VirtualClock, what: str) -> None:
+    """One operation without a deadline, or one deadline without an operation, is enough."""
+    timer = SystemTimer(clock=clock)
+    room = Purgatory[Any]("test", timer=timer)
+    room.check_soon("a")
+    if what == "an operation":
+        room.try_complete_else_watch(Op(None), ["a"])
+    else:
+        deadline = timer.fail_after(5)
+    assert timer._loop is asyncio.get_running_loop()
+    reaper._after_fork()
+    for call in (lambda: room.check_and_complete("a"), lambda: timer.fail_after(1)):
+        with pytest.raises(RuntimeError, match=r"^the timer had tasks when this process was forked, and they belong"):
+            call()
+    timer._reaper._inherited = False  # this process is no child
+    timer._reaper._guard_thread()
+    if what == "a deadline":
+        deadline.cancel()
+    await room.aclose()
+    await timer.aclose()
+
+
+def test_the_child_keeps_what_belongs_to_no_running_loop(clock: VirtualClock) -> None:
+    """If nothing waits, the child may even run its copy of a stopped loop."""
+    timer = SystemTimer(clock=clock)
+    room = Purgatory[Op]("test", timer=timer)
+
+    async def enter() -> asyncio.AbstractEventLoop:
+        await room.__aenter__()
+        return asyncio.get_running_loop()
+
+    with asyncio.Runner() as runner:
+        loop = runner.run(enter())
+        timer._reaper._after_fork()
+        assert timer._loop is loop
+        assert timer.running
+        room.check_threadsafe("a")
+        runner.run(room.aclose())
+        runner.run(timer.aclose())
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["stopped", "closed"])
+def test_the_child_leaves_the_waits_of_a_loop_that_does_not_run(clock: VirtualClock, closed: bool) -> None:
+    """The reaper of a stopped loop ends if the child runs its copy; a dropped subscription wakes no loop."""
+    timer = SystemTimer(clock=clock)
+    room = Purgatory[Any]("test", timer=timer)
+
+    async def subscribe() -> Any:
+        timer.start()
+        await asyncio.sleep(0)
+        return room.changes(["a"])
+
+    loop = asyncio.new_event_loop()
+    changes = loop.run_until_complete(subscribe())
+    task = timer._reaper.task
+    assert task is not None
+    if closed:
+        loop.close()
+    timer._reaper._after_fork()
+    assert task._log_destroy_pending is False  # type: ignore[attr-defined]  # asyncio must not warn of it
+    assert (timer._reaper.task, timer._loop, room._loop) == (None, None, None)
+    del changes
+    assert len(room._dropped) == 1
+    if not closed:
+        with pytest.raises(asyncio.CancelledError):
+            loop.run_until_complete(task)
+        with pytest.raises(RuntimeError, match="when this process was forked"):
+            loop.run_until_complete(timer.advance_clock())
+        loop.close()
+    with asyncio.Runner() as runner:
+        with pytest.raises(RuntimeError, match="when this process was forked"):
+            runner.run(room.aclose())
+        timer._reaper._inherited = False  # this process is no child
+        runner.run(room.aclose())
+        runner.run(timer.aclose())
+
+
+WAITS = """
+import asyncio, gc, os, sys
+import uvloop
+from purgatory import DelayedOperation, Purgatory, SystemTimer
+from purgatory.locks import KeyedLock
+from purgatory.testing import VirtualClock
+
+class Op(DelayedOperation):
+    def try_complete(self):
+        return self.ready
+    def on_complete(self):
+        said("answered")
+
+def said(text):
+    print(f"{who}: {text}", flush=True)
+
+who, ready = "parent", False
+Op.ready = property(lambda _: ready)
+new_loop = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}[sys.argv[1]]
+state, what = sys.argv[2:]
+clock = VirtualClock()
+timer = SystemTimer(clock=clock)
+room = Purgatory("test", timer=timer)
+locks = KeyedLock(room)
+
+def begin():
+    if what == "an operation":
+        room.try_complete_else_watch(Op(5), ["k"])
+    elif what == "a deadline":
+        timer.call_later(5, said, "answered")
+
+async def works():
+    timer.start()
+    if what == "a lock":
+        await locks.acquire("k")
+    elif what == "a subscription":
+        global changes
+        changes = room.changes(["k"])
+    begin()
+
+async def uses():
+    async with room:
+        if what == "a lock":
+            said(f"locked={locks.locked('k')} and {await locks.acquire('other', timeout=0)}")
+        room.check("k")
+        await clock.advance(5)
+        await timer.aclose()
+
+async def advances():
+    await timer.advance_clock()
+
+def run(coroutine, loop):
+    try:
+        loop.run_until_complete(coroutine)
+    except Exception as error:
+        said(f"{type(error).__name__}: {str(error).partition(',')[0]}")
+
+loop = new_loop()
+if state == "without a loop":
+    if what == "a lock":
+        loop.run_until_complete(locks.acquire("k"))  # the timer still belongs to no loop
+    begin()
+else:
+    loop.run_until_complete(works())
+if state == "closed":
+    loop.close()
+if not (pid := os.fork()):
+    who, ready = "child", True
+    if state == "resumed":
+        loop.run_until_complete(clock.advance(5))
+    next_loop = loop if state == "resumed" else new_loop()
+    run(uses(), next_loop)
+    if what != "a lock":
+        run(advances(), next_loop)
+    changes = None
+    next_loop.close()
+    loop.close()
+    del loop
+    gc.collect()
+    os._exit(0)
+os.waitpid(pid, 0)
+ready = True
+if loop.is_closed():
+    loop = new_loop()
+run(uses(), loop)
+loop.close()
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    ("state", "what"),
+    [
+        (state, what)
+        for state in ("stopped", "resumed", "closed", "without a loop")
+        for what in ("an operation", "a deadline", "a subscription", "a lock")
+        if (state, what) != ("without a loop", "a subscription")
+    ],
+)
+def test_the_loop_need_not_run_at_the_fork(loop: str, state: str, what: str) -> None:
+    """The parent alone answers, whether its loop has stopped or was closed, or there was none; the child is refused."""
+    script = [sys.executable, "-W", "always", "-W", "ignore::DeprecationWarning", "-c", WAITS, loop, state, what]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=50, check=False)
+    refused = "child: RuntimeError: the timer had tasks when this process was forked"
+    expected = {
+        "an operation": [refused, refused, "parent: answered"],
+        "a deadline": [refused, refused, "parent: answered"],
+        "a subscription": [refused, refused],
+        "a lock": ["child: locked=False and True", "parent: locked=True and True"],
+    }
+    assert (done.stdout + done.stderr).splitlines() == expected[what]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome, Purgatory, SystemTimer, TimerTask
+from purgatory.conditions import ConditionalOperation, signal
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op
 
@@ -73,6 +74,21 @@ async def test_a_call_in_another_thread_is_refused_and_changes_nothing(name: str
     purgatory._check()
 
 
+@pytest.mark.parametrize(("condition", "value"), [("count(2)", None), ("at_least(3)", 5)])
+@pytest.mark.parametrize("key", ["a", "none"])
+async def test_a_signal_in_another_thread_is_refused_and_not_counted(
+    purgatory: Purgatory[Any], condition: str, value: float | None, key: str
+) -> None:
+    """The operation has seen nothing, so the signal can be sent again in the loop's thread."""
+    op = ConditionalOperation(condition, ["a"], 10.0)
+    purgatory.try_complete_else_watch(op, op.wanted)
+    seen = op.seen
+    with pytest.raises(RuntimeError, match=REFUSED):
+        in_a_thread(lambda: signal(purgatory, key, value))
+    assert op.seen == seen
+    purgatory.cancel_for_key("a")
+
+
 COROUTINES: dict[str, Callable[[Purgatory[Any], Op], Any]] = {
     "park": lambda room, _: room.park(Op(1.0), ["b"]),
     "wait_until": lambda room, _: room.wait_until(lambda: False, keys=["b"], timeout=1.0),
@@ -131,6 +147,25 @@ async def test_a_task_of_the_timer_is_not_cancelled_in_another_thread() -> None:
                     in_a_thread(call)
             assert block.when() is not None
             assert not block.expired()
+
+
+async def test_a_timer_is_read_in_another_thread_without_a_change(clock: VirtualClock) -> None:
+    """Only the loop's thread drops what is empty: the buckets and the tasks that were due when they were added."""
+    async with SystemTimer(clock=clock) as timer:
+        core = timer._core
+
+        def read() -> tuple[int | None, int, int]:
+            assert f"next_expiration_ms={timer.next_expiration_ms}>" in repr(timer)
+            return timer.next_expiration_ms, len(core._queue), len(core._ready)
+
+        begin_ms = clock.now_ms()
+        due, early, late = (timer.call_later(delay, print) for delay in (0, 0.005, 0.009))
+        core._begin_call()  # a call that an interrupt ends leaves the ready tasks
+        found = [in_a_thread(read)]
+        for task in (due, early, late):
+            task.cancel()
+            found.append(in_a_thread(read))
+        assert found == [(begin_ms, 2, 1), (begin_ms + 5, 2, 1), (begin_ms + 9, 2, 1), (None, 2, 1)]
 
 
 def test_without_a_loop_every_thread_may_call() -> None:

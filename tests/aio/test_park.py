@@ -113,3 +113,50 @@ async def test_an_operation_that_has_ended_gives_none(purgatory: Purgatory[Any],
     operation.ready = True
     assert purgatory._submit_and_wait(operation, ["a"]) is None
     assert operation.result() == "at once"
+
+
+class _Forgetful(Op):
+    """It does not call ``super().__init__()``."""
+
+    def __init__(self) -> None:
+        pass
+
+
+async def test_a_class_that_forgot_to_initialise_is_named(purgatory: Purgatory[Any]) -> None:
+    """The error says what its constructor must do."""
+    with pytest.raises(RuntimeError, match=r"_Forgetful.__init__\(\) must call super\(\).__init__\(timeout\)"):
+        await purgatory.park(_Forgetful(), ["a"])
+    assert len(purgatory) == 0
+
+
+async def test_an_operation_on_the_timer_leaves_it_when_it_completes_at_once(purgatory: Purgatory[Any]) -> None:
+    """It was added to the timer as a task, and completes in its first try, before it is parked."""
+    operation = Op(5.0)
+    operation.ready = True
+    purgatory.timer.add(operation)
+    await purgatory.park(operation, ["a"])
+    assert not operation.scheduled
+    assert purgatory.timer.size == 0
+
+
+class _Keeps(Op):
+    """An operation that stores its answer in an attribute with the name of a method."""
+
+    def __init__(self, timeout: float, **arguments: Any) -> None:
+        super().__init__(timeout, **arguments)
+        self.result: Any = None  # type: ignore[method-assign]
+
+    def on_complete(self) -> Any:
+        self.result = "answer"
+        return self.result
+
+
+async def test_an_attribute_named_result_does_not_lose_the_answer(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """The task receives what ``on_complete`` returned, whether the operation completes at once or later."""
+    assert await purgatory.park(_Keeps(5, ready=True), ["a"]) == "answer"
+    assert purgatory._core.try_without_parking(_Keeps(0), ["a"]) == "answer"
+    task = asyncio.create_task(purgatory.park(_Keeps(5), ["a"]))
+    await clock.advance(5)
+    assert await task == "answer"

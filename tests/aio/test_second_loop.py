@@ -415,7 +415,7 @@ def test_futures_of_a_closed_loop_keep_no_other_from_an_answer(new_loop: NewLoop
         loop = asyncio.get_running_loop()
         waiting.append(purgatory.when_all([loop.create_future()], 0.01))
         future = purgatory.timer.fail_after(0.01)
-        future.add_done_callback(print)
+        future.add_done_callback(asyncio.Future.exception)  # a slow first loop may see its end
         waiting.append(future)
         waiting.append(asyncio.create_task(purgatory.park(Op(0.01), ["a"])))
         await asyncio.sleep(0)
@@ -453,6 +453,24 @@ def test_when_all_alone_moves_the_timer_to_the_second_loop(new_loop: NewLoop, wa
         assert (left.outcome, operation.outcome) == (Outcome.EXPIRED, Outcome.EXPIRED)
 
     WAYS[way](new_loop, [first, second])
+
+
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_the_reaper_of_a_loop_that_stopped_for_ever_is_not_reported_as_destroyed(new_loop: NewLoop) -> None:
+    """The loop is closed without running again, so the reaper that the timer left there never ends."""
+    timer = SystemTimer()
+
+    async def start() -> None:
+        timer.start()
+        await asyncio.sleep(0)
+
+    first, second = new_loop(), new_loop()
+    first.run_until_complete(start())
+    second.run_until_complete(start())
+    first.close()
+    second.run_until_complete(timer.aclose())
+    second.close()
 
 
 @both_loops
@@ -720,6 +738,71 @@ def test_an_operation_that_ends_before_its_task_has_changed_loops_has_its_result
 
     in_stopped_loops(new_loop, [first, second])
     assert op.outcome is Outcome.COMPLETED
+
+
+@both_loops
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_value_for_a_task_of_a_closed_loop_is_given_back_once(new_loop: NewLoop, kept: bool) -> None:
+    """If nothing else refers to the task, the failing answer frees it in the middle of the ending."""
+    waiting: list[Any] = []
+    purgatory = Purgatory[Any]("p")
+    queue: list[str] = []
+
+    async def first() -> None:
+        get = lambda: queue.pop() if queue else None  # noqa: E731
+        wait = purgatory.wait_value(get, key="queue", timeout=None, on_abandoned=queue.append)
+        task = asyncio.create_task(wait)
+        if kept:
+            waiting.append(task)
+        await asyncio.sleep(0)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    async def second() -> None:
+        queue.append("job")
+        assert purgatory.check("queue") == 1
+        assert queue == ["job"]
+        purgatory._check()
+        await purgatory.aclose()
+
+    in_closed_loops(new_loop, [first, second])
+    if kept:
+        drop(waiting)
+    assert queue == ["job"]
+
+
+@both_loops
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_result_of_an_operation_that_frees_its_task_in_a_closed_loop_is_given_back(
+    new_loop: NewLoop, cancels: bool
+) -> None:
+    """``on_complete`` closes the coroutine that waits, or also cancels its future, before the result exists."""
+    purgatory = Purgatory[Any]("p")
+    returned: list[Any] = []
+    coroutines: list[Any] = []
+
+    def leave(op: Op) -> None:
+        if cancels:
+            assert op._park_future is not None
+            op._park_future.cancel()
+        coroutines.pop().close()
+
+    class Returned(Op):
+        def on_abandoned(self, result: Any) -> None:
+            returned.append(result)
+
+    op = Returned(name="data", on_complete=leave)
+
+    async def first() -> None:
+        coroutines.append(purgatory.park(op, ["key"]))
+        coroutines[0].send(None)
+
+    async def second() -> None:
+        op.ready = True
+        assert purgatory.check("key") == 1
+        assert returned == ["data"]
+        await purgatory.aclose()
+
+    in_closed_loops(new_loop, [first, second])
 
 
 WAITS: dict[str, Callable[[Purgatory[Any], Callable[[], Any]], Coroutine[Any, Any, Any]]] = {

@@ -250,6 +250,27 @@ async def test_closing_never_walks_the_whole_timer(clock: VirtualClock) -> None:
     assert timer.size == 0
 
 
+@pytest.mark.parametrize("timeout", [None, 60.0])
+@pytest.mark.parametrize("started", [False, True])
+async def test_closing_ends_the_calls_that_wait_for_a_bucket(
+    clock: VirtualClock, reported: list[dict[str, Any]], started: bool, timeout: float | None
+) -> None:
+    """A task that calls ``advance_clock`` in a loop of its own receives PurgatoryClosed, now and later."""
+    timer = SystemTimer(clock=clock)
+    if started:
+        timer.start()
+    timer.call_later(30, lambda: None)
+    waiting = [asyncio.create_task(timer.advance_clock(timeout)) for _ in range(2)]
+    await clock.settle()
+    await timer.aclose()
+    await clock.settle()
+    assert [type(task.exception()) for task in waiting if task.done()] == [PurgatoryClosed] * 2
+    with pytest.raises(PurgatoryClosed, match="the timer is closed"):
+        await timer.advance_clock(timeout)
+    assert clock.next_alarm_ms is None
+    assert not reported
+
+
 async def test_nothing_runs_while_the_timer_closes(clock: VirtualClock) -> None:
     """A deadline that passes between two slices does not run its callback, even if other code reads the clock."""
     timer = SystemTimer(clock=clock)

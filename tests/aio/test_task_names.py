@@ -103,6 +103,41 @@ async def test_a_task_with_several_operations_has_its_own_name_after_the_last_on
         assert names._latest == {}
 
 
+async def test_a_task_parks_again_after_some_of_its_operations_have_ended(clock: VirtualClock) -> None:
+    """The chain of its names has no gap where an operation in the middle has ended."""
+    async with Purgatory[Any]("orders", clock=clock, observers=[TaskNames()]) as room:
+
+        async def handler() -> None:
+            task = await name_request()
+            ops = [Op(None) for _ in range(4)]
+            for number in range(3):
+                room.try_complete_else_watch(ops[number], [f"k{number}"])
+            ops[1].cancel()
+            ops[2].cancel()
+            room.try_complete_else_watch(ops[3], ["k3"])
+            ops[0].cancel()
+            assert task.get_name() == "orders: Op on k3"
+            ops[3].cancel()
+            assert task.get_name() == "request 12"
+
+        await asyncio.get_running_loop().create_task(handler())
+
+
+async def test_three_keys_are_named_in_full(clock: VirtualClock) -> None:
+    """The name counts only the keys that it does not contain."""
+    async with Purgatory[Any]("orders", clock=clock, observers=[TaskNames()]) as room:
+
+        async def handler() -> None:
+            task = await name_request()
+            for keys, named in ((["a", "b", "c"], "a, b, c"), (["a", "b", "c", "d"], "a, b, c and 1 more")):
+                op = Op(None)
+                room.try_complete_else_watch(op, keys)
+                assert task.get_name() == f"orders: Op on {named}"
+                op.cancel()
+
+        await asyncio.get_running_loop().create_task(handler())
+
+
 async def test_a_name_given_after_one_of_other_code_stays_when_the_first_operation_ends(clock: VirtualClock) -> None:
     """Other code names the task between two operations: the later name stays, and gives way to that of other code."""
     names = TaskNames()

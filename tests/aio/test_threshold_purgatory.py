@@ -43,6 +43,12 @@ async def test_those_whose_threshold_is_reached_are_answered_with_the_value(mark
     assert marks.statistics().keys == 0
 
 
+async def test_it_is_true_although_no_task_waits(marks: ThresholdPurgatory) -> None:
+    """Code such as ``given or ThresholdPurgatory(...)`` uses the purgatory that it was given."""
+    assert len(marks) == 0
+    assert marks
+
+
 async def test_each_key_has_its_own_value(marks: ThresholdPurgatory) -> None:
     """The value of one key does not affect the tasks on another key."""
     first, second = await waiting(marks, ("a", 5), ("b", 5))
@@ -147,7 +153,7 @@ async def test_closing_answers_every_task(clock: VirtualClock) -> None:
     """Waiting tasks get TimeoutError; later calls raise PurgatoryClosed."""
     async with ThresholdPurgatory("marks", clock=clock) as marks:
         (task,) = await waiting(marks, ("log", 5))
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r" did not reach .* before the purgatory closed$"):
         await task
     with pytest.raises(PurgatoryClosed):
         await marks.wait("log", 5, 1)
@@ -356,3 +362,66 @@ async def test_a_call_in_another_thread_is_refused_and_changes_nothing(marks: Th
         pool.submit(calls[call]).result()
     assert marks.complete_all() == 1
     assert await task is None
+
+
+class _Equal:
+    """A key that equals others by its number, and whose comparison raises while ``broken`` is set."""
+
+    broken = False
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        if _Equal.broken:
+            raise Boom
+        return isinstance(other, _Equal) and self._number == other._number
+
+
+async def test_a_queued_call_that_raises_is_reported_and_the_others_run(
+    clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """The outermost call, whose own key is in order, returns its count."""
+    bad = _Equal(1)
+
+    class Chain(Observer):
+        def completed(self, event: Event) -> None:
+            if event.keys == ("a",):
+                _Equal.broken = True
+                assert marks.maybe_complete(bad, 5) == 0
+                assert marks.maybe_complete("b", 5) == 0
+
+    async with ThresholdPurgatory("chain", clock=clock, observers=[Chain()]) as marks:
+        tasks = await waiting(marks, ("a", 5), ("b", 5), (_Equal(1), 5), (_Equal(2), 5))
+        try:
+            assert marks.maybe_complete("a", 5) == 2
+        finally:
+            _Equal.broken = False
+        assert [await tasks[0], await tasks[1]] == [5, 5]
+        assert [(type(context["exception"]), context["key"]) for context in reported] == [(Boom, bad)]
+        assert marks.maybe_complete(bad, 6) == 1
+        assert await tasks[2] == 6
+        tasks[3].cancel()
+
+
+@pytest.mark.parametrize("called", [False, True], ids=["the next turn", "the next call"])
+async def test_calls_queued_before_an_interrupt_run_later(clock: VirtualClock, called: bool) -> None:
+    """The interrupt propagates from the outermost call; no queued call is lost."""
+
+    class Interrupting(Observer):
+        def completed(self, event: Event) -> None:
+            if event.keys == ("a",):
+                assert marks.maybe_complete("b", 5) == 0
+                raise KeyboardInterrupt
+
+    async with ThresholdPurgatory("chain", clock=clock, observers=[Interrupting()]) as marks:
+        tasks = await waiting(marks, ("a", 5), ("b", 5))
+        with pytest.raises(KeyboardInterrupt):
+            marks.maybe_complete("a", 5)
+        if called:
+            assert marks.maybe_complete("c", 5) == 1
+        assert await tasks[0] == 5
+        assert await asyncio.wait_for(tasks[1], 1) == 5

@@ -775,11 +775,19 @@ async def test_entering_it_starts_the_timer(clock: VirtualClock) -> None:
     await timer.aclose()
 
 
-async def test_a_block_without_a_deadline_does_not_start_the_timer(clock: VirtualClock) -> None:
-    """There is nothing that the reaper would have to wait for."""
+async def test_a_block_without_a_deadline_starts_the_timer_too(clock: VirtualClock) -> None:
+    """The block may receive a deadline later, and that deadline must pass."""
     timer = SystemTimer(clock=clock)
-    async with timer.timeout(None):
-        assert not timer.running
+
+    async def work() -> None:
+        with pytest.raises(TimeoutError):
+            async with timer.timeout(None) as timeout:
+                assert timer.running
+                timeout.reschedule(timer.time() + 0.1)
+                await clock.sleep(1)
+        assert timeout.expired()
+
+    await during(clock, 0.1, work())
     await timer.aclose()
 
 

@@ -263,3 +263,9 @@ async def test_wrong_arguments(purgatory: Purgatory[Op], get: Any, arguments: di
     wait_value: Any = purgatory.wait_value
     with pytest.raises(TypeError, match=message):
         await wait_value(get, **{"key": "a", "timeout": 5, **arguments})
+
+
+async def test_the_keys_are_required(purgatory: Purgatory[Op]) -> None:
+    """The error names the two parameters that can have them."""
+    with pytest.raises(TypeError, match=r"^wait_value\(\) takes key= or keys=, got neither"):
+        await purgatory.wait_value(lambda: None, timeout=5)

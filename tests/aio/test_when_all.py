@@ -749,3 +749,33 @@ async def test_a_full_or_closed_purgatory_refuses_futures(clock: VirtualClock) -
         assert not second.done()
     with pytest.raises(PurgatoryClosed):
         purgatory.when_all([second], None)
+
+
+class _Unwilling(asyncio.Future[Any]):
+    """A future that cannot be cancelled."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        raise Boom
+
+
+class _Unset(asyncio.Future[Any]):
+    """A future that cannot be given an exception."""
+
+    def set_exception(self, exception: Any) -> None:
+        raise Boom
+
+
+@pytest.mark.parametrize("kind", [_Unwilling, _Unset])
+async def test_a_future_that_raises_at_the_deadline_does_not_affect_the_others(
+    purgatory: Purgatory[Any], clock: VirtualClock, reported: list[dict[str, Any]], kind: type["asyncio.Future[Any]"]
+) -> None:
+    """Its outcome is TimeoutError, the error is reported, the other futures fail, and the callback runs."""
+    stubborn = kind(loop=asyncio.get_running_loop())
+    (other,) = futures(1)
+    received: list[Any] = []
+    waiting = purgatory.when_all([stubborn, other], 5, received.extend)
+    await clock.advance(5)
+    assert kinds(await waiting) == kinds(received) == [TimeoutError, TimeoutError]
+    assert isinstance(other.exception(), TimeoutError)
+    assert [(type(context["exception"]), context["future"]) for context in reported] == [(Boom, stubborn)]
+    assert reported[0]["message"] == "a future of when_all() raised at the deadline"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import Purgatory
+from purgatory import Purgatory, PurgatoryClosed
 from purgatory.relay import MemoryTransport, Relay
 from purgatory.testing import VirtualClock, parked
 from tests.helpers import Op
@@ -61,3 +61,34 @@ async def test_bad_arguments_are_refused(purgatory: Purgatory[Any], room: Any, n
     """The error names the argument."""
     with pytest.raises((TypeError, ValueError), match="must be"):
         await parked(purgatory if room is None else room, number)
+
+
+async def test_another_loop_is_refused() -> None:
+    """The error names the call that is right, whether the purgatory's loop runs already or starts later."""
+    room = Purgatory[Any]("other")
+    waiting = asyncio.create_task(parked(room))
+    await asyncio.sleep(0)
+
+    async def other() -> None:
+        async with room:
+            room.try_complete_else_watch(Op(), ["a"])
+            with pytest.raises(RuntimeError, match=r"client\.portal\.call\(parked, room\)"):
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(parked(room), here))
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.wait([waiting]), here))
+
+    here = asyncio.get_running_loop()
+    await asyncio.to_thread(asyncio.run, other())
+    with pytest.raises(RuntimeError, match="is running in another thread"):
+        await waiting
+
+
+async def test_a_purgatory_that_closes_ends_the_wait() -> None:
+    """No operation can be parked any longer, but waiting until none is parked is still possible."""
+    async with Purgatory[Any]("closing") as room:
+        waiting = asyncio.create_task(parked(room))
+        await asyncio.sleep(0)
+    with pytest.raises(PurgatoryClosed):
+        await waiting
+    with pytest.raises(PurgatoryClosed):
+        await parked(room)
+    await parked(room, 0)

@@ -9,7 +9,7 @@ import pytest
 from purgatory import Purgatory
 from purgatory.testing import VirtualClock
 from purgatory.testing import virtual_clock as testing
-from tests.helpers import Op
+from tests.helpers import Boom, Op
 
 
 async def test_it_stands_still() -> None:
@@ -90,6 +90,60 @@ async def test_a_sleeper_cancelled_as_it_wakes(clock: VirtualClock) -> None:
     sleepers.append(asyncio.create_task(clock.sleep(1)))
     await clock.advance(1)
     assert sleepers[0].cancelled()
+
+
+async def test_cancelled_sleepers_leave_nothing_behind(clock: VirtualClock) -> None:
+    """Neither their wake-ups nor the times of these are kept until the time has come, and the others still wake."""
+    first = clock.call_at(1_005_000, lambda: None)
+    for delay in range(300):
+        sleepers = [asyncio.create_task(clock.sleep(seconds)) for seconds in (3600, 3600, 4000 + delay)]
+        await asyncio.sleep(0)
+        for sleeper in sleepers:
+            sleeper.cancel()
+        await asyncio.wait(sleepers)
+    assert list(clock._alarms) == [1_005_000]
+    assert len(clock._times) < 100
+    other = asyncio.create_task(clock.sleep(3600))
+    await asyncio.sleep(0)
+    first.cancel()
+    first.cancel()
+    assert clock.next_alarm_ms == 4_600_000
+    await clock.advance(3600)
+    assert other.done()
+    assert not clock._alarms
+    assert clock.next_alarm_ms is None
+
+
+async def test_wake_ups_that_are_cancelled_at_their_own_time(clock: VirtualClock) -> None:
+    """A callback cancels a later wake-up of the same time, and one that is already due when it is requested."""
+    rung: list[str] = []
+
+    def first() -> None:
+        rung.append("first")
+        second.cancel()
+        clock.call_at(1_001_000, lambda: rung.append("now")).cancel()
+
+    clock.call_at(1_001_000, first)
+    second = clock.call_at(1_001_000, lambda: rung.append("second"))
+    clock.call_at(1_001_000, lambda: rung.append("third"))
+    await clock.advance(1)
+    assert rung == ["first", "third"]
+    assert clock.next_alarm_ms is None
+
+
+async def test_a_callback_that_raises_leaves_the_others_their_wake_ups(clock: VirtualClock) -> None:
+    """The error reaches the task that moves the time, and the next move calls the others."""
+
+    def fail() -> None:
+        raise Boom
+
+    rung: list[str] = []
+    clock.call_at(1_001_000, fail)
+    clock.call_at(1_001_000, lambda: rung.append("second"))
+    with pytest.raises(Boom):
+        await clock.advance(1)
+    await clock.advance(1)
+    assert rung == ["second"]
 
 
 async def test_going_from_alarm_to_alarm(clock: VirtualClock) -> None:
