@@ -1,7 +1,7 @@
-"""Locks, semaphores, and quorums by key: waiters in order, deadlines, and nothing kept for idle keys.
+"""Locks and semaphores by key, and quorums: waiters are served in order and have deadlines; idle keys use no memory.
 
-:class:`KeyedLock` and :class:`KeyedSemaphore` are in ``keyed``, :class:`Quorum` in ``quorum``.  They serve the tasks
-of one event loop.
+:class:`KeyedLock` and :class:`KeyedSemaphore` are in ``keyed``; :class:`Quorum` is in ``quorum``.  All three serve the
+tasks of one event loop.
 """
 
 from purgatory.texts import names_of

@@ -1,6 +1,6 @@
 """A lock, or a number of permits, for each key.
 
-The rules of granting and the operations that wait are in ``core.permits``.
+The rules for granting permits, and the operations that wait for them, are in ``core.permits``.
 """
 
 from collections.abc import Hashable
@@ -17,9 +17,9 @@ __all__ = ["Acquisition", "KeyedLock", "KeyedSemaphore"]
 
 
 class Acquisition:
-    """Holds a permit of one key during a block: ``async with locks("order-7", timeout=5.0): ...``.
+    """Holds a permit for one key during a block: ``async with locks("order-7", timeout=5.0): ...``.
 
-    It can be entered any number of times, and takes the permit each time.
+    It can be entered any number of times and acquires the permit each time.
     """
 
     __slots__ = ("_deadline", "_key", "_keyed", "_permits", "_timeout")
@@ -31,14 +31,14 @@ class Acquisition:
         self._deadline = deadline
 
     async def __aenter__(self) -> None:
-        """Acquire the permit; see :meth:`KeyedLock.acquire` for the errors."""
+        """Acquire the permit; for the errors, see :meth:`KeyedLock.acquire`."""
         taken = self._keyed._permits.take(self._key, self._timeout, self._deadline)
         self._permits: Permits = taken if type(taken) is Permits else await self._keyed._wait(taken, self._timeout)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Release the permit, however the block has ended."""
+        """Release the permit, however the block ended."""
         self._keyed._permits.give_back(self._permits)
 
     def __repr__(self) -> str:
@@ -55,28 +55,28 @@ class _Keyed:
         self._kind = validated_kind(kind)
         self._what = what
         self._permits = KeyedPermits(self._room._core, value, what == "lock", what, kind)
+        self._room._locks.add(self)
 
     def __call__(self, key: Hashable, *, timeout: float | None = None, deadline: float | None = None) -> Acquisition:
         """Return a context manager that acquires the key and releases it at the end of the block.
 
-        The parameters and errors are the same as for :meth:`acquire`.
+        The parameters and errors are the same as those of :meth:`acquire`.
         """
         return Acquisition(self, key, timeout, deadline)
 
     async def acquire(
         self, key: Hashable, *, timeout: float | None = None, deadline: float | None = None
     ) -> Literal[True]:
-        """Wait until the key can be acquired, at most ``timeout`` seconds or until ``deadline``; return True.
+        """Acquire the key, waiting at most ``timeout`` seconds or until ``deadline``; return True.
 
         ``deadline``: a time in seconds on the timer's clock (:meth:`SystemTimer.time`).  None: no deadline.  The time
-        is for acquiring only; after that, the key is held until it is released.  With a timeout of 0 or a deadline that
-        has passed, the call does not wait.
+        limit applies only to acquiring; after that, the key is held until it is released.  With a timeout of 0 or a
+        deadline that has passed, the call does not wait.
 
-        Raises TimeoutError if the time has passed, :class:`PurgatoryClosed` if the task would have to wait in a
-        purgatory that is closed or closes, and :class:`PurgatoryFull` if the task would have to wait and a limit is
+        Raises TimeoutError if the time is up, :class:`PurgatoryClosed` if the task would have to wait in a purgatory
+        that is closed or closing, and :class:`PurgatoryFull` if the task would have to wait and a limit has been
         reached.  Raises TypeError if the key is unhashable or if both a timeout and a deadline are given, ValueError if
-        the timeout is negative, and RuntimeError in a thread other than the one in which the purgatory's event loop
-        runs.
+        the timeout is negative, and RuntimeError if called from any thread other than the event loop's.
         """
         taken = self._permits.take(key, timeout, deadline)
         if type(taken) is not Permits:
@@ -84,25 +84,24 @@ class _Keyed:
         return True
 
     def release(self, key: Hashable) -> None:
-        """Release the key, and hand it over to the first waiter.  The call never waits, and works in a closed
+        """Release the key and hand it over to the first waiter.  The call never waits and works even in a closed
         purgatory.
 
-        Raises RuntimeError if the key is not held, and in a thread other than the one in which the purgatory's event
-        loop runs.
+        Raises RuntimeError if the key is not held, or if called from any thread other than the event loop's.
         """
         self._permits.release(key)
 
     def locked(self, key: Hashable) -> bool:
-        """Return whether acquiring the key would wait."""
+        """Return whether a task would have to wait to acquire the key."""
         return self._permits.locked(key)
 
     async def _wait(self, wait: Any, timeout: float | None) -> Permits:
-        """Park the operation, and return the permits that it was granted one of."""
+        """Park the operation; return the :class:`Permits` object that granted it a permit."""
         permits: Permits = wait.permits
         try:
             if wait.delay_ms == 0:
                 raise out_of_time(self._name_of(permits), timeout)
-            self._room._bind()  # a grant must find the future of this loop, not of one that was closed
+            self._room._bind()  # a grant must find a future that belongs to this loop, not to a closed one
             if await self._room.park(wait, (permits.private_key,)):
                 return permits
             raise not_granted(self._room, wait, self._name_of(permits), timeout)
@@ -110,11 +109,15 @@ class _Keyed:
             self._permits.ended(wait)
             del wait
 
+    def _after_fork(self) -> None:
+        """In a child process, forget the holders, which are tasks of the parent."""
+        self._permits.forget_all()
+
     def _name_of(self, permits: Permits) -> str:
         return f"the {self._what} on {safe_repr(permits.key)}"
 
     def __len__(self) -> int:
-        """The number of keys that are held or waited for.  Nothing is kept for others."""
+        """The number of keys that are held or waited for.  Nothing is stored for other keys."""
         return len(self._permits)
 
     def __bool__(self) -> bool:
@@ -124,7 +127,7 @@ class _Keyed:
         raise uncopyable(self, "its holders and waiters have one place each")
 
     def _check(self) -> None:
-        """Assert the invariants.  For use between calls, not in a callback."""
+        """Assert the invariants.  Call this method between other calls, not in a callback."""
         self._permits._check()
 
     def __repr__(self) -> str:
@@ -141,21 +144,21 @@ class KeyedLock(_Keyed):
         async with locks("order-7", timeout=5.0):
             ...                                     # one task at a time for each order
 
-    **Implementation.**  A free lock is taken without an operation.  Otherwise one operation waits in the purgatory, on
-    a private key that no check reaches; limits, statistics, dumps, and events show it under the user's key.  The lock
-    is handed over in the order of arrival, and no task overtakes a waiter.  For a key that no task holds or waits for,
-    nothing is kept.
+    **Implementation.**  A free lock is taken without an operation.  Otherwise, one operation waits in the purgatory, on
+    a private key that no check reaches; limits, statistics, dumps, and events show the operation under the user's key.
+    The lock is handed over in the order of arrival, and no task overtakes a waiter.  Nothing is stored for a key that
+    no task holds or waits for.
 
-    **Cancellation safety.**  If a task is cancelled while it waits, it leaves the queue.  If it was granted the lock in
-    the same turn of the loop, the lock goes to the next waiter.  If the block raises, the lock is released.
+    **Cancellation safety.**  If a task is cancelled while it waits, it leaves the queue.  If the task was granted the
+    lock in the same turn of the loop, the lock goes to the next waiter.  If the block raises, the lock is released.
 
-    **Closing.**  A free lock can be taken in a closed purgatory, because requests still run while a server stops.
-    Waiters get :class:`PurgatoryClosed` when the purgatory closes.  During the grace of ``aclose`` a released lock is
-    still handed over.
+    **Closing.**  A free lock can be acquired even in a closed purgatory, because requests still run while a server
+    stops.  When the purgatory closes, waiters get :class:`PurgatoryClosed`.  During the grace period of ``aclose``, a
+    released lock is still handed over.
 
-    Two locks are independent, even in one purgatory, so create one for each purpose, and share it.  The lock is not
-    reentrant: a task that holds it gets RuntimeError when it asks for the same key again.  As with
-    :class:`asyncio.Lock`, another task may release it.
+    Two locks are independent even if they use the same purgatory, so create one lock for each purpose and share it.
+    The lock is not reentrant: a task that already holds a key gets RuntimeError when it tries to acquire the same key
+    again.  As with :class:`asyncio.Lock`, another task may release the key.
 
     ``room``: the purgatory in which the waiters wait.  ``kind``: what events, dumps, metrics, and journals show as the
     kind of the waiting operations.
@@ -176,10 +179,10 @@ class KeyedSemaphore(_Keyed):
         async with slots("gpu", timeout=5.0):
             ...                                     # at most four tasks at a time for each key
 
-    Otherwise, it behaves like a :class:`KeyedLock`, except that a task may take several permits of a key.
+    It behaves like a :class:`KeyedLock`, but each key has ``value`` permits, and a task may take more than one of them.
 
-    ``value``: how many permits each key has, at least 1; otherwise raises TypeError or ValueError.  The semaphore is
-    bounded: releasing more permits than were taken raises RuntimeError.
+    ``value``: how many permits each key has, an int of at least 1; any other value raises TypeError or ValueError.  The
+    semaphore is bounded: releasing more permits than were taken raises RuntimeError.
     """
 
     __slots__ = ()

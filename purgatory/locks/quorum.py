@@ -1,4 +1,4 @@
-"""Waiting until a number of different members have arrived."""
+"""Waiting until a given number of different members have arrived."""
 
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Generic
@@ -33,15 +33,15 @@ class Quorum(Generic[M]):
         arrived = await acks.wait(timeout=30.0)      # where it is needed
 
     **Implementation.**  Each waiting task is an operation in the purgatory, on a private key that no check reaches.
-    Waiters keep the quorum alive.
+    Waiting operations keep the quorum alive.
 
     **Cancellation safety.**  Cancelling a task in :meth:`wait` affects neither the quorum nor other waiters.
 
     ``Quorum[str](room, need=2)`` gives type checkers the type of the members.
 
-    ``room``: the purgatory in which the tasks wait.  ``need``: at least 1; otherwise raises TypeError or ValueError.
-    ``key``: what dumps and events show as the key of the waiting operations, any hashable object; it need not be
-    unique.  ``kind``: what events, dumps, metrics, and journals show as their kind.
+    ``room``: the purgatory in which the tasks wait.  ``need``: an int of at least 1; any other value raises TypeError
+    or ValueError.  ``key``: what dumps and events show as the key of the waiting operations, any hashable object; it
+    need not be unique.  ``kind``: what events, dumps, metrics, and journals show as the operations' kind.
     """
 
     __slots__ = ("__weakref__", "_arrivals", "_kind", "_need", "_room")
@@ -58,13 +58,13 @@ class Quorum(Generic[M]):
         self._arrivals = Arrivals(self._room._core, need, key)
 
     def arrive(self, member: M) -> bool:
-        """Count the member, and return True; return False if it has arrived before or if the quorum is complete.
+        """Count the member and return True; return False if it has arrived before or if the quorum is already complete.
 
         ``member``: any hashable object.
 
-        The call that completes the quorum answers every waiter.  ``arrive`` never waits, and works in a closed
-        purgatory.  Raises TypeError if the member is unhashable, and RuntimeError in a thread other than the one in
-        which the purgatory's event loop runs.
+        The call that completes the quorum answers every waiter.  ``arrive`` never waits and works even in a closed
+        purgatory.  Raises TypeError if the member is unhashable, and RuntimeError if called from any thread other than
+        the event loop's.
         """
         return self._arrivals.add(member)
 
@@ -74,14 +74,14 @@ class Quorum(Generic[M]):
         return self._arrivals.members()  # type: ignore[return-value]
 
     async def wait(self, *, timeout: float | None = None, deadline: float | None = None) -> frozenset[M]:
-        """Wait until the quorum is complete, and return its members; if it is complete, return them at once.
+        """Wait until the quorum is complete, and return its members; if it is already complete, return them at once.
 
         ``timeout``: seconds; or ``deadline``: a time in seconds on the timer's clock (:meth:`SystemTimer.time`).  None:
         no deadline.  With a timeout of 0 or a deadline that has passed, the call does not wait.
 
         Raises TimeoutError if the deadline has passed, :class:`PurgatoryClosed` if the task would have to wait in a
-        purgatory that is closed or closing, and :class:`PurgatoryFull` if the task would have to wait and a limit is
-        reached.
+        purgatory that is closed or closing, and :class:`PurgatoryFull` if the task would have to wait and a limit has
+        been reached.
         """
         arrivals = self._arrivals
         if deadline is None:
@@ -104,10 +104,10 @@ class Quorum(Generic[M]):
 
     def _name(self) -> str:
         shown = safe_repr(self._arrivals.private_key)
-        return f"quorum {shown} with {len(self._arrivals.members())} of {self._need} members"
+        return f"quorum {shown} with {self._arrivals.number()} of {self._need} members"
 
     def __reduce__(self) -> Any:
         raise uncopyable(self, "its waiters have one place each")
 
     def __repr__(self) -> str:
-        return f"<Quorum {len(self._arrivals.members())} of {self._need} in {self._room.name!r}>"
+        return f"<Quorum {self._arrivals.number()} of {self._need} in {self._room.name!r}>"

@@ -1,4 +1,4 @@
-"""Common parts of the classes in this folder: their purgatory, and the end of a wait in it."""
+"""What the classes in this folder share: checking their purgatory, and the errors at the end of a wait."""
 
 from typing import Any
 
@@ -10,21 +10,21 @@ __all__ = ["not_granted", "out_of_time", "validated_kind", "validated_room"]
 
 
 def validated_room(room: Any) -> Purgatory[Any]:
-    """Return the purgatory.  Raises TypeError if it is not a purgatory."""
+    """Return ``room``.  Raises TypeError if it is not a purgatory."""
     if not isinstance(room, Purgatory):
         raise TypeError(f"room must be a Purgatory, got {safe_repr(room)}")
     return room
 
 
 def validated_kind(kind: Any) -> str:
-    """Return the kind.  Raises TypeError unless it is a nonempty str."""
+    """Return ``kind``.  Raises TypeError unless it is a nonempty str."""
     if not isinstance(kind, str) or not kind:
         raise TypeError(f"kind must be a str that is not empty, got {safe_repr(kind)}")
     return kind
 
 
 def not_granted(room: Purgatory[Any], wait: Any, what: str, timeout: float | None) -> Exception:
-    """Return the error of a wait that has expired."""
+    """Return the error for a wait that has expired."""
     if wait.expired_by_closing:
         return PurgatoryClosed(f"purgatory {room.name!r} was closed while a task waited for {what}")
     if room.timer.closed and room.timer.clock.now_ms() < wait.expiration_ms:
@@ -33,5 +33,5 @@ def not_granted(room: Purgatory[Any], wait: Any, what: str, timeout: float | Non
 
 
 def out_of_time(what: str, timeout: float | None) -> TimeoutError:
-    """Return the error of a wait that ran out of time."""
+    """Return the error for a wait that ran out of time."""
     return TimeoutError(f"{what}: {'the deadline has passed' if timeout is None else f'not within {timeout:g} s'}")

@@ -1,11 +1,11 @@
 """Locks and semaphores, compared with a model of counters and lists after every step."""
 
 import asyncio
+import contextlib
 import sys
 from typing import Any
 
 import pytest
-import uvloop
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -254,7 +254,11 @@ def new_eager_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-NEW_LOOPS: dict[str, Any] = {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+NEW_LOOPS: dict[str, Any] = {"asyncio": asyncio.SelectorEventLoop}
+with contextlib.suppress(ImportError):  # on Windows and some free-threaded Pythons, it cannot be installed
+    import uvloop
+
+    NEW_LOOPS["uvloop"] = uvloop.new_event_loop
 if sys.version_info >= (3, 12):
     NEW_LOOPS["eager"] = new_eager_loop
 

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import gc
 import threading
+import tracemalloc
 import weakref
 from typing import Any
 
@@ -62,6 +63,7 @@ async def test_a_member_that_completes_the_quorum_while_it_is_compared(purgatory
     await asyncio.sleep(0)
     assert not acks.arrive(Member())
     assert acks.arrived == {1, "b"}
+    assert "2 of 2" in repr(acks)
     assert await waiting is acks.arrived
 
 
@@ -248,3 +250,19 @@ def test_its_text(clock: VirtualClock) -> None:
     acks = Quorum[str](Purgatory[Any]("test", clock=clock), need=2)
     acks.arrive("a")
     assert repr(acks) == "<Quorum 1 of 2 in 'test'>"
+
+
+async def test_an_error_and_a_repr_copy_no_members(purgatory: Purgatory[Any]) -> None:
+    """Their cost does not depend on the number of members."""
+    acks = Quorum[int](purgatory, need=100_000)
+    for member in range(20_000):
+        acks.arrive(member)
+    tracemalloc.start()
+    try:
+        assert repr(acks) == "<Quorum 20000 of 100000 in 'test'>"
+        with pytest.raises(TimeoutError, match="with 20000 of 100000 members"):
+            await acks.wait(timeout=0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 200_000
