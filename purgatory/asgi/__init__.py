@@ -1,4 +1,4 @@
-"""Purgatories in ASGI applications: FastAPI, Starlette, and any other.
+"""Purgatories in ASGI applications: FastAPI, Starlette, and any other framework.
 
 ::
 
@@ -20,21 +20,21 @@
 
 ===============================  ==================================================================
 ``lifespan``, ``signals``        opening, and closing when the server is told to stop
-``servers``                      detecting that the server stops without a signal
-``wait``, ``connection``         waiting in a handler, withdrawn when the client hangs up
+``servers``                      detecting a stop for which the server received no signal
+``wait``, ``connection``         waiting in a handler; a wait is withdrawn when the client hangs up
 ``asked``                        how long the client is willing to wait
-``clients``                      limiting how many waits one client may have
-``etag``                         versions, for waits until one differs from the client's
+``clients``                      limiting the number of waits per client
+``etag``                         entity tags, for waiting until a version differs from the client's
 ``route``                        the kind of a wait: the method and the pattern of its route
 ``errors``                       responses for the exceptions of a purgatory
 ``health``                       the readiness probe
-``origin``                       refusing other host names, and changes requested by pages of other sites
-``responses``                    what the middlewares answer with
+``origin``                       refusing requests for other hosts and changes from other sites
+``responses``                    the responses that the middlewares send
 ``inspector/``                   the page for operators
 ``server_sent_events``           the checks of a purgatory as server-sent events
 ===============================  ==================================================================
 
-This package uses only the types of ASGI, and imports no framework and no server, except that ``EventSourceResponse``
+This package depends only on the ASGI protocol and imports no framework or server, except that ``EventSourceResponse``
 imports Starlette's ``Response`` if Starlette is installed.
 """
 
@@ -80,7 +80,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the response, and with it Starlette if it is installed, on first access."""
+    """Import the response class on first access; this also imports Starlette if it is installed."""
     if name != "EventSourceResponse":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .server_sent_events import EventSourceResponse

@@ -1,4 +1,4 @@
-"""How long a client is willing to wait: ``?wait=30``, or the header ``Prefer: wait=30`` of RFC 7240, section 4.3."""
+"""How long a client is willing to wait: ``?wait=30``, or the header ``Prefer: wait=30`` (RFC 7240, section 4.3)."""
 
 import math
 import re
@@ -11,30 +11,31 @@ from .types import Scope
 
 __all__ = ["InvalidWait", "asked", "validated_longest"]
 
-_BALANCED: Final = re.compile(r'(?:[^"]|"(?:[^"\\]|\\.)*")*')  # every quoted text has its end
+_BALANCED: Final = re.compile(r'(?:[^"]|"(?:[^"\\]|\\.)*")*')  # every quoted string is terminated
 _PREFERENCES: Final = re.compile(r'(?:[^",]|"(?:[^"\\]|\\.)*")+')
 _LONGEST_DIGITS: Final = 15
 
 
 class InvalidWait(ValueError):
-    """The query parameter ``wait`` is not a number of seconds, at least 0.  ``install_errors`` answers with 422."""
+    """The query parameter ``wait`` is not a nonnegative number.  ``install_errors`` responds with 422."""
 
 
 def validated_longest(longest: float) -> float:
-    """Return the longest wait.
+    """Return the longest wait as a float.
 
-    Raises TypeError unless it is a number, ValueError unless it is finite and at least 0.
+    Raises TypeError unless ``longest`` is a number, and ValueError unless it is finite and at least 0.
     """
     duration_ms(longest, "longest")
     return float(longest)
 
 
 def asked(scope: Scope, longest: float) -> tuple[float, int | None]:
-    """Return the seconds that the client asked for, at most ``longest``, and the whole seconds of a ``Prefer`` header.
+    """Return the number of seconds that the client asked for, at most ``longest``.  If the number comes from a
+    ``Prefer`` header, also return it rounded down.
 
-    The second value is None if the header did not decide: the query parameter takes precedence, and a malformed header
-    is ignored, as RFC 7240 requires.  Raises InvalidWait unless the parameter is a number of at least 0; infinity
-    counts as a number.
+    The second value is None if the number does not come from a header: the query parameter takes precedence, and a
+    malformed header is ignored, as RFC 7240 requires.  Raises InvalidWait unless the parameter is a nonnegative number;
+    infinity counts as a number.
     """
     query: bytes = scope.get("query_string", b"")
     if query:
@@ -50,7 +51,7 @@ def asked(scope: Scope, longest: float) -> tuple[float, int | None]:
 
 def _seconds(text: str) -> float:
     try:
-        seconds = float(text)
+        seconds = float(text) if text.strip().isascii() else math.nan  # FastAPI accepts ASCII digits only
     except ValueError:
         seconds = math.nan
     if not seconds >= 0:
@@ -59,7 +60,9 @@ def _seconds(text: str) -> float:
 
 
 def _preferred(scope: Scope) -> float | None:
-    """Return the seconds of the first preference ``wait`` in the ``Prefer`` headers; None if it is not valid."""
+    """Return the number of seconds in the first ``wait`` preference of the ``Prefer`` headers, or None if that
+    preference is not valid.
+    """
     lines: list[Any] = [value for name, value in scope.get("headers", ()) if name == b"prefer"]
     if not lines:
         return None

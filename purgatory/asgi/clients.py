@@ -1,9 +1,9 @@
-"""Limiting how many waits one client may have, by the address of its connection.
+"""Limiting the number of waits per client, where a client is identified by the address of its connection.
 
-A client need not keep its connection to keep its place.  A server that reads ahead stops reading from a connection once
-it has received the next request, and therefore does not detect that the client has disconnected.  If a client sends two
-requests at once and resets the connection, it holds a place until the deadline, at the cost of 200 bytes.  ASGI
-provides no defense, so the defenses are a deadline and a limit for each address.
+A client can keep its place without keeping its connection.  A server that reads ahead stops reading from a connection
+once it has received the next request, and therefore does not detect that the client has disconnected.  If a client
+sends two requests back to back and resets the connection, it holds a place until the deadline, at the cost of sending
+200 bytes.  ASGI provides no defense, so the only defenses are a deadline and a limit for each address.
 """
 
 import ipaddress
@@ -20,9 +20,9 @@ _places: "weakref.WeakKeyDictionary[Purgatory[Any], Places]" = weakref.WeakKeyDi
 
 
 class TooManyWaits(PurgatoryFull):
-    """The client has as many waits in the purgatory as ``per_client`` allows.  ``install_errors`` answers with 429.
+    """The client has as many waits in the purgatory as ``per_client`` allows.  ``install_errors`` responds with 429.
 
-    ``key``: the address of the client; of an IPv6 address, the network of 64 bits.
+    ``key``: the client's address; for an IPv6 address, its /64 network.
     """
 
 
@@ -43,7 +43,7 @@ class Places:
         return True
 
     def give_back(self, client: str) -> None:
-        """Release one place of the client."""
+        """Release one of the client's places."""
         left = self._taken[client] - 1
         if left:
             self._taken[client] = left
@@ -55,7 +55,7 @@ class Places:
 
 
 def places_of(room: Purgatory[Any]) -> Places:
-    """Return the :class:`Places` object for the purgatory, which counts the waits of each client."""
+    """Return the purgatory's :class:`Places` object, which counts the waits of each client."""
     places = _places.get(room)
     if places is None:
         places = _places[room] = Places()
@@ -63,9 +63,9 @@ def places_of(room: Purgatory[Any]) -> Places:
 
 
 def client_of(scope: Scope) -> str | None:
-    """Return what identifies the client of a request: an IPv4 address, or the network of an IPv6 address.
+    """Return what identifies a request's client: an IPv4 address, or the /64 network of an IPv6 address.
 
-    Return None for a connection without an address, such as one through a Unix socket.
+    Return None for a connection without an address, such as a connection through a Unix socket.
     """
     client = scope.get("client")
     if not client or not client[0]:

@@ -1,7 +1,7 @@
-"""Responses to requests that could not wait: 429 or 503, and nothing to a client that has hung up.
+"""Responses to requests that could not wait: 429 or 503, or nothing if the client has hung up.
 
 A middleware sees an exception only if the framework lets it through, as Starlette and FastAPI do.  Litestar, Quart, and
-Django answer every exception themselves; their error handlers call :func:`error_response`.
+Django respond to every exception themselves; with these frameworks, call :func:`error_response` in an error handler.
 """
 
 import math
@@ -23,8 +23,8 @@ __all__ = ["ErrorResponse", "PurgatoryErrorMiddleware", "error_response", "insta
 RETRY_AFTER: Final = (1.0, 5.0)
 """The default bounds of the header ``Retry-After``, in seconds."""
 
-_random = random.SystemRandom()  # equal in no two processes, and no generator that the user has seeded
-_CLIENT_CLOSED_REQUEST: Final = 499  # as in nginx; only other middleware and logs see it
+_random = random.SystemRandom()  # differs between processes, and does not use a generator that the user has seeded
+_CLIENT_CLOSED_REQUEST: Final = 499  # as in nginx; only other middlewares and logs see it
 _TRY_AGAIN_LATER: Final = 1013  # a WebSocket close code, as registered with IANA
 _CODES: Final = ((InvalidWait, 1008), (PurgatoryClosed, 1012))  # policy violation, service restart
 _LONGEST_CHAIN: Final = 20  # exceptions
@@ -32,9 +32,9 @@ _CLOSE: Final = (b"connection", b"close")
 
 
 class RetryAfter:
-    """The values of the header ``Retry-After``: whole seconds, random between two bounds.
+    """The values of the header ``Retry-After``: whole seconds, chosen at random between two bounds.
 
-    It is parsed from one number of seconds or two; anything else raises TypeError or ValueError.
+    The bounds are given as one or two numbers, in seconds; anything else raises TypeError or ValueError.
     """
 
     __slots__ = ("_longest", "_shortest")
@@ -48,7 +48,7 @@ class RetryAfter:
             raise ValueError(f"retry_after must have the shorter time first, got {retry_after!r}")
 
     def headers(self, error: Exception) -> list[tuple[bytes, bytes]]:
-        """Return the header for the response to an exception; no header if trying again is of no use."""
+        """Return the header for the response to an exception, or no header if trying again would be useless."""
         if isinstance(error, (ClientDisconnected, InvalidWait)):
             return []
         return [(b"retry-after", b"%d" % _random.randint(self._shortest, self._longest))]
@@ -71,25 +71,25 @@ class PurgatoryErrorMiddleware:
     raised                          HTTP                        WebSocket
     ==============================  ==========================  ============================================
     PurgatoryFull, whole purgatory  503 and Retry-After         the same before it is accepted, then close 1013
-    PurgatoryFull, of one key       429 and Retry-After         the same before it is accepted, then close 1013
-    TooManyWaits, of one client     429 and Retry-After         the same before it is accepted, then close 1013
+    PurgatoryFull, one key          429 and Retry-After         the same before it is accepted, then close 1013
+    TooManyWaits, one client        429 and Retry-After         the same before it is accepted, then close 1013
     PurgatoryClosed                 503 and Retry-After         the same before it is accepted, then close 1012
     RelayLost                       503 and Retry-After         the same before it is accepted, then close 1013
     InvalidWait                     422                         the same before it is accepted, then close 1008
-    ClientDisconnected              499, which no client gets   nothing
+    ClientDisconnected              499, seen by no client      nothing
     ==============================  ==========================  ============================================
 
-    A response to a request that waited in a purgatory that is closing gets ``Connection: close`` (HTTP/1 only): the
-    server is about to close its connections, and the client's next request would be lost on this one.
+    If a request waited in a purgatory that is closing, its response gets ``Connection: close`` (HTTP/1 only): the
+    server is about to close its connections, and the client's next request on this connection would be lost.
 
-    The same exceptions from a task group (an ExceptionGroup that contains nothing else) count as well.  If the response
-    has started, nothing more is sent: ClientDisconnected is dropped, and any other exception is raised, so that the
-    server closes the connection.  Where the server cannot refuse a WebSocket with a status, it is closed before it is
-    accepted, which clients see as 403.
+    The same exceptions from a task group (an ExceptionGroup that contains no others) are handled in the same way.  If
+    the response has already started, nothing more is sent: ClientDisconnected is dropped, and any other exception is
+    raised, so that the server closes the connection.  If the server cannot refuse a WebSocket with a status, the
+    WebSocket is closed before it is accepted, and clients see 403.
 
-    ``retry_after``: the number of seconds after which a refused client may try again, or a pair with the shortest and
-    the longest such time; rounded up to whole seconds.  With a pair, each response contains a random number of seconds
-    between the two, so that clients that were refused at the same time do not return at the same time.
+    ``retry_after``: the number of seconds after which a refused client may try again, or a pair of numbers, the
+    shortest and the longest such time.  Each is rounded up to whole seconds.  With a pair, each response contains a
+    random number of seconds between the two, so that clients refused at the same time do not return at the same time.
     """
 
     def __init__(self, app: ASGIApp, *, retry_after: float | tuple[float, float] = RETRY_AFTER) -> None:
@@ -107,19 +107,18 @@ class PurgatoryErrorMiddleware:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
-        gone: list[BaseException] = []  # the client had disconnected when a part of the response was sent
+        gone: list[BaseException] = []  # errors raised by sends to a client that has disconnected
         headers: dict[bytes, bytes] = {}
         scope[HEADERS] = headers
 
         async def watched_send(message: Message) -> None:
             nonlocal started
-            if not started:
+            if not started and message["type"] == "http.response.start":  # an extension's message may come first
                 started = True
-                if message["type"] == "http.response.start":
-                    if CLOSING in scope:
-                        message = _with_connection_close(scope, message)
-                    if headers:
-                        message = _with_headers(message, headers)
+                if CLOSING in scope:
+                    message = _with_connection_close(scope, message)
+                if headers:
+                    message = _with_headers(message, headers)
             try:
                 await send(message)
             except Exception as error:
@@ -128,7 +127,7 @@ class PurgatoryErrorMiddleware:
                 gone.append(error)
                 if isinstance(error, OSError):
                     raise
-                gone.append(ConnectionAbortedError("the client has disconnected"))  # which frameworks understand
+                gone.append(ConnectionAbortedError("the client has disconnected"))  # frameworks handle this error
                 raise gone[-1] from error
 
         try:
@@ -189,13 +188,14 @@ class ErrorResponse(NamedTuple):
 def error_response(
     error: BaseException, *, retry_after: float | tuple[float, float] = RETRY_AFTER
 ) -> ErrorResponse | None:
-    """Return the response of :class:`PurgatoryErrorMiddleware` to an exception; None for an exception of other code.
+    """Return the response of :class:`PurgatoryErrorMiddleware` to an exception, or None if the middleware does not
+    handle it.
 
     ``error``: any exception.
 
-    Use it in the error handlers of frameworks that answer exceptions themselves, so that no middleware sees them:
-    Litestar, Quart, Django, aiohttp.  The body is JSON, and contains no names and no keys.  Raises TypeError and
-    ValueError for ``retry_after``, like :func:`install_errors`.
+    Use this function in the error handlers of frameworks that respond to exceptions themselves, so that no middleware
+    sees the exceptions: Litestar, Quart, Django, and aiohttp.  The body is JSON and contains no names or keys.  Raises
+    TypeError or ValueError for an invalid ``retry_after``, as :func:`install_errors` does.
     """
     bounds = RetryAfter(retry_after)
     cause = _cause(error)
@@ -211,10 +211,11 @@ def install_errors(app: Any, *, retry_after: float | tuple[float, float] = RETRY
 
     ``app``: a FastAPI or Starlette application.
 
-    A FastAPI or Starlette application that is mounted in this one is not covered and answers its own errors with 500:
-    call this function for each mounted application.  Wrap an application of another kind: ``app =
+    A FastAPI or Starlette application that is mounted in this one is not covered and responds to its own errors with
+    500, so call this function for each mounted application.  Wrap any other kind of application: ``app =
     PurgatoryErrorMiddleware(app)``.  Raises TypeError if the application has no ``add_middleware``, and TypeError or
-    ValueError unless ``retry_after`` is a finite number of seconds, at least 0, or two of them in order.
+    ValueError unless ``retry_after`` is a finite, nonnegative number of seconds, or two such numbers in ascending
+    order.
     """
     add_middleware = getattr(app, "add_middleware", None)
     if not callable(add_middleware):
@@ -224,7 +225,9 @@ def install_errors(app: Any, *, retry_after: float | tuple[float, float] = RETRY
 
 
 def _response(error: Exception) -> tuple[int, str]:
-    """Return the status and the detail of the response.  The detail names no keys and no engine: they are internal."""
+    """Return the response's status and detail.  The detail names neither keys nor the engine, because both are
+    internal.
+    """
     if isinstance(error, InvalidWait):
         return 422, str(error)
     if isinstance(error, ClientDisconnected):
@@ -241,7 +244,10 @@ def _response(error: Exception) -> tuple[int, str]:
 
 
 def _cause(error: BaseException) -> Exception | None:
-    """Return the exception to respond to: this one, or one of a group of nothing else; None for any other."""
+    """Return the exception to respond to, or None.
+
+    It is this exception, or one from a group in which every exception gets a response.
+    """
     leaves = list(_leaves(error))
     for kind in _ANSWERED:
         for leaf in leaves:
@@ -256,7 +262,7 @@ _ANSWERED: Final = (
     PurgatoryClosed,
     RelayLost,
     PurgatoryFull,
-)  # the first of several counts
+)  # if there are several, the first one counts
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -268,7 +274,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _comes_from(error: BaseException, causes: list[BaseException]) -> bool:
-    """Return whether the exception is one of the causes, or was raised while one of them was handled."""
+    """Return whether the exception is one of the causes, or was raised while one of them was being handled."""
     for leaf in _leaves(error):
         cause: BaseException | None = leaf
         for _ in range(_LONGEST_CHAIN):
@@ -281,15 +287,21 @@ def _comes_from(error: BaseException, causes: list[BaseException]) -> bool:
 
 
 def _with_headers(start: Message, added: Mapping[bytes, bytes]) -> Message:
-    """Return the start of a response, with the headers that it does not contain yet."""
+    """Return the start of a response with the ``added`` headers that the response does not contain yet.
+
+    An entity tag belongs to the content of the resource, so it is not added to a redirect or an error.
+    """
     headers = list(start.get("headers", ()))
     present = {name.lower() for name, _ in headers}
+    status: int = start["status"]
+    if status >= 300 and status != 304:
+        present.add(b"etag")
     missing = [(name, value) for name, value in added.items() if name not in present]
     return {**start, "headers": [*headers, *missing]}
 
 
 def _with_connection_close(scope: Scope, start: Message) -> Message:
-    """Return the start of a response with ``Connection: close``, for HTTP/1 and unless it has such a header."""
+    """Return the start of a response with ``Connection: close`` if it is HTTP/1 and has no such header yet."""
     headers = list(start.get("headers", ()))
     if not _may_close_connection(scope) or any(name.lower() == b"connection" for name, _ in headers):
         return start

@@ -1,7 +1,7 @@
-"""Entity tags, for waits until a version differs from the one that the client has: RFC 9110, sections 8.8.3 and 13.1.2.
+"""Entity tags, for waiting until a version differs from the client's version: RFC 9110, sections 8.8.3 and 13.1.2.
 
-The client sends the tag of its version in ``If-None-Match``.  The comparison is the weak one, because it decides only
-whether the client has the current version: ``W/"41"`` and ``"41"`` are equal.
+The client sends the tag of its version in ``If-None-Match``.  The weak comparison is used, because the comparison
+decides only whether the client has the current version: ``W/"41"`` and ``"41"`` are equal.
 """
 
 import re
@@ -19,7 +19,7 @@ _ALLOWED: Final = re.compile(r"[\x21\x23-\x7e]+")
 
 
 def entity_tag(version: object) -> str:
-    """Return the tag of a version: an int, or a str of printable ASCII characters except quotes and spaces."""
+    """Return the entity tag of a version: an int, or a str of printable ASCII characters without quotes or spaces."""
     if isinstance(version, int) and not isinstance(version, bool):
         return f'"{version:d}"'
     if not isinstance(version, str):
@@ -32,7 +32,7 @@ def entity_tag(version: object) -> str:
 
 
 def is_known_in(scope: Scope) -> Callable[[str], bool]:
-    """Return a function that returns whether the client of the request has the version with this tag."""
+    """Return a function that returns whether the requesting client has the version with a given tag."""
     lines: list[Any] = [value for name, value in scope.get("headers", ()) if name == b"if-none-match"]
     header = b",".join(lines).decode("latin-1").strip()
     if header == "*":

@@ -1,4 +1,4 @@
-"""A readiness probe: whether this process still accepts requests that wait."""
+"""A readiness probe, which reports whether this process still accepts requests that wait."""
 
 from typing import Any, Final
 
@@ -11,7 +11,8 @@ _BODIES: Final = {status: b'{"status":"%b"}' % status.encode() for status in ("o
 
 
 def health(room: Room, *others: Room, require_connected: bool = False) -> ASGIApp:
-    """Create an ASGI application that answers 200 while all the purgatories are open, and 503 once one is closing.
+    """Create an ASGI application that responds with 200 while all purgatories are open, and with 503 once one of them
+    is closing.
 
     ``room``, ``others``: the purgatories or relays to report.
 
@@ -20,11 +21,11 @@ def health(room: Room, *others: Room, require_connected: bool = False) -> ASGIAp
         app.mount("/healthz", health(room))        # answers at /healthz/, and redirects /healthz there
         app.add_route("/healthz", health(room))    # Starlette and FastAPI: answers at /healthz
 
-    It answers GET and HEAD with ``{"status": "open"}`` or ``{"status": "closing"}``.  A :class:`purgatory.relay.Relay`
-    may take the place of its purgatory; while a relay is not connected to its engine, the status is ``"degraded"``.
-    ``require_connected``: whether this status is answered with 503 as well.  By default it is 200, because a lost
-    engine concerns all workers at once: with 503, none of them would receive requests, although each can still answer
-    from its own state, and waits end at their deadlines.
+    It responds to GET and HEAD with ``{"status": "open"}`` or ``{"status": "closing"}``.  A
+    :class:`purgatory.relay.Relay` may take the place of its purgatory; while a relay is not connected to its engine,
+    the status is ``"degraded"``.  ``require_connected``: whether the response for that status is also 503.  By default,
+    the response is 200, because the loss of an engine affects all workers at once: with 503, none of them would receive
+    requests, although each can still answer from its own state, and waits end at their deadlines.
 
     Raises TypeError if an argument is neither a purgatory nor a relay.
     """
@@ -32,7 +33,7 @@ def health(room: Room, *others: Room, require_connected: bool = False) -> ASGIAp
 
 
 class _Health:
-    """A class, not a function: Starlette calls an endpoint that is a function with a request."""
+    """The application is a class, not a function, because Starlette would call a function endpoint with a request."""
 
     def __init__(self, rooms: tuple[Room, ...], require_connected: bool) -> None:
         self._purgatories = [purgatory_of(room) for room in rooms]

@@ -26,7 +26,7 @@ Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 def purgatory_lifespan(
     room: Room, *others: Room, grace: float = 0.0, lifespan: Lifespan | None = None
 ) -> "PurgatoryLifespan":
-    """Create a lifespan that opens the purgatories, and closes them when the server is told to stop.
+    """Create a lifespan that opens the purgatories and closes them when the server is told to stop.
 
     ``room``, ``others``: the purgatories, or relays in place of their purgatories.
 
@@ -36,37 +36,39 @@ def purgatory_lifespan(
         app = FastAPI(lifespan=purgatory_lifespan(room, grace=2.0, lifespan=own))    # with the application's own
         app = purgatory_lifespan(room).wrap(app)                                     # any other ASGI application
 
-    A server that gets SIGTERM or SIGINT waits for its open requests before it notifies the application.  So at startup
-    each signal handler is replaced by one that closes the purgatories and then calls the original handler: every parked
-    request is answered while the server still serves.  Requests that would have to wait from then on get
-    :class:`PurgatoryClosed`.  The original handlers are restored at shutdown.  If a worker stops without a signal,
+    A server that receives SIGTERM or SIGINT waits for its open requests before it notifies the application.  Therefore,
+    at startup, each signal handler is replaced by one that closes the purgatories and then calls the original handler:
+    every parked request is answered while the server is still serving.  From then on, requests that would have to wait
+    get :class:`PurgatoryClosed`.  The original handlers are restored at shutdown.  If a worker stops without a signal
     because it has served as many requests as ``--limit-max-requests`` or ``--max-requests`` allows, the purgatories
     close when the worker begins to stop.
 
     Pass a :class:`purgatory.relay.Relay` in place of its purgatory: both are opened, the purgatory closes at the
-    signal, and the relay closes at the end of the lifespan, after the application's own, so that requests in progress
-    can still check keys in the other workers.
+    signal, and the relay closes at the end of the lifespan, after the application's own lifespan, so that requests in
+    progress can still check keys in the other workers.
 
-    ``grace``: seconds in which parked operations may still complete by themselves, as in :meth:`Purgatory.aclose`;
+    ``grace``: the number of seconds for which parked operations may still end as usual, as in :meth:`Purgatory.aclose`;
     after that, the remaining operations expire.  ``grace`` adds to the time that the server takes to exit.  Keep it
-    below the server's own graceful timeout, after which the server drops the requests without a response; where the
-    lifespan can read that timeout, it logs a warning and shortens ``grace``.  A second signal does not shorten
-    ``grace``, but some servers then exit at once and cancel their requests.  ``lifespan``: the application's own,
-    entered when the purgatories are open and left when every operation has been answered.
+    below the server's own graceful timeout, after which the server drops the requests without a response; if the
+    lifespan can read that timeout, it shortens a longer ``grace`` and logs a warning.  A second signal does not shorten
+    ``grace``, but some servers then exit at once and cancel their requests.  ``lifespan``: the application's own
+    lifespan, entered when the purgatories are open and left when every operation has been answered.
 
-    Signals are chained only in the main thread.  Elsewhere, and where no handler is installed before the application
-    starts, the purgatories close when uvicorn begins to stop, or else when the lifespan ends.  A purgatory is opened
-    once: create a new application, with new purgatories, for every test that runs its lifespan.  Raises TypeError and
-    ValueError for invalid arguments.
+    Signal handlers are chained only in the main thread.  In other threads, and if no handler is installed before the
+    application starts, the purgatories close when uvicorn begins to stop or, on other servers, when the lifespan ends.
+    A purgatory can be opened only once: create a new application, with new purgatories, for every test that runs its
+    lifespan.  Raises TypeError and ValueError for invalid arguments.
     """
     return PurgatoryLifespan((room, *others), grace, lifespan)
 
 
 class PurgatoryLifespan:
-    """The result of :func:`purgatory_lifespan`: a lifespan for Starlette and FastAPI; others use :meth:`wrap`."""
+    """The result of :func:`purgatory_lifespan`: a lifespan for Starlette and FastAPI.  For other applications, use
+    :meth:`wrap`.
+    """
 
     def __init__(self, rooms: tuple[Room, ...], grace: float, lifespan: Lifespan | None) -> None:
-        # By identity: a relay and its purgatory may both be given.
+        # Duplicates are removed by identity, because both a relay and its purgatory may be given.
         self._purgatories = {id(purgatory): purgatory for purgatory in map(purgatory_of, rooms)}.values()
         self._relays = {id(room): room for room in rooms if id(room) not in map(id, self._purgatories)}.values()
         duration_ms(grace, "grace")
@@ -110,10 +112,10 @@ class PurgatoryLifespan:
     def wrap(self, app: ASGIApp) -> ASGIApp:
         """Wrap an ASGI application, whether or not it handles the lifespan protocol itself.
 
-        If the application raises before it receives ``lifespan.startup``, it does not handle the protocol; this is
-        logged, and its requests are served.  Any later error reaches the server as a failed startup or a failed
-        shutdown.  An error between the two is also reported to the loop's exception handler at once; the purgatories
-        stay open until the server shuts down.
+        If the application raises before it receives ``lifespan.startup``, it does not handle the protocol; the error is
+        logged, and the application's requests are served anyway.  Any later error reaches the server as a failed
+        startup or a failed shutdown.  An error between startup and shutdown is also reported to the loop's exception
+        handler at once; the purgatories stay open until the server shuts down.
         """
 
         async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,9 +143,9 @@ class PurgatoryLifespan:
 
 
 def _grace_within_server(grace: float) -> float:
-    """Return the grace; or a shorter one, after a warning, if the server would drop its requests before it has passed.
+    """Return the grace period, shortened (with a warning) if the server would drop its requests before the period ends.
 
-    A second, or a tenth of the server's time, is left for the responses.
+    One second or a tenth of the server's timeout, whichever is longer, is left for the responses.
     """
     limit = graceful_timeout() if grace else None
     if limit is None or grace < limit[1]:
@@ -162,13 +164,13 @@ class _ReportedFailure(RuntimeError):
 
 
 def _text_of(error: Exception) -> str:
-    """Return the text for the server's log.  After a message of failure, servers ignore the error itself."""
+    """Return the text for the server's log.  After a failure message, servers ignore the error itself."""
     return str(error) if isinstance(error, _ReportedFailure) else "".join(traceback.format_exception(error))
 
 
 @asynccontextmanager
 async def _lifespan_of(app: ASGIApp, scope: Scope) -> AsyncIterator[None]:
-    """Run the application's own lifespan protocol, and raise its errors."""
+    """Run the application's own lifespan protocol and raise its errors."""
     own = _OwnLifespan(app, scope)
     try:
         await own.start()
@@ -179,31 +181,32 @@ async def _lifespan_of(app: ASGIApp, scope: Scope) -> AsyncIterator[None]:
 
 
 class _OwnLifespan:
-    """The lifespan of a wrapped application.  The object sends and receives what a server would."""
+    """The lifespan of a wrapped application.  This object sends and receives the messages that a server would."""
 
     def __init__(self, app: ASGIApp, scope: Scope) -> None:
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._replies: asyncio.Queue[Message] = asyncio.Queue()
-        self._received = False  # an application that raises before that does not support the protocol
+        self._received = False  # if the application raises before that, it does not support the protocol
         self._supported = False
-        self._raised = False  # its error, or the failure that it sent, was raised here
+        self._raised = False  # its error, or the failure that it sent, has been raised here
         self._task = asyncio.get_running_loop().create_task(self._run(app, scope))
         self._task.add_done_callback(self._ended)
 
     async def start(self) -> None:
-        """Start the application.  Raise its error if the start fails."""
+        """Start the application.  Raises its error if the startup fails."""
         self._supported = await self._ask("startup")
 
     async def stop(self) -> None:
-        """Shut the application down.
+        """Shut down the application.
 
-        Raise its error if the shutdown fails, or if the application has raised since its start.
+        Raises the application's error if the shutdown fails or if the application has raised an exception since its
+        startup.
         """
         if self._supported:
             await self._ask("shutdown")
 
     async def cancel(self) -> None:
-        """Cancel what still runs."""
+        """Cancel the application's lifespan if it is still running."""
         self._task.cancel()
         await asyncio.wait([self._task])
 
@@ -219,14 +222,14 @@ class _OwnLifespan:
         return message
 
     async def _ask(self, kind: str) -> bool:
-        """Send ``lifespan.startup`` or ``lifespan.shutdown``.  Return whether the application completed it."""
+        """Send ``lifespan.startup`` or ``lifespan.shutdown``; return whether the application completed it."""
         self._messages.put_nowait({"type": f"lifespan.{kind}"})
         reply = await self._replies.get()
         if reply["type"] == f"lifespan.{kind}.failed":
             self._raised = True
             raise _ReportedFailure(reply.get("message") or f"the application's {kind} failed")
         completed = bool(reply["type"] == f"lifespan.{kind}.complete")
-        # It may also have raised right after its reply.
+        # The application may also have raised right after its reply.
         if self._received and self._task.done() and (completed or reply["type"] == "ended"):
             self._raised = True
             self._task.result()
@@ -253,16 +256,17 @@ class _Closing:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Begin to close the purgatories, unless the closing has begun.
+        """Begin to close the purgatories, unless closing has already begun.
 
         A second signal changes nothing: a supervisor and its parent may each send one.
         """
         if self._task is None:
-            # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
+            # create_task(context=...) is not used: a task factory need not accept a context, and a task copies the
+            # current context.
             self._task = Context().run(asyncio.get_running_loop().create_task, self._close())
 
     async def end(self) -> None:
-        """Close the purgatories, and return when every operation has been answered."""
+        """Close the purgatories; return when every operation has been answered."""
         self.begin()
         assert self._task is not None
         await asyncio.shield(self._task)

@@ -1,15 +1,16 @@
-"""Which hosts and origins may send requests: a check for servers that are meant for one machine or one site.
+"""Checking the host and the origin of requests, for servers that are meant for one machine or one site.
 
 A server on 127.0.0.1 is not protected by its address, because every web page that the user opens runs in a browser on
-the same machine:
+the same machine.  Two attacks are possible:
 
-*   **DNS rebinding.**  A page lets the name of its own site resolve to 127.0.0.1, and can then read every response,
-    because for the browser it is the same site.  Only the ``Host`` header reveals the attack.
-*   **Cross-site requests.**  A page can send a POST without custom headers, or open a WebSocket, to any address.  It
-    cannot read the response to the POST, but the request has had its effect.  Browsers send ``Sec-Fetch-Site`` and
+*   **DNS rebinding.**  The name of a page's site is made to resolve to 127.0.0.1.  The page can then read every
+    response, because the browser considers the page and the server to be the same site.  Only the ``Host`` header
+    reveals the attack.
+*   **Cross-site requests.**  A page can send a POST without custom headers, or open a WebSocket, to any address.  The
+    page cannot read the response to the POST, but the request takes effect.  Browsers send ``Sec-Fetch-Site`` and
     ``Origin`` with these requests.
 
-Programs that are not browsers send neither, and are not affected.
+Programs other than browsers send neither header and are not affected.
 """
 
 from collections.abc import Iterable
@@ -24,11 +25,13 @@ __all__ = ["LOCAL_HOSTS", "OriginCheckMiddleware", "host_names", "refusal"]
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 """The names and addresses of the local machine, which :class:`OriginCheckMiddleware` allows by default."""
 
+_LONGEST_HOST: Final = 253  # characters in a DNS name
 _SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
 class OriginCheckMiddleware:
-    """ASGI middleware that refuses requests for other host names, and changes that a page of another site requests.
+    """ASGI middleware that refuses requests for other host names, and refuses changes that pages from other sites
+    request.
 
     ::
 
@@ -37,13 +40,13 @@ class OriginCheckMiddleware:
 
     A request whose ``Host`` header is not one of ``allowed_hosts`` gets 400: a page cannot reach the application
     through a host name of its own that resolves to this server.  A WebSocket, or a request with a method other than
-    GET, HEAD, OPTIONS, or TRACE, gets 403 if a browser sends it on behalf of a page from another origin.  A program
-    that is not a browser sends no ``Origin``, and is not refused.
+    GET, HEAD, OPTIONS, or TRACE, gets 403 if a browser sends it on behalf of a page from another origin.  Other
+    programs do not send ``Origin`` and are not refused.
 
-    ``allowed_hosts``: host names and addresses without a port; by default the local machine's.  As for Starlette's
-    ``TrustedHostMiddleware``, ``*.example.com`` allows every subdomain of example.com, and ``*`` every host.  So does
-    None.  If every host is allowed, the application relies on a proxy for that check.  Raises TypeError unless
-    ``allowed_hosts`` is an iterable of str or None, and ValueError for a ``*`` in any other position.
+    ``allowed_hosts``: host names and addresses without a port; by default, those of the local machine.  As in
+    Starlette's ``TrustedHostMiddleware``, ``*.example.com`` allows every subdomain of example.com, and ``*`` allows
+    every host, as does None.  If every host is allowed, the application relies on a proxy to check the host.  Raises
+    TypeError unless ``allowed_hosts`` is None or an iterable of str, and ValueError for a ``*`` in any other position.
     """
 
     def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str] | None = LOCAL_HOSTS) -> None:
@@ -60,9 +63,10 @@ class OriginCheckMiddleware:
 
 
 def host_names(allowed_hosts: Iterable[str] | None) -> frozenset[str] | None:
-    """Return the host names in the form in which :func:`refusal` compares them; None if every host is allowed.
+    """Return the host names in the form that :func:`refusal` compares, or None if every host is allowed.
 
-    ``*.example.com`` becomes ``.example.com``.  Raises TypeError unless all are str, ValueError for other wildcards.
+    ``*.example.com`` becomes ``.example.com``.  Raises TypeError unless all names are str, and ValueError for other
+    wildcards.
     """
     if allowed_hosts is None:
         return None
@@ -80,7 +84,7 @@ def host_names(allowed_hosts: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def refusal(scope: Scope, allowed_hosts: frozenset[str] | None) -> tuple[int, str] | None:
-    """Return the status and the detail of the response to a request that must be refused; None to allow it."""
+    """Return the status and detail of the response if the request must be refused; otherwise, return None."""
     hosts: list[str] = []
     origin = site = None
     for name, value in scope.get("headers", ()):
@@ -101,8 +105,8 @@ def refusal(scope: Scope, allowed_hosts: frozenset[str] | None) -> tuple[int, st
 
 
 def _is_other_site(host: str, origin: str | None, site: str | None) -> bool:
-    """Return whether a browser sends the request for a page of another origin.  The scheme is left to Sec-Fetch-Site,
-    because the server cannot see the scheme in front of a proxy.
+    """Return whether a browser sends the request on behalf of a page from another origin.  Only Sec-Fetch-Site covers
+    the scheme, because the server cannot see the scheme in front of a proxy.
     """
     if site is not None:
         return site not in ("same-origin", "none")
@@ -115,11 +119,17 @@ def _is_other_site(host: str, origin: str | None, site: str | None) -> bool:
 
 
 def _is_allowed(name: str, allowed_hosts: frozenset[str]) -> bool:
-    """Return whether the name or a domain above it is in the set; a domain begins with a dot there."""
+    """Return whether the name or one of its parent domains is in the set.  Domains in the set begin with a dot."""
     if name in allowed_hosts:
         return True
-    labels = name.split(".")
-    return any("." + ".".join(labels[at:]) in allowed_hosts for at in range(1, len(labels)))
+    if len(name) > _LONGEST_HOST:  # the cost of the loop below grows with the square of the length
+        return False
+    dot = name.find(".")
+    while dot >= 0:
+        if name[dot:] in allowed_hosts:
+            return True
+        dot = name.find(".", dot + 1)
+    return False
 
 
 def _host_name(host: str) -> str:

@@ -11,9 +11,9 @@ __all__ = ["body_of", "is_disconnect", "respond", "send_if_connected"]
 async def respond(
     scope: Scope, send: Send, status: int, detail: str, headers: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Answer a request, or refuse a WebSocket that is not accepted yet, with ``{"detail": ...}``.
+    """Answer a request, or refuse a WebSocket that has not been accepted yet, with ``{"detail": ...}``.
 
-    Where the server cannot refuse a WebSocket with a response, the WebSocket is closed, which clients see as 403.
+    If the server cannot refuse a WebSocket with a response, the WebSocket is closed, and clients see 403.
     """
     kind = "http.response"
     if scope["type"] == "websocket":
@@ -28,7 +28,7 @@ async def respond(
 
 
 def body_of(detail: str) -> bytes:
-    """Return the body of a response."""
+    """Return the body of a response with this detail."""
     return json.dumps({"detail": detail}).encode()
 
 
@@ -42,9 +42,9 @@ async def send_if_connected(send: Send, message: Message) -> None:
 
 
 def is_disconnect(error: BaseException) -> bool:
-    """Return whether the exception of a ``send()`` reports that the client has disconnected.
+    """Return whether an exception raised by ``send()`` means that the client has disconnected.
 
-    ASGI allows an OSError for that.  With uvloop, uvicorn's ``send()`` raises the RuntimeError of a transport that was
-    closed, if the server has not noticed the disconnect because it does not read from the connection.
+    ASGI specifies an OSError in that case.  With uvloop, uvicorn does not notice a disconnect while it is not reading
+    from the connection; its ``send()`` then raises uvloop's RuntimeError for a closed transport.
     """
     return isinstance(error, OSError) or (isinstance(error, RuntimeError) and "the handler is closed" in str(error))

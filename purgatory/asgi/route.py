@@ -1,20 +1,20 @@
-"""The kind of a request's waits: the method and the pattern of its route, such as ``GET /orders/{id}``.
+"""The kind of a request's waits: the request's method and the pattern of its route, such as ``GET /orders/{id}``.
 
-ASGI does not pass the route to the application, but each framework stores in the scope what it has matched:
+ASGI does not pass the route to the application, but each framework stores the matched route in the scope:
 
 ==================  ================================================================================================
-FastAPI             ``scope["route"]``; for a route of an included router, the path with the prefix is in the
+FastAPI             ``scope["route"]``; for a route in an included router, the path with the prefix is in the
                     context of that inclusion, in ``scope["fastapi"]``
-Starlette           ``scope["route"]``, before version 1 only ``scope["endpoint"]``
+Starlette           ``scope["route"]``; before version 1, only ``scope["endpoint"]``
 Litestar            ``scope["path_template"]``
 ==================  ================================================================================================
 
-The path of a route does not contain the path at which its application is mounted.  For such an application, and if
+The path of a route does not contain the path at which its application is mounted.  If the application is mounted, or if
 Starlette stores only the endpoint, the routes of the outermost router are searched once, and the result is kept.  If
-several patterns lead to the route, because its application is mounted several times, the path of the request decides.
+several patterns lead to the route because its application is mounted several times, the request's path decides.
 
-The raw path of a request never becomes a part of the kind, and neither does a method that is not a known one, because
-metrics would have a time series for each of them.
+Neither the raw path of a request nor an unknown method ever becomes part of the kind, because metrics would have a
+separate time series for each of them.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ from .types import Scope
 __all__ = ["kind_of"]
 
 _METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"})
-_MOST_KNOWN: Final = 4096  # routes of applications in one process
+_MOST_KNOWN: Final = 4096  # routes of all applications in one process
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
-# By id() of the router and of the route: the patterns that lead to it, each with its regular expression.
+# By the id() of the router and of the route: the patterns that lead to the route, each with its regular expression.
 _known: dict[tuple[int, int], tuple["weakref.ref[Any]", dict[str, str]]] = {}
 
 
 def kind_of(scope: Scope) -> str | None:
-    """Return the method and the pattern of the route; None if the scope does not contain a route."""
+    """Return the method and the pattern of the route, or None if the scope does not contain a route."""
     pattern = _pattern(scope)
     if pattern is None:
         return None
@@ -61,7 +61,7 @@ def _pattern(scope: Scope) -> str | None:
         if context is not None and getattr(context, "original_route", None) is route:
             own = _path_of(context) or own
     root_path = scope.get("root_path", "")
-    outside = scope.get("app_root_path", root_path)  # what the server and not a Mount has added
+    outside = scope.get("app_root_path", root_path)  # added by the server, not by a Mount
     if own is not None and root_path != outside:  # inside a Mount
         if (whole := _searched(scope, route)) is not None:
             return whole
@@ -71,16 +71,16 @@ def _pattern(scope: Scope) -> str | None:
 
 
 def _path_of(route: Any) -> str | None:
-    """Return the path of a route without the converters: ``/orders/{id}`` for ``/orders/{id:int}``."""
+    """Return the path of a route without its converters: ``/orders/{id}`` for ``/orders/{id:int}``."""
     path = getattr(route, "path_format", None) or getattr(route, "path", None)
     return path if isinstance(path, str) and path else None
 
 
 def _searched(scope: Scope, target: Any, mount: str | None = None) -> str | None:
-    """Return the whole pattern of the route, or of the one with this endpoint or application.
+    """Return the complete pattern of the target's route.  The target is a route, an endpoint, or an application.
 
-    An application may be mounted at several places, and a route is then reached by several patterns: return the one
-    that the path of the request matches.  ``mount``: the path of the mount, if the target is an application.
+    An application may be mounted at several paths, so several patterns may lead to a route; return the pattern that
+    the request's path matches.  ``mount``: the path of the mount, if the target is an application.
     """
     router = scope.get("router")
     if router is None or target is None:
@@ -94,7 +94,7 @@ def _searched(scope: Scope, target: Any, mount: str | None = None) -> str | None
         if found:
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
-            with contextlib.suppress(TypeError):  # an endpoint whose class has __slots__ is searched each time
+            with contextlib.suppress(TypeError):  # an endpoint whose class has __slots__ is looked up every time
                 _known[place] = (weakref.ref(target), found)
     first = next(iter(found), None)
     if len(found) < 2:
@@ -104,11 +104,11 @@ def _searched(scope: Scope, target: Any, mount: str | None = None) -> str | None
 
 
 def _path_in(scope: Scope) -> str:
-    """Return the path of the request inside the outermost application."""
+    """Return the request's path within the outermost application."""
     path: str = scope.get("path", "")
     root_path = scope.get("root_path", "")
     if not path.startswith(root_path):
-        path = root_path + path  # a Starlette that removes the path of a mount
+        path = root_path + path  # this version of Starlette removes the path of a mount
     return path.removeprefix(scope.get("app_root_path", root_path))
 
 
@@ -130,9 +130,9 @@ def _search(routes: Iterable[Any], target: Any, prefix: str, before: str) -> Ite
 
 
 def _regex(route: Any, path: str) -> str:
-    """Return the regular expression of the route's path, with those of its converters."""
+    """Return the regular expression for the route's path, including the expressions of its converters."""
     converters = getattr(route, "param_convertors", {})
-    parts = _PARAMETER.split(path)  # texts and names alternate
+    parts = _PARAMETER.split(path)  # literal text and names alternate
     parts[::2] = map(re.escape, parts[::2])
     parts[1::2] = [f"(?:{getattr(converters.get(name), 'regex', '[^/]+')})" for name in parts[1::2]]
     return "".join(parts)

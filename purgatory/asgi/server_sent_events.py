@@ -13,6 +13,8 @@ import math
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from purgatory.texts import safe_repr
+
 from .connection import pending_connection
 from .responses import is_disconnect
 from .types import Message, Receive, Scope, Send
@@ -30,15 +32,16 @@ __all__ = ["EventSourceResponse", "server_sent_event"]
 _HEADERS: Final = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
-    "x-accel-buffering": "no",  # nginx would collect the events before it sends them
+    "x-accel-buffering": "no",  # otherwise, nginx would buffer the events
 }
 _HEARTBEAT: Final = b":\n\n"
+_LONGEST_RETRY: Final = 1e9  # seconds
 
 
 def server_sent_event(item: Any) -> bytes:
-    """Encode one item as an event: text and bytes as its data, None as a comment, anything else as JSON.
+    """Encode one item as an event: str and bytes as the event's data, None as a comment, and anything else as JSON.
 
-    A comment keeps the connection alive, and the browser's ``EventSource`` drops it.  Raises TypeError or ValueError if
+    A comment keeps the connection alive; the browser's ``EventSource`` ignores it.  Raises TypeError or ValueError if
     an item cannot be encoded as JSON.
     """
     if item is None:
@@ -54,7 +57,7 @@ def server_sent_event(item: Any) -> bytes:
 
 
 class EventSourceResponse(Response):
-    """Send the items of an async iterator as server-sent events, until it ends or the client hangs up.
+    """Sends the items of an async iterator as server-sent events until the iterator ends or the client hangs up.
 
     ::
 
@@ -62,15 +65,15 @@ class EventSourceResponse(Response):
         async def events() -> EventSourceResponse:
             return EventSourceResponse(room.changes(["orders"], heartbeat=15))
 
-    Return it from a path operation of FastAPI or an endpoint of Starlette; in a plain ASGI application, call it with
+    Return the response from a FastAPI path operation or a Starlette endpoint; in a plain ASGI application, call it with
     ``scope``, ``receive``, and ``send``.  If Starlette is installed, the class is a subclass of Starlette's
-    ``Response``.  A HEAD request, which Starlette adds to each GET route, is answered with the headers only, and the
-    iterator is closed.
+    ``Response``.  The response to a HEAD request, which Starlette allows for each GET route, contains only the headers,
+    and the iterator is closed.
 
-    ``items``: encoded by :func:`server_sent_event`.  The iterator is closed at the end if it has ``aclose()``, so a
-    client that hangs up frees its places in the purgatory at once.  ``headers``: additional headers.  ``retry``:
-    seconds after which a browser that lost the connection tries again; None leaves that to the browser.
-    ``status_code``: the status.
+    ``items``: the items, which :func:`server_sent_event` encodes.  At the end, the iterator is closed if it has
+    ``aclose()``, so the places of a client that hangs up are free at once.  ``headers``: additional headers.
+    ``retry``: the number of seconds, at most 1e9, after which a browser that has lost the connection tries again; None
+    leaves the delay to the browser.  ``status_code``: the HTTP status.
     """
 
     media_type: str | None = "text/event-stream"
@@ -85,8 +88,9 @@ class EventSourceResponse(Response):
     ) -> None:
         if not isinstance(items, AsyncIterable):
             raise TypeError(f"items must be an async iterable, got {items!r}")
-        if retry is not None and not 0 <= retry < math.inf:
-            raise ValueError(f"retry must be a finite number of seconds, at least 0, got {retry!r}")
+        if retry is not None and not 0 <= retry <= _LONGEST_RETRY:
+            limits = f"at least 0 and at most {_LONGEST_RETRY:g}"
+            raise ValueError(f"retry must be a number of seconds, {limits}, got {safe_repr(retry)}")
         self._items = items
         self._retry = retry
         self.status_code = status_code
@@ -106,7 +110,7 @@ class EventSourceResponse(Response):
         try:
             await asyncio.wait([streaming, listening], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # What ends first ends the other; a cancelled request ends both.
+            # The task that ends first also ends the other; a cancelled request ends both.
             for task in (streaming, listening):
                 task.cancel()
             await asyncio.wait([streaming, listening])
@@ -121,7 +125,7 @@ class EventSourceResponse(Response):
         try:
             await _send(send, {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if not head:
-                # A server sends nothing before the first part of the body, and browsers wait for the headers.
+                # Servers send nothing before the first part of the body, and browsers wait for the headers.
                 first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % math.ceil(self._retry * 1000)
                 await _send_chunk(send, first)
                 async for item in items:
@@ -134,7 +138,9 @@ class EventSourceResponse(Response):
 
 
 class _ClientGoneError(Exception):
-    """The server cannot send.  An OSError that the items raise is not such an error."""
+    """The server could not send because the client is gone.  An OSError that the iterator raises is a different
+    error.
+    """
 
 
 async def _send(send: Send, message: Message) -> None:

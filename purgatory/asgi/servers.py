@@ -1,6 +1,7 @@
-"""Detecting that the server stops without a signal.
+"""Detecting that the server is stopping even though it received no signal.
 
-That happens if a worker has served its number of requests, or if code sets ``should_exit`` of uvicorn.
+A server stops without a signal if a worker has served its maximum number of requests, or if code sets uvicorn's
+``should_exit``.
 
 ASGI does not pass the server to the application, so :func:`serving_frame` finds it.  Each server creates an object for
 the lifespan protocol.  A method of this object runs the application's lifespan in a task, while a coroutine of the
@@ -14,13 +15,15 @@ gunicorn's worker   ``LifespanManager._run_lifespan``  ``ASGIWorker._serve``; it
 hypercorn           ``Lifespan.handle_lifespan``       ``worker_serve``; it is the variable ``lifespan``
 ==================  =================================  ==================================================
 
-The object has to be the same, so that another server in the same event loop is not mistaken for this one.  The
-variables of other frames are not read.
+The object must be the same in both columns, so that another server in the same event loop is not mistaken for this one.
+The variables of other frames are not read.  A request does not contain a reference to its server, so
+:func:`serving_frames` returns the frames of all servers in the running loop.
 
-*   uvicorn, also as a worker of gunicorn, calls ``Server.shutdown`` before it stops accepting connections, and
-    gunicorn's worker calls ``ASGIWorker._shutdown``.  :class:`CallHook` is called before the method of this one object.
-*   Hypercorn sets an event, which :func:`limit_reached` reads.  The event is a variable of the coroutine, and exists
-    only after the application has started.
+*   uvicorn calls ``Server.shutdown`` before it stops accepting connections, even when it runs as a gunicorn worker;
+    gunicorn's own worker calls ``ASGIWorker._shutdown``.  :class:`CallHook` calls back before that method, for this
+    object only.
+*   Hypercorn sets an event, which :func:`limit_reached` reads.  The event is a local variable of the coroutine and
+    exists only after the application has started.
 """
 
 import asyncio
@@ -30,21 +33,21 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["CallHook", "graceful_timeout", "limit_reached", "serving_frame", "stopping_method"]
+__all__ = ["CallHook", "graceful_timeout", "limit_reached", "serving_frame", "serving_frames", "stopping_method"]
 
-_SERVING: ContextVar[FrameType | None] = ContextVar("_SERVING", default=None)  # of the lifespan, and of those it starts
+_SERVING: ContextVar[FrameType | None] = ContextVar("_SERVING", default=None)  # for a lifespan and its inner ones
 _STOPPING: Final = {"gunicorn": "_shutdown", "uvicorn": "shutdown"}
 _SERVERS: Final = frozenset({*_STOPPING, "hypercorn"})
 
 
 class CallHook:
-    """Calls ``callback`` before each call of a method of one object, until :meth:`remove`."""
+    """Calls ``callback`` before each call to a method on one object, until :meth:`remove` is called."""
 
     def __init__(self, owner: Any, name: str, callback: Callable[[], object]) -> None:
         self._owner = owner
         self._name = name
         self._callback = callback
-        self._replaced = vars(owner).get(name)  # the hook of another lifespan
+        self._replaced = vars(owner).get(name)  # another lifespan's hook
         self._method = getattr(owner, name)
         setattr(owner, name, self)
 
@@ -53,7 +56,7 @@ class CallHook:
         return self._method(*arguments, **options)
 
     def remove(self) -> None:
-        """Restore the method.  If other code has replaced it since then, that code stays."""
+        """Restore the method.  If other code has replaced it in the meantime, do nothing."""
         if vars(self._owner).get(self._name) is not self:
             return
         if self._replaced is None:
@@ -63,30 +66,33 @@ class CallHook:
 
 
 def serving_frame() -> FrameType | None:
-    """Return the frame of the server's coroutine that waits for the running lifespan; None if there is none.
+    """Return the frame of the server's coroutine that waits for the running lifespan, or None if there is none.
 
-    A lifespan that another one runs in a task of its own is found through the context of that task.
+    If one lifespan runs another in a separate task, the inner one is found through the context of that task.
     """
-    calling = {id(frame.f_locals.get("self")) for frame in _stack() if _server_of(frame)}
+    calling = {id(frame.f_locals.get("self")) for frame in _stack() if _server_of(frame)} - {id(None)}
     for frame in _waiting():
-        if _server_of(frame):
-            variables = frame.f_locals
-            lifespan = variables.get("lifespan") or getattr(variables.get("self"), "lifespan", None)
-            if lifespan is not None and id(lifespan) in calling:
-                _SERVING.set(frame)
-                return frame
+        if id(_lifespan_in(frame)) in calling:
+            _SERVING.set(frame)
+            return frame
     return _SERVING.get()
 
 
+def serving_frames() -> list[FrameType]:
+    """Return one frame for each server that serves in the running loop."""
+    found = {id(lifespan): frame for frame in _waiting() if (lifespan := _lifespan_in(frame)) is not None}
+    return list(found.values())
+
+
 def stopping_method(frame: FrameType) -> tuple[Any, str] | None:
-    """Return the server and the name of the method that the server calls when it begins to stop, or None."""
+    """Return the server and the name of the method that it calls when it begins to stop, or None."""
     name = _STOPPING.get(_server_of(frame))
     server = frame.f_locals.get("self")
     return (server, name) if name is not None and callable(getattr(server, name, None)) else None
 
 
 def limit_reached(frame: FrameType) -> Callable[[], bool] | None:
-    """Return a function that returns whether hypercorn has served its number of requests; None without a limit."""
+    """Return a function that returns whether Hypercorn has reached its request limit, or None if there is no limit."""
     if getattr(frame.f_locals.get("config"), "max_requests", None) is None:
         return None
 
@@ -98,9 +104,10 @@ def limit_reached(frame: FrameType) -> Callable[[], bool] | None:
 
 
 def graceful_timeout() -> tuple[str, float] | None:
-    """Return the name and the value of the server's graceful timeout in seconds; None if it has none or is unknown.
+    """Return the name of the server's graceful timeout and its value in seconds, or None if the timeout is missing or
+    unknown.
 
-    If uvicorn runs as a worker of gunicorn, the timeout is gunicorn's, because gunicorn kills its workers after that
+    If uvicorn runs as a gunicorn worker, gunicorn's timeout applies, because gunicorn kills its workers after that
     time.
     """
     frame = serving_frame()
@@ -122,8 +129,16 @@ def graceful_timeout() -> tuple[str, float] | None:
     return min(limits, key=lambda limit: limit[1]) if limits else None
 
 
+def _lifespan_in(frame: FrameType) -> Any:
+    """Return the lifespan object of the server whose coroutine this is, or None."""
+    if not _server_of(frame):
+        return None
+    variables = frame.f_locals
+    return variables.get("lifespan") or getattr(variables.get("self"), "lifespan", None)
+
+
 def _server_of(frame: FrameType) -> str:
-    """Return the server to which the frame's module belongs, or an empty text."""
+    """Return the server to which the frame's module belongs, or an empty string."""
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return package if package in _SERVERS else ""
 
@@ -136,7 +151,7 @@ def _stack() -> Iterator[FrameType]:
 
 
 def _waiting() -> Iterator[FrameType]:
-    """Yield the frames of the coroutines that the tasks of the running loop wait in."""
+    """Yield the frames of the coroutines in which the tasks of the running loop wait."""
     for task in asyncio.all_tasks():
         coroutine: Any = task.get_coro()
         while coroutine is not None:

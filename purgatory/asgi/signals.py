@@ -1,22 +1,23 @@
 """Detecting that the server is being stopped, before it waits for its requests.
 
 When a server is told to stop, it waits for its open requests and then notifies the application.  Waiting requests would
-delay it until their deadlines, so the purgatories have to be closed when the signal comes.  There are three ways to
-detect it:
+delay the stop until their deadlines, so the purgatories must be closed when the signal arrives.  There are three ways
+to detect a stop:
 
-*   **A signal handler.**  uvicorn, also with ``--workers`` and under gunicorn, gunicorn's own ASGI worker and
-    ``hypercorn --workers 0`` handle SIGTERM and SIGINT in the process that runs the application.  The handler found
-    when the application starts is replaced by one that calls it.  Whether the server uses ``signal.signal`` or
-    ``loop.add_signal_handler`` makes no difference: the latter installs a handler too, and is driven by the wake-up
-    file descriptor, which is left alone.
-*   **Hypercorn's shutdown event.**  The processes that ``hypercorn`` starts get no signal: their parent sets an event
-    that they poll.  It is an argument of the process, and is polled here as well.
+*   **A signal handler.**  uvicorn (also with ``--workers`` and under gunicorn), gunicorn's own ASGI worker, and
+    ``hypercorn --workers 0`` handle SIGTERM and SIGINT in the process that runs the application.  The handler that is
+    installed when the application starts is replaced by one that calls the original handler.  Whether the server uses
+    ``signal.signal`` or ``loop.add_signal_handler`` makes no difference: the latter also installs a handler and is
+    driven by the wake-up file descriptor, which is left alone.
+*   **Hypercorn's shutdown event.**  The processes that ``hypercorn`` starts do not receive a signal: their parent sets
+    an event that they poll.  The event is an argument of the process and is also polled here.
 *   **The server itself.**  A server that limits the requests of a worker (``--limit-max-requests``, ``--max-requests``)
-    stops without a signal, and so does a uvicorn whose ``should_exit`` is set.  :mod:`.servers` describes how this is
-    detected.
+    stops without a signal, and so does uvicorn if its ``should_exit`` is set.  :mod:`.servers` describes how such a
+    stop is detected.
 
-A signal without a Python handler is left alone, because its default action ends the process at once.  So is every
-signal if the application does not run in the main thread, because Python allows handlers only there.
+A signal without a Python handler is left alone, because its default action ends the process at once.  If the
+application does not run in the main thread, all signals are left alone, because Python allows signal handlers only in
+the main thread.
 """
 
 import asyncio
@@ -25,32 +26,36 @@ import multiprocessing
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from types import FrameType
 from typing import Any, Final
 
-from .servers import CallHook, limit_reached, serving_frame, stopping_method
+from .servers import CallHook, limit_reached, serving_frame, serving_frames, stopping_method
 
-__all__ = ["StopListener"]
+__all__ = ["StopListener", "calling_at_stop"]
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
 _POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
 
 
 class StopListener:
-    """From :meth:`start` until :meth:`stop`, calls ``callback`` on the running loop when the server is told to stop."""
+    """Calls ``callback`` in the running loop when the server is told to stop, from :meth:`start` until :meth:`stop`.
 
-    def __init__(self, callback: Callable[[], object]) -> None:
+    The server is the one that runs the current lifespan or, with ``every_server``, any server in the running loop.
+    """
+
+    def __init__(self, callback: Callable[[], object], *, every_server: bool = False) -> None:
         self._callback = callback
+        self._every_server = every_server
         self._loop: asyncio.AbstractEventLoop | None = None
         self._previous: dict[int, Callable[[int, FrameType | None], Any]] = {}
-        self._hook: CallHook | None = None
-        self._conditions: list[Callable[[], bool]] = []  # of hypercorn
+        self._hooks: list[CallHook] = []
+        self._conditions: list[Callable[[], bool]] = []  # Hypercorn's
         self._poll: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Chain the signal handlers of the main thread and the server's method, and poll hypercorn's events."""
+        """Chain the main thread's signal handlers and the server's method, and poll Hypercorn's events."""
         self._loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
@@ -66,10 +71,11 @@ class StopListener:
             self._poll_conditions()
 
     def stop(self) -> None:
-        """Restore the original handlers.  If other code has installed a handler since then, that handler stays."""
+        """Restore the original handlers.  If other code has installed a handler in the meantime, that handler stays."""
         self._loop = None
-        if self._hook is not None:
-            self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
         self._conditions.clear()
         for number, previous in self._previous.items():
             if signal.getsignal(number) == self._handle:
@@ -78,13 +84,12 @@ class StopListener:
             self._poll.cancel()
 
     def _watch_server(self) -> None:
-        frame = serving_frame()
-        if frame is None:
-            return
-        if method := stopping_method(frame):
-            self._hook = CallHook(*method, self._notify)
-        elif reached := limit_reached(frame):
-            self._conditions.append(reached)
+        frame = None if self._every_server else serving_frame()
+        for serving in serving_frames() if self._every_server else [] if frame is None else [frame]:
+            if method := stopping_method(serving):
+                self._hooks.append(CallHook(*method, self._notify))
+            elif reached := limit_reached(serving):
+                self._conditions.append(reached)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._notify()
@@ -106,10 +111,42 @@ class StopListener:
             self._poll = loop.call_later(_POLL, self._poll_conditions, context=Context())
 
 
+_shared: dict[asyncio.AbstractEventLoop, tuple[StopListener, list[Callable[[], object]]]] = {}
+
+
+@contextlib.contextmanager
+def calling_at_stop(callback: Callable[[], object]) -> Iterator[None]:
+    """Until the block ends, call ``callback`` in the running loop when a server in this loop is told to stop.
+
+    One listener serves all blocks of a loop.  Otherwise, blocks that do not end in the reverse of the order in which
+    they began would leave handlers behind, because only the handler installed last can be removed.
+    """
+    loop = asyncio.get_running_loop()
+    if loop not in _shared:
+        callbacks: list[Callable[[], object]] = []
+
+        def call_all() -> None:
+            for each in tuple(callbacks):
+                each()
+
+        listener = StopListener(call_all, every_server=True)
+        listener.start()
+        _shared[loop] = listener, callbacks
+    listener, callbacks = _shared[loop]
+    callbacks.append(callback)
+    try:
+        yield
+    finally:
+        callbacks.remove(callback)
+        if not callbacks:
+            del _shared[loop]
+            listener.stop()
+
+
 def _set_handler(number: int, handler: Callable[[int, FrameType | None], Any]) -> None:
     signal.signal(number, handler)
     if hasattr(signal, "siginterrupt"):
-        signal.siginterrupt(number, False)  # as the event loops do: restart system calls
+        signal.siginterrupt(number, False)  # restart system calls, as the event loops do
 
 
 def _hypercorn_shutdown_event() -> Any:

@@ -1,4 +1,4 @@
-"""The types of the ASGI specification, as far as this package uses them."""
+"""The types of the ASGI specification that this package uses."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
@@ -12,8 +12,8 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CLOSING: Final = "purgatory.closing"
-"""The key of a scope whose request waited in a purgatory that is closing: the connection must not be reused."""
+"""The scope key that marks a request that waited in a closing purgatory: its connection must not be reused."""
 CONNECTION: Final = "purgatory.connection"
-"""The key of a weak reference, in the scope, to the Connection that has left a ``receive()`` pending."""
+"""The scope key of a weak reference to the Connection that has left a ``receive()`` pending."""
 HEADERS: Final = "purgatory.headers"
-"""The key of a dict of headers that the middleware adds to the response, unless the response contains them."""
+"""The scope key of a dict of headers that the middleware adds to the response unless it already contains them."""

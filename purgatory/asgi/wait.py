@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Mu
 from typing import Annotated, Any, Final, TypeVar, overload
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed
-from purgatory.core.operation.coroutines import is_coroutine_function
-from purgatory.core.operation.lifecycle import validate_new
+from purgatory.core.operation.lifecycle import is_new, not_new, result_of
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.purgatory import no_operation
 from purgatory.core.timer.base_timer import has_passed
+from purgatory.core.timer.coroutines import is_coroutine_function
 from purgatory.core.timer.task import NOT_QUEUED
 
 from .asked import InvalidWait, asked, validated_longest
@@ -22,7 +22,7 @@ from .connection import ClientDisconnected, Connection, pending_connection
 from .etag import entity_tag, is_known_in
 from .rooms import Room, purgatory_of
 from .route import kind_of
-from .types import CLOSING, HEADERS, Message, Receive, Scope
+from .types import CLOSING, CONNECTION, HEADERS, Message, Receive, Scope
 
 __all__ = ["Wait", "waiting"]
 
@@ -34,32 +34,35 @@ _NOT_OPEN: Final = (
     "purgatory %r waits but was not opened, because no lifespan has run: check_threadsafe() raises, and no signal to"
     " stop answers its waits; run the application with its lifespan, or enter the purgatory with 'async with'"
 )
-_reported: "weakref.WeakSet[Purgatory[Any]]" = weakref.WeakSet()  # purgatories that were not open
+_reported: "weakref.WeakSet[Purgatory[Any]]" = weakref.WeakSet()  # those already reported
 
 
 class Wait:
-    """Waits in a purgatory on behalf of one request or WebSocket, and withdraws the operation on a disconnect.
+    """Waits in a purgatory on behalf of one request or WebSocket, and withdraws the operation if the client
+    disconnects.
 
-    **Usage.**  In FastAPI, use the dependency that :func:`waiting` creates.  In Starlette, use ``Wait(room, request)``,
-    and in a plain ASGI application ``Wait(room, scope, receive)``.
+    **Usage.**  In FastAPI, use the dependency that :func:`waiting` creates.  In Starlette, use ``Wait(room, request)``;
+    in a plain ASGI application, use ``Wait(room, scope, receive)``.
 
-    **Implementation.**  While an operation waits, a task awaits ``receive()``.  If a part of the request's body or a
-    WebSocket message arrives in the meantime, it is buffered; the handler reads it afterwards from the same request or
-    WebSocket, or in plain ASGI from :meth:`receive`.  When the buffer holds 1 MiB, the task stops reading and does not
-    detect a disconnect until the handler reads.  Therefore, read a body that may be large before you wait, and give
-    every wait of a public endpoint a timeout: a client can fill the buffer on purpose.  A ``receive()`` that is pending
-    when the wait ends is kept for the handler and the next wait, because a middleware could lose a message if it were
-    cancelled.  That ``receive()`` ends with the task in which the Wait was created, so create the Wait in the task of
-    the request.
+    **Implementation.**  While an operation waits, ``receive()`` is awaited, in a task or, if it is uvicorn's or
+    Hypercorn's own ``receive()``, without a task.  If a part of the request's body or a WebSocket message arrives
+    during the wait, it is buffered; the handler reads it later from the same request or WebSocket or, in plain ASGI,
+    from :meth:`receive`.  When the buffer contains 1 MiB, reading stops, and a disconnect is not detected until the
+    handler reads.  Therefore, read a potentially large body before you wait, and give every wait in a public endpoint a
+    timeout, because a client can fill the buffer on purpose.  If a ``receive()`` is pending in a task when the wait
+    ends, it is kept for the handler and the next wait, because a middleware could lose a message if the ``receive()``
+    were cancelled.  The ``receive()`` ends with the task in which the Wait was created, so create the Wait in the task
+    of the request.
 
-    **Cancellation safety.**  As for :meth:`Purgatory.park`: cancelling the task withdraws the operation immediately.
+    **Cancellation safety.**  The same as for :meth:`Purgatory.park`: cancelling the task withdraws the operation
+    immediately.
 
     ``room``: the purgatory, or a :class:`purgatory.relay.Relay`, whose ``park`` is then used.  ``connection``: a
-    Starlette or FastAPI ``Request`` or ``WebSocket``, or an ASGI scope with its ``receive``.  ``longest``: the client
-    may ask for at most this many seconds, see :attr:`timeout`; None, the default: the client is not asked.
-    ``per_client``: how many operations one address may have in the purgatory, see :func:`waiting`.
+    Starlette or FastAPI ``Request`` or ``WebSocket``, or an ASGI scope with its ``receive``.  ``longest``: the largest
+    number of seconds that the client may ask for (see :attr:`timeout`); None, the default, means that the client cannot
+    choose.  ``per_client``: how many operations one client address may have in the purgatory (see :func:`waiting`).
 
-    Raises TypeError for any other argument, and ValueError for the scope of a lifespan.  With ``longest``, raises
+    Raises TypeError for any other argument, and ValueError for a lifespan scope.  With ``longest``, raises
     :class:`InvalidWait` if the client's query parameter is not a number of seconds; for a Starlette request, raises
     Starlette's ``HTTPException`` or ``WebSocketException`` instead.
     """
@@ -88,7 +91,7 @@ class Wait:
     ) -> None:
         self._room = purgatory_of(room)
         park: Any = room.park
-        # None: Purgatory.park itself, whose two halves _wait_for calls directly, without another coroutine.
+        # None stands for Purgatory.park itself, whose two halves _wait_for() calls directly, without another coroutine.
         self._park = None if getattr(park, "__func__", None) is Purgatory.park else park
         self._given = room
         if receive is None:
@@ -97,7 +100,7 @@ class Wait:
         else:
             self._connection = _connection_of_scope(connection, receive)
             self._scope = connection
-        self._response: Any = None  # FastAPI's, whose headers it adds to the response
+        self._response: Any = None  # FastAPI adds the headers of this object to its response
         self._expired_by_closing = False
         self._per_client = None if per_client is None else validated_per_client(per_client)
         self._asked: float | None = None
@@ -111,16 +114,16 @@ class Wait:
 
     @property
     def disconnected(self) -> bool:
-        """Whether a disconnect was detected: an operation was withdrawn, or a read returned the disconnect message."""
+        """Whether a disconnect has been detected, during a wait or by a read."""
         return self._connection.disconnect is not None
 
     @property
     def timeout(self) -> float | None:
-        """The seconds that the client asked for: the default of ``timeout`` in the methods.
+        """The number of seconds that the client asked for.  The methods use this number as the default of ``timeout``.
 
-        They come from the query parameter ``wait``, or else from the header ``Prefer: wait=30`` of RFC 7240, which the
-        response then confirms with ``Preference-Applied``.  0 if the client asks for nothing, and never more than
-        ``longest``.  None if ``longest`` is None.
+        The number comes from the query parameter ``wait`` or, without it, from the header ``Prefer: wait=30`` (RFC
+        7240), which the response then confirms with ``Preference-Applied``.  The number is 0 if the client does not ask
+        for a wait, and is never more than ``longest``.  It is None if ``longest`` is None.
         """
         if self._preferred is not None:
             self._add_header("preference-applied", f"wait={self._preferred}")
@@ -128,19 +131,20 @@ class Wait:
 
     @property
     def expired_by_closing(self) -> bool:
-        """Whether the last wait ended without its condition because the purgatory closes: the server stops."""
+        """Whether the last wait ended only because the purgatory closed.  If so, the server is stopping."""
         return self._expired_by_closing
 
     def raise_if_closing(self) -> None:
-        """Raise :class:`PurgatoryClosed` if :attr:`expired_by_closing` is True.  Call it in a handler that must not
-        report "no news" while the server stops.
+        """Raise :class:`PurgatoryClosed` if :attr:`expired_by_closing` is True.  Call this method in a handler that
+        must not report "no news" while the server is stopping.
 
-        ``install_errors`` answers with 503 and ``Retry-After``, so clients can distinguish it from a wait without news.
+        ``install_errors`` responds with 503 and ``Retry-After``, so clients can distinguish this case from a wait
+        without news.
         """
         if self._expired_by_closing:
             raise PurgatoryClosed(f"purgatory {self._room.name!r} closed while the request waited")
 
-    # Not coroutine functions: each would be one more coroutine for each request that waits.
+    # Coroutine functions would add a coroutine to every waiting request, so these methods are not coroutine functions.
 
     @overload
     def until(
@@ -187,15 +191,16 @@ class Wait:
         deadline: float | None = MISSING,
         kind: str | None = None,
     ) -> Coroutine[Any, Any, bool]:
-        """Wait until ``predicate()`` is true; it is called now and on every check of one of the keys.
+        """Wait until ``predicate()`` is true.  The predicate is called now and whenever one of the keys is checked.
 
-        Return True as soon as it is true, and False when the time has passed or the purgatory closes, which
-        :attr:`expired_by_closing` distinguishes.  The parameters are the same as for :meth:`Purgatory.wait_until`, with
-        two other defaults.  ``timeout``: what the client asked for, see :attr:`timeout`.  ``kind``: the method and the
-        pattern of the route, such as ``GET /orders/{id}``, where the framework provides the route.
+        Return True as soon as the predicate is true, and False when the time is up or the purgatory closes;
+        :attr:`expired_by_closing` distinguishes these two cases.  The parameters are the same as for
+        :meth:`Purgatory.wait_until`, except for two defaults.  ``timeout``: the number of seconds that the client asked
+        for (see :attr:`timeout`).  ``kind``: the request's method and the pattern of its route, such as ``GET
+        /orders/{id}``, if the framework provides the route.
 
-        If the wait is 0 seconds, the predicate is called once, and neither a limit nor a closed purgatory refuses the
-        call.  Raises :class:`ClientDisconnected` if the client disconnects first, and the errors of
+        If the timeout is 0, the predicate is called once, and neither a limit nor a closed purgatory refuses the call.
+        Raises :class:`ClientDisconnected` if the client disconnects first, and the errors of
         :meth:`Purgatory.wait_until`.
         """
         timeout = self._default_timeout("until", timeout, deadline)
@@ -258,11 +263,11 @@ class Wait:
         kind: str | None = None,
         on_abandoned: Callable[[T], object] | None = None,
     ) -> Coroutine[Any, Any, T | None]:
-        """Wait until ``get()`` returns a value that is not None, and return it; None if the time passes first.
+        """Wait until ``get()`` returns a value that is not None; return that value, or None if the time is up first.
 
-        It does the same as :meth:`Purgatory.wait_value`, with the defaults of :meth:`until`.  ``on_abandoned``: called
-        with a value that the request did not receive, because its task was cancelled or its client disconnected in the
-        turn in which ``get`` had returned the value.
+        The method does the same as :meth:`Purgatory.wait_value`, with the defaults of :meth:`until`.  ``on_abandoned``:
+        called with a value that the request did not receive because its task was cancelled or its client disconnected
+        in the turn in which ``get`` returned the value.
         """
         timeout = self._default_timeout("value", timeout, deadline)
         kind = kind_of(self._scope) if kind is None else kind
@@ -324,25 +329,33 @@ class Wait:
                 return Response(status_code=304)        # the client has the current version
             return config
 
-        Without the header, the current version is new.  ``version`` returns an int or a str, or None while there is no
-        version.  If the deadline passes before there is a new version, the result is None.  The response receives the
-        header ``ETag`` with the new version, or with the version that the client has and that is still the current one.
-        ``install_errors`` adds it to every response, and FastAPI to an object that the handler returns, if ``waiting``
-        has ``longest``.  The other parameters and the errors are the same as for :meth:`value`.  Also raises TypeError
-        or ValueError for a version that an entity tag cannot contain.
+        Without the header, the current version counts as new.  ``version`` returns an int or a str, or None while there
+        is no version.  If the deadline passes before there is a new version, the result is None.  The response receives
+        the header ``ETag`` with the new version or, without a new version, with the client's own version if that is
+        still current.  ``install_errors`` adds the header to every response except redirects and errors; if ``longest``
+        is passed to ``waiting``, FastAPI adds it to the response for an object that the handler returns.  The other
+        parameters and the errors are the same as for :meth:`value`.  Also raises TypeError or ValueError for a version
+        that an entity tag cannot contain.
         """
         if not callable(version):
             raise TypeError(f"version must be callable, got {version!r}: pass a function that returns the version")
         is_known = is_known_in(self._scope)
+        current: V | None = None  # the version that the last call returned
 
         def news() -> V | None:
+            nonlocal current
             current = version()
             return None if current is None or is_known(entity_tag(current)) else current
 
         given: Any = {"key": key, "keys": keys, "timeout": timeout, "deadline": deadline, "kind": kind}
         found: V | None = await self.value(version if is_coroutine_function(version) else news, **given)
-        # Without news, only the client's own version may be named: of another one it has not received the content.
-        tag = None if (current := version() if found is None else found) is None else entity_tag(current)
+        if found is None and self._given is self._room:
+            current = (
+                version()
+            )  # with a relay, version() may read relay.state, which has dropped the key after the wait
+        # If there is no new version, only the client's own version may be named, because the client lacks the content
+        # of any other version.
+        tag = None if current is None else entity_tag(current)
         if tag is not None and (found is not None or is_known(tag)):
             self._add_header("etag", tag)
         return found
@@ -380,20 +393,21 @@ class Wait:
         timeout: float | None = MISSING,
         deadline: float | None = MISSING,
     ) -> Coroutine[Any, Any, T]:
-        """Park the operation and return its result, as :meth:`Purgatory.park`.
+        """Park the operation and return its result, as :meth:`Purgatory.park` does.
 
-        ``timeout``, ``deadline``: replace the operation's own.  Without them, the operation ends at its own deadline,
-        or earlier if the client asked for less, see :attr:`timeout`.  If the time to wait is 0, the operation is tried
-        once, and ends without being parked.
+        ``timeout``, ``deadline``: replace the operation's own deadline.  Without them, the operation ends at its own
+        deadline, or earlier if the client asked for a shorter wait (see :attr:`timeout`).  If there is no time to wait,
+        the operation is tried once and ends without being parked.
 
         If the client disconnects first, the operation is withdrawn and :class:`ClientDisconnected` is raised.  This
-        exception is also raised if the client disconnects in the turn of the loop in which the operation ended.  The
-        outcome then stands, and the result goes to :meth:`DelayedOperation.on_abandoned`.
+        exception is also raised if the client disconnects in the turn of the loop in which the operation ends.  The
+        outcome then stands, and the result is passed to :meth:`DelayedOperation.on_abandoned`.
         """
         keys = keys_of_call("park", key, keys)
         if not isinstance(operation, DelayedOperation):
             raise no_operation(operation)
-        validate_new(operation)  # its deadline is replaced below
+        if not is_new(operation):  # its deadline may be replaced below
+            raise not_new(operation)
         if deadline is not MISSING:
             if timeout is not MISSING:
                 raise TypeError(f"park() takes a timeout or a deadline, got both: {timeout!r} and {deadline!r}")
@@ -410,10 +424,10 @@ class Wait:
         return self._wait_for(operation, keys, self._remaining(operation) <= 0)
 
     def _remaining(self, operation: DelayedOperation[Any]) -> float:
-        """Return the seconds until the deadline that a new operation has of its own."""
+        """Return the number of seconds until a new operation's own deadline."""
         if operation.timeout is not None:
             return operation.timeout
-        if operation._expiration_ms != NOT_QUEUED:  # of extend_to()
+        if operation._expiration_ms != NOT_QUEUED:  # set by extend_to()
             return operation._expiration_ms / 1000 - self._room.timer.time()
         return math.inf
 
@@ -428,7 +442,9 @@ class Wait:
         return self.timeout
 
     async def _wait_for(self, operation: Any, keys: Any, at_once: bool) -> Any:
-        """Park the operation and return its result; ``at_once``: only try it."""
+        """Park the operation and return its result.  ``at_once``: whether to try the operation once instead of parking
+        it.
+        """
         connection, room = self._connection, self._room
         self._expired_by_closing = False
         connection.check()
@@ -446,15 +462,13 @@ class Wait:
             try:
                 if at_once or refused:
                     attempt = getattr(self._given, "_try_without_parking", None) or room._core.try_without_parking
-                    result = attempt(operation, keys)
-                    if refused and operation.expired:
-                        self._refuse(client)
-                    return result
+                    return attempt(operation, keys, (lambda: self._refuse(client)) if refused else None)
                 if self._park is not None:
                     watched = connection.watch(operation)
+                    connection.check()  # a reader without a task may have read the disconnect
                     result = await self._park(operation, keys)
                 elif (waiter := room._submit_and_wait(operation, keys)) is None:
-                    result = operation.result()
+                    result = result_of(operation)
                 else:
                     try:
                         watched = connection.watch(operation)
@@ -473,7 +487,8 @@ class Wait:
                     self._expired_by_closing = getattr(operation, "expired_by_closing", False)
         except BaseException as error:
             del operation, waiter  # as in Purgatory.park()
-            if isinstance(error, OperationCancelled):
+            # An overridden park() raises ValueError for an operation that a disconnect has already withdrawn.
+            if isinstance(error, OperationCancelled) or (self._park is not None and isinstance(error, ValueError)):
                 connection.check()
             raise
         if connection.disconnect is not None:
@@ -482,14 +497,14 @@ class Wait:
         return result
 
     def _refuse(self, client: str | None) -> None:
-        """Raise TooManyWaits, and count the refusal."""
+        """Raise TooManyWaits and count the refusal."""
         limit = self._per_client or 0
         self._room._core.counters.refused += 1
         message = f"client {client} has {limit} waits in purgatory {self._room.name!r}, its limit"
         raise TooManyWaits(message, limit=limit, key=client)
 
     def _add_header(self, name: str, value: str) -> None:
-        """Add a header to the response, as far as the response can be reached."""
+        """Add a header to the response, if the response is accessible."""
         headers = self._scope.get(HEADERS)
         if headers is not None:
             headers[name.encode()] = value.encode()
@@ -497,7 +512,7 @@ class Wait:
             self._response.headers[name] = value
 
     async def receive(self) -> Message:
-        """Read the connection's next message.  A plain ASGI application must use this ``receive`` from now on."""
+        """Read the connection's next message.  From now on, a plain ASGI application must use this ``receive``."""
         return await self._connection.receive()
 
     def __repr__(self) -> str:
@@ -505,16 +520,18 @@ class Wait:
 
 
 class _Waiting:
-    """What :func:`waiting` returns: a callable whose signature FastAPI understands, without importing Starlette.
+    """The result of :func:`waiting`: a callable with a signature that FastAPI understands, created without importing
+    Starlette.
 
-    FastAPI passes the request or WebSocket to the parameter that is annotated with Starlette's ``HTTPConnection``, the
-    response whose headers it merges to the one annotated with ``Response``, and what a dependency returns to ``room``.
-    It validates ``wait`` and documents it, and ``Prefer``, in the schema; the values are read from the scope, in the
-    same way as without FastAPI.  If Starlette is not loaded, no code needs the annotations.
+    FastAPI passes three arguments: the request or WebSocket, for the parameter annotated with Starlette's
+    ``HTTPConnection``; a response whose headers FastAPI merges into its own, for the parameter annotated with
+    ``Response``; and the result of a dependency, for ``room``.  FastAPI validates ``wait`` and documents ``wait`` and
+    ``Prefer`` in the schema; the values are read from the scope, in the same way as without FastAPI.  If Starlette is
+    not loaded, no code needs the annotations.
     """
 
     def __init__(self, room: "Room | Callable[..., Any]", longest: float | None, per_client: int | None) -> None:
-        # Of a relay, too: it is not callable.
+        # Neither a purgatory nor a relay is callable.
         self._get_room = room if callable(room) else None
         self._room = None if callable(room) else room
         if self._room is not None:
@@ -549,7 +566,7 @@ class _Waiting:
             ]
         return inspect.Signature(parameters, return_annotation=Wait)
 
-    # A coroutine function: FastAPI runs any other dependency in a thread.
+    # This method is a coroutine function, because FastAPI runs any other dependency in a thread.
     async def __call__(
         self,
         connection: Any,
@@ -588,25 +605,25 @@ def waiting(
                 return Response(status_code=204)
             return log.read(after)
 
-    ``room``: the purgatory or the relay; or a function that returns it, for routers that are written before the
-    application is created.  In FastAPI the function is a dependency like any other, for example one that returns
-    ``request.app.state.room``, and ``app.dependency_overrides`` replaces it in tests.  Write it with ``async def``,
-    because FastAPI runs any other function in a thread.  Elsewhere it is called with the request or the scope.
+    ``room``: the purgatory or the relay, or a function that returns it, for routers that are written before the
+    application is created.  In FastAPI, the function is a dependency like any other (for example, one that returns
+    ``request.app.state.room``), and ``app.dependency_overrides`` replaces it in tests.  Define it with ``async def``,
+    because FastAPI runs any other function in a thread.  Elsewhere, it is called with the request or the scope.
 
-    ``longest``: lets the client choose how many seconds to wait, up to this number, with ``?wait=30`` or
-    ``Prefer: wait=30``.  :attr:`Wait.timeout` contains it, and is then the default for ``timeout``.  Proxies often end
-    a request without a response after 60 seconds, so 55 is a good value.  In FastAPI, both appear in the OpenAPI
-    schema, and a ``wait`` that is not a number of at least 0 is answered with 422.
+    ``longest``: lets the client choose how many seconds to wait, up to this number, with ``?wait=30`` or ``Prefer:
+    wait=30``.  :attr:`Wait.timeout` contains the chosen number and is then the default for ``timeout``.  Proxies often
+    end a request without a response after 60 seconds, so 55 is a good value.  In FastAPI, both forms appear in the
+    OpenAPI schema, and a ``wait`` that is not a nonnegative number gets 422.
 
-    ``per_client``: how many operations of one client address may wait in the purgatory at the same time.  A further
-    request that would have to wait raises :class:`TooManyWaits`, which is answered with 429.  The limit keeps one
-    client from taking all places of ``max_parked``, even after the client has disconnected without the server
-    noticing.  The address is taken from ``scope["client"]``; for an IPv6 address, the limit applies to its /64 network.
-    Behind a proxy, make the server read the address from the proxy's headers, or all clients count as one.  None: no
-    limit.
+    ``per_client``: how many operations from one client address may wait in the purgatory at the same time, or None for
+    no limit.  If a further request would have to wait, :class:`TooManyWaits` is raised, and the response is 429.
+    The limit prevents one client from taking all of the places that ``max_parked`` allows, even if the client has
+    disconnected without the server noticing.  The address is taken from ``scope["client"]``; for an IPv6 address, the
+    limit applies to its /64 network.  Behind a proxy, make the server read the address from the proxy's headers;
+    otherwise, all clients count as one.
 
     The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself: ``await
-    waiting(room)(request)``, or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.  Raises
+    waiting(room)(request)`` or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.  Raises
     TypeError if ``room`` is not a purgatory, a relay, or a function, or if ``longest`` is neither a number nor None,
     and ValueError unless ``longest`` is finite and at least 0.
     """
@@ -614,7 +631,7 @@ def waiting(
 
 
 def validated_per_client(per_client: int) -> int:
-    """Return the limit.  Raises TypeError unless it is an int, ValueError if it is below 1."""
+    """Return the limit.  Raises TypeError unless it is an int, and ValueError if it is below 1."""
     if type(per_client) is not int:
         raise TypeError(f"per_client must be a positive int or None, got {per_client!r}")
     if per_client < 1:
@@ -623,14 +640,14 @@ def validated_per_client(per_client: int) -> int:
 
 
 def _report_not_open(room: Purgatory[Any]) -> None:
-    """Log once that requests wait in a purgatory that no lifespan has opened."""
+    """Log, once for each purgatory, that requests are waiting in it although no lifespan has opened it."""
     if room not in _reported:
         _reported.add(room)
         _LOGGER.warning(_NOT_OPEN, room.name)
 
 
 def _refusal(scope: Scope, error: InvalidWait) -> Exception:
-    """Return the exception that Starlette, and so FastAPI, answers by itself."""
+    """Return the exception to which Starlette, and therefore FastAPI, responds by itself."""
     exceptions = sys.modules.get("starlette.exceptions")
     if exceptions is None:
         return error
@@ -643,21 +660,21 @@ def _refusal(scope: Scope, error: InvalidWait) -> Exception:
 
 
 def _connection_of_request(request: Any) -> Connection:
-    """Return the connection of a Starlette request or WebSocket, and make the request read through this connection.
+    """Return the connection of a Starlette request or WebSocket, and make the request read through that connection.
 
-    Starlette reads ``_receive`` in every request and WebSocket; its own middlewares replace it in the same way.
+    Starlette reads the attribute ``_receive`` in every request and WebSocket; its own middlewares replace it in the
+    same way.
     """
     receive = getattr(request, "_receive", None)
     if not callable(receive):
         raise TypeError(
             f"connection must be a Starlette Request or WebSocket, or a scope with its receive, got {request!r}"
         )
-    shared = getattr(receive, "__self__", None)
-    if isinstance(shared, Connection):
-        return shared
+    if isinstance(receive, Connection):
+        return receive
     body_read = bool(getattr(request, "_stream_consumed", False))
     connection = pending_connection(request.scope, receive) or Connection(request.scope, receive, body_read=body_read)
-    request._receive = connection.receive
+    request._receive = connection
     return connection
 
 
@@ -668,9 +685,15 @@ def _connection_of_scope(scope: Any, receive: Receive) -> Connection:
         raise ValueError(f"scope must be of type 'http' or 'websocket', got {scope.get('type')!r}")
     if not callable(receive):
         raise TypeError(f"receive must be callable, got {receive!r}")
+    if isinstance(receive, Connection):
+        return receive
     owner = getattr(receive, "__self__", None)
     if isinstance(owner, Wait):
         return owner._connection
     if isinstance(owner, Connection):
         return owner
-    return pending_connection(scope, receive) or Connection(scope, receive)
+    connection = pending_connection(scope, receive)
+    if connection is None:
+        connection = Connection(scope, receive)
+        scope[CONNECTION] = weakref.ref(connection)  # for another Wait with the same scope, while this one waits
+    return connection

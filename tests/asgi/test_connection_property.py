@@ -44,13 +44,28 @@ class Server:
             self.pending -= 1
 
 
+class QueueServer(asyncio.Queue[Message]):
+    """The same for a server whose ``receive()`` is the ``get()`` of a queue: the connection reads it without a task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages = self
+        self.receive = self.get
+
+    @property
+    def pending(self) -> int:
+        return sum(not getter.done() for getter in self._getters)  # type: ignore[attr-defined]
+
+    most_pending = 1  # asserted in each step instead
+
+
 class Run:
     """One run of the steps."""
 
-    def __init__(self, room: Purgatory[Any], clock: VirtualClock, turns: int = 0) -> None:
+    def __init__(self, room: Purgatory[Any], clock: VirtualClock, server: Server | QueueServer) -> None:
         self.clock = clock
         self.room = room
-        self.server = Server(turns)
+        self.server = server
         self.wait = Wait(room, websocket_scope(), self.server.receive)
         self.sent = 0
         self.read: list[int] = []
@@ -113,9 +128,25 @@ def test_every_message_is_read_once_in_order_and_a_hang_up_ends_every_wait(steps
     async def run() -> None:
         clock = VirtualClock()
         async with Purgatory[Any]("test", clock=clock) as room:
-            test = Run(room, clock)
+            test = Run(room, clock, Server())
             for step in steps:
                 await test.step(step)
+            await test.end()
+
+    asyncio.run(run())
+
+
+@given(STEPS)
+def test_the_same_holds_without_a_task_that_reads(steps: list[str]) -> None:
+    """A ``receive()`` that awaits only futures is resumed by the connection itself, and closed when the wait ends."""
+
+    async def run() -> None:
+        clock = VirtualClock()
+        async with Purgatory[Any]("test", clock=clock) as room:
+            test = Run(room, clock, QueueServer())
+            for step in steps:
+                await test.step(step)
+                assert test.server.pending <= 1
             await test.end()
 
     asyncio.run(run())
@@ -128,7 +159,7 @@ def test_no_message_is_lost_by_a_middleware_that_must_not_be_cancelled(steps: li
     async def run() -> None:
         clock = VirtualClock()
         async with Purgatory[Any]("test", clock=clock) as room:
-            test = Run(room, clock, turns)
+            test = Run(room, clock, Server(turns))
             for step in steps:
                 if step != "stop reading":
                     await test.step(step)

@@ -82,6 +82,38 @@ async def test_a_response_that_has_started_is_not_followed_by_another(error: Exc
     assert call.sent == [start]
 
 
+EXTENSIONS = [
+    {"type": "http.response.debug", "info": {"template": None}},
+    {"type": "http.response.early_hint", "links": [b"</style.css>"]},
+    {"type": "http.response.push", "path": "/style.css", "headers": []},
+]
+
+
+@pytest.mark.parametrize("message", EXTENSIONS, ids=lambda message: message["type"])
+async def test_a_message_of_an_extension_does_not_start_the_response(message: Message) -> None:
+    """After such a message, which may come before the start, an error is still answered."""
+    call = Call.get(raising(FULL, message))
+    await call.task
+    assert [each["type"] for each in call.sent] == [message["type"], "http.response.start", "http.response.body"]
+    assert call.sent[1]["status"] == 503
+
+
+@pytest.mark.parametrize("message", EXTENSIONS, ids=lambda message: message["type"])
+async def test_headers_are_added_after_a_message_of_an_extension(purgatory: Purgatory[Any], message: Message) -> None:
+    """The tag of ``wait.changed`` is in the start of the response, also if another message comes first."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Wait(purgatory, scope, receive).changed(lambda: 41, key="a", timeout=1)
+        await send(message)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    call = Call.get(PurgatoryErrorMiddleware(app))
+    await call.task
+    assert call.sent[0] == message
+    assert call.sent[1]["headers"] == [(b"etag", b'"41"')]
+
+
 async def test_a_hang_up_after_the_start_ends_quietly() -> None:
     """A disconnect after the start ends the request without an error or a log entry."""
     start = {"type": "http.response.start", "status": 200, "headers": []}

@@ -9,7 +9,7 @@ import pytest
 from fastapi import Depends, FastAPI, HTTPException
 
 from purgatory import DelayedOperation, Purgatory
-from purgatory.asgi import Wait, install_errors, purgatory_lifespan, waiting
+from purgatory.asgi import ClientDisconnected, Wait, install_errors, purgatory_lifespan, waiting
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call
 from tests.helpers import check
@@ -159,3 +159,19 @@ async def test_a_lifespan_ends_what_waits_with_an_answer(clock: VirtualClock) ->
     await call.task
     assert (call.status, call.json) == (200, "")
     assert clock.time() == before
+
+
+async def test_the_task_that_reads_the_messages_has_the_context_of_its_request(clock: VirtualClock) -> None:
+    """It calls the application's own receive(), and belongs to this request alone."""
+    seen: list[str] = []
+
+    async def receive() -> dict[str, Any]:
+        seen.append(user.get())
+        return {"type": "http.disconnect"}
+
+    async with Purgatory[Any]("jobs", clock=clock) as room:
+        user.set("ann")
+        wait = Wait(room, {"type": "http", "method": "GET", "path": "/", "headers": []}, receive)
+        with pytest.raises(ClientDisconnected):
+            await wait.until(lambda: False, key="jobs", timeout=30.0)
+    assert seen == ["ann"]

@@ -9,12 +9,13 @@ import json
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from fastapi import Depends, FastAPI
 
 from benchmarks.shutdown import SERVERS, Client, ServerProcess, shut_down
@@ -29,6 +30,8 @@ _NEEDS = {
     "hypercorn": "hypercorn",
     "granian": "granian",
 }
+Start = Callable[..., Awaitable[ServerProcess]]
+sharing = pytest.mark.asyncio(loop_scope="module", loop_factories=["asyncio"])
 _ONE_EACH = ["uvicorn", "gunicorn, its asgi worker", "hypercorn", "granian"]
 
 
@@ -37,6 +40,29 @@ def skip_without(name: str) -> None:
     for prefix, module in _NEEDS.items():
         if name.startswith(prefix) and importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed: pip install aiopurgatory[test]")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared() -> AsyncIterator[Start]:
+    """Return a function that starts a server, or returns it if it runs.  Each test that shares it has keys of its own.
+
+    At the end, each server gets SIGTERM, exits, and has written no traceback.
+    """
+    running: dict[tuple[str, ...], ServerProcess] = {}
+
+    async def start(name: str, **environment: str) -> ServerProcess:
+        skip_without(name)
+        if (name, *environment) not in running:
+            running[name, *environment] = await stack.enter_async_context(ServerProcess(name, **environment))
+        return running[name, *environment]
+
+    async with AsyncExitStack() as stack:
+        yield start
+        for server in running.values():
+            server.signal()
+        for server in running.values():
+            await server.exited()
+            assert not any("Traceback" in line for line in server.output), "".join(server.output)
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -81,38 +107,35 @@ async def test_a_hang_up_withdraws_the_operation(name: str) -> None:
         assert not any("Traceback" in line for line in server.output)
 
 
+@sharing
 @pytest.mark.parametrize("name", _ONE_EACH)
-async def test_a_body_that_arrives_while_waiting_is_read_afterwards(name: str) -> None:
+async def test_a_body_that_arrives_while_waiting_is_read_afterwards(name: str, shared: Start) -> None:
     """The second half of the body is sent while the request waits, and both halves are returned."""
-    skip_without(name)
-    async with ServerProcess(name) as server:
-        client = await server.connect()
-        client.send("POST", "/echo/a", "Content-Length: 8", body=b"half")
-        await server.until(lambda: server.count("parked") == 1)
-        client.write(b"more")
-        writer = await server.connect()
-        writer.send("POST", "/events/a")
-        assert (await writer.response())[2] == b"1"
-        status, _, body = await client.response()
-        assert (status, body) == (200, b"halfmore")
+    server = await shared(name)
+    client = await server.connect()
+    client.send("POST", "/echo/body", "Content-Length: 8", body=b"half")
+    await server.until(lambda: server.count("parked", "body") == 1)
+    client.write(b"more")
+    writer = await server.connect()
+    writer.send("POST", "/events/body")
+    assert (await writer.response())[2] == b"1"
+    status, _, body = await client.response()
+    assert (status, body) == (200, b"halfmore")
 
 
+@sharing
 @pytest.mark.parametrize("name", _ONE_EACH)
-async def test_after_a_wait_the_request_goes_on(name: str) -> None:
+async def test_after_a_wait_the_request_goes_on(name: str, shared: Start) -> None:
     """It can wait again, and read a body that arrived during a wait that ended at once, also below a middleware."""
-    skip_without(name)
-    async with ServerProcess(name, BASE_HTTP_MIDDLEWARE="1") as server:
-        client = await server.connect()
-        client.send("GET", "/twice/a?timeout=0.01")
+    server = await shared(name, BASE_HTTP_MIDDLEWARE="1")
+    client = await server.connect()
+    client.send("GET", "/twice/again?timeout=0.01")
+    status, _, body = await client.response()
+    assert (status, json.loads(body)) == (200, [False, False])
+    for _ in range(3):
+        client.send("POST", "/echo/again?timeout=0.001", "Content-Length: 8", body=b"the body")
         status, _, body = await client.response()
-        assert (status, json.loads(body)) == (200, [False, False])
-        for _ in range(3):
-            client.send("POST", "/echo/a?timeout=0.001", "Content-Length: 8", body=b"the body")
-            status, _, body = await client.response()
-            assert (status, body) == (200, b"the body")
-        server.signal()
-        await server.exited()
-        assert not any("Traceback" in line for line in server.output)
+        assert (status, body) == (200, b"the body")
 
 
 @pytest.mark.parametrize("name", _ONE_EACH)
@@ -244,52 +267,49 @@ async def test_sigint_is_chained_too() -> None:
         await server.exited()
 
 
+@sharing
 @pytest.mark.parametrize("name", _ONE_EACH)
-async def test_a_websocket_that_hangs_up_is_withdrawn(name: str) -> None:
+async def test_a_websocket_that_hangs_up_is_withdrawn(name: str, shared: Start) -> None:
     """A message reaches the WebSocket that stays; the place of the one that closes is free."""
-    skip_without(name)
-    async with ServerProcess(name) as server, aiohttp.ClientSession() as session:
-        url = f"http://127.0.0.1:{server.port}/events/a"
+    server = await shared(name)
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}/events/websocket"
         leaving, staying = await session.ws_connect(url), await session.ws_connect(url)
-        await server.until(lambda: server.count("parked") == 2)
+        await server.until(lambda: server.count("parked", "websocket") == 2)
         await leaving.close()
-        await server.until(lambda: server.count("withdrawn") == 1)
+        await server.until(lambda: server.count("withdrawn", "websocket") == 1)
         async with session.post(url) as response:
             assert await response.text() == "1"
-        assert (await staying.receive_str()) == "a"
+        assert (await staying.receive_str()) == "websocket"
         await staying.close()
-        assert not any("Traceback" in line for line in server.output)
 
 
+@sharing
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _ONE_EACH)
-async def test_a_websocket_that_waits_before_it_is_accepted(name: str) -> None:
+async def test_a_websocket_that_waits_before_it_is_accepted(name: str, shared: Start) -> None:
     """Its disconnect is noticed, except by granian, where the operation waits until its deadline."""
-    skip_without(name)
-    async with ServerProcess(name) as server:
-        client = await server.connect()
-        handshake = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
-        client.send("GET", "/early/a", *handshake, "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
-        await server.until(lambda: server.count("parked") == 1)
-        client.hang_up(reset=True)
-        await server.until(lambda: server.count("withdrawn") + server.count("expired") == 1)
-        assert server.count("expired") == (name == "granian")
+    server = await shared(name)
+    client = await server.connect()
+    handshake = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+    client.send("GET", "/early/early", *handshake, "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
+    await server.until(lambda: server.count("parked", "early") == 1)
+    client.hang_up(reset=True)
+    await server.until(lambda: server.count("withdrawn", "early") + server.count("expired", "early") == 1)
+    assert server.count("expired", "early") == (name == "granian")
 
 
+@sharing
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _ONE_EACH)
-async def test_a_hang_up_passes_base_http_middleware(name: str) -> None:
+async def test_a_hang_up_passes_base_http_middleware(name: str, shared: Start) -> None:
     """A disconnect is detected with Starlette's BaseHTTPMiddleware between the server and the endpoint."""
-    skip_without(name)
-    async with ServerProcess(name, BASE_HTTP_MIDDLEWARE="1") as server:
-        client = await server.connect()
-        client.send("GET", "/poll/a?timeout=3600")
-        await server.until(lambda: server.count("parked") == 1)
-        client.hang_up()
-        await server.until(lambda: server.count("withdrawn") == 1)
-        server.signal()
-        await server.exited()
-        assert not any("Traceback" in line for line in server.output)
+    server = await shared(name, BASE_HTTP_MIDDLEWARE="1")
+    client = await server.connect()
+    client.send("GET", "/poll/hang-up?timeout=3600")
+    await server.until(lambda: server.count("parked", "hang-up") == 1)
+    client.hang_up()
+    await server.until(lambda: server.count("withdrawn", "hang-up") == 1)
 
 
 @pytest.mark.parametrize("name", _ONE_EACH)
@@ -311,23 +331,20 @@ async def test_a_stream_of_events_ends_with_its_client_or_with_the_server(name: 
         assert not any("Traceback" in line for line in server.output)
 
 
+@sharing
 @pytest.mark.slow
 @pytest.mark.parametrize("middleware", [{}, {"BASE_HTTP_MIDDLEWARE": "1"}], ids=["no middleware", "a middleware"])
 @pytest.mark.parametrize("name", _ONE_EACH)
 async def test_a_stream_after_a_wait_ends_with_a_client_whose_body_is_missing(
-    name: str, middleware: dict[str, str]
+    name: str, middleware: dict[str, str], shared: Start
 ) -> None:
     """The wait may have left a ``receive()`` pending for the rest of the body, and the disconnect comes instead."""
-    skip_without(name)
-    async with ServerProcess(name, **middleware) as server:
-        client = await server.connect()
-        client.send("GET", "/late-events/a", "Content-Length: 10")
-        await server.until(lambda: server.count("parked") == 2)
-        client.hang_up()
-        await server.until(lambda: server.count("withdrawn") == 1)
-        server.signal()
-        await server.exited()
-        assert not any("Traceback" in line for line in server.output)
+    server = await shared(name, **middleware)
+    client = await server.connect()
+    client.send("GET", "/late-events/late", "Content-Length: 10")
+    await server.until(lambda: server.count("parked", "late") == 2)
+    client.hang_up()
+    await server.until(lambda: server.count("withdrawn", "late") == 1)
 
 
 async def get(server: ServerProcess, target: str) -> int:

@@ -886,3 +886,16 @@ async def test_what_is_no_operation_is_named_with_a_time_as_well(purgatory: Purg
     for time in ({}, {"timeout": 1.0}, {"deadline": 1.0}, {"timeout": 0}):
         with pytest.raises(TypeError, match=r"operation must be a DelayedOperation, got .*wait_until\(\)"):
             await wait.park(function, key="b", **time)
+
+
+async def test_an_attribute_named_result_does_not_lose_the_answer(purgatory: Purgatory[Any]) -> None:
+    """The handler receives what ``on_complete`` returned from an operation that completes at once."""
+
+    class Keeps(Op):
+        def __init__(self) -> None:
+            super().__init__(5, name="answer", ready=True)
+            self.result: Any = None
+
+    app = Handled(purgatory, lambda wait: wait.park(Keeps(), ["a"]))
+    await Call.get(app).task
+    assert app.results == ["answer"]

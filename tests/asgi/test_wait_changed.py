@@ -5,6 +5,9 @@ from typing import Annotated, Any
 
 import pytest
 from fastapi import Depends, FastAPI, Response
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from purgatory import Purgatory
 from purgatory.asgi import PurgatoryErrorMiddleware, Wait, install_errors, waiting
@@ -123,6 +126,32 @@ async def test_a_version_that_the_client_has_not_received_gets_no_tag(
             assert (config.results[-1], call.headers.get("etag")) == (None, tag)
 
 
+@pytest.mark.parametrize("how", ["item", "get"])
+async def test_a_version_in_the_state_of_a_relay_is_not_read_after_the_wait(
+    clock: VirtualClock, purgatory: Purgatory[Any], how: str
+) -> None:
+    """The state drops the key when nobody waits on it, so the tag is that of the version that the wait has seen."""
+    results: list[Any] = []
+
+    async def refresh(keys: list[str]) -> dict[str, int]:
+        return dict.fromkeys(keys, 41)
+
+    def version() -> int | None:
+        return relay.state["a"] if how == "item" else relay.state.get("a")
+
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        results.append(await Wait(relay, scope, receive).changed(version, key="a", timeout=30))
+        await send({"type": "http.response.start", "status": 304, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with Relay(purgatory, MemoryTransport(), refresh=refresh) as relay:
+        call = Call(PurgatoryErrorMiddleware(read), knowing(http_scope(), '"41"'))
+        await clock.settle()
+        await clock.advance(30.0)
+        await call.task
+    assert (results, call.status, call.headers.get("etag")) == ([None], 304, '"41"')
+
+
 async def test_a_version_that_is_no_function_is_refused(purgatory: Purgatory[Any]) -> None:
     """The error says what to pass."""
     wait = Wait(purgatory, http_scope(), asyncio.Queue().get)
@@ -177,3 +206,24 @@ async def test_in_fastapi_the_client_decides_how_long(
     assert [call.status for call in calls] == [304, 304, 200, 200]
     tags = ['"41"', '"41"'] if errors else [None, None]
     assert [call.headers.get("etag") for call in calls] == [*tags, '"42"', '"41"']
+
+
+@pytest.mark.parametrize("framework", [FastAPI, Starlette])
+@pytest.mark.parametrize("status", [200, 204, 303, 304, 404, 500])
+async def test_an_error_after_the_wait_has_no_tag(
+    purgatory: Purgatory[Any], framework: type[Starlette], status: int
+) -> None:
+    """The tag belongs to the content of the resource, which an error or a redirect does not contain."""
+    app = framework()
+    install_errors(app)
+    wait_of = waiting(purgatory)
+
+    async def read(request: Request) -> Any:
+        assert await (await wait_of(request)).changed(lambda: 42, key="config", timeout=1) == 42
+        raise HTTPException(status)
+
+    app.add_route("/", read)
+    call = Call(app, knowing(http_scope(), '"41"'))
+    await call.task
+    assert call.status == status
+    assert call.headers.get("etag") == ('"42"' if status in (200, 204, 304) else None)

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 import pytest
 from fastapi import Depends, FastAPI
 
-from purgatory import Purgatory, PurgatoryFull
+from purgatory import Outcome, Purgatory, PurgatoryFull
 from purgatory.asgi import TooManyWaits, Wait, install_errors, waiting
 from purgatory.asgi.clients import places_of
+from purgatory.relay import MemoryTransport, Relay
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call, http_scope
 from tests.helpers import Op, check
@@ -95,7 +96,7 @@ async def test_a_network_is_one_client(purgatory: Purgatory[Any], clock: Virtual
 
 
 async def test_the_error_names_the_client(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """TooManyWaits is a PurgatoryFull with the address as its key; the operation ends without being parked."""
+    """TooManyWaits is a PurgatoryFull with the address as its key; the operation is still new, and no hook has run."""
 
     async def no_message() -> Any:
         await asyncio.Event().wait()
@@ -107,9 +108,38 @@ async def test_the_error_names_the_client(purgatory: Purgatory[Any], clock: Virt
     with pytest.raises(TooManyWaits, match=r"client 10\.0\.0\.1 has 1 waits in purgatory 'test'") as raised:
         await wait.park(refused, key="a")
     assert isinstance(raised.value, PurgatoryFull)
-    assert (raised.value.limit, raised.value.key, refused.expired) == (1, "10.0.0.1", True)
+    assert (raised.value.limit, raised.value.key) == (1, "10.0.0.1")
+    assert (refused.outcome, refused.calls) == (Outcome.PENDING, ["try"])
     first.cancel()
     await asyncio.wait([first])
+    again = asyncio.ensure_future(wait.park(refused, key="a"))
+    await clock.settle()
+    assert len(purgatory) == 1, "the operation can be parked later"
+    again.cancel()
+    await asyncio.wait([again])
+
+
+async def test_a_refusal_changes_no_operation_of_a_relay(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """As without the relay: the operation is still new, and no hook has run."""
+
+    async def no_message() -> Any:
+        await asyncio.Event().wait()
+
+    async with Relay(purgatory, MemoryTransport()) as relay:
+        wait = Wait(relay, {**http_scope(), "client": ("10.0.0.1", 1)}, no_message, per_client=1)
+        first = asyncio.ensure_future(wait.park(Op(), key="a"))
+        await clock.settle()
+        refused = Op()
+        with pytest.raises(TooManyWaits):
+            await wait.park(refused, key="a")
+        assert (refused.outcome, refused.calls) == (Outcome.PENDING, ["try"])
+        first.cancel()
+        await asyncio.wait([first])
+        again = asyncio.ensure_future(wait.park(refused, key="a"))
+        await clock.settle()
+        assert len(purgatory) == 1
+        again.cancel()
+        await asyncio.wait([again])
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "2"])

@@ -56,7 +56,7 @@ async def test_the_query_parameter_is_bounded(query: str, seconds: float) -> Non
     assert timeout_of(asking(f"/?{query}")) == seconds
 
 
-@pytest.mark.parametrize("text", ["abc", "", "-1", "-inf", "nan", "30s", "0x10", "1,5", "%00"])
+@pytest.mark.parametrize("text", ["abc", "", "-1", "-inf", "nan", "30s", "0x10", "1,5", "%00", "%D9%A3", "1%EF%BC%90"])
 async def test_a_parameter_that_is_no_number_of_seconds_is_refused(text: str) -> None:
     """Plain ASGI: InvalidWait, which the middleware answers with 422 and without Retry-After."""
 
@@ -281,7 +281,7 @@ async def test_an_honoured_preference_is_confirmed(
     assert len(names) == sum(value is not None for value in requests.values())
 
 
-@pytest.mark.parametrize("text", ["abc", "-1", "nan", ""])
+@pytest.mark.parametrize("text", ["abc", "-1", "nan", "", "%D9%A3", "1%EF%BC%90"])
 async def test_fastapi_refuses_a_parameter_that_is_no_number(purgatory: Purgatory[Any], text: str) -> None:
     """FastAPI answers with 422 in its own format, and closes a WebSocket before it is accepted."""
     app = make_app(purgatory)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession, web, web_protocol
 
 import purgatory as package
 from purgatory import Purgatory, PurgatoryError
@@ -104,7 +104,20 @@ _SIZE = 5_000_000
 _POST = b"POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % _SIZE
 
 
-@pytest.mark.parametrize("sent", [_GET * 51, _POST + bytes(_SIZE)], ids=["51 requests", "a large body"])
+_READS_ALL = not hasattr(web_protocol, "MAX_MSG_QUEUE_SIZE")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(
+            _GET * 51,
+            id="51 requests",
+            marks=pytest.mark.skipif(_READS_ALL, reason="an early aiohttp reads any number of requests"),
+        ),
+        pytest.param(_POST + bytes(_SIZE), id="a large body"),
+    ],
+)
 async def test_a_client_that_sends_too_much_is_not_noticed(sent: bytes) -> None:
     """aiohttp stops reading, so the operation waits until its deadline, as the page says."""
     room = Purgatory[Any]("test")

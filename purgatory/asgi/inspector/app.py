@@ -2,9 +2,9 @@
 
 ==================  =================================================================================================
 ``GET /``           the page, with ``page.css`` and ``page.js``
-``GET /events``     frames as server-sent events; 503 with too many viewers
+``GET /events``     frames as server-sent events; 503 if there are too many viewers
 ``GET /state.json`` one frame.  ``?key=TEXT`` searches keys; ``?id=ID`` lists the operations on a key that a frame
-                    shows, ``?kind=KIND`` those of a kind, at most ``?rows=N``; ``?room=NAME`` selects the
+                    shows, and ``?kind=KIND`` those of one kind, at most ``?rows=N``; ``?room=NAME`` selects the
                     purgatory, by default the first one
 ``POST /withdraw``  withdraw the operations on one key, if ``authorize`` allows it
 ``POST /fail``      fail the operations on one key, if ``authorize`` allows it
@@ -13,9 +13,9 @@
 Budget
 ======
 
-Frames are taken for all viewers at once, at most one per second, and only while there are viewers.  Everything that
-reads the purgatories runs in :class:`Slices`, one request at a time, so that together they take at most a twentieth of
-the time of the loop.  Requests that have to wait too long for their turn get 503.
+Frames are taken for all viewers together, at most one per second, and only while there are viewers.  All work that
+reads the purgatories runs in :class:`Slices`, one request at a time, so that all requests together take at most a
+twentieth of the loop's time.  If too many requests are waiting for their turn, further requests get 503.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from purgatory.asgi.connection import ClientDisconnected
 from purgatory.asgi.origin import host_names, refusal
 from purgatory.asgi.responses import respond, send_if_connected
+from purgatory.asgi.signals import calling_at_stop
 from purgatory.asgi.types import Receive, Scope, Send
-from purgatory.texts import safe_repr
+from purgatory.texts import safe_repr, shortened
 
-from .collector import MOST_ROWS, ROWS, Collector, UnknownKeyError
+from .collector import MOST_ROWS, ROWS, Collector, NoAnswerError, UnknownKeyError
 
 __all__ = ["InspectorAction", "InspectorApp"]
 
@@ -63,22 +63,23 @@ _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
-_INTERVAL: Final = 1.0  # seconds between two frames
-_PATIENCE: Final = 2.0  # seconds that one request may search
-_MOST_WAITING: Final = 16  # requests that wait for their turn
+_INTERVAL: Final = 1.0  # seconds between frames
+_PATIENCE: Final = 2.0  # seconds for which one request may search
+_MOST_WAITING: Final = 16  # requests that may wait for their turn
 _LONGEST_BODY: Final = 16_384
 _LONGEST_QUERY: Final = 8_192
 _RETRY: Final = 1.0  # seconds after which a browser reconnects
-_LINGER: Final = 10.0  # seconds without a viewer and without a request after which nobody looks any more
+_LINGER: Final = 10.0  # after this many seconds without a viewer or a request, the collector rests
 _HOST: Final = re.compile(r"(?:(?P<name>[\w.-]+)|\[(?P<address>[^\]]+)\])(?::\d+)?", re.ASCII)
-_CLOSED_EVERY: Final = 0.1  # seconds after which the streams notice that the purgatories close
+_CLOSED_EVERY: Final = 0.1  # seconds until the streams notice that the purgatories are closed or the server is stopping
 
 
 class InspectorAction:
     """A change that a viewer requests; :func:`inspector` passes it to ``authorize``.
 
     ``verb``: "withdraw" or "fail".  ``room``: the name of the purgatory.  ``key``: the key itself.  ``scope``: the ASGI
-    scope of the request.  ``headers``: the headers of the request, with names in lower case.
+    scope of the request.  ``headers``: the headers of the request, with names in lower case.  If a header occurs
+    several times, its values are joined with ", ", as HTTP joins them, so no value hides another.
     """
 
     __slots__ = ("headers", "key", "room", "scope", "verb")
@@ -88,12 +89,10 @@ class InspectorAction:
         self.room: str = room
         self.key: Any = key
         self.scope: Scope = scope
-        self.headers: Mapping[str, str] = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())
-        }
+        self.headers: Mapping[str, str] = _joined(scope.get("headers", ()))
 
     def __repr__(self) -> str:
-        return f"<InspectorAction {self.verb} {safe_repr(self.key)} of {self.room!r}>"
+        return f"<InspectorAction {self.verb} {shortened(safe_repr(self.key))} of {self.room!r}>"
 
 
 class _Error(Exception):
@@ -106,8 +105,12 @@ class _Error(Exception):
         self.headers = headers
 
 
+class _HangUpError(Exception):
+    """The client disconnected before its request was complete."""
+
+
 class _Desk:
-    """What belongs to one event loop: the viewers, the latest frame, and whose turn it is to read."""
+    """The state for one event loop: the viewers, the latest frame, and the lock for reading the purgatories."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
@@ -118,11 +121,15 @@ class _Desk:
         self.number = 0
         self.news: asyncio.Event = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+        self.stopping = False  # a server in this loop has been told to stop while there were viewers
         self.resting: asyncio.TimerHandle | None = None
 
 
 class InspectorApp:
-    """See :func:`purgatory.asgi.inspector`.  A class, because Starlette calls an endpoint that is a function."""
+    """See :func:`purgatory.asgi.inspector`.
+
+    The application is a class, not a function, because Starlette would call a function endpoint with a request.
+    """
 
     def __init__(
         self,
@@ -137,7 +144,7 @@ class InspectorApp:
         self._title = title
         self._authorize = authorize
         self._allowed_hosts = host_names(allowed_hosts)
-        self._local = local  # only names that no foreign site can have
+        self._local = local  # allows only names that no foreign site can have
         self._max_viewers = max_viewers
         self._files = {path: ((_FOLDER / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()}
         self._desks: dict[int, tuple[asyncio.AbstractEventLoop, _Desk]] = {}
@@ -150,6 +157,10 @@ class InspectorApp:
             await self._answer(scope, receive, send)
         except _Error as error:
             await respond(scope, send, error.status, error.detail, (*_HEADERS, *error.headers))
+        except NoAnswerError as error:
+            await respond(scope, send, 504, str(error), _HEADERS)
+        except _HangUpError:
+            return  # no client reads the answer
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._validate_source(scope)
@@ -160,7 +171,7 @@ class InspectorApp:
         if scope["method"] not in allowed:
             raise _Error(405, "the method is not allowed", (b"allow", ", ".join(allowed).encode()))
         if path == "":
-            # Relative links need the slash.  "//" at the start would be another host.
+            # Relative links need the slash.  A leading "//" would name another host.
             place = "/" + (scope.get("root_path", "") + "/").lstrip("/")
             raise _Error(307, "the page ends with a slash", (b"location", place.encode("utf-8", "replace")))
         if path in self._files:
@@ -180,14 +191,14 @@ class InspectorApp:
         await send_if_connected(send, {"type": "http.response.body", "body": body})
 
     def _validate_source(self, scope: Scope) -> None:
-        """Raise unless the request is for an allowed host, and does not come from a page of another site."""
+        """Raise an error unless the request is for an allowed host and does not come from a page on another site."""
         if (refused := refusal(scope, self._allowed_hosts)) is not None:
             raise _Error(*refused)
         hosts = _headers(scope, b"host")
         if self._local and not (len(hosts) == 1 and _is_local(hosts[0])):
             raise _Error(400, "the host of the request is not served here: pass allowed_hosts to inspector()")
         for site in _headers(scope, b"sec-fetch-site"):
-            # Others may link to the page, but not load it or its data.
+            # Other sites may link to the page but must not load the page or its data.
             links = _headers(scope, b"sec-fetch-mode") == ["navigate"] and _path(scope) in ("", "/")
             if site not in ("same-origin", "none") and not links:
                 raise _Error(403, "the request comes from a page of another origin")
@@ -195,7 +206,7 @@ class InspectorApp:
     # Reading
 
     def _desk(self) -> _Desk:
-        """Return the desk of the running loop.  Those of loops that are closed are dropped."""
+        """Return the desk of the running loop.  Drop the desks of closed loops."""
         loop = asyncio.get_running_loop()
         found = self._desks.get(id(loop))
         if found is None or found[0] is not loop:
@@ -207,7 +218,9 @@ class InspectorApp:
 
     @contextlib.asynccontextmanager
     async def _turn(self, desk: _Desk) -> AsyncIterator[float]:
-        """Wait for the turn to read; yield the time until which to search.  503 if too many requests wait."""
+        """Wait until this request may read the purgatories; yield the deadline for its search.  Raise a 503 if too many
+        requests are waiting.
+        """
         if desk.waiting >= _MOST_WAITING:
             raise _Error(503, "too many requests wait for the inspector", (b"retry-after", b"1"))
         desk.waiting += 1
@@ -218,7 +231,7 @@ class InspectorApp:
             desk.waiting -= 1
 
     async def _take(self, desk: _Desk, until: float) -> None:
-        """Take a frame, and make it the latest one."""
+        """Take a frame and make it the latest one."""
         self._looking(desk)
         frame = await self._collector.frame(until)
         frame["title"] = self._title
@@ -236,7 +249,7 @@ class InspectorApp:
         if not query:
             if time.monotonic() - desk.taken_at >= _INTERVAL:
                 async with self._turn(desk) as until:
-                    if time.monotonic() - desk.taken_at >= _INTERVAL:  # nobody has taken one meanwhile
+                    if time.monotonic() - desk.taken_at >= _INTERVAL:  # no other request has taken a frame since then
                         await self._take(desk, until)
             return desk.frame
         rows = _number(query.get("rows"))
@@ -254,16 +267,19 @@ class InspectorApp:
         return json.dumps(answer, separators=(",", ":")).encode()
 
     def _looking(self, desk: _Desk) -> None:
-        """Note that somebody looks, and rest when nobody has looked for some seconds."""
+        """Record a viewer or a request, and rest when there has been neither for several seconds."""
         if desk.resting is not None:
             desk.resting.cancel()
         desk.resting = asyncio.get_running_loop().call_later(_LINGER, self._rest, desk, context=Context())
 
     def _rest(self, desk: _Desk) -> None:
+        """Let the collector rest, unless the desk of another running loop will let it rest later."""
         if desk.resting is not None:
             desk.resting.cancel()
             desk.resting = None
-        self._collector.rest()
+        desks = list(self._desks.values())  # another thread may add one
+        if not any(loop.is_running() for loop, other in desks if other.resting is not None):
+            self._collector.rest()
 
     # Watching
 
@@ -274,7 +290,7 @@ class InspectorApp:
         if desk.viewers >= self._max_viewers:
             raise _Error(503, "too many viewers", (b"retry-after", b"5"))
         headers = {name.decode(): value.decode() for name, value in _HEADERS}
-        desk.viewers += 1  # before the response begins, which a viewer that does not read can delay forever
+        desk.viewers += 1  # counted first, because a viewer that does not read can delay the response's end forever
         try:
             await EventSourceResponse(self._frames(desk), headers=headers, retry=_RETRY)(scope, receive, send)
         finally:
@@ -284,9 +300,9 @@ class InspectorApp:
                 desk.task = None
 
     async def _frames(self, desk: _Desk) -> AsyncGenerator[bytes, None]:
-        """Yield the frames until the purgatories close; skip frames if the viewer is slow."""
+        """Yield the frames until the purgatories close or the server stops; skip frames if the viewer is slow."""
         if desk.task is None or desk.task.done():
-            # In an empty context: the task outlives the request of this viewer.
+            # The task gets an empty context, because it outlives this viewer's request.
             task = Context().run(asyncio.get_running_loop().create_task, self._watch(desk))
             desk.task = task
         shown = 0 if time.monotonic() - desk.taken_at < _INTERVAL else desk.number
@@ -298,31 +314,42 @@ class InspectorApp:
                 yield desk.frame
 
     async def _watch(self, desk: _Desk) -> None:
-        """Take frames while there are viewers, and a last one when the purgatories have closed."""
+        """Take frames while there are viewers, and take a last one when the purgatories have closed or the server
+        stops.
+
+        The server waits for the open streams before it ends the lifespan, so a purgatory that the lifespan closes
+        without :func:`purgatory_lifespan` would stay open for as long as there are viewers.
+        """
+        desk.stopping = False
+
+        def stop() -> None:
+            desk.stopping = True
+
         try:
-            closed = False
-            # A viewer that has left may come back at once.
-            await asyncio.sleep(max(0.0, desk.taken_at + _INTERVAL - time.monotonic()))
-            while not closed:
-                began = time.monotonic()
-                closed = self._collector.closed
-                async with desk.turn:
-                    await self._take(desk, began + _INTERVAL)
-                while not closed and (left := began + _INTERVAL - time.monotonic()) > 0:
-                    await asyncio.sleep(min(left, _CLOSED_EVERY))
-                    if self._collector.closed:
-                        break
+            with calling_at_stop(stop):
+                closed = False
+                # A viewer that has just left may come back at once.
+                await self._pause(desk, desk.taken_at + _INTERVAL)
+                while not closed:
+                    began = time.monotonic()
+                    closed = self._ended(desk)
+                    async with desk.turn:
+                        await self._take(desk, began + _INTERVAL)
+                    if not closed:
+                        await self._pause(desk, began + _INTERVAL)
         except Exception:
             _LOGGER.exception("the inspector could not take a frame")
         finally:
             desk.news.set()
             desk.news = asyncio.Event()
 
-    def end_streams(self) -> None:
-        """End the open streams of the running loop, as when all purgatories close: the server is about to stop."""
-        desk = self._desk()
-        if desk.task is not None:
-            desk.task.cancel()
+    def _ended(self, desk: _Desk) -> bool:
+        return desk.stopping or self._collector.closed
+
+    async def _pause(self, desk: _Desk, until: float) -> None:
+        """Sleep until the given time on the ``time.monotonic()`` clock, or until the streams must end."""
+        while (left := until - time.monotonic()) > 0 and not self._ended(desk):  # noqa: ASYNC110 - the purgatories may belong to another thread
+            await asyncio.sleep(min(left, _CLOSED_EVERY))
 
     # Acting
 
@@ -330,7 +357,7 @@ class InspectorApp:
         if self._authorize is None:
             raise _Error(403, "the inspector was made without authorize, so it changes nothing")
         content_types = _headers(scope, b"content-type")
-        # A form of another site can send other types without a preflight request.
+        # A form on another site can send other content types without a preflight request.
         if len(content_types) != 1 or content_types[0].partition(";")[0].strip().lower() != "application/json":
             raise _Error(415, "the body must be application/json")
         order = _order(await _body(receive))
@@ -352,7 +379,11 @@ class InspectorApp:
             raise _Error(403, "authorize does not allow it")
         reason = order.get("reason") or f"{verb} by an operator"
         act = self._collector.withdraw if verb == "withdraw" else self._collector.fail
-        ended = await act(room, key, reason)
+        try:
+            ended = await act(room, key, reason)
+        except NoAnswerError as error:
+            _LOGGER.warning("%s: %r, reason %r: %s", verb, action, reason[:300], error)
+            raise
         _LOGGER.warning("%s: %r ended %d operations, reason %r", verb, action, ended, reason[:300])
         return json.dumps({"ended": ended}).encode()
 
@@ -370,7 +401,7 @@ _ROUTES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _path(scope: Scope) -> str:
-    """Return the path below the place at which the inspector is mounted."""
+    """Return the path relative to the path at which the inspector is mounted."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     # Servers and frameworks disagree on whether the path contains the root path.
@@ -383,11 +414,21 @@ def _headers(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1").strip() for header, value in scope.get("headers", ()) if header == name]
 
 
-def _is_local(host: str) -> bool:
-    """Return whether the host is an address, or a name that no foreign site can have: one without a dot.
+def _joined(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers with names in lower case, and the values of a name joined as HTTP joins them."""
+    found: dict[str, str] = {}
+    for raw, value in headers:
+        name = raw.decode("latin-1").lower()
+        before = f"{found[name]}{'; ' if name == 'cookie' else ', '}" if name in found else ""
+        found[name] = before + value.decode("latin-1")
+    return found
 
-    An attack by DNS rebinding needs a name that the attacker registered.  A page of an address has the address itself
-    as its origin.
+
+def _is_local(host: str) -> bool:
+    """Return whether the host is an address or a name that no foreign site can have, such as a name without a dot.
+
+    A DNS rebinding attack needs a name that the attacker has registered.  If a page is opened by address, its origin is
+    that address.
     """
     match = _HOST.fullmatch(host)
     if match is None:
@@ -403,7 +444,7 @@ def _is_local(host: str) -> bool:
 
 
 def _query(scope: Scope) -> dict[str, str]:
-    """Return the parameters.  400 for one that is unknown or given twice, because a filter must not be ignored."""
+    """Return the parameters.  Raise a 400 if one is unknown or given twice, because a filter must not be ignored."""
     raw: bytes = scope.get("query_string", b"")
     if len(raw) > _LONGEST_QUERY:
         raise _Error(414, "the query is too long")
@@ -431,7 +472,7 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientDisconnected("the client has disconnected")
+            raise _HangUpError
         part: bytes = message.get("body", b"")
         body += part
         if len(body) > _LONGEST_BODY:

@@ -1,11 +1,13 @@
 """Frames: everything that an inspector shows, as a dict for JSON."""
 
 import asyncio
+import contextlib
 import os
 import platform
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from purgatory import Purgatory
     from purgatory.relay import Relay
 
-__all__ = ["MOST_ROWS", "ROWS", "Collector", "UnknownKeyError"]
+__all__ = ["MOST_ROWS", "ROWS", "Collector", "NoAnswerError", "UnknownKeyError"]
 
 T = TypeVar("T")
 
@@ -31,26 +33,33 @@ ROWS: Final = 30
 MOST_ROWS: Final = 500
 MOST_KEYS: Final = 50
 _MOST_WORKERS: Final = 100
-_PATIENCE: Final = 5.0  # seconds that another thread has to answer
+_PATIENCE: Final = 5.0  # seconds within which another thread must answer
 _LONGEST_REASON: Final = 300
 
 
 class UnknownKeyError(LookupError):
-    """The key to withdraw is not watched, or its id was not shown lately."""
+    """The key of an action is not watched, or its ID was not shown recently."""
+
+
+class NoAnswerError(Exception):
+    """The purgatory's loop runs in another thread and did not answer; the message states what has happened."""
 
 
 class Collector:
     """Takes frames of purgatories and relays.
 
-    A purgatory is read in its own event loop: in a running loop of another thread, or else in the loop of the caller.
+    A purgatory is read in its own event loop if that loop runs in another thread; otherwise, in the caller's loop.
     """
 
     def __init__(self, rooms: Sequence["Purgatory[Any]"], relays: Sequence["Relay"], history: float) -> None:
         self._ids = KeyIds()
-        self._views = [RoomView(number, room, history, self._ids) for number, room in enumerate(rooms)]
+        self._views = [
+            RoomView(number, room, [relay for relay in relays if relay._purgatory is room], history, self._ids)
+            for number, room in enumerate(rooms)
+        ]
         self._relays = relays
         self._began = time.monotonic()
-        self._lags: dict[int, LoopLag] = {}  # by id() of the event loop
+        self._lags: dict[int, LoopLag] = {}  # by the id() of the event loop
         self._number = 0
 
     @property
@@ -59,11 +68,11 @@ class Collector:
         return all([view.room.closed for view in self._views])
 
     async def frame(self, until: float) -> dict[str, Any]:
-        """Take a frame.  ``until``: the time at which surveys that are not complete pause, as ``time.monotonic()``."""
+        """Take a frame.  ``until``: the time, on the ``time.monotonic()`` clock, at which incomplete surveys pause."""
         rooms = []
         for left, view in zip(range(len(self._views), 0, -1), self._views, strict=True):
             now = time.monotonic()
-            rooms.append(await self._in_loop_of(view, self._take, view, now + max(0.0, until - now) / left))
+            rooms.append(await self._take_if_answering(view, now + max(0.0, until - now) / left))
         self._number += 1
         frame = {
             "version": 1,
@@ -75,7 +84,7 @@ class Collector:
                 {"name": shortened(view.room.name), "silent": True} if room is None else room
                 for view, room in zip(self._views, rooms, strict=True)
             ],
-            "timers": self._timers(),
+            "timers": await self._timers([view for view, room in zip(self._views, rooms, strict=True) if room]),
             "relays": [_relay(relay) for relay in self._relays],
             "workers": [worker for relay in self._relays for worker in _workers(relay)],
             "cost": {
@@ -88,7 +97,7 @@ class Collector:
         return frame
 
     def worker(self) -> dict[str, Any]:
-        """Return which process this is."""
+        """Return what identifies this process."""
         return {
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -99,7 +108,7 @@ class Collector:
         }
 
     async def operations(self, room: int, until: float, rows: int, kind: str | None) -> dict[str, Any]:
-        """Return the longest waiting operations of a purgatory, of one kind or of all."""
+        """Return the purgatory's operations, of one kind or of all kinds, that have waited the longest."""
         view = self._views[room]
 
         async def take() -> dict[str, Any]:
@@ -107,7 +116,7 @@ class Collector:
             found, complete = await view.rows_of_kind(slices, until, rows, kind)
             return {"operations": await view.rows(found, slices), "complete": complete}
 
-        return await self._in_loop_of(view, take) or {"operations": [], "complete": False}
+        return await self._in_loop_of(view, take)
 
     async def search(self, room: int, text: str, until: float, rows: int) -> dict[str, Any]:
         """Return the keys of a purgatory that contain the text, and the operations on the best match."""
@@ -117,7 +126,7 @@ class Collector:
             keys, found, complete = await view.search(text, Slices(), until, MOST_KEYS, rows)
             return {"keys": keys, "operations": found, "complete": complete}
 
-        return await self._in_loop_of(view, take) or {"keys": [], "operations": [], "complete": False}
+        return await self._in_loop_of(view, take)
 
     async def operations_on(self, room: int, identity: str, rows: int) -> dict[str, Any]:
         """Return the operations on a key that a frame shows."""
@@ -131,19 +140,22 @@ class Collector:
             keys, found = await view.rows_of_key(key, Slices(), rows)
             return {"keys": keys, "operations": found, "complete": True}
 
-        return await self._in_loop_of(view, take) or {"keys": [], "operations": [], "complete": False}
+        return await self._in_loop_of(view, take)
 
     def room_number(self, name: str | None) -> int | None:
-        """Return the number of the purgatory with this name; without a name, that of the first one."""
+        """Return the number of the purgatory with this name or, without a name, the number of the first one.
+
+        ``name``: the full name or the shown one.  :func:`inspector` ensures that the shown names differ.
+        """
         if name is None:
             return 0
         for view in self._views:
-            if shortened(view.room.name) == name:
+            if name in (view.room.name, shortened(view.room.name)):
                 return view.number
         return None
 
     def find_key(self, room: int, identity: str | None, key: str | int | None) -> Any:
-        """Return a key by the id that a frame shows, or a key that is a str or an int.  UnknownKeyError without it."""
+        """Return the key whose ID a frame shows, or the given key (a str or an int).  Raises UnknownKeyError."""
         if identity is not None:
             found = self._ids.find(identity)
             if found is None or found[0] != room:
@@ -154,34 +166,34 @@ class Collector:
         return key
 
     def validate_key(self, key: Any) -> None:
-        """Raise UnknownKeyError for a key of a lock: its holder must hand it over, and no other code."""
+        """Raise UnknownKeyError for the key of a lock, because only the holder of the lock may hand it over."""
         if isinstance(key, PrivateKey):
             raise UnknownKeyError("the key belongs to a lock or a quorum, whose waiters cannot be ended")
 
     async def withdraw(self, room: int, key: Any, reason: str) -> int:
-        """Withdraw the operations on the key, and return how many."""
+        """Withdraw the operations on the key; return how many were withdrawn."""
         view = self._views[room]
 
         async def end() -> int:
             return len(await view.room.acancel_for_key(key, reason=reason[:_LONGEST_REASON]))
 
-        return await self._in_loop_of(view, end) or 0
+        return await self._in_loop_of(view, end)
 
     async def fail(self, room: int, key: Any, reason: str) -> int:
-        """Fail the operations on the key with a PurgatoryError, and return how many."""
+        """Make the operations on the key fail with a PurgatoryError; return how many failed."""
         view = self._views[room]
 
         async def end() -> int:
             return await view.room.afail_for_key(key, PurgatoryError(reason[:_LONGEST_REASON]))
 
-        return await self._in_loop_of(view, end) or 0
+        return await self._in_loop_of(view, end)
 
     def name_of(self, room: int) -> str:
         """Return the name of a purgatory."""
         return self._views[room].room.name
 
     def rest(self) -> None:
-        """Nobody looks any more: detach the observers, and drop what was collected."""
+        """Detach the observers and drop the collected data, because no viewer is connected any longer."""
         for view in self._views:
             loop = other_loop(view.room)
             if loop is None:
@@ -198,6 +210,7 @@ class Collector:
         lag.start()
         slices = Slices()
         view.endings.begin()
+        await view.checks.begin(slices)
         await view.survey(slices, until, ROWS)
         seen = await view.view(slices)
         slices.end()
@@ -205,29 +218,58 @@ class Collector:
         seen["cost"] = {"busy": slices.busy, "longest": slices.longest}
         return seen
 
-    async def _in_loop_of(
-        self, view: RoomView, make: Callable[..., Coroutine[Any, Any, T]], *arguments: Any
-    ) -> T | None:
-        """Run a coroutine in the loop of the purgatory.  None if that loop, in another thread, does not answer."""
+    async def _take_if_answering(self, view: RoomView, until: float) -> dict[str, Any] | None:
+        try:
+            return await self._in_loop_of(view, self._take, view, until)
+        except NoAnswerError:
+            return None
+
+    async def _in_loop_of(self, view: RoomView, make: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
+        """Run a coroutine in the purgatory's loop.  Raises NoAnswerError if that loop runs in another thread and does
+        not answer.  If the coroutine has not begun by then, it never begins.
+        """
         loop = other_loop(view.room)
         if loop is None:
             return await make(*arguments)
-        future = asyncio.run_coroutine_threadsafe(make(*arguments), loop)
+        permit: Future[None] = Future()
+
+        async def run() -> T:
+            if not permit.set_running_or_notify_cancel():
+                raise asyncio.CancelledError
+            return await make(*arguments)
+
+        future = asyncio.run_coroutine_threadsafe(run(), loop)
         try:
             async with asyncio.timeout(_PATIENCE):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
-            return None
+            done = "nothing was done" if permit.cancel() else "what was asked may be done in part"
+            raise NoAnswerError(
+                f"the thread of the purgatory has not answered within {_PATIENCE:g} s, and {done}"
+            ) from None
+        finally:
+            permit.cancel()
 
-    def _timers(self) -> list[dict[str, Any]]:
+    async def _timers(self, answering: list[RoomView]) -> list[dict[str, Any]]:
+        """Return the timers of these purgatories, each of which is read in its own loop; leave out a timer whose thread
+        does not answer.
+        """
         by_timer: dict[int, list[RoomView]] = {}
-        for view in self._views:
+        for view in answering:
             by_timer.setdefault(id(view.room.timer), []).append(view)
-        return [timer_view(views[0].room.timer, views) for views in by_timer.values()]
+        timers = []
+        for views in by_timer.values():
+            with contextlib.suppress(NoAnswerError):
+                timers.append(await self._in_loop_of(views[0], _view_timer, views))
+        return timers
+
+
+async def _view_timer(views: list[RoomView]) -> dict[str, Any]:
+    return timer_view(views[0].room.timer, views)
 
 
 def _workers(relay: "Relay[Any, Any]") -> Iterator[dict[str, Any]]:
-    """Yield the other workers that the relay has heard of in the last three heartbeats."""
+    """Yield the other workers that the relay has heard from within the last three heartbeats."""
     now_ms = relay._clock.now_ms()
     for worker, heard_ms in relay._receiver.workers(now_ms - 3 * relay._heartbeat_ms)[:_MOST_WORKERS]:
         name = shortened(worker)

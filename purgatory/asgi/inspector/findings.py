@@ -1,6 +1,6 @@
 """What stands out in a frame: the sentences at the top of the page.
 
-Each rule compares numbers of the frame with a fixed bound.  A finding names what was measured and where to look next;
+Each rule compares numbers from the frame with fixed bounds.  A finding states what was measured and where to look next;
 it is a hint, not a diagnosis.
 """
 
@@ -10,7 +10,9 @@ from typing import Any, Final
 __all__ = ["findings"]
 
 _LONG: Final = 30.0  # seconds
+_SOON: Final = 3.0  # seconds
 _MANY: Final = 100  # operations
+_RECENT: Final = 120.0  # seconds; without a history, a window may go back to the start of the process
 _LATE: Final = 0.1  # seconds
 _ORDER: Final = {"critical": 0, "warning": 1, "note": 2}
 
@@ -18,7 +20,7 @@ _Finding = dict[str, Any]
 
 
 def findings(frame: dict[str, Any]) -> list[_Finding]:
-    """Return the findings of a frame, the most serious first: each a dict of ``level``, ``room`` and ``text``."""
+    """Return the findings of a frame, the most serious first; each is a dict with ``level``, ``room``, and ``text``."""
     found = [*_of_relays(frame), *_of_loop(frame)]
     for room in frame["rooms"]:
         if not room.get("silent"):
@@ -32,17 +34,28 @@ def _finding(level: str, room: str | None, text: str) -> _Finding:
 
 
 def _of_relays(frame: dict[str, Any]) -> Iterator[_Finding]:
+    minutes = {room["name"]: room["minute"] for room in frame["rooms"] if not room.get("silent")}
     for relay in frame["relays"]:
         room = relay["purgatory"]
         reason = f" The reason: {relay['last_loss']}." if relay["last_loss"] else ""
         if not relay["connected"]:
             yield _finding(
-                "critical", room, f"The relay is not connected, so checks of other workers do not arrive.{reason}"
+                "critical",
+                room,
+                "The relay is not connected: checks of other workers do not arrive, and those of this worker do not "
+                f"leave.{reason}",
             )
-        elif relay["losses"] and relay["losses"] >= relay["connects"]:
-            yield _finding("warning", room, f"The relay has lost its connection {relay['losses']} times.{reason}")
-        if relay["failed_reads"] and relay["failed_reads"] >= relay["reads"]:
-            yield _finding("critical", room, f"refresh has failed {_count(relay['failed_reads'], 'time')}.")
+        minute = minutes.get(room)
+        if minute is None or minute["seconds"] > _RECENT:
+            continue
+        over = f"in the last {_seconds(minute['seconds'])}"
+        if relay["connected"] and minute["losses"]:
+            times = _count(minute["losses"], "time")
+            yield _finding(
+                "warning", room, f"The relay lost its connection or could not connect {times} {over}.{reason}"
+            )
+        if minute["failed_reads"] and minute["failed_reads"] >= minute["reads"]:
+            yield _finding("critical", room, f"refresh failed {_count(minute['failed_reads'], 'time')} {over}.")
 
 
 def _of_loop(frame: dict[str, Any]) -> Iterator[_Finding]:
@@ -53,24 +66,29 @@ def _of_loop(frame: dict[str, Any]) -> Iterator[_Finding]:
 
 def _of_room(room: dict[str, Any]) -> Iterator[_Finding]:
     name, minute = room["name"], room["minute"]
-    ended = sum(minute[outcome] for outcome in ("completed", "expired", "cancelled", "failed"))
+    ended = sum(minute[outcome] for outcome in ("waited", "expired", "cancelled", "failed"))
     oldest = max((kind["oldest"] for kind in room["kinds"]), default=0.0)
     over = f"in the last {_seconds(minute['seconds'])}"
     if room["closed"]:
-        yield _finding("note", name, f"The purgatory is closing; {_count(room['parked'], 'operation')} still wait.")
+        yield _finding(
+            "note",
+            name,
+            f"The purgatory is closing; {_count(room['parked'], 'operation')} still {_wait(room['parked'])}.",
+        )
     if minute["failed"]:
-        last = f" The last error: {room['failures'][0]['error']}." if room["failures"] else ""
-        yield _finding("critical", name, f"{_count(minute['failed'], 'operation')} failed {over}.{last}")
+        yield _finding(
+            "critical", name, f"{_count(minute['failed'], 'operation')} failed {over}.{_last_error(room['failures'])}"
+        )
     if minute["refused"]:
         yield _finding(
             "critical", name, f"{_count(minute['refused'], 'operation')} refused {over}: a limit is reached."
         )
-    if room["parked"] and not minute["completed"] and minute["seconds"] >= _LONG and oldest >= _LONG:
+    if room["parked"] and not minute["waited"] and minute["seconds"] >= _LONG and oldest >= _LONG:
         yield _finding(
-            "critical",
+            "warning" if minute["completed"] else "critical",
             name,
-            f"No operation has completed {over}, and {_count(room['parked'], 'operation')} wait: "
-            "is a check of their keys missing?",
+            f"No waiting operation has completed {over}, and {_count(room['parked'], 'operation')} "
+            f"{_wait(room['parked'])}: " + _of_checks(room["checks"]),
         )
     elif ended >= 10 and minute["expired"] > ended / 2:
         yield _finding(
@@ -88,7 +106,31 @@ def _of_room(room: dict[str, Any]) -> Iterator[_Finding]:
             "warning", name, f"Expirations were late by {_seconds(late['p99'])} (p99) {over}: the loop is busy."
         )
     if room["observers_detached"]:
-        yield _finding("warning", name, f"{_count(room['observers_detached'], 'observer')} raised and were detached.")
+        were = "was" if room["observers_detached"] == 1 else "were"
+        observers = _count(room["observers_detached"], "observer")
+        yield _finding("warning", name, f"{observers} raised and {were} detached.")
+
+
+def _last_error(failures: list[dict[str, Any]]) -> str:
+    if not failures:
+        return ""
+    last = failures[0]
+    place = f" at {last['place']}" if last["place"] else ""
+    return f" The last error, {_seconds(last['ago'])} ago: {last['error']}{place}."
+
+
+def _of_checks(checks: dict[str, Any] | None) -> str:
+    """Return what the recorded checks indicate about operations that wait but do not complete."""
+    if checks is None or not checks["complete"] or checks["seconds"] < _SOON:
+        return "is a check of their keys missing?"
+    over = f"in the last {_seconds(checks['seconds'])}"
+    if not checks["total"]:
+        return f"no key was checked {over}."
+    if not checks["watched"]:
+        other = checks["unwatched"][0]["key"]
+        return f"each check {over} was of a key on which none of them waits, such as {other}."
+    checked = _count(checks["watched"], "check")
+    return f"{checked} {over} met waiting operations and completed none: do the conditions hold?"
 
 
 def _of_limits(room: dict[str, Any]) -> Iterator[_Finding]:
@@ -135,6 +177,10 @@ def _of_growth(room: dict[str, Any]) -> Iterator[_Finding]:
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _wait(number: int) -> str:
+    return "waits" if number == 1 else "wait"
 
 
 def _percent(part: float, whole: float) -> str:

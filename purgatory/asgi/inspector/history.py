@@ -1,50 +1,58 @@
-"""The last minutes of a purgatory: samples of its counters and histograms, and what they say about a window of time.
+"""The last minutes of a purgatory: samples of its counters and histograms, and the figures for a window of time.
 
-``statistics()`` counts from the start of the process.  An operator asks about the last minute.  So while the timer of
-the purgatory runs, a task on that timer samples the counters and copies the histograms every ten seconds, about 20 µs
-of work; the difference of two samples gives the rates and quantiles between them.
+``statistics()`` counts from the start of the process, but an operator wants to know about the last minute.  Therefore,
+while the purgatory's timer runs, a task on that timer samples the counters and copies the histograms every ten seconds.
+Each sample takes about 20 µs.  The difference between two samples yields the rates and quantiles for the time between
+them.
 """
 
 import contextlib
 import math
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from contextvars import Context
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from purgatory import Purgatory, PurgatoryClosed, Quantiles
+from purgatory import Outcome, Purgatory, PurgatoryClosed, Quantiles
 from purgatory.core.stats.histogram import quantiles_between
 
 from .loops import other_loop
 
-__all__ = ["INTERVAL", "TOTALS", "History", "Sample"]
+if TYPE_CHECKING:
+    from purgatory.relay import Relay
+
+__all__ = ["INTERVAL", "TOTALS", "WAITED", "History", "Sample"]
 
 INTERVAL: Final = 10.0
-"""Seconds of the clock of the timer between two samples."""
+"""The number of seconds between two samples, on the timer's clock."""
 TOTALS: Final = (
     "submitted",
     "immediate",
-    "completed",
-    "expired",
-    "cancelled",
-    "failed",
+    *[outcome.value for outcome in Outcome if outcome is not Outcome.PENDING],
     "expired_by_closing",
     "refused",
 )
-_RECENT: Final = 12  # samples of the frames, for the rates of the last seconds
+WAITED: Final = "waited"
+"""The name for operations that completed after waiting rather than at once."""
+_RECENT: Final = 12  # samples taken for frames, for the rates over the last few seconds
 
 
 class Sample:
-    """The counters and histograms of a purgatory at one moment."""
+    """The counters and histograms of a purgatory, and the counters of its relays, at one moment."""
 
     __slots__ = ("at_ms", "late_cells", "late_max_ms", "parked", "totals", "wait_cells", "wait_max_ms")
 
-    def __init__(self, room: Purgatory[Any]) -> None:
+    def __init__(self, room: Purgatory[Any], relays: Sequence["Relay"]) -> None:
         counters = room._core.counters
         self.at_ms: int = room.timer.clock.now_ms()
         self.parked: int = counters.parked
         self.totals: dict[str, int] = {name: getattr(counters, name, 0) for name in TOTALS}
+        self.totals[WAITED] = counters.completed - counters.immediate
+        self.totals["losses"] = sum([relay._losses for relay in relays])
+        self.totals["reads"] = sum([relay._refresher.reads for relay in relays])
+        self.totals["failed_reads"] = sum([relay._refresher.failed_reads for relay in relays])
         self.wait_cells: list[int] = counters.wait.cells()
         self.wait_max_ms: int = counters.wait.max_ms
         self.late_max_ms: int = counters.lateness.max_ms
@@ -52,14 +60,18 @@ class Sample:
 
 
 class History:
-    """The samples of a purgatory over the last ``seconds``; 0: none are taken while nobody looks."""
+    """The samples of a purgatory over the last ``seconds``.
 
-    def __init__(self, room: Purgatory[Any], seconds: float) -> None:
+    If ``seconds`` is 0, none are taken while no viewer is connected.
+    """
+
+    def __init__(self, room: Purgatory[Any], relays: Sequence["Relay"], seconds: float) -> None:
         self._room = room
+        self._relays = relays
         self.seconds = seconds
         self._samples: deque[Sample] = deque(maxlen=max(1, math.ceil(seconds / INTERVAL)) + 1)
         self._recent: deque[Sample] = deque(maxlen=_RECENT)
-        self._samples.append(Sample(room))
+        self.sample()
         if seconds > 0:
             loop = other_loop(room)
             if loop is None:
@@ -69,29 +81,29 @@ class History:
 
     def sample(self) -> None:
         """Add a sample to the history."""
-        self._samples.append(Sample(self._room))
+        self._samples.append(Sample(self._room, self._relays))
 
     def look(self) -> Sample:
-        """Take a sample for a frame, and return it."""
-        sample = Sample(self._room)
+        """Take a sample for a frame and return it."""
+        sample = Sample(self._room, self._relays)
         if not self._recent or sample.at_ms - self._recent[-1].at_ms >= 500:
             self._recent.append(sample)
         return sample
 
     def forget_recent(self) -> None:
-        """Nobody looks any more, so that the samples of the frames grow old."""
+        """Drop the samples that were taken for frames: they grow stale when no viewer is connected."""
         self._recent.clear()
 
     def rates(self, now: Sample) -> dict[str, float | None]:
-        """Return the endings and refusals per second of the clock, over the last ten seconds or so."""
+        """Return the endings and refusals per second on the clock, over the last ten seconds or so."""
         before = self._before(now, INTERVAL)
         span = 0.0 if before is None else (now.at_ms - before.at_ms) / 1000
         if before is None or span <= 0:
-            return dict.fromkeys(TOTALS)
-        return {name: round((now.totals[name] - before.totals[name]) / span, 3) for name in TOTALS}
+            return dict.fromkeys(now.totals)
+        return {name: round((total - before.totals[name]) / span, 3) for name, total in now.totals.items()}
 
     def window(self, now: Sample, seconds: float) -> dict[str, Any]:
-        """Return totals and quantiles of the last ``seconds``, or of as many as the history has."""
+        """Return the totals and quantiles for the last ``seconds``, or for the whole history if it is shorter."""
         before = self._samples[0]
         for sample in self._samples:
             if now.at_ms - sample.at_ms < seconds * 1000:
@@ -100,13 +112,13 @@ class History:
         return {
             "seconds": (now.at_ms - before.at_ms) / 1000,
             "parked_before": before.parked,
-            **{name: now.totals[name] - before.totals[name] for name in TOTALS},
+            **{name: total - before.totals[name] for name, total in now.totals.items()},
             "wait": _plain(quantiles_between(before.wait_cells, now.wait_cells, now.wait_max_ms)),
             "lateness": _plain(quantiles_between(before.late_cells, now.late_cells, now.late_max_ms)),
         }
 
     def lines(self, now: Sample) -> dict[str, Any]:
-        """Return the points of the history for a drawing: the rates between samples, and the parked operations."""
+        """Return the points of the history for a chart: the rates between samples, and the parked operations."""
         samples = [*self._samples, now]
         pairs = [(old, new) for old, new in pairwise(samples) if new.at_ms > old.at_ms]
         return {
@@ -117,12 +129,14 @@ class History:
                     round((new.totals[name] - old.totals[name]) * 1000 / (new.at_ms - old.at_ms), 2)
                     for old, new in pairs
                 ]
-                for name in ("completed", "expired", "failed", "refused")
+                for name in (WAITED, "immediate", "expired", "failed", "refused")
             },
         }
 
     def _before(self, now: Sample, seconds: float) -> Sample | None:
-        """Return the oldest sample within ``seconds`` before ``now``, else the newest before that; None without one."""
+        """Return the oldest sample within ``seconds`` before ``now``; if there is none, return the most recent earlier
+        sample, or None.
+        """
         samples = [sample for sample in (*self._samples, *self._recent) if sample.at_ms < now.at_ms]
         if not samples:
             return None
@@ -139,7 +153,7 @@ def _plain(quantiles: Quantiles) -> dict[str, float]:
 
 
 def _sample_later(history: History) -> None:
-    """Sample the history every ten seconds, for as long as it exists and the timer is open."""
+    """Add a sample every ten seconds, for as long as the history exists and the timer is open."""
     reference = weakref.ref(history)
 
     def sample() -> None:

@@ -1,4 +1,4 @@
-"""How long other work keeps the event loop busy, measured while somebody looks."""
+"""How long other work keeps the event loop busy, measured while a viewer is connected."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,13 @@ from typing import Final
 __all__ = ["LoopLag"]
 
 _INTERVAL: Final = 0.02  # seconds
-_LAP: Final = 2.0  # seconds after which the longest lateness may be forgotten
+_LAP: Final = 2.0  # seconds after which the greatest lateness may be forgotten
 
 
 class LoopLag:
-    """A callback every 20 ms: its lateness is the length of the turn that delayed it, less at most 20 ms.
+    """A callback that runs every 20 ms: its lateness is the length of the turn that delayed it, minus at most 20 ms.
 
-    Use it in the loop that it measures, except for :meth:`stop`.
+    Use the object in the loop that it measures; only :meth:`stop` may be called elsewhere.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class LoopLag:
         self._turned = 0.0
 
     def start(self) -> None:
-        """Begin to measure the running loop, unless that has begun."""
+        """Begin to measure the running loop, unless measuring has already begun."""
         if self._probe is None:
             self._lap = self._previous = 0.0
             self._turned = time.monotonic()
@@ -34,13 +34,13 @@ class LoopLag:
             self._ask(self._loop)
 
     def stop(self) -> None:
-        """Stop measuring; any thread may call this."""
+        """Stop measuring; any thread may call this method."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._stop, context=Context())
 
     def longest(self) -> float:
-        """Return the longest lateness of the last two to four seconds, in seconds."""
+        """Return the greatest lateness, in seconds, over the last two to four seconds."""
         now = time.monotonic()
         if now - self._turned >= _LAP:
             self._previous, self._lap, self._turned = self._lap, 0.0, now
@@ -56,6 +56,6 @@ class LoopLag:
         self._probe = loop.call_later(_INTERVAL, self._woken, loop, context=Context())
 
     def _woken(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Not loop.time(), which uvloop updates once per turn.
+        # loop.time() is not used, because uvloop updates it only once per turn.
         self._lap = max(self._lap, time.perf_counter() - self._due)
         self._ask(loop)

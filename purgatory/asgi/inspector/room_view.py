@@ -1,10 +1,10 @@
-"""What an inspector shows of one purgatory."""
+"""What an inspector shows about one purgatory."""
 
 import math
 import secrets
 import time
-from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from purgatory import Purgatory, SystemTimer
 from purgatory.core.operation.private_key import PrivateKey, shown_key
@@ -14,24 +14,29 @@ from purgatory.core.watch.validation import UNLIMITED, is_plain
 from purgatory.core.watch.watcher_lists import SHARDS
 from purgatory.texts import key_text, shortened, type_name
 
+from .checks import Checks
 from .endings import Endings
 from .history import History
 from .slices import Slices
 
+if TYPE_CHECKING:
+    from purgatory.relay import Relay
+
 __all__ = ["HOT_KEYS", "KeyIds", "RoomView", "timer_view"]
 
 HOT_KEYS: Final = 8
-_MOST_BUCKETS: Final = 512  # of one level; with more of them, the page shows only the totals
+_MOST_BUCKETS: Final = 512  # in one level; if there are more buckets, the page shows only the totals
 _MOST_IDS: Final = 4096
 _LONGEST_SEARCHED: Final = 1000  # characters of a key
-_SEARCHED: Final = 64  # keys whose text is made before the searcher looks at its budget
+_SEARCHED: Final = 64  # keys that are compared before the search examines its budget
 
 
 class KeyIds:
-    """Short names for the keys that a frame shows, so that a browser can name a key that is no str.
+    """Short IDs for the keys that a frame shows, so that a browser can name a key that is not a str.
 
-    The ids are random: only a reader of a frame knows them.  An id stands for one key, also where two keys look alike,
-    because an operator ends operations by it.  Of the keys, the last four thousand are kept, while somebody looks.
+    The IDs are random, so only readers of a frame know them.  An ID stands for exactly one key, even if two keys look
+    alike, because an operator uses it to end operations.  The last four thousand keys are kept while a viewer is
+    connected.
     """
 
     def __init__(self) -> None:
@@ -39,8 +44,8 @@ class KeyIds:
         self._ids: dict[tuple[int, Hashable, str], str] = {}
 
     def of(self, room: int, key: Hashable, text: str) -> str:
-        """Return the id of a key of the purgatory with this number."""
-        plain = is_plain(key)  # hashing another key would run the code of the user
+        """Return the ID of a key in the purgatory with this number."""
+        plain = is_plain(key)  # hashing any other key would run the user's code
         identity = (room, key, "") if plain else (room, type_name(key), text)
         found = self._ids.get(identity)
         if found is None or not (plain or _equal(self._keys[found][1], key)):
@@ -51,7 +56,7 @@ class KeyIds:
         return found
 
     def find(self, identity: str) -> tuple[int, Hashable] | None:
-        """Return the number of the purgatory and the key, or None."""
+        """Return the number of the purgatory and the key, or None if the ID is unknown."""
         return self._keys.get(identity)
 
     def clear(self) -> None:
@@ -69,19 +74,25 @@ def _equal(one: Hashable, other: Hashable) -> bool:
 
 
 class RoomView:
-    """One purgatory with its history, its survey, and its sample of endings.  Use it in the loop of the purgatory."""
+    """One purgatory with its history, its survey, its checks, and its sample of endings.
 
-    def __init__(self, number: int, room: Purgatory[Any], history: float, ids: KeyIds) -> None:
+    Use the object in the purgatory's loop.
+    """
+
+    def __init__(
+        self, number: int, room: Purgatory[Any], relays: Sequence["Relay"], history: float, ids: KeyIds
+    ) -> None:
         self.number = number
         self.room = room
-        self.history: History = History(room, history)
+        self.history: History = History(room, relays, history)
         self.endings: Endings = Endings(room)
+        self.checks: Checks = Checks(room)
         self._core = room._core
         self._ids = ids
         self._survey: Survey | None = None  # under way
         self._survey_began = 0.0
         self._buckets: list[tuple[int, int, list[int]]] = []
-        self._done: Survey | None = None  # the last complete one
+        self._done: Survey | None = None  # the last complete survey
         self._done_at = 0.0
         self._took = 0.0
         self._done_buckets: list[tuple[int, int, list[int]]] = []
@@ -89,7 +100,7 @@ class RoomView:
     # The survey
 
     async def survey(self, slices: Slices, until: float, rows: int) -> bool:
-        """Go on with the survey until it is complete, or until that time.  Return whether it is complete."""
+        """Continue the survey until it is complete or ``until`` has passed; return whether it is complete."""
         if self._survey is None:
             self._buckets = _buckets_of(self.room.timer)
             places = {identity: place for _, identity, place in self._buckets}
@@ -107,14 +118,15 @@ class RoomView:
         return True
 
     async def rows_of_kind(self, slices: Slices, until: float, rows: int, kind: str | None) -> tuple[list[Row], bool]:
-        """Return the longest waiting operations of a kind, and whether the search is complete."""
+        """Return the operations of one kind that have waited the longest, and whether the search is complete."""
         survey = Survey(self._core, self.room.timer.clock.now_ms(), 0, rows, kind)
         complete = await _run(survey, slices, until)
         return survey.rows(), complete
 
     def forget(self) -> None:
-        """Nobody looks any more."""
+        """Drop what was collected, because no viewer is connected any longer."""
         self.endings.end()
+        self.checks.end()
         self.history.forget_recent()
         self._survey = self._done = None
         self._buckets = []
@@ -123,7 +135,7 @@ class RoomView:
     # The frame
 
     async def view(self, slices: Slices) -> dict[str, Any]:
-        """Return what a frame shows of this purgatory."""
+        """Return what a frame shows about this purgatory."""
         room, core = self.room, self._core
         counters = core.counters
         now = self.history.look()
@@ -141,8 +153,9 @@ class RoomView:
         }
         await slices.pause_if_due()
         longest = await self.rows(survey.rows(), slices)
+        checks = await self._checked(slices)
         fullest = hot["watchers"][0]["watchers"] if hot["watchers"] else 0
-        kinds = sorted(survey.kinds.values(), key=lambda kind: -kind.parked)
+        kinds = sorted(survey.kinds.values(), key=lambda kind: (-kind.parked, kind.oldest_ms))
         return {
             "name": shortened(room.name),
             "closed": room.closed,
@@ -175,10 +188,18 @@ class RoomView:
                 for kind in kinds
             ],
             "hot": hot,
+            "checks": checks,
             "longest": longest,
             "failures": [
-                {"at": at, "kind": shortened(kind), "key": keys, "error": error}
-                for at, kind, keys, error in reversed(self.endings.failures)
+                {
+                    "at": failure.at,
+                    "ago": (now.at_ms - failure.at_ms) / 1000,
+                    "kind": shortened(failure.kind),
+                    "key": failure.keys,
+                    "error": failure.error,
+                    "place": failure.place,
+                }
+                for failure in reversed(self.endings.failures)
             ],
             "survey": {
                 "complete": survey is self._done,
@@ -189,7 +210,7 @@ class RoomView:
         }
 
     async def rows(self, rows: Iterable[Row], slices: Slices) -> list[dict[str, Any]]:
-        """Return rows of operations for JSON."""
+        """Return rows of operations as data for JSON."""
         now_ms = self.room.timer.clock.now_ms()
         tracers = [
             trace_id
@@ -203,7 +224,9 @@ class RoomView:
                 {
                     "op_id": row.op_id,
                     "kind": shortened(row.kind),
-                    "keys": [{**self.key(key), "threshold": _number(threshold)} for key, threshold in row.keys],
+                    "keys": [
+                        {**self._watched_key(key), "threshold": _number(threshold)} for key, threshold in row.keys
+                    ],
                     "more_keys": row.num_keys - len(row.keys),
                     "waited": max(0, now_ms - row.since_ms) / 1000,
                     "left": None if row.until_ms is None else (row.until_ms - now_ms) / 1000,
@@ -215,15 +238,43 @@ class RoomView:
         return made
 
     def key(self, key: Hashable) -> dict[str, Any]:
-        """Return the text, the class, and the id of a key."""
+        """Return the text, the class, and the ID of a key."""
         shown = shown_key(key)
         text = key_text(shown)
         kind = "lock" if isinstance(key, PrivateKey) else shortened(type_name(key))
         return {"key": text, "type": kind, "id": self._ids.of(self.number, key, text)}
 
+    def _watched_key(self, key: Hashable) -> dict[str, Any]:
+        """Return what :meth:`key` returns, plus the number of times that the key was checked (None if that is not
+        known).
+        """
+        found = self.checks.of(key)
+        unknown = self.checks.seconds is None or isinstance(key, PrivateKey)
+        checks = found.checks if found is not None else 0 if not unknown and self.checks.complete else None
+        return {**self.key(key), "checks": checks}
+
+    async def _checked(self, slices: Slices) -> dict[str, Any] | None:
+        """Return the recorded checks, and the most recently checked keys on which no operation waited."""
+        checks = self.checks
+        if checks.seconds is None:
+            return None
+        unwatched = []
+        now_ms = self.room.timer.clock.now_ms()
+        for found in checks.unwatched(HOT_KEYS):
+            ago = (now_ms - found.at_ms) / 1000
+            unwatched.append({**self.key(found.key), "checks": found.checks, "ago": ago})
+            await slices.pause_if_due()
+        return {
+            "seconds": checks.seconds,
+            "total": checks.total,
+            "watched": checks.watched,
+            "complete": checks.complete,
+            "unwatched": unwatched,
+        }
+
     def _hot_key(self, hot: HotKey, seen_ms: int) -> dict[str, Any]:
         return {
-            **self.key(hot.key),
+            **self._watched_key(hot.key),
             "watchers": hot.watchers,
             "total_wait": hot.total_wait_ms / 1000,
             "oldest": max(0, seen_ms - hot.oldest_ms) / 1000,
@@ -234,9 +285,10 @@ class RoomView:
     async def search(
         self, text: str, slices: Slices, until: float, most_keys: int, most_rows: int
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
-        """Return the keys that contain the text, the operations on the best match, and whether all keys were compared.
+        """Return the keys whose text contains ``text``, the operations on the best match, and whether all keys were
+        compared.
 
-        A key whose text equals the searched one comes first.
+        A key whose text equals ``text`` comes first.
         """
         lists = self._core.watcher_lists
         exact = [key for key in _exact_keys(text) if lists.count(key)]
@@ -251,7 +303,7 @@ class RoomView:
             plain = type(shown) is str
             shown_text = shown[:_LONGEST_SEARCHED] if plain else key_text(shown)
             if shown_text == text:
-                if type(key) not in (str, int):  # those are there already
+                if type(key) not in (str, int):  # such a key is already in the list
                     exact.append(key)
             elif wanted in shown_text.casefold():
                 found.append(key)
@@ -259,7 +311,7 @@ class RoomView:
                 await slices.pause_if_due()
         keys = []
         for key in (*exact, *found):
-            keys.append({**self.key(key), "watchers": self._count(key)})
+            keys.append({**self._watched_key(key), "watchers": self._count(key)})
             await slices.pause_if_due()
         rows: list[Row] = []
         for key in exact or found[:1]:
@@ -269,16 +321,16 @@ class RoomView:
     async def rows_of_key(
         self, key: Hashable, slices: Slices, most_rows: int
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the key, unless no operation waits on it, and the operations on it, in the order of arrival."""
+        """If any operations wait on the key, return it with those operations, in the order of arrival."""
         watchers = self._count(key)
-        keys = [{**self.key(key), "watchers": watchers}] if watchers else []
+        keys = [{**self._watched_key(key), "watchers": watchers}] if watchers else []
         return keys, await self.rows(self._rows_of_key(key, most_rows), slices)
 
     def _count(self, key: Hashable) -> int:
         try:
             return self._core.watcher_lists.count(key)
         except Exception:
-            return 0  # the key raises when it is hashed or compared
+            return 0  # hashing or comparing the key raises
 
     def _rows_of_key(self, key: Hashable, number: int) -> list[Row]:
         try:
@@ -289,7 +341,7 @@ class RoomView:
     # The timer
 
     def timer_tasks(self) -> dict[tuple[int, int], int]:
-        """Return the operations of this purgatory in each slot of each level, as the last survey found them."""
+        """Return the number of operations of this purgatory in each slot of each level, as found by the last survey."""
         found: dict[tuple[int, int], int] = {}
         for level, _, place in self._done_buckets or self._buckets:
             if place[1]:
@@ -299,7 +351,7 @@ class RoomView:
 
 
 def timer_view(timer: SystemTimer, views: list[RoomView]) -> dict[str, Any]:
-    """Return what a frame shows of a timer and of the operations of these purgatories on it."""
+    """Return what a frame shows about a timer and about the operations of these purgatories on it."""
     now_ms = timer.wheel.current_time_ms
     next_ms = timer.next_expiration_ms
     tasks: dict[tuple[int, int], int] = {}
@@ -337,7 +389,7 @@ def timer_view(timer: SystemTimer, views: list[RoomView]) -> dict[str, Any]:
 
 
 async def _run(survey: Survey, slices: Slices, until: float) -> bool:
-    """Run the survey in slices.  Return whether it is complete."""
+    """Run the survey in slices; return whether it is complete."""
     while survey.step(64):
         await slices.pause_if_due()
         if time.monotonic() >= until:
@@ -346,7 +398,7 @@ async def _run(survey: Survey, slices: Slices, until: float) -> bool:
 
 
 def _buckets_of(timer: SystemTimer) -> list[tuple[int, int, list[int]]]:
-    """Return (level, ``id()`` of the bucket, [slot, operations]) of every bucket of the timer."""
+    """Return (level, ``id()`` of the bucket, [slot, number of operations]) for every bucket of the timer."""
     found = []
     for level, wheel in enumerate(timer.wheel.levels()):
         if wheel.wheel_size <= _MOST_BUCKETS:
@@ -356,7 +408,7 @@ def _buckets_of(timer: SystemTimer) -> list[tuple[int, int, list[int]]]:
 
 
 def _keys(core: PurgatoryCore) -> Iterator[Hashable]:
-    """Yield every key, also those of locks, shard by shard."""
+    """Yield every key, including the keys of locks, shard by shard."""
     for number in range(SHARDS):
         for key, watchers in core.watcher_lists.counts_of_shard(number):
             if watchers:
@@ -364,7 +416,7 @@ def _keys(core: PurgatoryCore) -> Iterator[Hashable]:
 
 
 def _exact_keys(text: str) -> list[Hashable]:
-    """Return the plain keys that the text can mean: the text itself, and an int."""
+    """Return the plain keys that the text can mean: the text itself and, if it is a number, the int."""
     keys: list[Hashable] = [text]
     if len(text) < 40 and text.removeprefix("-").isdecimal() and text.isascii() and str(int(text)) == text:
         keys.append(int(text))
@@ -376,7 +428,7 @@ def _limit(limit: int) -> int | None:
 
 
 def _number(threshold: Any) -> Any:
-    """Return a threshold for JSON, which has no infinity and no long integers."""
+    """Return a threshold for JSON, which has neither infinity nor long integers."""
     if threshold is None or (type(threshold) is int and abs(threshold) < 1 << 53):
         return threshold
     if type(threshold) is float and math.isfinite(threshold):

@@ -1,4 +1,4 @@
-"""Work in slices that take at most a share of the time of the event loop."""
+"""Work in slices that take at most a fixed share of the event loop's time."""
 
 import asyncio
 import time
@@ -7,12 +7,12 @@ from typing import Final
 __all__ = ["SHARE", "Slices"]
 
 SHARE: Final = 0.05
-"""The largest share of the time of the loop that an inspector works."""
+"""The largest share of the loop's time that an inspector may use."""
 _TURN: Final = 0.0005  # seconds of work in one turn of the loop
 
 
 class Slices:
-    """A budget: after each half millisecond of work, the worker sleeps nineteen times as long as it has worked.
+    """A budget: after each half millisecond of work, the task sleeps nineteen times as long as it has worked.
 
     ``busy``: seconds of work so far.  ``longest``: the longest slice.
     """
@@ -25,16 +25,16 @@ class Slices:
         self._began = time.perf_counter()
 
     def resume(self) -> None:
-        """Begin a slice: the time since the last one was not work."""
+        """Begin a slice; the time since the last slice does not count as work."""
         self._began = time.perf_counter()
 
     async def pause_if_due(self) -> None:
-        """Pause if this slice has worked long enough."""
+        """Pause if this slice has run long enough."""
         if time.perf_counter() - self._began >= _TURN:
             await self.pause()
 
     async def pause(self) -> None:
-        """End the slice: sleep until its share of the time is no larger than :data:`SHARE`."""
+        """End the slice; sleep until its share of the time is no larger than :data:`SHARE`."""
         await asyncio.sleep(self.end() * (1 / SHARE - 1))
         self.resume()
 

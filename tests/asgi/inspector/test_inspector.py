@@ -6,17 +6,24 @@ import gc
 import json
 import os
 import re
+import signal
+import socket
 import threading
 import weakref
 from collections.abc import AsyncIterator
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from starlette.applications import Starlette
 
+from benchmarks.shutdown import Client
 from purgatory import Outcome, Purgatory, PurgatoryError, SystemTimer
 from purgatory.asgi import InspectorAction, inspector
+from purgatory.asgi.inspector.endings import place_of
 from purgatory.asgi.types import ASGIApp
 from purgatory.locks import KeyedLock
 from purgatory.relay import MemoryTransport, Relay
@@ -148,8 +155,130 @@ async def test_expired_keys_and_failures_are_sampled_while_somebody_looks(clock:
         assert [(key["key"], key["ended"], key["expired"]) for key in expired] == [("late", 3, 2)]
         failure = seen["rooms"][0]["failures"][0]
         assert (failure["kind"], failure["key"], failure["error"]) == ("Op", "bad", "Boom: <b>no\\x1b[31m total")
+        line = fail.__code__.co_firstlineno + 1
+        assert failure["place"].endswith(f"asgi/inspector/test_inspector.py:{line} in fail")
+        assert failure["ago"] == 2.0
         assert seen["findings"][0]["level"] == "critical"
         assert "1 operation failed" in seen["findings"][0]["text"]
+        assert f"Boom: <b>no\\x1b[31m total at {failure['place']}." in seen["findings"][0]["text"]
+
+
+def raised(code: str, path: str) -> Exception:
+    """Return the error of the code, which is compiled as that file."""
+    try:
+        exec(compile(code, path, "exec"), {})
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+def test_the_place_of_an_error_is_in_the_application() -> None:
+    """It is the last frame outside of installed packages, and its path is short; an error never raised has none."""
+    here = f"{Path(__file__).parents[3]}{os.sep}"
+    own = raised("import json\n\ndef read():\n    json.loads('[')\n\nread()", f"{here}shop/orders.py")
+    assert place_of(own) == "shop/orders.py:4 in read"
+    foreign = raised("import json\njson.loads('[')", "app.py")
+    for _ in range(2):  # without the frames of this file and of the code
+        assert foreign.__traceback__ is not None
+        foreign.__traceback__ = foreign.__traceback__.tb_next
+    assert re.fullmatch(r"json/decoder\.py:\d+ in raw_decode", place_of(foreign))
+    assert place_of(raised("1 / 0", f"/{'d' * 200}/app.py")) == f"…{'d' * 72}/app.py:1 in <module>"
+    assert place_of(raised("1 / 0", "\x1b[2J.py")) == "\\x1b[2J.py:1 in <module>"
+    assert place_of(Boom()) == ""
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make each request take a frame, also within a second."""
+    monkeypatch.setattr(import_module("purgatory.asgi.inspector.app"), "_INTERVAL", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_key_that_no_check_names_is_told_from_a_wrong_name(clock: VirtualClock) -> None:
+    """The page lists the checks of keys without operations, and how often each watched key was checked."""
+    async with Purgatory[Any]("room", clock=clock) as room:
+        app = inspector(room)
+        for number in range(3):
+            room.try_complete_else_watch(Op(None), [f"order-{number}"])
+        await clock.advance(70.0)
+        room.check("before somebody looks")
+
+        async def looks() -> tuple[Any, list[str]]:
+            frame = await state(app)
+            return frame["rooms"][0], [found["text"] for found in frame["findings"]]
+
+        begins = (await state(app))["rooms"][0]["checks"]
+        assert (begins["total"], begins["watched"], begins["unwatched"]) == (0, 0, [])
+        await clock.advance(5.0)
+        seen, found = await looks()
+        assert [key["checks"] for key in seen["hot"]["watchers"]] == [0, 0, 0]
+        assert "3 operations wait: no key was checked in the last 5.0 s." in found[0]
+        for key in ("order_1", ("order", 1), "order_1"):
+            room.check(key)
+        seen, found = await looks()
+        (wrong, other) = seen["checks"]["unwatched"]
+        assert ((wrong["key"], wrong["checks"]), (other["key"], other["type"])) == (
+            ("order_1", 2), ("('order', 1)", "tuple"),
+        )  # fmt: skip
+        assert "was of a key on which none of them waits, such as order_1." in found[0]
+        room.check("order-2")
+        seen, found = await looks()
+        assert {key["key"]: key["checks"] for key in seen["hot"]["watchers"]} == {
+            "order-0": 0,
+            "order-1": 0,
+            "order-2": 1,
+        }
+        assert (seen["checks"]["total"], seen["checks"]["watched"]) == (4, 1)
+        assert "1 check in the last 5.0 s met waiting operations and completed none" in found[0]
+        assert (await state(app, "?key=order-2"))["keys"][0]["checks"] == 1
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_the_checks_are_bounded_and_end_with_the_last_viewer(purgatory: Purgatory[Any]) -> None:
+    """With too many checks, the counts are a lower bound; locks are left out; nothing is noted while nobody looks."""
+    app: Any = inspector(purgatory)
+    purgatory.try_complete_else_watch(Op(None), ["a"])
+    lock = KeyedLock(purgatory)
+    await state(app)
+    async with lock("x"):
+        pass
+    for number in range(1500):
+        purgatory.check(number)
+    room = (await state(app))["rooms"][0]
+    assert (room["checks"]["total"], room["checks"]["complete"]) == (1000, False)
+    assert room["checks"]["unwatched"][0]["key"] == "999"
+    assert room["hot"]["watchers"][0]["checks"] is None
+    for number in range(1000, 1500):
+        purgatory.check(number)
+    assert (await state(app))["rooms"][0]["checks"]["total"] == 1500
+    assert len(app._collector._views[0].checks._keys) == 1000
+    other: Any = inspector(purgatory)
+    assert (await state(other))["rooms"][0]["checks"] is None  # the first one counts them
+    for number in range(1500):
+        purgatory.check(number)
+    assert (await state(other))["rooms"][0]["checks"]["total"] == 0  # the list of the first one was full
+    assert (await state(app))["rooms"][0]["checks"] is None
+    for seen in (app, other):
+        for desk in [desk for _, desk in seen._desks.values()]:
+            seen._rest(desk)
+    assert purgatory._core.queued.noted == []
+    assert purgatory._core.queued.rest == 0
+    assert (await state(other))["rooms"][0]["checks"]["total"] == 0
+
+
+async def test_completions_at_once_are_counted_apart(clock: VirtualClock) -> None:
+    """An operation that did not wait does not hide that no waiting one completes."""
+    async with Purgatory[Any]("room", clock=clock) as room:
+        app = inspector(room)
+        room.try_complete_else_watch(Op(None), ["a"])
+        for _ in range(70):
+            room.try_complete_else_watch(Op(None, ready=True), ["b"])
+            await clock.advance(1.0)
+        frame = await state(app)
+        minute = frame["rooms"][0]["minute"]
+        assert (minute["completed"], minute["immediate"], minute["waited"]) == (60, 60, 0)
+        assert frame["findings"][0]["level"] == "warning"
+        assert "No waiting operation has completed" in frame["findings"][0]["text"]
 
 
 async def test_the_trace_of_the_request_is_shown(clock: VirtualClock) -> None:
@@ -198,6 +327,43 @@ async def test_the_other_workers_are_listed_through_the_relay(clock: VirtualCloc
         (worker,) = (await state(inspector(relay)))["workers"]
     assert re.fullmatch(rf"{os.getpid()}@[\w.-]+", worker["name"])
     assert (worker["purgatory"], worker["ago"] <= 10.0) == ("here", True)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("history", [0.0, 300.0])
+async def test_an_outage_that_is_over_is_not_a_finding(clock: VirtualClock, history: float) -> None:
+    """A finding about a relay is about the last minute; with one loss or one operation, the sentence is singular."""
+    broker = MemoryTransport(clock=clock)
+    down = True
+
+    async def load(keys: Any) -> dict[Any, int]:
+        if down:
+            raise OSError
+        return dict.fromkeys(keys, 0)
+
+    async with Purgatory[Any]("room", clock=clock) as room:
+        relay = Relay(room, broker, refresh=load)
+        app = inspector(relay, history=history)
+
+        async def looks() -> list[str]:
+            texts = [found["text"] for found in (await state(app))["findings"]]
+            return [text for text in texts if re.match("The relay|refresh|No waiting", text)]
+
+        broker.stop()
+        async with relay:
+            waiter = asyncio.ensure_future(relay.wait_until(lambda: relay.state.get("k"), key="k", timeout=1e6))
+            await clock.advance(0.0)
+            assert (await looks())[0].startswith("The relay is not connected")
+            broker.start()
+            await clock.advance(50.0)
+            failed, _, lost = await looks()
+            assert re.match(r"refresh failed \d+ times in the last 50 s\.", failed)
+            assert lost.startswith("The relay lost its connection or could not connect 1 time in the last 50 s. ")
+            down = False
+            await clock.advance(600.0)
+            (waits,) = await looks()
+            assert "1 operation waits: " in waits
+            waiter.cancel()
 
 
 class _Raises:
@@ -462,6 +628,55 @@ async def test_keys_that_look_alike_are_ended_apart(purgatory: Purgatory[Any], k
     assert [operation.outcome for operation in operations] == [Outcome.CANCELLED, Outcome.PENDING]
 
 
+async def test_the_full_name_of_a_purgatory_selects_it(clock: VirtualClock) -> None:
+    """An action takes the full name as well as the shown one, which is shorter and has no control characters."""
+    names = ["x" * 130, "y" * 130, "a\nb"]
+    rooms = [Purgatory[Any](name, clock=clock) for name in names]
+    asked: list[str] = []
+    app = inspector(*rooms, authorize=lambda action: asked.append(action.room) or True)
+    shown = [room["name"] for room in (await state(app))["rooms"]]
+    assert shown == ["x" * 119 + "…", "y" * 119 + "…", r"a\nb"]
+    for texts in (names, shown):
+        for text, room in zip(texts, rooms, strict=True):
+            room.try_complete_else_watch(Op(None), ["k"])
+            assert (await act(app, "withdraw", {"room": text, "key": "k"})).json == {"ended": 1}
+            assert len(room) == 0
+    assert asked == 2 * names
+    assert (await act(app, "withdraw", {"room": "x" * 131, "key": "k"})).status == 404
+    for room in rooms:
+        await room.aclose()
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-user", "X-Forwarded-User"])
+@pytest.mark.parametrize("users", [("intruder", "on-call"), ("on-call", "intruder")])
+async def test_a_header_that_is_sent_twice_replaces_no_other(
+    purgatory: Purgatory[Any], header: str, users: tuple[str, str]
+) -> None:
+    """``authorize`` sees both values of the header, as one list: a client cannot hide the value of a proxy."""
+    seen: list[InspectorAction] = []
+    app = inspector(purgatory, authorize=lambda action: seen.append(action) or True)
+    purgatory.try_complete_else_watch(Op(None), ["a"])
+    scope = http_scope("/fail", "POST")
+    pairs = [("host", "127.0.0.1"), JSON, ("x-forwarded-user", users[0]), (header, users[1])]
+    pairs += [("cookie", "a=1"), ("cookie", "b=2")]
+    scope["headers"] = [(name.encode(), value.encode()) for name, value in pairs]
+    made = Call(app, scope, {"type": "http.request", "body": b'{"key": "a"}', "more_body": False})
+    await made.task
+    assert seen[0].headers["x-forwarded-user"] == ", ".join(users)
+    assert seen[0].headers["cookie"] == "a=1; b=2"
+
+
+async def test_a_client_that_hangs_up_in_the_body_gets_no_answer(purgatory: Purgatory[Any]) -> None:
+    """The application returns without an error, sends nothing, and changes nothing."""
+    purgatory.try_complete_else_watch(Op(None), ["a"])
+    scope = http_scope("/withdraw", "POST")
+    scope["headers"] = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    part = {"type": "http.request", "body": b'{"key": ', "more_body": True}
+    made = Call(inspector(purgatory, authorize=lambda action: True), scope, part, {"type": "http.disconnect"})
+    await made.task
+    assert (made.sent, len(purgatory)) == ([], 1)
+
+
 async def test_one_key_is_withdrawn_or_failed_if_authorize_allows_it(
     purgatory: Purgatory[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -586,6 +801,81 @@ async def test_the_stream_ends_when_the_purgatories_close() -> None:
     stream.hang_up()
 
 
+def test_the_repr_of_an_action_is_short_and_on_one_line() -> None:
+    """The log contains it, and a client may have chosen the key: a key must not forge lines of the log."""
+
+    class Key:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __repr__(self) -> str:
+            return f"Key({self.name})"
+
+    assert repr(InspectorAction("fail", "room", Key("x\nWARNING \x1b[2J"), {})) == (
+        r"<InspectorAction fail Key(x\nWARNING \x1b[2J) of 'room'>"
+    )
+    assert len(repr(InspectorAction("fail", "room", "x" * 100_000, {}))) < 200
+
+
+@pytest.mark.parametrize("opened", ["by its own lifespan", "by nobody"])
+async def test_the_streams_end_when_the_server_begins_to_stop(opened: str) -> None:
+    """The server waits for its open requests before it ends the lifespan, so an open page must not wait for that."""
+    room = Purgatory[Any]("room")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        async with room:
+            yield
+
+    app = Starlette(lifespan=lifespan if opened == "by its own lifespan" else None)
+    app.mount("/purgatory", inspector(room))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+    listener = socket.create_server(("127.0.0.1", 0))
+    with contextlib.closing(listener):
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        clients = [Client(*await asyncio.open_connection(*listener.getsockname())) for _ in range(2)]
+        for client in clients:
+            client.send("GET", "/purgatory/events")
+            assert (await client.response())[0] == 200
+        server.should_exit = True
+        await asyncio.wait([serving], timeout=10)
+        assert serving.done()
+        for client in clients:
+            client.hang_up()
+        await serving
+    assert "shutdown" not in vars(server), "the method of the server is restored"
+    await room.aclose()
+
+
+async def test_a_signal_ends_the_streams_of_all_inspectors(purgatory: Purgatory[Any]) -> None:
+    """A last frame is sent, the server's own handler is called once, and it is restored in whatever order they end."""
+    received: list[int] = []
+
+    def handle(number: int, _: Any) -> None:
+        received.append(number)
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        streams = [Call.get(inspector(purgatory), "/events") for _ in range(2)]
+        for stream in streams:
+            await frames(stream, 1)
+        for stream in streams:
+            stream.hang_up()
+            await asyncio.wait([stream.task], timeout=5)
+        assert signal.getsignal(signal.SIGTERM) is handle
+        streams = [Call.get(inspector(purgatory), "/events") for _ in range(2)]
+        for stream in streams:
+            await frames(stream, 1)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait([stream.task for stream in streams], timeout=5)
+        assert [len(await frames(stream, 9)) for stream in streams] == [2, 2]
+        assert (received, signal.getsignal(signal.SIGTERM)) == ([signal.SIGTERM], handle)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    for stream in streams:
+        stream.hang_up()
+
+
 async def test_too_many_waiting_requests_are_refused(purgatory: Purgatory[Any]) -> None:
     """Requests are served one after another; with too many of them the response is 503."""
     app: Any = inspector(purgatory)
@@ -597,34 +887,134 @@ async def test_too_many_waiting_requests_are_refused(purgatory: Purgatory[Any]) 
     assert statuses.count(200) == 16
 
 
-async def test_a_purgatory_in_the_loop_of_another_thread() -> None:
-    """The purgatory is read and changed in its own loop."""
-    started = threading.Event()
-    rooms: list[Purgatory[Any]] = []
-    loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+@contextlib.asynccontextmanager
+async def elsewhere() -> AsyncIterator[tuple[Purgatory[Any], asyncio.AbstractEventLoop]]:
+    """Yield a purgatory in another thread, on which an operation waits, and its loop."""
+    made: asyncio.Queue[tuple[Purgatory[Any], asyncio.AbstractEventLoop, asyncio.Event]] = asyncio.Queue()
+    here = asyncio.get_running_loop()
 
     async def other() -> None:
         stop = asyncio.Event()
         async with Purgatory[Any]("elsewhere") as room:
             room.try_complete_else_watch(Op(None), ["a"])
-            rooms.append(room)
-            loops.append((asyncio.get_running_loop(), stop))
-            started.set()
+            here.call_soon_threadsafe(made.put_nowait, (room, asyncio.get_running_loop(), stop))
             await stop.wait()
 
     thread = threading.Thread(target=asyncio.run, args=[other()])
     thread.start()
+    room, loop, stop = await made.get()
     try:
-        await asyncio.to_thread(started.wait)
-        app = inspector(rooms[0], authorize=lambda action: True)
+        yield room, loop
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        await asyncio.to_thread(thread.join)
+
+
+async def test_a_purgatory_in_the_loop_of_another_thread() -> None:
+    """The purgatory is read and changed in its own loop."""
+    async with elsewhere() as (room, _):
+        app = inspector(room, authorize=lambda action: True)
         assert (await state(app))["rooms"][0]["parked"] == 1
         assert (await state(app, "?key=a"))["operations"][0]["op_id"] == 1
         assert (await act(app, "withdraw", {"key": "a"})).json == {"ended": 1}
-        assert len(rooms[0]) == 0
-    finally:
-        loop, stop = loops[0]
-        loop.call_soon_threadsafe(stop.set)
-        await asyncio.to_thread(thread.join)
+        assert len(room) == 0
+
+
+@pytest.mark.parametrize("patience", [5.0, 0.0])
+async def test_a_timer_is_read_in_its_own_loop(monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
+    """Otherwise the timer could change in the meantime.  If its thread no longer answers, the frame leaves it out."""
+    collector = import_module("purgatory.asgi.inspector.collector")
+    timer_view = collector.timer_view
+    loops = []
+
+    def viewed(*arguments: Any) -> Any:
+        loops.append(asyncio.get_running_loop())
+        monkeypatch.setattr(collector, "_PATIENCE", patience)
+        return timer_view(*arguments)
+
+    monkeypatch.setattr(collector, "timer_view", viewed)
+    async with elsewhere() as (room, loop), Purgatory[Any]("here") as here:
+        timers = (await state(inspector(here, room)))["timers"]
+    if patience:
+        assert loops == [asyncio.get_running_loop(), loop]
+        assert [timer["rooms"] for timer in timers] == [["here"], ["elsewhere"]]
+    else:
+        assert [timer["rooms"] for timer in timers] == [["here"]]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no other thread answer in time."""
+    monkeypatch.setattr(import_module("purgatory.asgi.inspector.collector"), "_PATIENCE", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_a_busy_thread_was_asked_is_not_done_after_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """The response is 504, and the operations still wait when the thread goes on."""
+    async with elsewhere() as (room, loop):
+        app = inspector(room, authorize=lambda action: True, history=0)
+        go_on = threading.Event()
+        loop.call_soon_threadsafe(go_on.wait)
+        try:
+            for verb in ("withdraw", "fail"):
+                made = await act(app, verb, {"key": "a"})
+                assert (made.status, made.json["detail"]) == (
+                    504, "the thread of the purgatory has not answered within 0 s, and nothing was done",
+                )  # fmt: skip
+            for query in ("?key=a", "?kind=Op"):
+                assert (await call(app, f"/state.json{query}")).status == 504
+            assert (await state(app))["rooms"] == [{"name": "elsewhere", "silent": True}]
+        finally:
+            go_on.set()
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop))
+        assert len(room) == 1
+    assert "nothing was done" in caplog.text
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_a_busy_thread_has_begun_is_not_called_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The response is 504 and states that the operations may have ended."""
+    began, go_on = threading.Event(), threading.Event()
+    submit = asyncio.run_coroutine_threadsafe
+
+    async def withdraw(*_: Any, **__: Any) -> None:
+        began.set()
+        go_on.wait()
+
+    def submitted(*arguments: Any) -> Any:
+        future = submit(*arguments)
+        began.wait()
+        return future
+
+    async with elsewhere() as (room, _):
+        app = inspector(room, authorize=lambda action: True, history=0)
+        monkeypatch.setattr(room, "acancel_for_key", withdraw)
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", submitted)
+        try:
+            made = await act(app, "withdraw", {"key": "a"})
+        finally:
+            go_on.set()
+        assert made.status == 504
+        assert made.json["detail"].endswith("and what was asked may be done in part")
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_loop_without_viewers_leaves_the_data_of_the_others(purgatory: Purgatory[Any]) -> None:
+    """The inspector rests when nobody has looked in any loop that runs."""
+    app: Any = inspector(purgatory)
+    await state(app)
+    purgatory.check("a")
+
+    async def look(rest: bool) -> None:
+        await state(app)
+        if rest:
+            app._rest(app._desk())
+
+    await asyncio.to_thread(asyncio.run, look(rest=True))
+    assert (await state(app))["rooms"][0]["checks"]["total"] == 1
+    await asyncio.to_thread(asyncio.run, look(rest=False))
+    app._rest(app._desk())
+    assert (await state(app))["rooms"][0]["checks"]["total"] == 0
 
 
 async def test_it_keeps_nothing_alive(clock: VirtualClock) -> None:
@@ -658,6 +1048,12 @@ async def test_without_history_nothing_runs_while_nobody_looks(clock: VirtualClo
         (lambda room: inspector(3), TypeError, "room must be a Purgatory or a Relay, got 3"),
         (lambda room: inspector(room, relay=3), TypeError, "relay must be a Relay, got 3"),
         (lambda room: inspector(room, Purgatory(room.name)), ValueError, "different names"),
+        (
+            lambda room: inspector(Purgatory("x" * 130 + "a"), Purgatory("x" * 130 + "b")),
+            ValueError,
+            "different names in their first 119 characters, .* got two that are shown as 'x{119}…'",
+        ),
+        (lambda room: inspector(Purgatory("a\n"), Purgatory(r"a\n")), ValueError, "escaped, got two that are shown as"),
         (lambda room: inspector(room, authorize=True), TypeError, "authorize must be callable"),
         (lambda room: inspector(room, allowed_hosts="localhost"), TypeError, "allowed_hosts must be"),
         (lambda room: inspector(room, history=-1), ValueError, "history must be"),

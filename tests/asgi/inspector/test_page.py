@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +49,9 @@ def test_it_shows_who_waits_and_what_stands_out(
     until(page, "#rooms", "131")
     assert page.locator("#rooms th").all_inner_texts() == ["orders", "jobs <i>"]
     assert page.locator("#numbers dd span").first.inner_text() == "131"
-    assert page.locator("#hot-watchers li").first.inner_text().split() == ["hot", "130", "Withdraw", "Fail"]
+    assert page.locator("#hot-watchers li").first.inner_text().split() == [
+        "hot", "130", "Withdraw", "Fail", "no", "check",
+    ]  # fmt: skip
     assert page.locator("#operations tr").count() == 30
     assert page.locator("#kinds th").all_inner_texts() == ["Op"]
     stands_out = page.locator("#findings").inner_text()
@@ -59,6 +62,41 @@ def test_it_shows_who_waits_and_what_stands_out(
     assert "not connected through LostTransport" in page.locator("#relays").inner_text()
     page.locator("#kinds button").click()
     until(page, "#found", "of kind Op that wait longest")
+    assert said == []
+
+
+def test_it_shows_the_checks_the_place_of_an_error_and_the_next_deadline(
+    service: Service, open_context: Callable[..., Any], said: list[str]
+) -> None:
+    """A check of another key is listed; a failure has its age and place; the oldest operation has its deadline."""
+    park(service, 3, "order-7", timeout=900.0)
+    page = live(open_context(service.url, **DESKTOP))
+    until(page, "#checks-text", "0 checks, 0 of them of a key on which an operation waited.")
+
+    def fail(_: Op) -> None:
+        raise LookupError("<i>no total")
+
+    def act() -> None:
+        failing = Op(None)
+        service.orders.try_complete_else_watch(failing, ["invoice-1"])
+        failing._on_try = fail
+        for key in ("order_7", "invoice-1", HOSTILE, 7, "order_7"):
+            service.orders.check(key)
+
+    service.call(act)
+    until(page, "#unwatched", "order_7")
+    assert "5 checks, 1 of them of a key on which an operation waited." in page.locator("#checks-text").inner_text()
+    rows = [row.inner_text().split("\t") for row in page.locator("#unwatched tr").all()]
+    assert [row[:2] for row in rows] == [["order_7", "2"], ["7int", "1"], [HOSTILE, "1"]]
+    failure = page.locator("#failures tr").inner_text()
+    assert "LookupError: <i>no total" in failure
+    assert f"{Path(__file__).name}:" in failure
+    assert " in fail" in failure
+    assert page.locator("#failures td").first.inner_text().endswith("s ago")
+    assert "no check" in page.locator("#hot-watchers li").first.inner_text()
+    cells = page.locator("#rooms tr").first.locator("td").all_inner_texts()
+    assert (cells[3][-2:], cells[4]) in ((" s", "15 min"), ("ms", "15 min"))
+    assert "ends in 15 min" in page.locator("#numbers").inner_text()
     assert said == []
 
 

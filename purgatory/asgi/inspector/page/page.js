@@ -1,10 +1,11 @@
 "use strict";
-// The page stores only the latest frame, the chosen purgatory and the last search, and draws everything from them.
+// The page stores only the latest frame, the chosen purgatory, and the last search, and draws everything from them.
 
-const SILENT_MS = 5000; // without data for this time, although the connection is open, the event loop is busy
+const SILENT_MS = 5000; // if no data arrives for this long although the connection is open, the event loop is busy
 const RETRY_MS = 1500;
 const COUNT = new Intl.NumberFormat("en-GB");
-const RATES = ["completed", "expired", "failed", "refused"];
+// The outcomes in a frame, and their names on the page.
+const RATES = [["waited", "completed"], ["immediate", "at once"], ["expired", "expired"], ["failed", "failed"], ["refused", "refused"]];
 
 const $ = (id) => document.getElementById(id);
 let frame = null;
@@ -12,7 +13,7 @@ let source = null;
 let cameAt = 0;
 let paused = false;
 let chosen = ""; // the name of a purgatory
-let searched = null; // the answer to the last search, instead of the longest waiting operations
+let searched = null; // the result of the last search, shown instead of the operations that have waited longest
 let searching = 0;
 
 // Connection
@@ -54,7 +55,7 @@ setInterval(() => {
   }
 }, 500);
 
-// Helpers.  All texts of the server become text nodes or attributes, never HTML.
+// Helpers.  All texts from the server become text nodes or attributes, never HTML.
 
 function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -101,6 +102,10 @@ function duration(seconds) {
   return `${Number(ms.toFixed(ms < 10 ? 1 : 0))} ms`;
 }
 
+function waits(number) {
+  return number === 1 ? "waits" : "wait";
+}
+
 function plural(number, what) {
   return `${COUNT.format(number)} ${what}${number === 1 ? "" : "s"}`;
 }
@@ -108,6 +113,11 @@ function plural(number, what) {
 function rateText(rate) {
   if (rate === null || rate === undefined) return "–";
   return rate >= 100 ? COUNT.format(Math.round(rate)) : rate.toFixed(1);
+}
+
+function rateOfMinute(count, seconds) {
+  if (seconds <= 0) return "–";
+  return count > 0 && count / seconds < 0.05 ? "< 0.1" : rateText(count / seconds);
 }
 
 const sum = (items, what) => items.reduce((total, item) => total + what(item), 0);
@@ -132,9 +142,10 @@ function draw() {
     for (const name of document.querySelectorAll(".room")) put(name, now.name);
     drawLines(now);
     drawKinds(now);
-    drawHot(now);
-    drawOperations(now);
     drawFailures(now);
+    drawHot(now);
+    drawChecks(now);
+    drawOperations(now);
   }
   drawRelays();
   drawWorkers();
@@ -158,13 +169,11 @@ function drawFindings() {
 function drawNumbers() {
   const rooms = answering();
   const rate = (name) => (rooms.some((one) => one.rates[name] === null) ? null : sum(rooms, (one) => one.rates[name]));
+  const [longest] = rooms.flatMap((one) => one.longest.slice(0, 1)).sort((one, other) => other.waited - one.waited);
   const numbers = [
     ["waiting", COUNT.format(sum(rooms, (one) => one.parked)), ""],
-    ["longest waiting", duration(most(rooms, (one) => one.longest[0]?.waited ?? 0)), ""],
-    ["completed", rateText(rate("completed")), "/ s"],
-    ["expired", rateText(rate("expired")), "/ s"],
-    ["failed", rateText(rate("failed")), "/ s"],
-    ["refused", rateText(rate("refused")), "/ s"],
+    ["longest waiting", longest ? duration(longest.waited) : "–", longest ? endsText(longest) : ""],
+    ...RATES.filter(([name]) => name !== "immediate").map(([name, shown]) => [shown, rateText(rate(name)), "/ s now"]),
     ["late, p99 of a minute", duration(most(rooms, (one) => one.minute.lateness.p99)), ""],
     ["longest recent turn", duration(frame.loop.lag), ""],
   ];
@@ -175,6 +184,14 @@ function drawNumbers() {
       put(box.querySelector("span"), value);
       put(box.querySelector("small"), unit);
     });
+}
+
+function leftText(operation) {
+  return operation.left === null ? "no deadline" : operation.left < 0 ? "due" : duration(operation.left);
+}
+
+function endsText(operation) {
+  return operation.left === null || operation.left < 0 ? leftText(operation) : `ends in ${leftText(operation)}`;
 }
 
 function full(limits, parked) {
@@ -188,7 +205,7 @@ function drawRooms() {
   each($("rooms"), frame.rooms, () => {
     const name = element("th", "", button("", "link", (event) => choose(event.currentTarget.textContent)));
     name.scope = "row";
-    return element("tr", "", name, ...Array.from({ length: 10 }, () => element("td")));
+    return element("tr", "", name, ...Array.from({ length: 13 }, () => element("td")));
   }, (row, one) => {
     const link = row.querySelector("button");
     put(link, one.name);
@@ -198,17 +215,20 @@ function drawRooms() {
       cells.forEach((cell, index) => put(cell, index ? "" : "its thread does not answer"));
       return;
     }
-    const { rates, minute } = one;
+    const { minute } = one;
     const share = full(one.limits, one.parked);
+    const [longest] = one.longest;
     const texts = [COUNT.format(one.parked), COUNT.format(one.keys), share === null ? "no limit" : `${Math.round(100 * share)}%`,
-      ...RATES.map((name) => rateText(rates[name])),
+      longest ? duration(longest.waited) : "–", longest ? leftText(longest) : "–",
+      ...RATES.map(([name]) => rateOfMinute(minute[name], minute.seconds)),
       ...[minute.wait.p50, minute.wait.p99].map((value) => (minute.wait.count ? duration(value) : "–")),
       minute.lateness.count ? duration(minute.lateness.p99) : "–"];
     cells.forEach((cell, index) => put(cell, texts[index]));
     cells[2].classList.toggle("alert", share !== null && share >= 0.8);
-    cells[5].classList.toggle("alert", rates.failed > 0);
-    cells[6].classList.toggle("alert", rates.refused > 0);
+    cells[8].classList.toggle("alert", minute.failed > 0);
+    cells[9].classList.toggle("alert", minute.refused > 0);
   });
+  put($("minute"), duration(most(answering(), (one) => one.minute.seconds)));
 }
 
 function choose(name) {
@@ -219,14 +239,14 @@ function choose(name) {
   draw();
 }
 
-// Lines: `ago` seconds before now, from left to right.
+// Lines: `ago` is in seconds before now, from left to right.
 
 function drawLines(one) {
   const { lines } = one;
   const span = Math.max(10, ...lines.ago);
   const pictures = [
     ["waiting", [["parked", lines.parked]], COUNT.format(one.parked)],
-    ["ended or refused per second", RATES.map((name) => [name, lines[name]]), null],
+    ["ended or refused per second", RATES.map(([name, shown]) => [shown, lines[name]]), null],
   ];
   each($("lines"), pictures, () => {
     const picture = svg("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "img" });
@@ -317,6 +337,11 @@ function fillKey(name, key) {
   put(name.lastChild, key.type === "str" ? "" : key.type);
 }
 
+function checksText(key) {
+  if (key.checks === undefined || key.checks === null) return "";
+  return key.checks === 0 ? "no check" : plural(key.checks, "check");
+}
+
 function keyActions() {
   const act = (verb) => (event) => ask(verb, event.currentTarget.parentElement.dataset);
   return element("span", "actions", button("Withdraw", "small", act("withdraw")), button("Fail", "small", act("fail")));
@@ -335,7 +360,7 @@ function drawKeys(list, keys, figure, empty) {
     (row, key) => {
       const [name, number, actions, none] = row.children;
       name.hidden = number.hidden = key === null;
-      put(none, key === null ? empty : "");
+      put(none, key === null ? empty : checksText(key));
       if (key === null) {
         actions.hidden = true;
         return;
@@ -354,6 +379,22 @@ function drawHot(one) {
   drawKeys($("hot-total_wait"), one.hot.total_wait, (key) => duration(key.total_wait), "No operation waits.");
   drawKeys($("hot-expired"), one.hot.expired,
     (key) => `${Math.round((100 * key.expired) / key.ended)}% of ${COUNT.format(key.ended)}`, "None expired while somebody looked.");
+}
+
+function drawChecks(one) {
+  const { checks } = one;
+  $("checks-card").hidden = checks === null;
+  if (checks === null) return;
+  const many = `${checks.complete ? "" : "at least "}${plural(checks.total, "check")}`;
+  put($("checks-text"), `In the ${duration(checks.seconds)} since somebody began to look, there were ${many}, ` +
+    `${COUNT.format(checks.watched)} of them of a key on which an operation waited.`);
+  $("checks-unwatched").hidden = checks.unwatched.length === 0;
+  each($("unwatched"), checks.unwatched, () => element("tr", "", ...Array.from({ length: 3 }, () => element("td"))),
+    (row, key) => {
+      const texts = [key.key === "" ? "(the empty text)" : key.key, COUNT.format(key.checks), `${duration(key.ago)} ago`];
+      texts.forEach((text, index) => put(row.children[index], text));
+      if (key.type !== "str") row.firstChild.append(element("span", "type", key.type));
+    });
 }
 
 // Operations
@@ -407,10 +448,10 @@ function drawOperations(one) {
       put(kind, operation.kind);
       each(names, operation.keys, () => element("div", "", keyName(), element("span", "type")), (place, key) => {
         fillKey(place.firstChild, key);
-        put(place.lastChild, key.threshold === null ? "" : `from ${key.threshold}`);
+        put(place.lastChild, [key.threshold === null ? "" : `from ${key.threshold}`, checksText(key)].filter(Boolean).join(", "));
       });
       if (operation.more_keys) names.append(element("div", "quiet", `and ${COUNT.format(operation.more_keys)} more`));
-      put(left, operation.left === null ? "no deadline" : operation.left < 0 ? "due" : duration(operation.left));
+      put(left, leftText(operation));
       put(task, operation.awaited ? "awaits" : "none");
       put(trace, operation.trace_id ?? "–");
       put(number, String(operation.op_id));
@@ -420,7 +461,7 @@ function drawOperations(one) {
 function foundText(one, operations, keys) {
   if (searched === null) {
     return operations.length < one.parked
-      ? `The ${plural(operations.length, "operation")} that wait longest, of ${COUNT.format(one.parked)}.`
+      ? `The ${plural(operations.length, "operation")} that ${waits(operations.length)} longest, of ${COUNT.format(one.parked)}.`
       : one.parked ? "All operations, the longest waiting first." : "No operation waits.";
   }
   if (searched.error) return `The search failed: ${searched.error}.`;
@@ -429,19 +470,20 @@ function foundText(one, operations, keys) {
     if (!keys.length) return `No operation waits on a key that contains ${searched.key}.${partly}`;
     return `${plural(keys.length, "key")} found; below, ${plural(operations.length, "operation")} on ${keys[0].key}.${partly}`;
   }
-  return `The ${plural(operations.length, "operation")} ${searched.kind ? `of kind ${searched.kind} ` : ""}that wait longest.${partly}`;
+  return `The ${plural(operations.length, "operation")} ${searched.kind ? `of kind ${searched.kind} ` : ""}that ${waits(operations.length)} longest.${partly}`;
 }
 
 function drawFailures(one) {
   $("failures-card").hidden = one.failures.length === 0;
-  each($("failures"), one.failures, () => element("tr", "", ...Array.from({ length: 4 }, () => element("td"))),
+  each($("failures"), one.failures, () => element("tr", "", ...Array.from({ length: 6 }, () => element("td"))),
     (row, failure) => {
-      const texts = [new Date(failure.at * 1000).toLocaleTimeString("en-GB"), failure.kind, failure.key || "not parked yet", failure.error];
+      const time = new Date(failure.at * 1000).toLocaleTimeString("en-GB");
+      const texts = [`${duration(failure.ago)} ago`, time, failure.kind, failure.key || "not parked yet", failure.error, failure.place || "–"];
       texts.forEach((text, index) => put(row.children[index], text));
     });
 }
 
-// Relays, workers and timers
+// Relays, workers, and timers
 
 function facts(box, items) {
   each(box, items, () => element("div", "", element("dt"), element("dd")), (row, [name, value]) => {
@@ -496,7 +538,7 @@ function drawTimers() {
     [...strip.children].forEach((cell, slot) => {
       const [ahead, count] = held.get(slot) ?? [0, 0];
       cell.classList.toggle("hand", slot === level.slot);
-      // A bucket that is not empty shows at least a line.
+      // A nonempty bucket shows at least a line.
       cell.firstChild.style.height = count ? `${Math.max(8, (100 * count) / fullest[2])}%` : "0";
       cell.title = count ? `${plural(count, "deadline")}, due in ${duration(ahead / 1000)}` : "empty";
     });
@@ -529,9 +571,10 @@ dialog.addEventListener("close", async () => {
     const body = JSON.stringify({ room: name, id, reason: $("reason").value || `${verb} by an operator` });
     const response = await fetch(verb, { method: "POST", headers: { "Content-Type": "application/json" }, body });
     const answer = await response.json();
-    said = response.ok ? `${plural(answer.ended, "operation")} ended.` : `Not done: ${answer.detail}.`;
+    const refused = response.status === 504 ? "No answer" : "Not done";
+    said = response.ok ? `${plural(answer.ended, "operation")} ended.` : `${refused}: ${answer.detail}.`;
   } catch {
-    said = "Not done: the server does not answer.";
+    said = "The server does not answer; the operations may have ended.";
   }
   searched = null;
   draw();
