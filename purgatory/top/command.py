@@ -1,4 +1,4 @@
-"""The command ``purgatory top``."""
+"""The ``purgatory top`` command."""
 
 import argparse
 import shutil
@@ -8,38 +8,43 @@ from collections.abc import Sequence
 from typing import Final
 
 from purgatory.extras import need
+from purgatory.texts import shortened
 
 from .client import Client, ServiceError
-from .screen import ORDERS, View, render, room_names
+from .screen import ORDERS, View, chosen_room, render, room_names
 
 __all__ = ["main"]
 
-_WIDTH: Final = 1_000  # of plain text that is not written to a terminal: reasons are complete
+_WIDTH: Final = 1_000  # for plain text that is not written to a terminal, so that reasons are complete
 _ROWS: Final = 10
 _EPILOG: Final = """\
 In a terminal, the view is live: w, t and e sort the keys by waiting operations, total wait and expired operations,
-n shows the next purgatory, space pauses, q quits.  This needs rich: pip install 'aiopurgatory[top]'.
+/ searches for a key, n shows the next purgatory, space pauses, q quits.  This needs rich: pip install
+'aiopurgatory[top]'.
 Into a pipe or a file, it prints plain text, once unless --count says otherwise.
 
 examples:
   purgatory top localhost:8000/purgatory
+  purgatory top localhost:8000/purgatory --search order-7
   purgatory top https://ops.example.com/purgatory --header "Authorization: Bearer $TOKEN" | grep CRITICAL
 """
 
 
 def main(arguments: Sequence[str], prog: str = "purgatory top") -> int:
-    """Run the command, and return its exit status: 1 if the service does not answer with a frame."""
+    """Run the command; return its exit status, which is 1 if the service does not answer with a frame."""
     options = _parser(prog).parse_args(arguments)
     try:
         client = Client(options.url, dict(options.header), options.timeout)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    view = View(options.room, options.sort)
+    view = View(shortened(options.room), options.sort, options.search)
     try:
         if options.room:
-            names = room_names(client.frame())
-            if options.room not in names:
+            frame = client.frame()
+            with client.showing():
+                names = room_names(frame)
+            if view.room not in names:
                 raise ServiceError(f"there is no purgatory {options.room!r}, only {', '.join(map(repr, names))}")
         if options.count is None and not options.plain and sys.stdout.isatty() and sys.stdin.isatty():
             return _live(client, view, options)
@@ -53,7 +58,7 @@ def _live(client: Client, view: View, options: argparse.Namespace) -> int:
     need("the live view of purgatory top", "top", "rich")
     from .terminal import Keyboard, show
 
-    client.frame()  # a wrong URL is an error, and no empty screen
+    client.frame()  # a wrong URL is an error, not an empty screen
     return show(client, view, options.interval, options.rows, Keyboard())
 
 
@@ -64,7 +69,13 @@ def _plain(client: Client, view: View, options: argparse.Namespace) -> int:
         if number:
             time.sleep(options.interval)
             print()
-        for line in render(client.frame(), view, width=width, rows=_ROWS if options.rows is None else options.rows):
+        frame, rows = client.frame(), options.rows or _ROWS
+        searched = None
+        with client.showing():
+            if view.search and (room := chosen_room(frame, view)) is not None:
+                searched = client.search(room["name"], view.search, rows)
+            lines = render(frame, view, width=width, rows=rows, searched=searched)
+        for line in lines:
             print(line.text)
         sys.stdout.flush()
     return 0
@@ -81,6 +92,12 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("url", metavar="URL", help="of the page of the inspector, such as localhost:8000/purgatory")
     add("--room", default="", metavar="NAME", help="the purgatory to show (the one with most waiting operations)")
     add("--sort", choices=sorted(ORDERS.values()), default="watchers", help="the order of the keys (watchers)")
+    add(
+        "--search",
+        default="",
+        metavar="KEY",
+        help="show the keys that contain this text, and who waits on the best match",
+    )
     add("--rows", type=_whole, metavar="N", help="keys and operations to show (as many as fit, or 10)")
     add("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two frames (2)")
     add("--count", type=_whole, metavar="N", help="print N frames as plain text, and end")
@@ -107,7 +124,10 @@ def _seconds(text: str) -> float:
 
 
 def _header(text: str) -> tuple[str, str]:
+    # The errors do not repeat the header, which may be a password or a token.
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not (name + value).isprintable():
-        raise argparse.ArgumentTypeError(f"must be 'NAME: VALUE', got {text!r}")
+        raise argparse.ArgumentTypeError("must be 'NAME: VALUE', in printable characters")
+    if not name.isascii() or any(letter > "\xff" for letter in value):
+        raise argparse.ArgumentTypeError("must have an ASCII name and a Latin-1 value")
     return name.strip(), value.strip()

@@ -1,11 +1,16 @@
 """``purgatory top``: the inspector in a terminal and as plain text."""
 
 import contextlib
+import http.client
 import http.server
 import io
+import json
 import os
 import pty
+import re
 import select
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +23,7 @@ import pytest
 from rich.console import Console
 
 from purgatory.__main__ import main
-from purgatory.top.client import Client
+from purgatory.top.client import Client, ServiceError
 from purgatory.top.screen import View, duration, render
 from purgatory.top.terminal import Keyboard, State, pressed, show
 from tests.asgi.inspector.conftest import Service, service
@@ -57,6 +62,80 @@ def test_a_pipe_gets_plain_text_once(busy: Service, capsys: pytest.CaptureFixtur
     assert row[:2] == ["hot", "120"]
     assert "'7'" in text  # a str that looks like an int
     assert "LONGEST WAITING, 3 of 122" in text
+
+
+def test_an_error_and_the_next_deadline_are_on_the_first_screen(
+    busy: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A failure has its age and place, and is above the keys; a check of a key without operations is listed."""
+    assert main(["top", busy.url, "--room", "jobs <i>"]) == 0
+    assert "longest waiting: " in (text := capsys.readouterr().out)
+    assert re.search(r"longest waiting: .*, ends in .*, no task awaits it: Op on email\n", text)
+
+    def fail(_: Op) -> None:
+        raise LookupError("no total")
+
+    def act() -> None:
+        failing = Op(None)
+        busy.orders.try_complete_else_watch(failing, ["invoice-1"])
+        failing._on_try = fail
+        for key in ("invoice-1", "order_7", "hot"):
+            busy.orders.check(key)
+
+    busy.call(act)
+    while True:  # until a frame is newer
+        assert main(["top", busy.url]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        if "LAST FAILURES" in lines:
+            break
+        time.sleep(0.05)
+    failure = lines[lines.index("LAST FAILURES") + 1]
+    line = fail.__code__.co_firstlineno + 1
+    assert re.fullmatch(
+        rf".* ago: Op on invoice-1: LookupError: no total at .*tests/top/test_top\.py:{line} in fail", failure
+    )
+    assert lines.index("LAST FAILURES") < lines.index("KEYS of orders by waiting operations")
+    (title,) = [line for line in lines if line.startswith("CHECKS in")]
+    assert title.endswith(": 3, 2 of them of a key on which an operation waited")
+    assert ["order_7", "1"] in [line.split()[:2] for line in lines]
+    assert ["hot", "120", "1"] in [[*line.split()[:2], line.split()[-1]] for line in lines if line.startswith("hot ")]
+
+
+def test_one_row_has_one_window(busy: Service) -> None:
+    """Rates and waits are those of the last minute; operations that completed at once did not wait, so are apart."""
+    frame = Client(busy.url, {}, 10.0).frame()
+    frame["rooms"] = frame["rooms"][:1]
+    frame["findings"] = []
+    counts = {"waited": 12, "immediate": 6000, "expired": 1, "failed": 0, "refused": 30}
+    frame["rooms"][0]["minute"].update(seconds=60.0, wait={"count": 0}, lateness={"count": 0}, **counts)
+    lines = [line.text for line in render(frame, View(), width=400, rows=8)]
+    assert "Nothing stands out." in lines
+    place = lines.index("PURGATORIES, rates and waits of the last 60 s")
+    columns = dict(zip(lines[place + 1].split(), lines[place + 2].split(), strict=False))
+    assert (columns["DONE/s"], columns["EXPIRED/s"], columns["FAILED/s"], columns["REFUSED/s"], columns["AT"]) == (
+        "0.2", "<0.1", "0.0", "0.5", "100",
+    )  # fmt: skip
+
+
+def test_a_search_shows_who_waits_on_a_key(busy: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    """``--search`` lists the keys that contain the text, the best match first, and the operations on that."""
+    assert main(["top", busy.url, "--search", "ho", "--rows", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "KEYS of orders that contain 'ho'" in text
+    assert "WAITING on hot, 2 of 120" in text
+    assert "by waiting operations" not in text
+    assert main(["top", busy.url, "--room", "jobs <i>", "--search", "hot"]) == 0
+    assert "No operation waits on such a key." in capsys.readouterr().out
+
+
+def test_a_finding_is_never_cut(busy: Service) -> None:
+    """In a narrow terminal, it takes several lines."""
+    frame = Client(busy.url, {}, 10.0).frame()
+    frame["findings"] = [{"level": "critical", "room": None, "text": "a reason " * 40 + "the end"}]
+    lines = render(frame, View(), width=60, rows=3)
+    shown = [line.text for line in lines if line.style == "critical" and "reason" in line.text]
+    assert max(map(len, shown)) <= 60
+    assert " ".join(" ".join(shown).split()) == "CRITICAL " + "a reason " * 40 + "the end"
 
 
 def test_a_purgatory_an_order_and_a_count_can_be_chosen(busy: Service, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,6 +202,29 @@ def test_a_service_that_does_not_answer_and_bad_arguments_are_errors(capsys: pyt
         assert ended.value.code == 2
 
 
+@pytest.mark.parametrize(
+    "arguments", [["http://me:s3cret@127.0.0.1:1/page"], ["me:s3cret@127.0.0.1:1"], ["me:s3cret@\u2100"]]
+)
+def test_a_user_in_the_url_is_refused_and_not_repeated(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """The error names ``--header`` instead."""
+    assert main(["top", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert "--header" in error
+    assert "s3cret" not in error
+
+
+@pytest.mark.parametrize("header", ["Bearer s3cret", "X: s3cret€", "X: s3cret\n"])
+def test_a_malformed_header_is_not_repeated(capsys: pytest.CaptureFixture[str], header: str) -> None:
+    """It may be a token whose name was forgotten."""
+    with pytest.raises(SystemExit):
+        main(["top", "127.0.0.1:1", "--header", header])
+    error = capsys.readouterr().err
+    assert "must " in error
+    assert "s3cret" not in error
+
+
 def test_headers_are_not_sent_to_another_origin(capsys: pytest.CaptureFixture[str]) -> None:
     """A redirect to another origin is followed without ``--header`` only: a token must not go there."""
     asked: list[str | None] = []
@@ -179,6 +281,117 @@ def test_an_answer_that_does_not_end_is_an_error(capsys: pytest.CaptureFixture[s
         server.shutdown()
         thread.join()
     assert "the answer was not complete within 0.2 s" in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def dying(answer: bytes, *, drip: bytes = b"") -> Iterator[str]:
+    """Send these bytes to every client, then ``drip`` again and again; yield the URL."""
+    ended = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                if ended.is_set():
+                    return
+                connection.recv(65_536)
+                connection.sendall(answer)
+                while not ended.wait(0.02):
+                    connection.sendall(drip)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        ended.set()
+        with socket.create_connection(listener.getsockname()):
+            thread.join()
+        listener.close()
+
+
+_UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 100000\r\n\r\n{"
+
+
+@pytest.mark.parametrize(
+    ("answer", "drip", "reason"),
+    [
+        (_UNAVAILABLE, b"", "answers 503: the reason cannot be read (the answer was not complete within 0.2 s)"),
+        (_UNAVAILABLE, b" ", "answers 503: the reason cannot be read (the answer was not complete within 0.2 s)"),
+        (b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 9999\r\n\r\n", b" ", "not complete within 0.2 s"),
+        (b"HTTP/1.1 200 OK\r\nX: ", b" ", "the answer was not complete within 0.2 s"),
+    ],
+    ids=["silence", "drip", "redirect", "headers"],
+)
+def test_every_part_of_an_answer_ends_with_the_timeout(
+    answer: bytes, drip: bytes, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--timeout`` also limits the headers, the body of an error, and the body of a redirect."""
+    with dying(answer, drip=drip) as url:
+        assert main(["top", url, "--timeout", "0.2"]) == 1
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", [b"\x1b]0;title\x07\x1b[2J", b"HTTP/1.1 \x1b[2J", b"\x1b[2J/1.1 200 OK"])
+def test_an_answer_moves_no_cursor(line: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    """An error may repeat what the service has sent, but not a character that the terminal obeys."""
+    with dying(line + b"\r\n\r\n") as url:
+        assert main(["top", url, "--timeout", "5"]) == 1
+    shown = capsys.readouterr().err
+    assert "does not answer: " in shown
+    assert shown.rstrip("\n").isprintable()
+
+
+def test_an_error_whose_reason_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that dies while it sends an error response has at least sent the status."""
+
+    def reset(*_: Any) -> bytes:
+        raise ConnectionResetError(104, "reset by peer")
+
+    monkeypatch.setattr(http.client.HTTPResponse, "read", reset)
+    with answering(503, b"{") as url, pytest.raises(ServiceError, match=r"answers 503: .* \(.*reset by peer\)"):
+        Client(url, {}, 10.0).frame()
+
+
+_FRAME = {
+    "version": 1, "title": "t", "findings": [], "loop": {"lag": 0}, "relays": [], "rooms": [],
+    "worker": {"pid": 1, "host": "h", "uptime": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("other", [{"rooms": [1]}, {"rooms": [{}]}, {"worker": None}, {"relays": 3}, {"loop": {}}])
+def test_a_malformed_frame_is_an_error_on_the_screen(other: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Plain text ends with the reason, and the live view shows the reason and tries again."""
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=200, height=40)
+    with answering(200, json.dumps({**_FRAME, **other}).encode()) as url:
+        assert main(["top", url]) == 1
+        assert show(Client(url, {}, 10.0), View(), 60.0, None, _Keys("nq"), console) == 0
+    assert "sends a frame that cannot be shown" in capsys.readouterr().err
+    assert "sends a frame that cannot be shown" in output.getvalue()
+
+
+def test_a_host_or_a_header_that_cannot_be_sent_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """A label of a host name has at most 63 letters, also in a redirect; a header is Latin-1."""
+    host = "a" * 70 + ".example"
+    assert main(["top", host]) == 1
+    with dying(b"HTTP/1.1 302 Found\r\nLocation: http://%b/\r\nContent-Length: 0\r\n\r\n" % host.encode()) as url:
+        assert main(["top", url, "--timeout", "5"]) == 1
+    assert capsys.readouterr().err.count("does not answer: ") == 2
+    with pytest.raises(ServiceError, match=r"does not answer: .*latin-1"):
+        Client("127.0.0.1:1", {"X": "€"}, 1.0).frame()
+    with pytest.raises(SystemExit):
+        main(["top", "127.0.0.1:1", "--header", "X: €"])
+    assert "must have an ASCII name and a Latin-1 value" in capsys.readouterr().err
+
+
+def test_a_purgatory_is_chosen_by_its_full_name(busy: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frame has a shorter name than the purgatory."""
+    frame = Client(busy.url, {}, 10.0).frame()
+    frame["rooms"][1]["name"] = "x" * 119 + "…"
+    monkeypatch.setattr(Client, "frame", lambda _: frame)
+    assert main(["top", busy.url, "--room", "x" * 130]) == 0
 
 
 def test_an_unknown_purgatory_is_named(busy: Service, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,6 +464,26 @@ def test_the_live_view_follows_the_keys(busy: Service) -> None:
         assert shown in text
 
 
+def test_a_search_is_typed_in_the_live_view(busy: Service) -> None:
+    """A slash begins a search, Enter runs it, and Escape returns to all keys; a search follows the purgatory."""
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=120, height=40)
+    keys = _Keys("/hox\x7fq\x7f\rn\x1bq")
+    assert show(Client(busy.url, {}, 0.5), View(), 60.0, None, keys, console) == 0
+    text = output.getvalue()
+    for shown in (
+        "search: ho_   Enter: search",
+        "KEYS of orders that contain 'ho'",
+        "WAITING on hot, 9 of 120",
+        "KEYS of jobs <i> that contain 'ho'",
+        "KEYS of jobs <i> by waiting operations",
+    ):
+        assert shown in text
+    typing = State(View(), typed="a")
+    assert pressed(typing, "\x1b", None) == State(View())
+    assert pressed(typing, "\x00", None) == typing
+
+
 def test_each_key_has_its_meaning() -> None:
     """The next purgatory follows the one that is shown; unknown keys change nothing."""
     frame = {"rooms": [{"name": "a", "parked": 1}, {"name": "b", "parked": 2}, {"name": "c", "silent": True}]}
@@ -260,6 +493,44 @@ def test_each_key_has_its_meaning() -> None:
     assert pressed(state, "n", None) == pressed(state, "x", frame) == pressed(state, "", frame) == state
     assert pressed(state, "q", frame).ended
     assert pressed(pressed(state, " ", frame), " ", frame) == state
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="select() takes sockets only")
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ([b"wq"], "wq"),
+        ([b"\x1b[Aq"], "q"),
+        ([b"\x1b[1;5A\x1bOBq\x1b"], "q\x1b"),
+        ([b"\x1b", b"[", b"Aq"], "q"),
+        (["/\xe9".encode()[:2], "/\xe9".encode()[2:]], "/\xe9"),
+        ([b"/\xe9x"], "/\ufffdx"),
+    ],
+)
+def test_keys_may_arrive_together_or_in_parts(typed: list[bytes], keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key waits for the next one, arrows are no keys, and a byte that is not UTF-8 is no error."""
+    reader, writer = os.pipe()
+    parts = iter(typed)
+    real = select.select
+
+    def selecting(*arguments: Any) -> Any:
+        """Type the next part."""
+        if part := next(parts, b""):
+            os.write(writer, part)
+        return real(*arguments)
+
+    with open(reader, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(select, "select", selecting)
+        keyboard = Keyboard()
+        found = [keyboard.key(0.0) for _ in range(5)]
+        assert "".join(found) == keys
+        os.close(writer)
+        monkeypatch.setattr(select, "select", real)
+        state = State(View(), typed="a")
+        for _ in range(2):
+            state = pressed(state, keyboard.key(0.0), None)
+        assert state.ended
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudoterminals")
@@ -281,6 +552,28 @@ def test_in_a_real_terminal(busy: Service) -> None:
         _read_until(leader, "\x1b[?1049l")  # the other screen is left
         assert process.wait(20) == 0
     assert "\x1b[?1049h" in seen
+    assert termios.tcgetattr(follower) == before
+    os.close(leader)
+    os.close(follower)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudoterminals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_the_terminal_as_it_was(busy: Service, number: signal.Signals) -> None:
+    """The other screen is left, the echo is on again, and the exit status is that of a shell."""
+    import termios
+
+    leader, follower = pty.openpty()
+    before = termios.tcgetattr(follower)
+    command = [sys.executable, "-m", "purgatory", "top", busy.url]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=follower, stdout=follower, stderr=follower, env=environment
+    ) as process:
+        _read_until(leader, "KEYS of orders by waiting operations")
+        process.send_signal(number)
+        assert process.wait(20) == 128 + number
+        _read_until(leader, "\x1b[?1049l")
     assert termios.tcgetattr(follower) == before
     os.close(leader)
     os.close(follower)
