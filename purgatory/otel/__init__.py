@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics and traces; the extra ``otel``, which needs only the OpenTelemetry API.
+"""OpenTelemetry metrics and traces, with the ``otel`` extra, which installs only the OpenTelemetry API.
 
 :func:`observe`, :func:`observe_relays`, and :class:`Durations` report metrics; :func:`tracing` reports spans.  The
 application chooses the SDK and the exporters.

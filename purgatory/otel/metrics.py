@@ -1,13 +1,13 @@
-"""OpenTelemetry metrics of purgatories, timers, and relays.
+"""OpenTelemetry metrics for purgatories, timers, and relays.
 
 ::
 
     async with Purgatory("fetch") as purgatory:
         observe(purgatory)
 
-Each collection reads ``statistics()``; operations cost no more than without metrics.  A purgatory that was freed is no
-longer reported.  Names and units follow the semantic conventions: singular name spaces, units in UCUM, and
-the attribute ``purgatory.name`` on all of them.
+Each collection reads ``statistics()``, so operations cost no more than they do without metrics.  A purgatory that has
+been freed is no longer reported.  Names and units follow the semantic conventions: namespaces are singular, units are
+UCUM codes, and all metrics have a ``purgatory.name`` attribute.
 
 =====================================  ================  ===============  ===========================================
 instrument                             kind              unit             in Kafka
@@ -16,7 +16,8 @@ instrument                             kind              unit             in Kaf
 ``purgatory.operation.delayed``        up-down counter   ``{operation}``  ``NumDelayedOperations``
 ``purgatory.watch.count``              up-down counter   ``{watch}``      ``PurgatorySize``
 ``purgatory.key.count``                up-down counter   ``{key}``
-``purgatory.operation.ended``          counter           ``{operation}``  ``ExpiresPerSec`` is the rate of the expired
+``purgatory.operation.ended``          counter           ``{operation}``  ``ExpiresPerSec`` is the rate of ``expired``
+``purgatory.operation.immediate``      counter           ``{operation}``
 ``purgatory.operation.refused``        counter           ``{operation}``
 ``purgatory.operation.wait.quantile``  gauge             ``s``
 ``purgatory.operation.late.quantile``  gauge             ``s``
@@ -26,13 +27,14 @@ instrument                             kind              unit             in Kaf
 ``purgatory.timer.cascades``           counter           ``{task}``
 =====================================  ================  ===============  ===========================================
 
-``ended`` has the attribute ``purgatory.outcome``: completed, expired, expired_by_closing (once a purgatory has closed),
-cancelled, failed.
-``refused`` has ``purgatory.limit``: max_parked, max_parked_per_key.  The quantiles have ``quantile`` (0.5, 0.99, 0.999,
-1) and cover the last minute, or the time since the last collection if that is longer.  ``key.watchers`` has
-``purgatory.key``, a text of at most 120 characters, and is reported only on request.  Quantiles of several processes
-cannot be combined.  If you need that, attach a :class:`Durations` as an observer: it records histograms, at the cost of
-one call per operation.
+``ended`` has a ``purgatory.outcome`` attribute: completed, expired, expired_by_closing (only after a purgatory has
+closed), cancelled, or failed.  ``immediate`` counts the completed operations that did not wait; without this number,
+they could hide the fact that no waiting operation completes.  ``refused`` has a ``purgatory.limit`` attribute:
+max_parked or max_parked_per_key.  The quantiles have a ``quantile`` attribute (0.5, 0.99, 0.999, or 1) and cover the
+last minute, or the time since the last collection if that time is longer.  ``key.watchers`` has a ``purgatory.key``
+attribute, a string of at most 120 characters, and is reported only on request.  Quantiles from several processes cannot
+be combined.  If you need to combine them, attach a :class:`Durations` as an observer: it records histograms, at the
+cost of one call per operation.
 """
 
 import time
@@ -41,13 +43,14 @@ from collections.abc import Callable, Hashable, Iterable
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from purgatory.aio.end_observer import EndObserver
 from purgatory.aio.purgatory import Purgatory
 from purgatory.aio.system_timer import SystemTimer
 from purgatory.core.operation.private_key import shown_key
 from purgatory.core.stats.histogram import quantiles_between
 from purgatory.core.watch.watcher_lists import SHARDS
-from purgatory.events import Event, Observer, Quantiles, Statistics
-from purgatory.texts import key_text
+from purgatory.events import Event, Outcome, Quantiles, Statistics
+from purgatory.texts import key_text, safe_repr
 
 from .spans import outcome_of
 
@@ -63,7 +66,7 @@ __all__ = ["Durations", "observe", "observe_relays"]
 
 _SCOPE = "purgatory"
 _QUANTILES = (("0.5", "p50"), ("0.99", "p99"), ("0.999", "p999"), ("1", "max"))
-_OUTCOMES = ("completed", "expired", "cancelled", "failed")
+_OUTCOMES = tuple(outcome.value for outcome in Outcome if outcome is not Outcome.PENDING)
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 _now = time.monotonic
@@ -76,20 +79,27 @@ _Read = Callable[[Statistics], Iterable[tuple[float, dict[str, str]]]]
 
 
 def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: int = 0) -> None:
-    """Report these purgatories, and their timers, to OpenTelemetry, in addition to those of earlier calls.
+    """Report these purgatories and their timers to OpenTelemetry, in addition to those of earlier calls.
 
     ``purgatories``: the purgatories to observe.
 
     ``meter``: by default, a meter of the global meter provider.  ``hot_keys``: how many of each purgatory's busiest
-    keys to report, at most 100, because each is a separate time series.  A collection visits at most 100,000 keys, and
-    the next collection continues after them.  If the meter already reports a purgatory, it is not reported twice; the
-    latest ``hot_keys`` applies.
+    keys to report, at most 100, because each is a separate time series.  A collection visits at most 100,000 keys; the
+    next collection continues with the keys after them.  If the meter already reports a purgatory, it is not reported
+    twice; the latest ``hot_keys`` applies.
 
-    Raises ValueError if no purgatory is given, or if one has the same name as another open purgatory that the meter
-    reports, because their series would be indistinguishable.  If the other one is closed, it is no longer reported.
+    Raises ValueError if no purgatory is given, or if one of them has the same name as another open purgatory that the
+    meter reports, because their series would be indistinguishable.  If the other purgatory is closed, it is no longer
+    reported.  Raises TypeError for an argument that is not a purgatory.
     """
     if not purgatories:
         raise ValueError("observe() must get at least one purgatory, got none")
+    for purgatory in purgatories:
+        if not isinstance(purgatory, Purgatory):
+            raise TypeError(
+                f"observe() takes purgatories, each as an argument, got {safe_repr(purgatory)}; relays are for"
+                " observe_relays()"
+            )
     if type(hot_keys) is not int or not 0 <= hot_keys <= _MOST_HOT_KEYS:
         raise ValueError(f"hot_keys must be an int from 0 to {_MOST_HOT_KEYS}, got {hot_keys!r}")
     if meter is None:
@@ -133,7 +143,7 @@ def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
     ``purgatory.relay.peers``          gauge    ``{relay}``
     ``purgatory.relay.pending``        gauge    ``{key}``
     ``purgatory.relay.stale``          gauge    ``{key}``
-    ``purgatory.relay.read.quantile``  gauge    ``s``             ``quantile``: 0.5, 0.99, 0.999, 1, of a read
+    ``purgatory.relay.read.quantile``  gauge    ``s``             ``quantile``: 0.5, 0.99, 0.999, 1
     ``purgatory.relay.losses``         counter  ``{connection}``
     ``purgatory.relay.resyncs``        counter  ``{resync}``
     ``purgatory.relay.collapsed``      counter  ``{set}``
@@ -143,11 +153,17 @@ def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
     ``purgatory.relay.reads``          counter  ``{read}``        ``purgatory.relay.outcome``: completed, failed
     =================================  =======  ================  ======================================================
 
-    Raises ValueError if no relay is given, or if the purgatory of one has the same name as the open purgatory of
-    another relay that the meter reports.
+    Raises ValueError if no relay is given, or if the purgatory of one of them has the same name as the open purgatory
+    of another relay that the meter reports.  Raises TypeError for an argument that is not a relay.
     """
     if not relays:
         raise ValueError("observe_relays() must get at least one relay, got none")
+    for relay in relays:
+        if not isinstance(getattr(relay, "_purgatory", None), Purgatory):  # relays belong to an optional part
+            raise TypeError(
+                f"observe_relays() takes relays, each as an argument, got {safe_repr(relay)}; purgatories are for"
+                " observe()"
+            )
     if meter is None:
         meter = get_meter(_SCOPE)
     observed = _of_meter(_relays, meter)
@@ -163,14 +179,15 @@ def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
         meter.create_observable_counter(f"purgatory.relay.{name}", [observed.callback(read)], unit, text)
 
 
-class Durations(Observer):
-    """An observer that records how long operations waited, and how late expiries were, as histograms.
+class Durations(EndObserver):
+    """An observer that records, as histograms, how long operations waited and how late they expired.
 
-    ``purgatory.operation.wait.duration``, with the attributes ``purgatory.name``, ``purgatory.outcome`` and
-    ``purgatory.operation.kind``, and ``purgatory.operation.late.duration``, with ``purgatory.name``; both in seconds.
+    The histograms are ``purgatory.operation.wait.duration``, with the attributes ``purgatory.name``,
+    ``purgatory.outcome``, and ``purgatory.operation.kind``, and ``purgatory.operation.late.duration``, with
+    ``purgatory.name``; both are in seconds.
 
-    The buckets are only a default: with a view of the SDK, the histograms are exponential, and Prometheus stores those
-    that it receives through OTLP as native histograms.
+    The buckets are only a default: an SDK view can make the histograms exponential, and Prometheus stores exponential
+    histograms that it receives through OTLP as native histograms.
     """
 
     def __init__(self, meter: Meter | None = None) -> None:
@@ -189,21 +206,8 @@ class Durations(Observer):
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
 
-    def completed(self, event: Event) -> None:
-        self._record(event)
-
-    def expired(self, event: Event) -> None:
-        self._record(event)
-        if event.lateness is not None:
-            self._late.record(event.lateness, {"purgatory.name": event.purgatory})
-
-    def cancelled(self, event: Event) -> None:
-        self._record(event)
-
-    def failed(self, event: Event) -> None:
-        self._record(event)
-
-    def _record(self, event: Event) -> None:
+    def ended(self, event: Event) -> None:
+        """Record the wait and, if the operation expired at its deadline, the lateness."""
         if event.wait is not None:
             attributes = {
                 "purgatory.name": event.purgatory,
@@ -211,19 +215,21 @@ class Durations(Observer):
                 "purgatory.operation.kind": event.kind,
             }
             self._wait.record(event.wait, attributes)
+        if event.lateness is not None:
+            self._late.record(event.lateness, {"purgatory.name": event.purgatory})
 
 
 class _Window:
-    """The quantiles of the last minute or so, from copies of the histograms.
+    """The quantiles over the last minute or so, computed from copies of the histograms.
 
-    They depend on the time, not on who collects: several readers see the same window.  If a minute passes between two
-    collections, the window begins at the earlier one.
+    They depend on the time, not on the reader, so several readers see the same window.  If a minute or more passes
+    between two collections, the window begins at the earlier one.
     """
 
     __slots__ = ("_copies",)
 
     def __init__(self) -> None:
-        self._copies: list[tuple[float, list[int], list[int]]] = []  # replaced, because other threads iterate
+        self._copies: list[tuple[float, list[int], list[int]]] = []  # replaced, because other threads iterate over it
 
     def quantiles(self, purgatory: Purgatory[Any]) -> tuple[Quantiles, Quantiles]:
         """Return the quantiles of the waits and of the lateness."""
@@ -246,19 +252,19 @@ class _Window:
 class _HotKeys:
     """The keys with the most watchers, for a collection that may run in another thread.
 
-    A collection visits at most about a hundred thousand keys, and the next collection continues with the keys after
-    them; with fewer keys, each collection visits all.
+    A collection visits no more than about 100,000 keys, and the next collection continues with the keys after them; if
+    there are fewer keys, each collection visits all of them.
     """
 
     __slots__ = ("_best", "_last", "_shard")
 
     def __init__(self) -> None:
         self._shard = 0
-        self._best: list[tuple[int, int, Hashable]] = []  # of the pass under way
-        self._last: list[tuple[int, int, Hashable]] = []  # of the last complete pass
+        self._best: list[tuple[int, int, Hashable]] = []  # from the current pass
+        self._last: list[tuple[int, int, Hashable]] = []  # from the last complete pass
 
     def find(self, purgatory: Purgatory[Any], number: int) -> list[tuple[Hashable, int]]:
-        """Return at most ``number`` keys with their watchers, most first."""
+        """Return at most ``number`` keys with their numbers of watchers, in descending order."""
         lists = purgatory._core.watcher_lists
         visited = 0
         while self._shard < SHARDS and visited < _MOST_VISITED:
@@ -280,7 +286,7 @@ def _first_two(item: tuple[int, int, Hashable]) -> tuple[int, int]:
 
 
 class _Observed:
-    """A purgatory that a meter reports; it is held weakly."""
+    """A purgatory that a meter reports, held by a weak reference."""
 
     __slots__ = ("hot_keys", "keys", "reference", "window")
 
@@ -292,17 +298,17 @@ class _Observed:
 
 
 class _Reader:
-    """Holds the purgatories weakly, and reads them when a reader collects, which may be in another thread.
+    """Holds weak references to the purgatories and reads their figures at each collection, possibly in another thread.
 
-    A meter has one of these: a second instrument of the same name and meter would be ignored by the SDK.
+    Each meter has only one reader, because the SDK would ignore a second instrument with the same name and meter.
     """
 
     def __init__(self) -> None:
-        self._observed: list[_Observed] = []  # replaced, not changed, because another thread may iterate over it
+        self._observed: list[_Observed] = []  # replaced, not modified, because another thread may iterate over it
         self.reports_keys = False
 
     def add(self, purgatories: Iterable[Purgatory[Any]], hot_keys: int) -> None:
-        """Report these purgatories as well, or raise ValueError, and nothing has changed."""
+        """Also report these purgatories, or raise ValueError and change nothing."""
         named = {purgatory.name: (purgatory, observed) for purgatory, observed in self._living()}
         for purgatory in purgatories:
             other, _ = named.get(purgatory.name, (purgatory, None))
@@ -343,7 +349,7 @@ class _Reader:
             yield Observation(timer.cascades, {"purgatory.name": name})
 
     def _timers(self) -> Iterable[tuple[str, SystemTimer]]:
-        """Each timer once, under the name of the first purgatory that uses it."""
+        """Yield each timer once, under the name of the first purgatory that uses it."""
         seen = set()
         for purgatory, _ in self._living():
             if id(purgatory.timer) not in seen:
@@ -360,7 +366,7 @@ class _Reader:
 
 
 class _Relays:
-    """The same for relays."""
+    """The same as :class:`_Reader`, but for relays."""
 
     def __init__(self) -> None:
         self._relays: list[weakref.ref[Relay]] = []
@@ -394,10 +400,10 @@ _O = TypeVar("_O")
 
 
 def _of_meter(observed: "weakref.WeakKeyDictionary[Meter, _O]", meter: Meter) -> _O | None:
-    """Return what the meter reports already.
+    """Return what the meter already reports.
 
-    Until the application sets a meter provider, each call of ``get_meter()`` returns another stand-in.  Those of the
-    same name pass their instruments on to the same meter.
+    Until the application sets a meter provider, each call to ``get_meter()`` returns a new stand-in.  Stand-ins with
+    the same name pass their instruments on to the same meter.
     """
     for other, found in list(observed.items()):
         stand_ins = _is_stand_in(other) and _is_stand_in(meter)
@@ -421,7 +427,7 @@ def _is_stand_in(meter: Meter) -> bool:
 def _outcomes(statistics: Statistics) -> Iterable[tuple[float, dict[str, str]]]:
     for outcome in _OUTCOMES:
         yield getattr(statistics, outcome), {"purgatory.outcome": outcome}
-    if statistics.expired_by_closing:  # a purgatory closes once, so until then a series of zeros would mean nothing
+    if statistics.expired_by_closing:  # a purgatory closes only once; until then, zeros would mean nothing
         yield statistics.expired_by_closing, {"purgatory.outcome": "expired_by_closing"}
 
 
@@ -438,6 +444,12 @@ _GAUGES: tuple[tuple[str, str, str, _Read], ...] = (
 )
 _COUNTERS: tuple[tuple[str, str, str, _Read], ...] = (
     ("purgatory.operation.ended", "{operation}", "Operations that have ended", _outcomes),
+    (
+        "purgatory.operation.immediate",
+        "{operation}",
+        "Operations that completed without waiting",
+        lambda s: [(s.immediate, {})],
+    ),
     ("purgatory.operation.refused", "{operation}", "Operations that a limit refused", _refusals),
     (
         "purgatory.observer.detached",

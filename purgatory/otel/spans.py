@@ -1,8 +1,9 @@
-"""OpenTelemetry traces: a span for each operation that is parked."""
+"""OpenTelemetry traces: a span for each parked operation."""
 
 import contextlib
 
-from purgatory.events import Event, Observer
+from purgatory.aio.end_observer import EndObserver
+from purgatory.events import Event
 
 try:
     from opentelemetry.trace import (
@@ -21,12 +22,12 @@ except ImportError as _missing:
 __all__ = ["Tracing", "outcome_of", "tracing"]
 
 
-class Tracing(Observer):
+class Tracing(EndObserver):
     """The observer that :func:`tracing` returns."""
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._tracer = get_tracer("purgatory", tracer_provider=tracer_provider)
-        # The spans of the operations that are parked, with their parents: (instance, op_id) -> span, parent.
+        # The spans of the parked operations, with their parents: (instance, op_id) -> span, parent.
         self._spans: dict[tuple[int | None, int], tuple[Span, SpanContext]] = {}
 
     def parked(self, event: Event) -> None:
@@ -34,34 +35,14 @@ class Tracing(Observer):
         parent = get_current_span().get_span_context()
         span = self._tracer.start_span(f"wait {event.purgatory}", kind=SpanKind.INTERNAL)
         if not span.is_recording():
-            return  # not sampled, or the application has no SDK
+            return  # the trace is not sampled, or the application has no SDK
         span.set_attribute("purgatory.name", event.purgatory)
         span.set_attribute("purgatory.operation.kind", event.kind)
         span.set_attribute("purgatory.key.count", len(event.keys))
         self._spans[event.instance, event.op_id] = span, parent
 
-    def completed(self, event: Event) -> None:
-        """End the span."""
-        self._end(event)
-
-    def expired(self, event: Event) -> None:
-        """End the span."""
-        self._end(event)
-
-    def cancelled(self, event: Event) -> None:
-        """End the span."""
-        self._end(event)
-
-    def failed(self, event: Event) -> None:
-        """End the span with the status ERROR and the exception."""
-        self._end(event)
-
-    def trace_id(self, instance: int | None, op_id: int) -> str | None:
-        """Return the trace of an operation that is parked, as 32 hexadecimal digits; None if it is not recorded."""
-        found = self._spans.get((instance, op_id))
-        return None if found is None else format(found[0].get_span_context().trace_id, "032x")
-
-    def _end(self, event: Event) -> None:
+    def ended(self, event: Event) -> None:
+        """Record the outcome and, if the operation failed, the status ERROR and the exception; then end the span."""
         found = self._spans.pop((event.instance, event.op_id), None)
         if found is None:
             return  # it completed at once, or its span does not record
@@ -82,9 +63,14 @@ class Tracing(Observer):
         finally:
             span.end()
 
+    def trace_id(self, instance: int | None, op_id: int) -> str | None:
+        """Return the trace ID of a parked operation as 32 hexadecimal digits, or None if the trace is not recorded."""
+        found = self._spans.get((instance, op_id))
+        return None if found is None else format(found[0].get_span_context().trace_id, "032x")
+
 
 def outcome_of(event: Event) -> str:
-    """Return the outcome as an attribute: an operation that expired because its purgatory closed has its own."""
+    """Return the outcome as an attribute value; expiring because the purgatory closed has a separate value."""
     return "expired_by_closing" if event.expired_by_closing else event.outcome.value
 
 
@@ -93,37 +79,37 @@ def _record(span: Span, error: BaseException) -> None:
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     span.set_attribute("error.type", name)
     span.set_status(Status(StatusCode.ERROR, name))
-    with contextlib.suppress(Exception):  # recording prints the exception, whose code may raise
+    with contextlib.suppress(Exception):  # recording formats the exception, whose code may raise
         span.record_exception(error)
 
 
 def tracing(tracer_provider: TracerProvider | None = None) -> Tracing:
-    """Return an observer that creates a span for each operation that is parked.
+    """Return an observer that creates a span for each parked operation.
 
     ::
 
         purgatory = Purgatory("fetch", observers=[tracing()])
 
     The span is named ``wait fetch``, after the purgatory.  It starts when the operation is parked and ends when the
-    operation ends.  Its parent is the current span of the code that parks the operation.  It has a link to the current
-    span of the code that ends the operation, if that is another one.  An operation that completes at once has no span.
-    A span that does not record, because the trace is not sampled, is not kept.
+    operation ends.  Its parent is the current span of the code that parks the operation.  If the code that ends the
+    operation has a different current span, the operation's span has a link to that span.  An operation that completes
+    at once has no span.  If a span does not record because the trace is not sampled, the span is not kept.
 
     =====================================  ======  ====================================================================
     attribute                              type    meaning
     =====================================  ======  ====================================================================
     ``purgatory.name``                     string  the name of the purgatory
-    ``purgatory.operation.kind``           string  the class of the operation, or the ``kind=`` of a wait
-    ``purgatory.key.count``                int     the number of keys it is parked on
-    ``purgatory.outcome``                  string  completed, expired, expired_by_closing, cancelled, failed
+    ``purgatory.operation.kind``           string  the class of the operation, or the ``kind`` argument of a wait
+    ``purgatory.key.count``                int     the number of keys on which it is parked
+    ``purgatory.outcome``                  string  completed, expired, expired_by_closing, cancelled, or failed
     ``purgatory.operation.wait.duration``  double  seconds from parking to the end, on the purgatory's clock
-    ``purgatory.operation.late.duration``  double  seconds from the deadline to the expiry, if it expired
+    ``purgatory.operation.late.duration``  double  seconds from the deadline to the end, if it expired
     ``purgatory.cancel.reason``            string  the reason given to ``cancel()``, if it is a str
     ``error.type``                         string  the class of the exception of a failed operation
     =====================================  ======  ====================================================================
 
-    A failed operation has the status ERROR and the exception as an event; all other outcomes leave the status unset.
-    One observer serves any number of purgatories.
+    The span of a failed operation has the status ERROR and the exception as an event; all other outcomes leave the
+    status unset.  One observer serves any number of purgatories.
 
     ``tracer_provider``: by default, the global tracer provider.
     """
