@@ -1,4 +1,4 @@
-"""Relay checks between processes, so that a check in one worker also reaches requests in the others.
+"""Relay checks between processes, so that a check in one worker also reaches requests in the other workers.
 
 ::
 
@@ -6,18 +6,18 @@
         ...
 
 ===================  =============================================================================================
-``relay``            :class:`Relay`, what an application uses
-``connection``       one connection to the engine, from the attempt to connect until it is lost
-``refresh``          which keys are stale, and reading them one batch at a time
-``state``            what was read, for the keys that are watched, and which waits may see it
-``codec pending``    payloads, and sets of keys that do not grow without bound
-``transport``        the protocol of three methods that an engine has to satisfy
-``loop_lock``        relays that share a transport publish one after the other
-``memory``           an engine in memory, with faults on command, for tests
+``relay``            :class:`Relay`, the class that an application uses
+``connection``       one connection to the engine, from the attempt to connect until the connection is lost
+``refresh``          finds the stale keys, and reads their state one batch at a time
+``state``            what was read for the watched keys, and which waits may see it
+``codec pending``    payloads, and bounded sets of keys
+``transport``        the protocol that a transport implements: three methods
+``loop_lock``        makes relays that share a transport publish one after the other
+``memory``           an in-memory engine, with faults on command, for tests
 ``notifier``         :class:`Notifier`, for code without an event loop
-``notices transactions``  notices that are not a relay's own, and the connections that take part in a transaction
-``unix``             workers of one machine, without a server: sockets in a directory
-``postgres redis nats``  the engines; each imports its client library: extras ``postgres``, ``redis``, ``nats``
+``notices transactions``  notices that are not sent by a relay, and connections that take part in a transaction
+``unix``             workers on one machine, without a server: sockets in a directory
+``postgres redis nats``  the engines; each module imports its client library, from the extra of that name
 ===================  =============================================================================================
 """
 
@@ -53,7 +53,7 @@ __all__ = [
     "UnixTransport",
 ]
 
-# Each with its module, and with its client library.
+# Maps each class to its module and its client library.
 _CLIENTS = {
     "NatsTransport": ("nats", "nats"),
     "PostgresTransport": ("postgres", "psycopg"),
@@ -67,7 +67,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a transport, and with it its client library, on first access."""
+    """Import a transport, together with its client library, on first access."""
     if name not in _CLIENTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,38 +1,55 @@
-"""Addresses of engines: checked when a transport is made, and never repeated, because they may contain a password."""
+"""Check the addresses of engines, and never show them, because they may contain a password."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from purgatory.texts import safe_repr
+
+_NO_HOST: Final = re.compile(r"[\s,]")
 
 __all__ = ["described", "secrets_of_url", "validate_url", "without_secrets"]
 
 
 def described(value: object) -> str:
-    """Return the value as a text for an error message, or only its class if the value may contain an address."""
+    """Describe the value for an error message; name only its class if the value may contain an address."""
     if isinstance(value, (str, bytes, bytearray, Mapping, Iterable)):
         return f"a value of type {type(value).__name__}"
     return safe_repr(value)
 
 
-def validate_url(url: str, example: str) -> None:
-    """Raise ValueError if the URL cannot be parsed, or if its password is not percent-encoded."""
-    if not _is_url(url):
+def validate_url(url: str, example: str, schemes: Sequence[str], *, needs_host: bool) -> None:
+    """Raise ValueError if the URL cannot be parsed, if its scheme is wrong or it has no host, or if its password is not
+    percent-encoded.
+    """
+    problem = _problem_of(url, schemes, needs_host)
+    if problem is not None:
         raise ValueError(
-            f"url must be a URL such as {example}, with the characters / ? # @ % of a password percent-encoded;"
-            " it is not repeated here, because it may contain a password"
+            f"url must be a URL such as {example}, with the characters / ? # @ % of a password percent-encoded,"
+            f" got one {problem}; it is not repeated here, because it may contain a password"
         )
 
 
-def _is_url(url: str) -> bool:
+def _problem_of(url: str, schemes: Sequence[str], needs_host: bool) -> str | None:
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in schemes:
+        *others, last = [f"{one}://" for one in schemes]
+        return f"that does not begin with {', '.join(others)}, or {last}"
     try:
         parts = urlsplit(url)
-        _ = parts.port  # ValueError if it is no number
+        _ = parts.port  # raises ValueError if the port is not a number
     except ValueError:
-        return False
-    # A password with one of / ? # ends the part of the URL that contains it, and the @ is in the rest.
-    return parts.scheme == "unix" or "@" not in parts.path + parts.query + parts.fragment
+        return "that cannot be parsed"
+    if scheme == "unix":
+        return None if parts.path else "without a path"
+    # An unencoded /, ?, or # in a password ends the network location there, so the @ is in a later part of the URL.
+    if "@" in parts.path + parts.query + parts.fragment:
+        return "with an @ after its host"
+    if not parts.hostname:
+        return "without a host" if needs_host else None
+    return "with a blank or a comma in its host" if _NO_HOST.search(parts.hostname) else None
 
 
 def secrets_of_url(url: str) -> list[str]:
@@ -43,7 +60,7 @@ def secrets_of_url(url: str) -> list[str]:
 
 @contextlib.contextmanager
 def without_secrets(secrets: Iterable[str]) -> Iterator[None]:
-    """Replace an error whose text contains a secret by a ConnectionError whose text does not."""
+    """Replace an error whose message contains a secret with a ConnectionError whose message does not."""
     try:
         yield
     except Exception as error:

@@ -5,16 +5,16 @@ A payload is one JSON array in ASCII, so that an engine with any text encoding c
 ====================================================  ==============================================================
 payload                                               meaning
 ====================================================  ==============================================================
-``[1, origin, "keys", [[key], [key, value], ...]]``   check these keys, each with its value where there is one
+``[1, origin, "keys", [[key], [key, value], ...]]``   check these keys, each with its value if there is one
 ``[1, origin, "all"]``                                check every key
-``[1, origin, "ping", number]``                       the sender measures the round trip through the engine
+``[1, origin, "ping", number]``                       sent to measure the round trip through the engine
 ====================================================  ==============================================================
 
-The first item is the version of this format.  ``origin`` is the id of the sender; it is empty in a notice that the
-sender wants back as well.  A key is a string, an integer, or a tuple of keys, which is sent as an array.
+The first item is the version of this format.  ``origin`` is the ID of the sender; it is empty in a notice that the
+sender itself must also handle.  A key is a string, an integer, or a tuple of keys; a tuple is sent as an array.
 
-A receiver that cannot read a payload, because it is damaged or of a later version, treats it as "check every key".
-That is always correct, so workers of two versions can run side by side.
+If a receiver cannot read a payload, because the payload is damaged or has a later version, it treats the payload as
+"check every key".  This interpretation is always correct, so workers with different versions can run side by side.
 """
 
 import json
@@ -38,19 +38,20 @@ __all__ = [
 ]
 
 VERSION: Final = 1
-DEEPEST: Final = 8  # how deep a key may be nested
-LONGEST_INT: Final = 4000  # in bits, of a key; Python refuses to parse integers of more than 4300 digits
+DEEPEST: Final = 8  # how deeply a key may be nested
+LONGEST_INT: Final = 4000  # in bits, for an integer in a key; Python refuses to parse more than 4,300 digits
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 Entry = tuple[Hashable, float | None]
-"""A key and its value, or None: a check without a value."""
+"""A key and its value; the value is None for a check without a value."""
 
 
 class Notice(NamedTuple):
-    """A payload as its receiver reads it.
+    """A decoded payload.
 
-    ``entries`` is None in "check every key" and empty in a ping; ``ping`` is the number of a ping, else None.
+    ``entries`` is None for "check every key" and empty for a ping; ``ping`` is the number of the ping, or None if the
+    payload is not a ping.
     """
 
     origin: str
@@ -62,23 +63,31 @@ class Notice(NamedTuple):
 
 
 def is_key(key: object, depth: int = DEEPEST) -> bool:
-    """Return whether the key can be relayed: a str, an int, or a tuple of such keys."""
+    """Return whether the key can be relayed: a str, an int, or a tuple of such keys.
+
+    A key arrives as a plain str, int, or tuple, so a subclass must hash as its base does.
+    """
+    own_hash = type(key).__hash__
     if isinstance(key, str):
-        return True
+        return own_hash is str.__hash__
     if isinstance(key, int):
-        return not isinstance(key, bool)
-    return isinstance(key, tuple) and depth > 0 and all(is_key(item, depth - 1) for item in key)
+        return own_hash is int.__hash__ and not isinstance(key, bool)
+    if isinstance(key, tuple):
+        return own_hash is tuple.__hash__ and depth > 0 and all(is_key(item, depth - 1) for item in key)
+    return False
 
 
 def validate_key(key: object) -> None:
     """Raise TypeError unless the key can be relayed."""
     if not is_key(key):
-        kinds = f"a str, an int or a tuple of them, at most {DEEPEST} deep"
+        kinds = f"a str, an int or a tuple of them, at most {DEEPEST} deep, without a __hash__ of its own"
         raise TypeError(f"a key to relay must be {kinds}, got {safe_repr(key)}")
 
 
 def is_value(value: object) -> TypeGuard[float]:
-    """Whether the value can be compared with a threshold: an int or a float that is not NaN and fits a float."""
+    """Return whether the value is an int or a float that can be compared with a threshold: it must not be NaN and must
+    fit in a float.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     try:
@@ -88,7 +97,7 @@ def is_value(value: object) -> TypeGuard[float]:
 
 
 def validate_value(value: object) -> None:
-    """Raise TypeError unless the value is a number, ValueError if it is NaN or too large for a float."""
+    """Raise TypeError if the value is not a number, and ValueError if it is NaN or too large for a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"a value to relay must be an int or a float, got {safe_repr(value)}")
     if not is_value(value):
@@ -99,10 +108,10 @@ def validate_value(value: object) -> None:
 
 
 def encode_keys(origin: str, entries: list[Entry], max_payload: int) -> Iterator[tuple[str, list[Entry]]]:
-    """Yield payloads of at most ``max_payload`` bytes, each with the entries that it carries, in their order.
+    """Yield payloads of at most ``max_payload`` bytes, each with the entries that it carries, in order.
 
-    At a key that does not fit into a payload by itself, the last payload is "check every key"; it carries the rest.
-    Each payload is made on demand, so a long list does not block the loop.
+    If a key does not fit into a payload by itself, the next payload is "check every key".  It carries all remaining
+    entries and is the last payload.  Each payload is built on demand, so a long list does not block the loop.
     """
     head = f'[{VERSION},"{origin}","keys",['
     space = max_payload - len(head) - 2
@@ -123,7 +132,7 @@ def encode_keys(origin: str, entries: list[Entry], max_payload: int) -> Iterator
 
 
 def _entry(entry: Entry) -> str | None:
-    """Return the entry as JSON; None if an integer in its key is too long to be parsed."""
+    """Return the entry as JSON, or None if an integer in its key is too long to be parsed."""
     key, value = entry
     if not _is_short(key):
         return None
@@ -142,7 +151,7 @@ def encode_everything(origin: str) -> str:
 
 
 def encode_ping(origin: str, number: int) -> str:
-    """Return the payload that only its sender reads."""
+    """Return a ping, which only its sender handles."""
     return f'[{VERSION},"{origin}","ping",{number}]'
 
 
@@ -150,7 +159,7 @@ def encode_ping(origin: str, number: int) -> str:
 
 
 def decode(payload: str | bytes) -> Notice:
-    """Read a payload.  Raises ValueError if it cannot be read."""
+    """Decode a payload.  Raises ValueError if the payload cannot be read."""
     try:
         parsed = json.loads(payload)
     except (TypeError, RecursionError) as error:

@@ -1,24 +1,24 @@
-"""One connection to the engine, from the attempt to connect until it is lost.
+"""One connection to the engine, from the attempt to connect until the connection is lost.
 
 ==============  =================================================================  =========================
-state           leaves it                                                          to
+state           ends when                                                          next state
 ==============  =================================================================  =========================
 ``CONNECTING``  ``listen`` calls ``subscribed()``                                  ``SUBSCRIBED``
-``CONNECTING``  ``listen`` ends, or ``heartbeat`` passes                           ``LOST``
-``SUBSCRIBED``  the first ping has come back                                       ``CONNECTED``
-``SUBSCRIBED``  ``listen`` or ``publish`` raises, or ``heartbeat`` passes          ``LOST``
+``CONNECTING``  ``listen`` ends, or ``heartbeat`` seconds pass                     ``LOST``
+``SUBSCRIBED``  the first ping comes back                                          ``CONNECTED``
+``SUBSCRIBED``  ``listen`` or ``publish`` raises, or ``heartbeat`` seconds pass    ``LOST``
 ``CONNECTED``   ``listen`` or ``publish`` raises, or a ping does not return        ``LOST``
 ``LOST``        never; the relay makes a new connection after a pause
 ==============  =================================================================  =========================
 
-An engine may confirm a subscription and deliver nothing: a pooler swallows ``LISTEN``, or this user may not publish.
-So only a ping that has come back proves the connection.  Until then, keys are sent and received, but nothing relies on
-the connection.
+An engine may confirm a subscription but deliver nothing, for example because a pooler swallows ``LISTEN`` or the
+relay's user is not allowed to publish.  Therefore, only a ping that has come back proves that the connection works.
+Until then, keys are sent and received, but nothing relies on the connection.
 
-A dead peer need not be visible on a socket: a router forgets the connection, an engine hangs.  So the relay sends a
-ping through the engine to itself every ``heartbeat``, and the previous ping must be back by then.  If this process was
-itself stopped, or its loop was busy, the ping may have come back unread; then the relay waits one more heartbeat before
-it gives up the connection.
+A socket does not always show that its peer is dead: a router may have dropped the connection, or the engine may hang.
+The relay therefore sends a ping to itself through the engine every ``heartbeat`` seconds, and each ping must be back
+before the next one is sent.  If this process was stopped, or its loop was busy, the ping may have come back but not
+been read yet; the relay then waits one more heartbeat before it drops the connection.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ from .transport import Transport
 __all__ = ["Connection", "State"]
 
 
-_NUMBERS = itertools.count(1)  # of pings: a late ping of an earlier connection does not count for a new one
+_NUMBERS = itertools.count(1)  # ping numbers: a late ping from an earlier connection must not count for a new one
 
 
 class State(enum.Enum):
-    """How far a connection has come."""
+    """The state of a connection."""
 
     CONNECTING = "connecting"
     SUBSCRIBED = "subscribed"
@@ -51,10 +51,10 @@ class State(enum.Enum):
 
 
 class Connection:
-    """One connection.
+    """One connection to the engine.
 
-    ``subscribed()`` is called when the subscription is confirmed, and ``connected()`` when the first ping is back.
-    ``reason`` says why the connection was lost; ``proven``: a ping has come back.
+    ``subscribed()`` is called when the subscription is confirmed, and ``connected()`` when the first ping comes back.
+    ``reason``: why the connection was lost.  ``proven``: whether a ping has come back.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Connection:
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks: set[asyncio.Task[None]] = set()
         self._ping_number = 0
-        self._ping_sent_ms: int | None = None  # of the ping that is on its way
+        self._ping_sent_ms: int | None = None  # when the ping in flight was sent; None if there is none
         self._lag_ms: int | None = None
         self._tick_ms = clock.ceil_ms() + heartbeat_ms
         self._alarm = clock.call_at(self._tick_ms, self._tick)
@@ -92,8 +92,8 @@ class Connection:
 
     @property
     def lag_ms(self) -> int | None:
-        """How long a ping takes, or at least takes: the last one, or the one on its way if that is longer."""
-        sent_ms = self._ping_sent_ms  # once, because metrics are read in another thread
+        """The time that the last ping took or that the ping in flight has taken so far, whichever is longer."""
+        sent_ms = self._ping_sent_ms  # read only once, because metrics are read in another thread
         if sent_ms is None:
             return self._lag_ms
         under_way = self._clock.now_ms() - sent_ms
@@ -101,7 +101,7 @@ class Connection:
         return last if last is not None and last > under_way else under_way
 
     async def run(self) -> "set[asyncio.Task[None]]":
-        """Return when the connection is lost and its tasks have ended; those that would not end are returned."""
+        """Wait until the connection is lost, and end its tasks; return the tasks that did not end in time."""
         try:
             self._spawn(self._listen())
             await self._lost
@@ -111,7 +111,7 @@ class Connection:
         return unfinished
 
     def lose(self, reason: BaseException) -> None:
-        """Give the connection up, for the first reason that is given."""
+        """Drop the connection; only the first reason counts."""
         if self.state is not State.LOST:
             self.state = State.LOST
             self.reason = reason
@@ -119,7 +119,7 @@ class Connection:
             wake(self._lost)
 
     def pong(self, number: int) -> None:
-        """Note that a ping of this relay has come back."""
+        """Record that a ping of this relay has come back."""
         if self._ping_sent_ms is not None and number == self._ping_number:
             self._lag_ms = self._clock.now_ms() - self._ping_sent_ms
             self._ping_sent_ms = None
@@ -131,7 +131,8 @@ class Connection:
     # Inside
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
+        # create_task(context=...) is not used: a task factory need not accept a context, and a task copies the current
+        # context.
         task = contextvars.Context().run(asyncio.get_running_loop().create_task, coroutine)
         self.tasks.add(task)
         task.add_done_callback(self._task_ended)
@@ -175,7 +176,7 @@ class Connection:
             self._alarm = self._clock.call_at(self._tick_ms, self._tick)
 
     def _cause(self) -> str:
-        """Return why no ping has ever come back, if the transport has an idea."""
+        """Return why no ping has ever come back, if the transport knows a likely cause."""
         cause = None if self.proven else getattr(self._transport, "silence", None)
         return f": {cause}" if isinstance(cause, str) else ""
 

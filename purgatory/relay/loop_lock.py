@@ -1,4 +1,4 @@
-"""Relays that share a transport use its connection one after the other."""
+"""A lock for relays that share a transport, so that they take turns using its connection."""
 
 import asyncio
 
@@ -6,7 +6,8 @@ __all__ = ["LoopLock"]
 
 
 class LoopLock:
-    """A lock for the tasks of one event loop.  In another loop it begins anew, even if it was held when a loop ended.
+    """A lock for the tasks of one event loop.  In a new loop, it starts unlocked, even if it was held when the old loop
+    ended.
 
     An :class:`asyncio.Lock` belongs to the first loop in which a task has waited for it; a transport may outlive that
     loop.
@@ -19,7 +20,7 @@ class LoopLock:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def get(self) -> asyncio.Lock:
-        """Return the lock of the running event loop."""
+        """Return the lock for the running event loop."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop

@@ -1,5 +1,6 @@
-"""An engine in memory, for event loops in the threads of one process, and for tests in virtual time with faults on
-command."""
+"""An in-memory engine, for event loops in the threads of one process, and for tests in virtual time that cause faults
+on command.
+"""
 
 import asyncio
 import contextlib
@@ -17,15 +18,15 @@ from .transport import Received, Subscribed
 
 __all__ = ["MemoryTransport"]
 
-_MOST_WAITING: Final = 1_000  # payloads of other threads that wait for one loop
+_MOST_WAITING: Final = 1_000  # the maximum number of payloads from other threads that wait for one loop
 _EVERYTHING: Final = encode_everything("")
 
 
 class _Engine:
     """Delivers every message to every subscription.
 
-    Any thread may publish and subscribe.  ``subscriptions`` is a tuple that is replaced, never changed, so a publisher
-    needs no lock.
+    Any thread may publish and subscribe.  ``subscriptions`` is a tuple that is replaced but never modified, so a
+    publisher needs no lock.
     """
 
     __slots__ = ("_lock", "running", "subscriptions")
@@ -49,10 +50,10 @@ class _Engine:
 
 
 class _Subscription:
-    """One subscription, which belongs to the event loop in which it was made.
+    """One subscription, which belongs to the event loop in which it was created.
 
-    Everything but ``send`` and ``lose`` is called in the thread of that loop.  What other threads send waits in the
-    ``inbox``; one callback of the loop takes all of it.
+    All methods except ``send`` and ``lose`` are called in the thread of that loop.  Payloads that other threads send
+    wait in the ``inbox``; one callback in the loop takes them all.
     """
 
     __slots__ = ("_inbox", "_lock", "_loop", "_transport", "broken", "received", "silent")
@@ -76,7 +77,7 @@ class _Subscription:
             if len(self._inbox) < _MOST_WAITING:
                 self._inbox.append(payload)
             else:
-                self._inbox = [_EVERYTHING]  # the loop is busy: its memory must stay bounded, and no key be omitted
+                self._inbox = [_EVERYTHING]  # the loop is busy: memory must stay bounded, and no key may be missed
         if is_first:
             self._call(self._take)
 
@@ -88,7 +89,7 @@ class _Subscription:
             self._call(self._break)
 
     def _call(self, callback: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody listens any more
+        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nothing listens any longer
             self._loop.call_soon_threadsafe(callback, context=contextvars.Context())
 
     def _take(self) -> None:
@@ -107,7 +108,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class MemoryTransport:
-    """Relays checks between purgatories of one process, even between event loops in different threads.
+    """Relays checks between the purgatories in one process, even between event loops in different threads.
 
     ::
 
@@ -118,11 +119,11 @@ class MemoryTransport:
             async with room, Relay(room, engine.peer()) as relay:
                 ...
 
-    Each loop has its own purgatory, its own relay, and its own :meth:`peer`.  A notice wakes another loop.  Notices
-    that arrive before that loop takes the first ones do not wake it again; if there are too many, they become one
-    notice, "check every key".  The transport is safe without the GIL.
+    Each loop has its own purgatory, its own relay, and its own :meth:`peer`.  A notice from another thread wakes the
+    loop.  Notices that arrive before the loop has taken the first ones do not wake it again; if there are too many,
+    they become a single notice, "check every key".  The transport is thread-safe even without the GIL.
 
-    A test causes the faults that a real engine has, for the relays of one transport::
+    A test can cause the faults of a real engine, for the relays that use one transport::
 
         clock = VirtualClock()
         first = MemoryTransport(clock=clock)
@@ -130,13 +131,13 @@ class MemoryTransport:
         async with room_1, room_2, Relay(room_1, first), Relay(room_2, second):
             second.silence()                 # half-open: nothing gets through, and nothing fails
 
-    Relays that share one transport share its faults; a transport that :meth:`peer` returns has faults of its own.
-    Call the methods that cause faults only in the thread of the relays.
+    Relays that share one transport share its faults; a transport that :meth:`peer` returns has separate faults.  Call
+    the methods that cause faults only in the thread in which the relays run.
 
-    ``clock``: the clock for delayed messages; by default, the event loop's.  ``max_payload``: the largest payload, in
-    bytes.  ``deliveries``: called with every payload that is about to reach this transport; returns the delay of each
-    copy that arrives, in seconds.  ``[0.0]`` delivers the message at once, ``[]`` loses it, ``[0.0, 0.2]`` duplicates
-    it, and delays of different length reorder messages.
+    ``clock``: the clock for delayed messages; by default, the event loop's clock.  ``max_payload``: the largest
+    payload, in bytes.  ``deliveries``: called with every payload that is about to reach this transport; returns the
+    delays, in seconds, after which copies of the payload arrive.  ``[0.0]`` delivers the message at once, ``[]`` loses
+    it, ``[0.0, 0.2]`` duplicates it, and different delays reorder messages.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class MemoryTransport:
         self.max_payload = max_payload
 
     def peer(self, *, deliveries: Callable[[str], Iterable[float]] | None = None) -> "MemoryTransport":
-        """Return another transport to the same engine, with its own faults.  Any thread may call it."""
+        """Return a new transport for the same engine, with its own faults.  Any thread may call this method."""
         other = MemoryTransport(clock=self._clock, max_payload=self.max_payload, deliveries=deliveries)
         other._engine = self._engine
         return other
@@ -183,7 +184,7 @@ class MemoryTransport:
         if len(payload) > self.max_payload:
             raise ValueError(f"a payload must have at most {self.max_payload} bytes, got {len(payload)}")
         if self._silent:
-            await asyncio.get_running_loop().create_future()  # the engine does not confirm it
+            await asyncio.get_running_loop().create_future()  # the engine does not confirm the message
         if not self._engine.running:
             raise ConnectionResetError("the engine in memory is stopped")
         self._engine.publish(payload)
@@ -191,14 +192,14 @@ class MemoryTransport:
     async def publish_in(self, connection: Any, payload: str) -> None:
         """See :meth:`TransactionalTransport.publish_in`.
 
-        There are no transactions in memory.  With a session of SQLAlchemy, the payload follows the commit; with any
-        other object as ``connection``, it is published at once.
+        There are no transactions in memory.  With an SQLAlchemy session, the payload is published after the commit;
+        with any other object as ``connection``, it is published at once.
         """
         if not after_commit(connection, partial(self._engine.publish, payload)):
             await self.publish(payload)
 
     def publish_in_sync(self, connection: Any, payload: str) -> None:
-        """Do the same for a :class:`Notifier`."""
+        """Do the same as :meth:`publish_in`, for a :class:`Notifier`."""
         if not after_commit(connection, partial(self._engine.publish, payload)):
             self._engine.publish(payload)
 
@@ -241,15 +242,15 @@ class MemoryTransport:
         return len(self._subscriptions)
 
     def disconnect(self) -> None:
-        """Break the connections of this transport; the relays detect it at once and may connect again."""
+        """Break the connections of this transport; the relays detect the loss at once and may connect again."""
         for subscription in list(self._subscriptions):
             subscription.lose()
 
     def silence(self) -> None:
         """Make the connection half-open: nothing gets through in either direction, and nothing fails.
 
-        The connections that exist stay silent forever, as behind a router that has forgotten them; new ones, and
-        what is published, hang until :meth:`restore`.
+        Existing connections stay silent forever, like connections that a router has dropped; new connections and calls
+        to publish hang until :meth:`restore` is called.
         """
         self._silent = True
         for subscription in self._subscriptions:
@@ -260,11 +261,11 @@ class MemoryTransport:
         self._silent = False
 
     def lose(self, messages: int = 1) -> None:
-        """Lose the next ``messages`` messages to this transport without an error."""
+        """Silently lose the next ``messages`` messages to this transport."""
         self._messages_to_lose += messages
 
     def stop(self) -> None:
-        """Stop the engine: every connection of every transport breaks, and none is accepted."""
+        """Stop the engine: every connection of every transport breaks, and no connection is accepted."""
         self._engine.running = False
         for subscription in self._engine.subscriptions:
             subscription.lose()

@@ -1,15 +1,16 @@
-"""NATS: publish and subscribe through nats-py; the extra ``nats``.
+"""NATS: publish and subscribe through nats-py, with the ``nats`` extra.
 
-NATS passes a message to its current subscribers and keeps no copy.  It closes a subscriber that does not read in time;
-nats-py drops messages where the process does not keep up.  Both faults end the subscription here, and the relay
-connects again and checks every key.  In a cluster of NATS servers a new subscription takes a moment to reach the other
-servers; if a notice is published there in this moment, the workers find the change at the next resync
-(``resync_every``).
+NATS passes a message to its current subscribers and keeps no copy.  NATS closes the connection of a subscriber that
+does not read in time; nats-py drops messages if the process does not keep up.  Here, either fault ends the
+subscription, and the relay connects again and checks every key.  In a cluster of NATS servers, a new subscription takes
+a moment to reach the other servers; if a notice is published on one of them in the meantime, the workers find the
+change at the next resync (``resync_every``).
 """
 
 import asyncio
 import contextlib
 import inspect
+import re
 import ssl
 from collections.abc import Callable
 from typing import Any, Final
@@ -28,23 +29,25 @@ except ImportError as _missing:
 
 __all__ = ["NatsTransport"]
 
-# nats-py tries every server in turn until each has failed more often than this, with a pause between two attempts.
+# nats-py tries every server in turn until each has failed more times than this, with a pause between attempts.
 _CONNECT_ONCE: Final[dict[str, Any]] = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0}
 _OPTIONS: Final = frozenset(inspect.signature(Client.connect).parameters) - {"self"}
-# Without the echo of its own messages, no ping of the relay returns.
+# Without an echo of the relay's own messages, none of its pings would return.
 _RESERVED: Final = frozenset({"servers", "error_cb", "closed_cb", "no_echo", *_CONNECT_ONCE})
-_CLOSE_TIMEOUT: Final = 0.2  # seconds in which a client that has failed can be closed
-_MOST_FLUSHES: Final = 8  # until the connection counts as lost
-_MOST_UNREAD: Final = 8 * 1024 * 1024  # bytes that nats-py may hold for this process
+_WITHOUT_SCHEME: Final = re.compile(r"@|:[0-9]+$")  # host:port, or user:password@host
+_CLOSE_TIMEOUT: Final = 0.2  # seconds allowed for closing a failed client
+_MOST_FLUSHES: Final = 8  # after this many flushes, the connection counts as lost
+_MOST_UNREAD: Final = 8 * 1024 * 1024  # bytes that nats-py may buffer for this process
 
 
 class NatsTransport:
-    """Relay through one NATS subject.
+    """Relays through one NATS subject.
 
-    ``url``: the URL of one server, or a list of URLs; ValueError if one contains a password that is not
-    percent-encoded.  ``subject``: the subject, without wildcards.  ``options``: further arguments for
-    :meth:`nats.aio.client.Client.connect`, such as ``user_credentials`` or ``tls``, but not those for reconnecting,
-    ``error_cb``, ``closed_cb``, and ``no_echo``.
+    ``url``: the URL of one server (``nats://``, ``tls://``, ``ws://``, or ``wss://``) or ``host:port``, or a list of
+    them; raises ValueError if a URL is invalid or contains a password that is not percent-encoded.  ``subject``: the
+    subject, without wildcards.  ``options``: further arguments for :meth:`nats.aio.client.Client.connect`, such as
+    ``user_credentials`` or ``tls``, except ``error_cb``, ``closed_cb``, ``no_echo``, and the arguments for
+    reconnecting.
     """
 
     def __init__(self, url: str | list[str], *, subject: str = "purgatory_relay", **options: Any) -> None:
@@ -54,14 +57,13 @@ class NatsTransport:
         for one in urls:
             if not isinstance(one, str):
                 raise TypeError(f"url must be a str or a list of them, got a list with {described(one)}")
-            if "@" in one:
-                validate_url(one if "://" in one else f"nats://{one}", "nats://user:password@host:4222")
         if not isinstance(subject, str):
             raise TypeError(f"subject must be a str, got {subject!r}")
         if not subject or any(character in subject for character in "*> \t\r\n"):
             raise ValueError(f"subject must not be empty and have no wildcards or blanks, got {subject!r}")
         if "" in subject.split("."):
             raise ValueError(f"subject must have no empty tokens between its dots, got {subject!r}")
+        _validate_urls(urls)
         for name in options:
             if name in _RESERVED:
                 raise TypeError(f"options must be other than those that the transport sets itself, got {name!r}")
@@ -78,12 +80,12 @@ class NatsTransport:
 
     @property
     def max_payload(self) -> int:
-        """32 KB, or what the server allows if that is less."""
+        """The largest payload: 32 KB, or the server's limit if that is lower."""
         most = 32_768
         return most if self._publishing is None else min(most, self._publishing.max_payload)
 
     async def _connect(self, failed: Callable[[Exception], None]) -> Client:
-        """Connect once; ``failed`` is called with each later error of the connection."""
+        """Connect once; ``failed`` is called with each later connection error."""
         attempts: list[Exception] = []  # what went wrong with each server
         connecting = True
 
@@ -125,7 +127,7 @@ class NatsTransport:
             received(message.data)
             in_a_row += 1
             if in_a_row % SLICE == 0:
-                await asyncio.sleep(0)  # nats-py calls this for all that it has without giving way to other tasks
+                await asyncio.sleep(0)  # nats-py calls this for all buffered messages without yielding to other tasks
 
         connection: Client | None = None
         with without_secrets(self._secrets):
@@ -138,7 +140,7 @@ class NatsTransport:
                 await lost
             finally:
                 if not lost.cancel() and not lost.cancelled():
-                    lost.exception()  # retrieved: the cause has been raised already
+                    lost.exception()  # marks the exception as retrieved: the cause has already been raised
                 if connection is not None:
                     await connection.close()
 
@@ -169,11 +171,11 @@ class NatsTransport:
         async with self._publish_lock.get():
             connection, self._publishing = self._publishing, None
             if connection is not None:
-                with contextlib.suppress(Exception):  # the connection is dropped in any case
+                with contextlib.suppress(Exception):  # the connection is gone in any case
                     await connection.close()
 
     def __copy__(self) -> "NatsTransport":
-        """Return a transport to the same subject, without connections."""
+        """Return a new transport for the same subject, without connections."""
         return type(self)(self._url, subject=self._subject, **self._options)
 
     def __repr__(self) -> str:
@@ -181,20 +183,21 @@ class NatsTransport:
 
 
 async def _round_trip(connection: Client) -> None:
-    """Return when the server has processed all that was sent before, so that its errors have arrived.
+    """Wait until the server has processed everything that was sent before, so that any errors from the server have
+    arrived.
 
-    ``flush`` of nats-py writes its ping at once, ahead of the commands that a task of nats-py writes a moment later.
+    nats-py's ``flush`` writes its ping at once, ahead of the commands that a nats-py task writes a moment later.
 
     If the flush fails or is cancelled, the connection is closed.
     """
     for _ in range(_MOST_FLUSHES):
-        await asyncio.sleep(0)  # the task of nats-py writes
+        await asyncio.sleep(0)  # lets the nats-py task write
         is_written = connection.pending_data_size == 0
         flush = asyncio.ensure_future(connection.flush())
         try:
             await asyncio.shield(flush)
         except BaseException:
-            # The answer to a cancelled flush is an error for nats-py, so the connection goes first.
+            # nats-py treats the answer to a cancelled flush as an error, so close the connection first.
             try:
                 await connection.close()
             finally:
@@ -207,7 +210,7 @@ async def _round_trip(connection: Client) -> None:
 
 
 def _hint(error: BaseException) -> str:
-    """Return the likely cause of an error of an attempt to connect, if nats-py does not name it."""
+    """Return the likely cause of a failed attempt to connect, if nats-py does not name it."""
     if isinstance(error, (ssl.SSLError, UnexpectedEOF)):
         return "; does the server use TLS, and do the options tls and tls_handshake_first agree with it?"
     if isinstance(error, TimeoutError):
@@ -218,18 +221,31 @@ def _hint(error: BaseException) -> str:
 
 
 async def _give_up(client: Client) -> None:
-    """Close a client that has not connected.  After a failed TLS handshake, nats-py waits for the other side."""
+    """Close a client that has not connected.  After a failed TLS handshake, nats-py would wait for the server."""
     closing = asyncio.ensure_future(client.close())
     await asyncio.wait([closing], timeout=_CLOSE_TIMEOUT)
     closing.cancel()
     await asyncio.wait([closing], timeout=_CLOSE_TIMEOUT)
     if closing.done() and not closing.cancelled():
-        closing.exception()  # retrieved: a client that has not come far enough cannot be closed
+        # Mark the exception as retrieved: closing raises an exception if connect() failed before its first attempt.
+        closing.exception()
+
+
+def _validate_urls(urls: list[str]) -> None:
+    if not urls:
+        raise ValueError("url must be a str or a list of them, got an empty list")
+    schemes = set()
+    for url in urls:
+        full = f"nats://{url}" if "://" not in url and _WITHOUT_SCHEME.search(url) else url
+        validate_url(full, "nats://user:password@host:4222", ("nats", "tls", "ws", "wss"), needs_host=True)
+        schemes.add(full.startswith("ws"))
+    if len(schemes) > 1:
+        raise ValueError("url must be a list with WebSockets for all servers or for none")
 
 
 def _secrets_of(url: str) -> list[str]:
-    """Return what must not appear in a message."""
+    """Return the strings that must not appear in a message."""
     if "://" not in url:
         url = f"nats://{url}"
-    user = urlsplit(url).username if urlsplit(url).password is None else None  # a lone user is a token
+    user = urlsplit(url).username if urlsplit(url).password is None else None  # a username alone is a token
     return [*secrets_of_url(url), *([user, unquote(user)] if user else [])]

@@ -1,4 +1,4 @@
-"""Notices that do not come from a relay, but from a transaction or from a program without a relay."""
+"""Notices that come not from a relay but from a transaction or from a program without a relay."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["entries_of", "payloads_of"]
 
 
 def entries_of(keys: Iterable[Hashable] | Mapping[Any, float | None]) -> dict[Hashable, float | None]:
-    """Return each key with its value, or None.  Raise TypeError or ValueError for what cannot be relayed."""
+    """Return each key with its value or None.  Raises TypeError or ValueError if a key or value cannot be relayed."""
     validate_iterable(keys)
     entries: dict[Hashable, float | None] = {}
     for key, value in keys.items() if isinstance(keys, Mapping) else ((key, None) for key in keys):
@@ -24,9 +24,9 @@ def entries_of(keys: Iterable[Hashable] | Mapping[Any, float | None]) -> dict[Ha
 
 
 def payloads_of(entries: Mapping[Hashable, float | None], max_keys: int, max_payload: int) -> list[str]:
-    """Return the payloads that check the keys everywhere, including the process that sends them.
+    """Return the payloads that check the keys in every process, including the process that sends them.
 
-    Above ``max_keys`` keys, that is "check every key".
+    For more than ``max_keys`` keys, the payload is "check every key".
     """
     notice = PendingKeys(max_keys)
     for key, value in entries.items():

@@ -1,4 +1,4 @@
-"""Notices from code without an event loop: Celery tasks, scripts, cron jobs, Django views, threads."""
+"""Notices from code without an event loop: Celery tasks, scripts, cron jobs, Django views, and threads."""
 
 import asyncio
 import copy
@@ -23,12 +23,12 @@ from .transport import Transport
 __all__ = ["Notifier"]
 
 _LOGGER: Final = logging.getLogger("purgatory.relay")
-_MOST_KEYS: Final = 10_000  # of one notice; more are "check every key"
-_CANCEL_S: Final = 1.0  # in which a client library can clean up after a timeout
+_MOST_KEYS: Final = 10_000  # in one notice; more keys become "check every key"
+_CANCEL_S: Final = 1.0  # seconds in which a client library can clean up after a timeout
 
 
 class Notifier:
-    """Check keys in every process that has a relay on the same channel, from code without an event loop.
+    """Checks keys in every process that has a relay on the same channel, from code without an event loop.
 
     ::
 
@@ -39,14 +39,14 @@ class Notifier:
             session.execute(...)
             notifier.check_in(session, ["o-1"])       # with the commit
 
-    It connects when it is first used, and keeps the connection.  A process that was forked makes a connection of its
-    own, so a notifier may be created before a server forks its workers.  Any number of threads may use it; they take
-    turns.  If the engine has closed a connection that was idle, the notifier makes a new one and tries once more.
+    A notifier connects when it is first used, and keeps the connection.  A forked process opens its own connection, so
+    a notifier may be created before a server forks its workers.  Any number of threads may use a notifier; they take
+    turns.  If the engine has closed an idle connection, the notifier opens a new one and tries once more.
 
-    ``transport``: any transport that a relay accepts; the notifier uses a copy of it, so a relay and a notifier can be
-    given the same object.  A :class:`MemoryTransport` reaches the relays of the same process.  A :class:`UnixTransport`
-    has no engine: a notice is accepted when the sockets of all workers have taken it, even if there is no worker at the
-    moment.  ``timeout``: the number of seconds that a call may take.
+    ``transport``: any transport that a relay accepts; the notifier uses a copy of it, so a relay and a notifier can
+    receive the same object.  A :class:`MemoryTransport` reaches the relays of the same process.  A
+    :class:`UnixTransport` has no engine: a notice counts as accepted when the sockets of all workers have accepted it,
+    even if there are no workers at that time.  ``timeout``: the number of seconds that a call may take.
     """
 
     def __init__(self, transport: Transport, *, timeout: float = 5.0) -> None:
@@ -58,35 +58,38 @@ class Notifier:
         _notifiers.add(self)
 
     def _begin(self, transport: Transport) -> None:
-        """Start without a connection: at first, and in a process that was forked."""
+        """Start without a connection, initially and in a forked process."""
         self._transport = copy.copy(transport)
         self._lock = threading.Lock()
         self._runner: asyncio.Runner | None = None
         self._has_published = False
 
     def check(self, key: Hashable, value: float | None = None) -> None:
-        """Check the key in every process, and return when the engine has accepted the notice.
+        """Check the key in every process; return when the engine has accepted the notice.
 
-        ``value``: a number that only rises, such as an offset.  Call it after the change has been committed.
+        ``value``: a number that only rises, such as an offset.  Call the method after the change has been committed.
 
         Raises TypeError or ValueError for a key or a value that cannot be relayed; the client library's error if the
         engine cannot be reached or refuses the notice; TimeoutError after ``timeout`` seconds; RuntimeError in a thread
-        with a running event loop, which it would block; and PurgatoryClosed after :meth:`close`.
+        with a running event loop, which the call would block; and PurgatoryClosed after :meth:`close`.
         """
         self._require_no_loop("check")
         self._publish(payloads_of(entries_of({key: value}), _MOST_KEYS, self._transport.max_payload))
 
     def check_in(self, connection: Any, keys: Iterable[Hashable] | Mapping[Any, float]) -> None:
-        """Check the keys in every process when the transaction of ``connection`` commits, and not if it is rolled back.
+        """Check the keys in every process when the transaction of ``connection`` commits, but not if it is rolled back.
 
-        ``connection``: a connection or cursor of psycopg, a ``Session``, ``scoped_session`` or ``Connection`` of
-        SQLAlchemy, or a connection of Django.  ``keys`` may map keys to values.
+        ``connection``: a psycopg connection or cursor, an SQLAlchemy ``Session``, ``scoped_session``, or
+        ``Connection``, or a Django connection.  ``keys`` may map keys to values.
 
         With :class:`PostgresTransport`, the notice is part of the transaction.  With the other transports, it is sent
-        after the commit; this requires an SQLAlchemy session or a Django connection.  If that fails, the change has
-        been committed, so the error is written to the log; the other processes find the change at their next resync.
+        after the commit; this requires an SQLAlchemy session or a Django connection.  A session that is joined to an
+        outer transaction commits too early: call :meth:`check` after the outer commit instead.  If sending fails, the
+        change has already been committed, so the error is written to the log; the other processes find the change at
+        their next resync.
 
-        Raises TypeError for another connection, naming what to call instead, and what :meth:`check` raises for keys.
+        Raises TypeError for any other connection (the message names what to call instead), and the errors that
+        :meth:`check` raises for keys.
         """
         self._require_no_loop("check_in")
         if is_async(connection):
@@ -106,14 +109,15 @@ class Notifier:
     def close(self) -> None:
         """Close the connection.
 
-        Idempotent.  It may be called while an event loop runs, which it blocks for a moment.
+        The method is idempotent.  It may be called while an event loop is running; the call then blocks the loop for a
+        moment.
         """
         with self._lock:
             self._closed = True
             runner, self._runner = self._runner, None
             if runner is None:
                 return
-            if _is_loop_running():  # a thread runs one loop at a time
+            if _is_loop_running():  # a thread can run only one loop at a time
                 thread = threading.Thread(target=self._end, args=(runner,), name="purgatory-notifier-close")
                 thread.start()
                 thread.join()
@@ -176,17 +180,21 @@ class Notifier:
             self._lock.release()
 
     def _publish_one(self, payload: str, until: float) -> None:
-        self._has_published = False  # a transport makes a new connection after a call that raised
+        self._has_published = False  # after a call that raised, a transport opens a new connection
         if self._runner is None:
             self._runner = asyncio.Runner(loop_factory=_private_loop)
         publish = self._transport.publish(payload)
         if not self._runner.run(_at_most(publish, max(0.0, until - time.monotonic()))):
+            if full := getattr(self._transport, "_full_sockets", None):
+                raise TimeoutError(
+                    f"within {self._timeout:g} s, these workers have not read the notice: {', '.join(full)}"
+                )
             raise TimeoutError(f"the engine has not accepted the notice within {self._timeout:g} s")
         self._has_published = True
 
 
 def _is_loop_running() -> bool:
-    """Return whether an event loop runs in this thread."""
+    """Return whether an event loop is running in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -195,9 +203,9 @@ def _is_loop_running() -> bool:
 
 
 async def _at_most(coroutine: Coroutine[Any, Any, None], seconds: float) -> bool:
-    """Run the coroutine; return False if it was cancelled because the time is up.
+    """Run the coroutine; return False if it was cancelled because the time was up.
 
-    If it does not end when it is cancelled, it is left behind.
+    If the coroutine does not end when it is cancelled, it is left behind.
     """
     task = asyncio.ensure_future(coroutine)
     try:
@@ -213,18 +221,18 @@ async def _at_most(coroutine: Coroutine[Any, Any, None], seconds: float) -> bool
 
 
 def _private_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop that a forked process can drop.
+    """Return an event loop that a forked process can discard.
 
-    The selector must not be an epoll or a kqueue, which the two processes would share.
+    The selector must not use epoll or kqueue, whose descriptor the two processes would share.
     """
     kind = getattr(selectors, "PollSelector", selectors.SelectSelector)
     return asyncio.SelectorEventLoop(kind())
 
 
-# Processes that are forked
+# Forked processes
 
 _notifiers: Final["weakref.WeakSet[Notifier]"] = weakref.WeakSet()
-_inherited: Final[list[object]] = []  # what belongs to the parent: closing it here would end its connections
+_inherited: Final[list[object]] = []  # the parent's objects: closing them here would end the parent's connections
 
 
 def _begin_in_child() -> None:

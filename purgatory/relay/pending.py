@@ -1,4 +1,4 @@
-"""Keys that wait to be sent or refreshed: each once, and at most ``max_keys`` of them."""
+"""Keys that are waiting to be sent or refreshed: each key only once, and at most ``max_keys`` keys."""
 
 from collections.abc import Hashable
 
@@ -8,10 +8,11 @@ __all__ = ["PendingKeys"]
 
 
 class PendingKeys:
-    """A set of keys, each with its largest value.  Above ``max_keys`` keys it collapses into "every key".
+    """A set of keys, each with its largest value.  With more than ``max_keys`` keys, the set collapses into "every
+    key".
 
-    A check without a value tries every watcher, so None is larger than any number.  ``everything``: all keys are
-    pending, whatever else is added.  ``collapsed`` counts how often the set became too large.
+    A check without a value tries every watcher, so None counts as larger than any number.  ``everything``: whether all
+    keys are pending, whatever else is added.  ``collapsed`` is the number of times that the set became too large.
     """
 
     __slots__ = ("_values", "collapsed", "everything", "max_keys")
@@ -45,16 +46,16 @@ class PendingKeys:
         values[key] = value
 
     def add_everything(self) -> None:
-        """Every key is pending; single keys need not be remembered."""
+        """Mark every key as pending; individual keys need not be stored."""
         self.everything = True
         self._values = {}
 
     def take_everything(self) -> bool:
-        """Return whether every key was pending; from now on none is."""
+        """Return whether every key was pending, and reset that mark."""
         taken, self.everything = self.everything, False
         return taken
 
     def take(self) -> list[Entry]:
-        """Take out the single keys, in the order in which they were added."""
+        """Remove and return the individual keys, in the order in which they were added."""
         values, self._values = self._values, {}
         return list(values.items())

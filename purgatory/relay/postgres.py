@@ -1,16 +1,15 @@
-"""Postgres: ``LISTEN`` and ``NOTIFY`` through psycopg 3; the extra ``postgres``.
+"""Postgres: ``LISTEN`` and ``NOTIFY`` through psycopg 3, with the ``postgres`` extra.
 
-One connection listens and another one publishes.  ``LISTEN`` needs a session of its own: give the address of the
-server, not of a pooler in transaction mode.  The relay's ping detects a pooler that discards ``LISTEN``.  Behind a
-pooler, other clients use the session afterwards, so nothing is set in it that would stay.  A pooler is detected because
-the process id that it gives to its clients differs from the server's.
+One connection listens, and another publishes.  ``LISTEN`` needs a dedicated session: give the address of the server,
+not the address of a pooler in transaction mode.  The relay's ping detects a pooler that discards ``LISTEN``.  Behind a
+pooler, other clients use the session afterward, so nothing that would persist is set there.  A pooler is detected
+because the process ID that it gives to its clients differs from the server's process ID.
 
-A channel belongs to one database: workers that use different databases of a server receive none of each other's
-notices.
+A channel belongs to one database: workers that use different databases on a server do not receive each other's notices.
 
-Postgres delivers a notice when its transaction commits, in the order of the commits, and takes a lock for all
-databases of the server while it commits a notice.  Its queue of notices holds 8 GB by default, and a listener
-that does not read keeps them in the queue.
+Postgres delivers a notice when its transaction commits, in commit order; committing a notice takes a lock that covers
+all databases on the server.  The server's queue of notices holds 8 GB by default, and a listener that does not read its
+notices keeps them in the queue.
 """
 
 import asyncio
@@ -32,27 +31,28 @@ except ImportError as _missing:
 
 __all__ = ["PostgresTransport"]
 
-_CANCEL_TIMEOUT: Final = 0.1  # seconds in which a working connection can cancel a query
-# Not an option of the connection, which a pooler may refuse.  Servers before Postgres 14 do not have the setting.
+_CANCEL_TIMEOUT: Final = 0.1  # seconds within which a working connection can cancel a query
+# The setting is changed by a query rather than by a connection option, because a pooler may refuse the option.  Servers
+# before Postgres 14 do not have the setting.
 _NEVER_IDLE: Final = sql.SQL(
     "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
     " WHERE name = 'idle_session_timeout' AND pg_catalog.pg_backend_pid() = {}"
 )
 _SECRET: Final = ("password", "sslpassword", "oauth_client_secret")
-_NOTIFY: Final = "SELECT pg_catalog.pg_notify(pg_catalog.convert_from(%s, 'UTF8'), %s)"  # with any client encoding
+_NOTIFY: Final = "SELECT pg_catalog.pg_notify(pg_catalog.convert_from(%s, 'UTF8'), %s)"  # for any client encoding
 
 
 class PostgresTransport:
-    """Relay through one Postgres channel.
+    """Relays through one Postgres channel.
 
-    ``dsn``: a connection string as libpq reads it; ValueError if libpq cannot read it.  ``channel``: at most 63 bytes,
-    the longest name in Postgres.
+    ``dsn``: a libpq connection string; raises ValueError if libpq cannot read it.  ``channel``: the name of the
+    channel; Postgres allows at most 63 bytes.
     """
 
     max_payload = 7_999
-    """Postgres refuses a payload of 8,000 bytes."""
+    """Just below 8,000 bytes, the size at which Postgres refuses a payload."""
     silence = "a pooler in transaction mode, such as pgbouncer, discards LISTEN: give the address of the server itself"
-    """Why a ping does not come back although the subscription was confirmed."""
+    """The likely reason why no ping comes back although the subscription was confirmed."""
 
     def __init__(self, dsn: str, *, channel: str = "purgatory_relay") -> None:
         if not isinstance(dsn, str):
@@ -68,7 +68,7 @@ class PostgresTransport:
         self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        # Behind a pooler, a statement that psycopg has prepared may be missing in the session of the next one.
+        # Behind a pooler, a statement that psycopg has prepared may be missing from the session of the next query.
         return await psycopg.AsyncConnection.connect(
             self._dsn, autocommit=True, client_encoding="UTF8", prepare_threshold=None
         )
@@ -87,7 +87,7 @@ class PostgresTransport:
                     received(notify.payload)
                     in_a_row += 1
                     if in_a_row % SLICE == 0:
-                        await asyncio.sleep(0)  # psycopg yields what it has without giving way to other tasks
+                        await asyncio.sleep(0)  # psycopg returns buffered notices without yielding to other tasks
             finally:
                 _leave(connection, self._channel)
                 await connection.close()
@@ -112,13 +112,13 @@ class PostgresTransport:
     async def publish_in(self, connection: Any, payload: str) -> None:
         """See :meth:`TransactionalTransport.publish_in`.
 
-        ``connection``: an ``AsyncConnection`` or ``AsyncCursor`` of psycopg, a ``Connection`` of asyncpg, or an
-        ``AsyncSession`` or ``AsyncConnection`` of SQLAlchemy.  A blocking one would block the loop.
+        ``connection``: a psycopg ``AsyncConnection`` or ``AsyncCursor``, an asyncpg ``Connection``, or an SQLAlchemy
+        ``AsyncSession`` or ``AsyncConnection``.  A blocking connection would block the loop.
         """
         await notify_in(connection, self._channel, payload)
 
     def publish_in_sync(self, connection: Any, payload: str) -> None:
-        """Do the same with a blocking connection of psycopg, SQLAlchemy, or Django."""
+        """Do the same as :meth:`publish_in`, with a blocking psycopg, SQLAlchemy, or Django connection."""
         notify_in_sync(connection, self._channel, payload)
 
     async def aclose(self) -> None:
@@ -129,7 +129,7 @@ class PostgresTransport:
                 await connection.close()
 
     def __copy__(self) -> "PostgresTransport":
-        """Return a transport for the same channel, without connections."""
+        """Return a new transport for the same channel, without connections."""
         return type(self)(self._dsn, channel=self._channel)
 
     def __repr__(self) -> str:
@@ -137,10 +137,10 @@ class PostgresTransport:
 
 
 async def _at_once(query: Coroutine[Any, Any, object]) -> None:
-    """Run the query; when cancelled, end it without waiting for the server.
+    """Run the query; if the calling task is cancelled, end the query without waiting for the server.
 
-    psycopg answers a cancellation with a request to the server to cancel the query, and waits for seconds where the
-    line is dead.  A second cancellation ends that.
+    When a psycopg call is cancelled, psycopg asks the server to cancel the query; if the connection is dead, this
+    request takes several seconds.  A second cancellation ends the wait.
     """
     task = asyncio.get_running_loop().create_task(query)
     try:
@@ -155,7 +155,7 @@ async def _at_once(query: Coroutine[Any, Any, object]) -> None:
 
 
 def _leave(connection: psycopg.AsyncConnection[Any], channel: str) -> None:
-    """End the subscription of the session, which may go back to a pooler.  Nothing waits for the answer."""
+    """End the subscription in the session, which may return to a pooler.  The answer is not awaited."""
     with contextlib.suppress(Exception):  # the connection is lost, or busy
         unlisten = sql.SQL("UNLISTEN {}").format(sql.Identifier(channel))
         connection.pgconn.send_query(unlisten.as_bytes(connection))
@@ -165,7 +165,7 @@ def _leave(connection: psycopg.AsyncConnection[Any], channel: str) -> None:
 def _secrets_of(dsn: str) -> list[str]:
     """Return the passwords in the connection string.
 
-    Raises ValueError if libpq cannot read it, or would misread it.
+    Raises ValueError if libpq cannot read the string or would misread it.
     """
     try:
         parsed = conninfo_to_dict(dsn)
@@ -173,7 +173,7 @@ def _secrets_of(dsn: str) -> list[str]:
         parsed = {}
         readable = False
     else:
-        # In a URL, an unencoded / or @ of a password would become a part of these.
+        # In a URL, an unencoded / or @ in a password would end up in one of these parts.
         ports = str(parsed.get("port", "")).split(",")
         readable = all(not port or port.isdecimal() for port in ports) and not (
             "://" in dsn and any("@" in str(parsed.get(name, "")) for name in ("host", "dbname"))

@@ -1,8 +1,8 @@
-"""Handling of received payloads: own echoes, pings, and the notices of other processes.
+"""Handle received payloads: the relay's own echoes, pings, and the notices of other processes.
 
-A payload that cannot be read stands for "check every key".  It may be a text of another application on the same
-channel, or come from a later version of this package.  Each such payload would cause a read of every watched key, so
-after a few of them the keys are checked at most once in :data:`_UNREADABLE_MS`, and the log says why.
+A payload that cannot be read is treated as "check every key".  The payload may come from another application on the
+same channel, or from a later version of this package.  Each such payload would cause a read of every watched key, so
+after a few of them, the keys are checked at most once per :data:`_UNREADABLE_MS`, and the reason is logged.
 """
 
 import logging
@@ -19,13 +19,13 @@ __all__ = ["Receiver"]
 
 _LOGGER = logging.getLogger("purgatory.relay")
 _MOST_PEERS: Final = 4096
-_UNREADABLE_MS: Final = 1_000  # between two checks of every key that unreadable payloads cause
-_UNREADABLE_AT_ONCE: Final = 3  # of them that do not wait for each other
-_LOG_MS: Final = 60_000  # between two lines in the log about unreadable payloads
+_UNREADABLE_MS: Final = 1_000  # the pause between checks of every key, if unreadable payloads cause them
+_UNREADABLE_AT_ONCE: Final = 3  # the number of such checks that may follow one another without a pause
+_LOG_MS: Final = 60_000  # the pause between two log lines about unreadable payloads
 
 
 class Receiver:
-    """Reads payloads and marks the keys as stale.  ``pong`` is called when a ping of this relay has come back.
+    """Reads payloads and marks the keys as stale.  ``pong`` is called when a ping of this relay comes back.
 
     ``name``: the name of the purgatory, for the log.
     """
@@ -39,9 +39,9 @@ class Receiver:
         self._refresher = refresher
         self._clock = clock
         self._name = name
-        self._peers: dict[str, int] = {}  # the time of the last message of each
-        self._unreadable_until_ms = 0  # each unreadable payload moves it on by _UNREADABLE_MS
-        self._alarm: Alarm | None = None  # until the next check of every key that unreadable payloads cause
+        self._peers: dict[str, int] = {}  # the time of each peer's last message
+        self._unreadable_until_ms = 0  # each unreadable payload advances it by _UNREADABLE_MS
+        self._alarm: Alarm | None = None  # for the next check of every key, if unreadable payloads cause it
         self._logged_ms: int | None = None
 
     def receive(self, payload: str | bytes, pong: Callable[[int], None]) -> None:
@@ -80,7 +80,7 @@ class Receiver:
                 length,
             )
         if self._alarm is not None:
-            return  # the check of every key that is due covers this payload as well
+            return  # the scheduled check of every key also covers this payload
         due_ms = self._unreadable_until_ms - _UNREADABLE_AT_ONCE * _UNREADABLE_MS
         self._unreadable_until_ms = max(self._unreadable_until_ms, now_ms) + _UNREADABLE_MS
         if due_ms < now_ms:
@@ -93,20 +93,22 @@ class Receiver:
         self._refresher.mark_everything()
 
     def close(self) -> None:
-        """Cancel what is scheduled."""
+        """Cancel the scheduled check."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
 
     def peers(self, since_ms: int) -> int:
-        """Return how many other relays sent a message after ``since_ms``.
+        """Return the number of other relays that sent a message after ``since_ms``.
 
-        Any thread may call it, because it changes nothing.
+        Any thread may call this method, because it changes nothing.
         """
         return sum([heard_ms >= since_ms for heard_ms in list(self._peers.values())])
 
     def workers(self, since_ms: int) -> list[tuple[str, int]]:
-        """Return process and host of the other relays that sent a message after ``since_ms``, and its time; sorted."""
+        """Return a sorted list of the other relays that sent a message after ``since_ms``: the process and host of
+        each, and the time of its last message.
+        """
         heard = [(origin.partition(":")[2], at_ms) for origin, at_ms in list(self._peers.items()) if at_ms >= since_ms]
         return sorted([(worker, at_ms) for worker, at_ms in heard if worker])
 

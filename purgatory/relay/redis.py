@@ -1,13 +1,13 @@
-"""Redis, and Valkey, which speaks the same protocol: publish and subscribe through redis-py; the extra ``redis``.
+"""Redis, and Valkey, which uses the same protocol: publish and subscribe through redis-py, with the ``redis`` extra.
 
-Redis passes a message to its current subscribers and keeps no copy.  It closes a subscriber that does not read for so
-long that its output buffer is full (``client-output-buffer-limit pubsub``); the relay then connects again and checks
-every key.  A cluster passes every message to all of its nodes, so any node will do.
+Redis passes a message to its current subscribers and keeps no copy.  If a subscriber does not read its messages and its
+output buffer fills up (``client-output-buffer-limit pubsub``), Redis closes the connection; the relay then connects
+again and checks every key.  A cluster passes every message to all its nodes, so a connection to any node is sufficient.
 
-A replica that is in no cluster accepts what is published there, and passes it to its own subscribers only.  After a
-failover, a primary that was demoted would cut this process off from the others in one direction, without an error and
-with pings that return.  So a connection first asks the server for its role, and asks again with every publish, in the
-same round trip.
+A replica outside a cluster accepts published messages, but passes them only to its own subscribers.  After a failover,
+a demoted primary would cut this process off from the others in one direction, without an error, and pings would still
+return.  A new connection therefore first requests the server's role, and every publish requests it again in the same
+round trip.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ __all__ = ["RedisTransport"]
 class _OneConnection(PubSub):
     """A subscription that ends with its connection.
 
-    redis-py calls this when it has connected again by itself; what was published in between is lost.
+    redis-py calls ``on_connect`` when it has reconnected by itself; messages published in the meantime are lost.
     """
 
     async def on_connect(self, connection: Any) -> None:
@@ -40,22 +40,22 @@ class _OneConnection(PubSub):
 
 
 class RedisTransport:
-    """Relay through one Redis channel.
+    """Relays through one Redis channel.
 
-    ``channel``: the name of the channel, the same in all processes.
+    ``channel``: the name of the channel, which must be the same in all processes.
 
-    ``url``: as :meth:`redis.asyncio.Redis.from_url` takes it (``redis://``, ``rediss://``, ``unix://``); ValueError if
-    it is invalid.  The user needs the permissions ``+publish``, ``+subscribe``, ``+role``, and ``+info``, and the
-    permission for the channel; without ``+role`` and ``+info``, a demoted primary is not detected.
+    ``url``: a URL for :meth:`redis.asyncio.Redis.from_url` (``redis://``, ``rediss://``, or ``unix://``); raises
+    ValueError if the URL is invalid.  The Redis user needs the permissions ``+publish``, ``+subscribe``, ``+role``, and
+    ``+info``, and access to the channel; without ``+role`` and ``+info``, a demoted primary is not detected.
     """
 
     max_payload = 32_768
-    """Far below the limit of Redis, 512 MB: a payload of this size is read within a millisecond or two."""
+    """Far below Redis's limit of 512 MB: a payload of this size is read within a millisecond or two."""
 
     def __init__(self, url: str, *, channel: str = "purgatory_relay") -> None:
         if not isinstance(url, str):
             raise TypeError(f"url must be a str, got {described(url)}")
-        validate_url(url, "redis://user:password@host:6379/0")
+        validate_url(url, "redis://user:password@host:6379/0", ("redis", "rediss", "unix"), needs_host=False)
         self._secrets = secrets_of_url(url)
         if not isinstance(channel, str):
             raise TypeError(f"channel must be a str, got {channel!r}")
@@ -65,7 +65,7 @@ class RedisTransport:
         self._channel = channel
         self._publishing: Redis | None = None
         self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
-        self._client()  # ValueError for an invalid URL
+        self._client()  # raises ValueError for an invalid URL
 
     def _client(self) -> Redis:
         return Redis.from_url(self._url, retry=Retry(NoBackoff(), 0))
@@ -73,8 +73,9 @@ class RedisTransport:
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
         client = self._client()
-        # In redis-py before 8.0.1, socket_timeout also ends a subscription that receives nothing.  The relay's pings
-        # notice a dead connection.  The default of socket_connect_timeout depends on the version and stays.
+        # In redis-py before 8.0.1, socket_timeout also ends a subscription that receives nothing, so it is disabled
+        # here; the relay's pings detect a dead connection.  The default value of socket_connect_timeout is kept; it
+        # depends on the version.
         pool = client.connection_pool
         options = pool.connection_kwargs
         connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
@@ -90,7 +91,7 @@ class RedisTransport:
                         received(message["data"])
                         in_a_row += 1
                         if in_a_row % SLICE == 0:
-                            await asyncio.sleep(0)  # redis-py returns what it has without giving way to other tasks
+                            await asyncio.sleep(0)  # redis-py returns buffered messages without yielding to other tasks
                     elif message["type"] == "subscribe":
                         subscribed()
             finally:
@@ -114,7 +115,7 @@ class RedisTransport:
     async def _publish(self, client: Redis, payload: str, is_new: bool) -> None:
         pipeline: Any
         async with client.pipeline(transaction=False) as pipeline:
-            if is_new:  # before the ping that proves the connection
+            if is_new:  # before the ping that proves that the connection works
                 await _require_primary(client, await _role(pipeline))
             pipeline.execute_command("ROLE")
             pipeline.publish(self._channel, payload)
@@ -131,7 +132,7 @@ class RedisTransport:
                 await client.aclose()
 
     def __copy__(self) -> "RedisTransport":
-        """Return a transport for the same channel, without connections."""
+        """Return a new transport for the same channel, without connections."""
         return type(self)(self._url, channel=self._channel)
 
     def __repr__(self) -> str:
@@ -139,7 +140,7 @@ class RedisTransport:
 
 
 async def _role(pipeline: Any) -> object:
-    """Return the answer to ROLE on the connection of the pipeline; None if the server refuses it."""
+    """Return the answer to ROLE on the pipeline's connection, or None if the server refuses the command."""
     try:
         return await pipeline.immediate_execute_command("ROLE")
     except ResponseError:
@@ -147,9 +148,9 @@ async def _role(pipeline: Any) -> object:
 
 
 async def _require_primary(client: Redis, role: object) -> None:
-    """Raise ConnectionError if the server has the role of a replica, and is in no cluster.
+    """Raise ConnectionError if the server is a replica outside a cluster.
 
-    In a cluster, every node passes messages to all.  A server that does not tell its role may have any.
+    In a cluster, every node passes messages to all nodes.  A server that does not report its role may have any role.
     """
     if not isinstance(role, list) or role[0] not in (b"slave", "slave"):
         return

@@ -1,25 +1,25 @@
-"""Reading the shared state again: which keys are stale, and one read at a time.
+"""Reread the shared state: find the stale keys, and read their state, one read at a time.
 
-A notice says that a key has changed, not how.  Conditions are synchronous while the state is in a database, so the
-relay reads the state of all stale keys that are watched in one call of ``refresh``, and then checks them.
+A notice says that a key has changed, but not how.  Conditions are synchronous, and the state is in a database, so the
+relay reads the state of all stale watched keys in one call to ``refresh``, and then checks the keys.
 
-1. A key that becomes stale while it is being read is read again: the read may have seen the state before the change.
+1. A key that becomes stale while it is being read is read again, because the read may have seen the old state.
 2. A key without watchers is not read; :meth:`Relay.park` reads it when an operation is parked on it.
-3. There is one read at a time, so its cost under load is bounded: keys gather while a read runs.
-4. A read that fails is reported, and its keys stay stale.  It is tried again after a pause that grows.  The loop's
-   exception handler receives the first error of each type; every further attempt that fails writes one line to the log.
-5. A key that cannot be read does not keep the others from being read.  If a read has been repeated three times and
-   fails again, its two halves are read separately, in turn with newly stale keys.  If the read of a half fails, the
-   half is divided at once; if the read of a single key fails, it is repeated after a pause of its own.  While there are
-   such keys, no read is repeated before it is divided.  When many reads in a row have failed, the store is probably
-   down: the parts join the other keys again, and one key at a time is tried.  Each read that succeeds doubles the size
-   of the next.  So a short failure causes no further reads, and an outage does not multiply them.
+3. There is one read at a time, so the cost under load is bounded: stale keys accumulate while a read runs.
+4. A read that fails is reported, and its keys stay stale.  The read is repeated, each time after a longer pause.  The
+   loop's exception handler receives the first error of each type; every further failure writes one line to the log.
+5. A key that cannot be read does not prevent the other keys from being read.  If a read has been repeated three times
+   and fails again, the two halves of its keys are read separately, alternating with newly stale keys.  If the read of a
+   half fails, the half is divided at once; if the read of a single key fails, that read is repeated after a separate
+   pause.  While there are such keys, failed reads are divided without being repeated first.  If many reads in a row
+   have failed, the store is probably down: the parts rejoin the other keys, and keys are tried one at a time.  Each
+   successful read doubles the size of the next one.  A short failure therefore causes no additional reads, and an
+   outage does not multiply them.
+6. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
+   commit.  The key stays stale, and is read again after a separate pause, until the announced value is found or no
+   operation waits on the key.
 
-6.  If a read finds less than a notice has announced, it came from a replica that lags, or took place before the
-commit.  The
-   key stays stale, and is read again after its own pause, until the announced value is found or nothing waits on it.
-
-Without ``refresh`` a stale key is checked at once.
+Without ``refresh``, a stale key is checked at once.
 """
 
 import asyncio
@@ -48,24 +48,24 @@ from .timing import backoff_ms, end_tasks, new_jitter, sleep_ms, wait_until
 __all__ = ["Refresh", "Refresher"]
 
 Refresh = Callable[[list[Any]], Awaitable[Mapping[Any, object] | None]]
-"""Read the state of the keys and store it; return what was read, by key."""
+"""Reads the state of the keys and returns what was read, by key."""
 
 _LOGGER = logging.getLogger("purgatory.relay")
-_SLICE: Final = 200  # keys that are handled in one turn of the loop
-_REPEATED: Final = 3  # times that a read is repeated before it is split
-_OUTAGE: Final = 12  # reads that fail in a row until no further read is split
-_TRANSIENT: Final = 3  # failures within _TRANSIENT_MS that a repetition mended: reads fail at random
+_SLICE: Final = 200  # keys handled in one turn of the loop
+_REPEATED: Final = 3  # the number of times that a read is repeated before it is divided
+_OUTAGE: Final = 12  # after this many failed reads in a row, no further read is divided
+_TRANSIENT: Final = 3  # if repetition cured this many failures within _TRANSIENT_MS, reads fail at random
 _TRANSIENT_MS: Final = 10_000
-_RANDOM: Final = 8  # more reads than this do not fail in a row at random
+_RANDOM: Final = 8  # more failed reads in a row than this are not random
 
 _MISSING: Final = object()
-_NUMBERS = itertools.count()  # the order of keys that are to be read at the same time
+_NUMBERS = itertools.count()  # the order of keys that are due at the same time
 
 _Errors = set[type[Exception]]
 
 
 class _Unreadable:
-    """A key whose read failed although no other key was read with it."""
+    """A key whose read failed even though no other key was read with it."""
 
     __slots__ = ("entry", "failures", "reported")
 
@@ -76,9 +76,9 @@ class _Unreadable:
 
 
 class _Announced:
-    """What a notice has announced for a key, until a read finds it.
+    """The value that a notice has announced for a key, until a read finds it.
 
-    ``due_ms``: when the key is read again, because a read has found less; 0: none has yet.
+    ``due_ms``: when the key is read again because a read has found a smaller value; 0 if no read has done so yet.
     """
 
     __slots__ = ("due_ms", "lags", "value")
@@ -110,31 +110,31 @@ class Refresher:
         self._refresh = refresh
         self._clock = clock
         self._limit_ms = limit_ms
-        self._all_keys: Iterator[Hashable] | None = None  # over all watched keys, where all are stale
+        self._all_keys: Iterator[Hashable] | None = None  # over all watched keys, if all are stale
         self._all_keys_again = False
         self._wake = asyncio.Event()
-        self._most_keys = max_keys  # of the next read: half as many after a failure, twice as many after a success
-        self._failures = 0  # of any reads, since the last one that succeeded
-        self._failures_together = 0  # the same, without the reads of unreadable keys
-        self._failures_alone = 0  # the same, of the reads of unreadable keys
-        self._to_repeat: list[Hashable] = []  # the keys of the last read that failed, if it was not divided
-        self._mended_ms: deque[int] = deque(maxlen=_TRANSIENT)  # when a repetition succeeded
-        self._reported: _Errors = set()  # since the last read that succeeded
-        self._parts: deque[list[Entry]] = deque()  # halves of reads that failed
-        self._is_part = False  # whether the latest keys to be read are a part
-        self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap: when to read it, number, key
+        self._most_keys = max_keys  # for the next read: halved after a failure, doubled after a success
+        self._failures = 0  # failures of any reads since the last success
+        self._failures_together = 0  # the same, except for reads of unreadable keys
+        self._failures_alone = 0  # the same, only for reads of unreadable keys
+        self._to_repeat: list[Hashable] = []  # the keys of the last failed read, if it was not divided
+        self._mended_ms: deque[int] = deque(maxlen=_TRANSIENT)  # when repetitions succeeded
+        self._reported: _Errors = set()  # the types of errors reported since the last successful read
+        self._parts: deque[list[Entry]] = deque()  # halves of failed reads
+        self._is_part = False  # whether the keys read last are a part
+        self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap of (when to read it, number, key)
         self._not_before_ms = 0  # when the next unreadable key may be read
         self._apart: set[Hashable] = set()  # the keys in parts, and the unreadable ones
         self._announced: dict[Hashable, _Announced] = {}  # at most max_keys
-        self._lagging: list[tuple[int, int, Hashable]] = []  # a heap: when to read it again, number, key
+        self._lagging: list[tuple[int, int, Hashable]] = []  # a heap of (when to read it again, number, key)
 
     @property
     def waiting(self) -> int:
-        """The number of keys that wait to be read."""
+        """The number of keys that are waiting to be read."""
         return len(self.stale) + len(self._apart) + len(self._lagging)
 
     def mark(self, key: Hashable, value: float | None) -> None:
-        """The key may have changed, up to ``value``."""
+        """Record that the key may have changed, up to ``value``."""
         if not self._purgatory.is_watched(key):
             return
         if self._refresh is None:
@@ -153,13 +153,13 @@ class Refresher:
             self._announced[key] = _Announced(value)
 
     def mark_parked(self, keys: Iterable[Hashable]) -> None:
-        """An operation is about to be parked on the keys: read them, whether or not they are watched already."""
+        """Request a read of the keys of an operation that is about to be parked, even if they are not watched yet."""
         for key in keys:
             self.stale.add(key, None)
         self._wake.set()
 
     def end(self, wait: RelayWait) -> None:
-        """The wait has ended: forget the state of each of its keys on which nothing waits any more."""
+        """After the wait has ended, forget the state of each of its keys on which no other operation waits."""
         self.state.end(wait)
         if self._announced:
             for key in wait.keys:
@@ -167,7 +167,7 @@ class Refresher:
                     del self._announced[key]
 
     def mark_everything(self) -> None:
-        """Every key may have changed."""
+        """Record that every key may have changed."""
         self.resyncs += 1
         if self._refresh is None:
             self._purgatory.check_all()
@@ -176,7 +176,7 @@ class Refresher:
             self._wake.set()
 
     async def run(self) -> None:
-        """Read and check stale keys, until cancelled."""
+        """Read and check stale keys until the task is cancelled."""
         while True:
             batch: list[Entry] = []
             unreadable: _Unreadable | None = None
@@ -188,7 +188,7 @@ class Refresher:
                     await self._read_and_check(batch)
                     self._note_repeated(batch)
                     self._succeeded()
-                elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may have left keys
+                elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may leave keys
                     await self._wait()
             except Exception as error:
                 self.failed_reads += 1
@@ -198,7 +198,7 @@ class Refresher:
                 else:
                     await self._failed(batch, error)
 
-    # Reads that fail
+    # Failed reads
 
     def _succeeded(self) -> None:
         self._failures = self._failures_together = self._failures_alone = 0
@@ -207,12 +207,12 @@ class Refresher:
             self._reported.clear()
 
     async def _failed(self, batch: list[Entry], error: Exception) -> None:
-        """Keep the keys stale; report the error, and pause."""
+        """Keep the keys stale, report the error, and pause."""
         self._failures_together += 1
         self._to_repeat = []
         at_random = self._fail_at_random()
         pause_ms = backoff_ms(1 if at_random else self._failures_together, self.jitter)
-        if not batch:  # the keys that were taken are not known any more
+        if not batch:  # it is no longer known which keys were taken
             self._parts.clear()
             self._unreadable.clear()
             self._apart.clear()
@@ -231,20 +231,20 @@ class Refresher:
         await sleep_ms(self._clock, pause_ms)
 
     def _note_repeated(self, batch: list[Entry]) -> None:
-        """Note whether the read repeated one that had failed."""
+        """Record whether the read was a repetition of a failed read."""
         if self._to_repeat:
             if {key for key, _ in batch}.issuperset(self._to_repeat):
                 self._mended_ms.append(self._clock.now_ms())
             self._to_repeat = []
 
     def _fail_at_random(self) -> bool:
-        """Return whether reads that failed have succeeded lately when they were repeated."""
+        """Return whether failed reads have recently succeeded when they were repeated."""
         mended = self._mended_ms
         lately = len(mended) == _TRANSIENT and self._clock.now_ms() - mended[0] <= _TRANSIENT_MS
         return lately and self._failures_together <= _RANDOM
 
     def _divide(self, batch: list[Entry], reported: _Errors, pause_ms: int) -> None:
-        """Have the halves read separately, or a single key after its own pause, unless too many keys wait like this."""
+        """Schedule a separate read of each half, or of a single key after a pause, unless too many keys are waiting."""
         if len(self._apart) >= self.stale.max_keys:
             self._put_back(batch)
             return
@@ -256,7 +256,7 @@ class Refresher:
             self._parts += batch[:middle], batch[middle:]
 
     def _failed_again(self, unreadable: _Unreadable, error: Exception) -> None:
-        """Let this key wait, and for a shorter time all other keys that fail alone, but no key that can be read."""
+        """Postpone this key and, for a shorter time, all other keys that fail alone; do not postpone readable keys."""
         unreadable.failures += 1
         self._failures_alone += 1
         self._not_before_ms = self._clock.ceil_ms() + backoff_ms(self._failures_alone, self.jitter)
@@ -273,14 +273,14 @@ class Refresher:
             self.stale.add(key, value)
 
     def _join(self) -> None:
-        """Put the parts back into the common queue."""
+        """Return the parts to the common queue."""
         parts = [entry for part in self._parts for entry in part]
         self._parts.clear()
         self._apart = {unreadable.entry[0] for _, _, unreadable in self._unreadable}
         self._put_back(parts)
 
     def _report(self, error: Exception, reported: _Errors, failures: int, pause_ms: int) -> None:
-        """Report the first error of a type with its traceback, and write one line for each further one."""
+        """Report the first error of each type with its traceback, and log one line for each further error."""
         name = self._purgatory.name
         if type(error) in reported:
             _LOGGER.warning(
@@ -298,7 +298,7 @@ class Refresher:
     # Which keys are next
 
     async def _wait(self) -> None:
-        """Wait until there are stale keys, or a key is to be read again."""
+        """Wait until there are stale keys or a key is due to be read again."""
         alarm = None
         due_ms = [max(self._unreadable[0][0], self._not_before_ms)] if self._unreadable else []
         if self._lagging:
@@ -313,13 +313,13 @@ class Refresher:
         self._wake.clear()
 
     def _mark_lagging(self) -> None:
-        """Mark the keys stale whose last read found less than was announced, if their pauses have passed."""
+        """Mark keys as stale if their last read found a smaller value than announced and their pauses have passed."""
         now_ms = self._clock.now_ms()
         while self._lagging and self._lagging[0][0] <= now_ms and len(self.stale) < self.stale.max_keys:
             due_ms, _, key = heapq.heappop(self._lagging)
             announced = self._announced.get(key)
             if announced is None or announced.due_ms != due_ms:
-                continue  # it was found, or is read again later
+                continue  # the value has been found, or the key is read again later
             announced.due_ms = 0
             if self._purgatory.is_watched(key):
                 self.stale.add(key, None)
@@ -327,7 +327,7 @@ class Refresher:
                 del self._announced[key]
 
     def _compare(self, key: Hashable, found: Mapping[Any, object]) -> None:
-        """Leave the key stale if the read found less than a notice has announced."""
+        """Keep the key stale if the read found a value smaller than the one that a notice announced."""
         announced = self._announced.get(key)
         if announced is None:
             return
@@ -341,7 +341,7 @@ class Refresher:
             heapq.heappush(self._lagging, (announced.due_ms, next(_NUMBERS), key))
 
     def _next_unreadable(self) -> _Unreadable | None:
-        """Take out an unreadable key whose pause has passed; forget those that are not watched any more."""
+        """Remove and return an unreadable key whose pause has passed; drop keys that are no longer watched."""
         now_ms = self._clock.now_ms()
         while self._unreadable and self._unreadable[0][0] <= now_ms:
             unreadable = self._unreadable[0][2]
@@ -356,7 +356,7 @@ class Refresher:
         return None
 
     async def _next_keys(self) -> list[Entry]:
-        """Return stale keys, or a part of a read that failed: these in turn."""
+        """Return either stale keys or a part of a failed read; the two alternate."""
         self._is_part = bool(self._parts) and not self._is_part
         if not self._is_part:
             return await self._next_batch()
@@ -371,10 +371,10 @@ class Refresher:
         return watched
 
     async def _next_batch(self) -> list[Entry]:
-        """At most ``max_keys`` stale keys that are watched now, without those that are read apart.
+        """Return at most ``max_keys`` stale keys that are watched now, except those that are read separately.
 
-        While all keys are to be read, those that were marked one by one fill half of it at most.  Otherwise keys that
-        change during every read could keep the others from ever being read.
+        While all keys are to be read, keys that were marked one by one fill at most half of the batch.  Otherwise, keys
+        that change during every read could prevent the other keys from ever being read.
         """
         purgatory = self._purgatory
         batch: dict[Hashable, float | None] = {}
@@ -383,7 +383,7 @@ class Refresher:
             if self._all_keys is None:
                 self._all_keys = purgatory.keys()
             else:
-                self._all_keys_again = True  # after this pass, so that the keys at its end are reached too
+                self._all_keys_again = True  # start again after this pass, so that the keys at its end are also reached
         most = self._most_keys if self._all_keys is None else self._most_keys // 2
         for number, (key, value) in enumerate(self.stale.take(), 1):
             if purgatory.is_watched(key) and key not in self._apart:
@@ -403,7 +403,7 @@ class Refresher:
                     self._all_keys_again = False
                     break
                 if not is_key(key):
-                    purgatory.check_soon(key)  # it cannot be relayed, so its state is in this process
+                    purgatory.check_soon(key)  # the key cannot be relayed, so its state is in this process
                 elif purgatory.is_watched(key) and key not in self._apart:
                     batch[key] = None
                 examined += 1
@@ -412,7 +412,7 @@ class Refresher:
         return list(batch.items())
 
     async def _forget_unwatched(self) -> None:
-        """Forget what is known of keys on which nothing waits any more."""
+        """Forget what is known about keys on which no operation waits any longer."""
         for key in list(self._announced):
             if not self._purgatory.is_watched(key):
                 del self._announced[key]
@@ -423,7 +423,7 @@ class Refresher:
     # One read
 
     async def _read_and_check(self, batch: list[Entry]) -> None:
-        # The values are in this frame only, so that they are freed when the last watcher of their key has left.
+        # Only this frame refers to the values, so that they are freed when the last watcher of their key has left.
         number = self.state.begin_read()
         began_ms = self._clock.now_ms()
         try:
@@ -433,9 +433,9 @@ class Refresher:
         await self._check(batch, found, number)
 
     async def _read(self, keys: list[Hashable]) -> Mapping[Any, object] | None:
-        """Call ``refresh`` in a task of its own, so that it can be cancelled when it takes too long.
+        """Call ``refresh`` in a separate task, so that it can be cancelled if it takes too long.
 
-        A call that swallows its cancellations is left behind after as long again.
+        A call to ``refresh`` that swallows its cancellations is left behind when twice that time has passed.
         """
         reading = contextvars.Context().run(asyncio.get_running_loop().create_task, self._call(keys))
         try:
@@ -446,14 +446,14 @@ class Refresher:
         except asyncio.CancelledError:
             while not reading.done():
                 reading.cancel()
-                with contextlib.suppress(asyncio.CancelledError):  # the relay cancels again what does not end
+                with contextlib.suppress(asyncio.CancelledError):  # the relay cancels it again if it does not end
                     await asyncio.wait([reading])
             raise
         if reading.cancelled():
             raise TimeoutError(f"refresh of {len(keys)} keys was cancelled")
         error = reading.exception()
         if error is not None and not isinstance(error, Exception):
-            raise RuntimeError(f"refresh of {len(keys)} keys was interrupted") from error  # the loop has raised it
+            raise RuntimeError(f"refresh of {len(keys)} keys was interrupted") from error  # the loop raised the error
         return reading.result()
 
     async def _call(self, keys: list[Hashable]) -> Mapping[Any, object] | None:
@@ -467,7 +467,7 @@ class Refresher:
         return found
 
     async def _check(self, batch: list[Entry], found: Mapping[Any, object] | None, number: int) -> None:
-        """Store what was read, and check the keys, each with its value if that is a number."""
+        """Store what was read, and check the keys, each with its value if the value is a number."""
         for count, (key, _) in enumerate(batch, 1):
             self.state.store(key, {} if found is None else found, number)
             if found is None:

@@ -1,22 +1,22 @@
-"""The relay: a check in one process also reaches the operations in the others.
+"""The relay, through which a check in one process also reaches the operations in the other processes.
 
 A purgatory lives in one process.  If several workers serve the same users, the state can change in one worker while the
 request is parked in another.  The relay sends the *keys* of a check, not the data, through an engine that the
-application already uses; each worker then reads the state itself.  Checks are idempotent, so it is enough that each
-notice arrives at least once, and notices of the same key are coalesced.
+application already uses; each worker then reads the state itself.  Checks are idempotent, so it is sufficient that each
+notice arrives at least once, and notices for the same key can be coalesced.
 
 Why no wake-up is lost
 ======================
 
 1.  While the connection is up, the engine delivers every notice that it has accepted.
-2.  A notice that the engine has not accepted stays pending, and is sent over the next connection.
+2.  A notice that the engine has not accepted stays pending and is sent over the next connection.
 3.  When a connection is lost, for whatever reason, notices may be lost with it.  Therefore, when the *next*
-    subscription is confirmed, every watched key is refreshed and checked.  This refresh reads all changes before that
-    moment; the notices of later changes arrive through the subscription.
-4.  A set of pending keys that grows too large becomes "every key": memory is bounded, and no key is omitted.
-5.  If a connection is dead but reports no error, pings are lost too, and the relay then gives up the connection.
-6.  As a safety net, every watched key is refreshed and checked every ``resync_every`` seconds,
-    connected or not.
+    subscription is confirmed, every watched key is refreshed and checked.  This refresh reads all changes made before
+    that moment; the notices of later changes arrive through the subscription.
+4.  If a set of pending keys grows too large, it becomes "every key": memory is bounded, and no key is missed.
+5.  If a connection is dead but reports no error, pings are lost too, and the relay drops the connection.
+6.  As a safety net, every watched key is refreshed and checked every ``resync_every`` seconds, whether or not the relay
+    is connected.
 """
 
 import asyncio
@@ -64,23 +64,24 @@ else:
     V = TypeVar("V")
 
 _LOGGER = logging.getLogger("purgatory.relay")
-_LONGEST_HOST: Final = 40  # characters of the host in an origin, which is in every payload
-_FIRST_PING_S: Final = 1.0  # that entering the relay waits for it; on the loop's clock, because no test is about it
-_MOST_REASONS: Final = 10  # of one outage, that are logged
+_LONGEST_HOST: Final = 40  # characters of the host in an origin; every payload contains an origin
+_FIRST_PING_S: Final = 1.0  # how long entry waits for the first ping, on the loop's clock; no test depends on it
+_MOST_REASONS: Final = 10  # the number of reasons that are logged for one outage
 _NUMBER: Final = re.compile(r"\d+")
-_SLICE: Final = 100  # keys and operations after which the failing of operations waits for the next turn of the loop
+_SLICE: Final = 100  # keys and operations handled in one turn of the loop by the task that makes operations fail
 
 
 def _new_origin() -> str:
-    """Return an id that is different for every relay, and tells an operator which process it is."""
+    """Return an ID that differs for each relay and shows an operator which process the relay belongs to."""
     host = re.sub(r"[^A-Za-z0-9._-]", "", socket.gethostname())[:_LONGEST_HOST]
     return f"{secrets.token_hex(8)}:{os.getpid()}@{host}"
 
 
 class Relay(Generic[K, V]):
-    """Relay the checks of a purgatory to the other processes that use the same channel of an engine.
+    """Relays the checks of a purgatory to the other processes that use the same channel of an engine.
 
-    ``room``: the purgatory whose checks are relayed.  ``transport``: the connection to the engine, of this relay alone.
+    ``room``: the purgatory whose checks are relayed.  ``transport``: the transport that connects the relay to the
+    engine.
 
     **Usage.**  ::
 
@@ -90,26 +91,26 @@ class Relay(Generic[K, V]):
             relay.check("o-1")                                                 # wherever the state has changed
 
     **Implementation.**  One task maintains the connection, one listens, one sends, and, with ``refresh``, one
-    refreshes.  The keys that are checked in one turn of the loop are sent at its end, each key once with its largest
-    value.
+    refreshes.  The keys that are checked in one turn of the loop are sent at the end of the turn, each key once, with
+    its largest value.
 
     **Cancellation safety.**  The same as for :meth:`Purgatory.park`.
 
-    ``refresh``: ``async (keys) -> {key: value}``; reads the shared state of these keys and returns it; conditions find
-    it in :attr:`state`.  If the state of a key is a number, the key is checked with it as the value, and operations
-    with a higher threshold are skipped; for other states, for None, and for absent keys, the check has no value.
-    ``refresh`` is called with watched keys only, at most ``max_keys`` of them, and one call at a time; a call that
-    takes longer than ``resync_every`` is cancelled and repeated.  If a read does not find the key, or finds less than
-    the value that a notice has announced, the key is read again after a pause of 50 ms at first and 5 s at most, until
-    the value is found.  Without ``refresh``, a notice only checks the keys: the conditions must then read the shared
-    state themselves.
+    ``refresh``: ``async (keys) -> {key: value}``; reads and returns the shared state of these keys; conditions find it
+    in :attr:`state`.  If the state of a key is a number, the key is checked with that number as the value, and
+    operations with a higher threshold are skipped; for other states, for None, and for absent keys, the check has no
+    value.  ``refresh`` is called only with watched keys, at most ``max_keys`` of them, and one call at a time; a call
+    that takes longer than ``resync_every`` is cancelled and repeated.  If a read does not find the key, or finds a
+    smaller value than a notice has announced, the key is read again until the value is found, with pauses that grow
+    from 50 ms to at most 5 s.  Without ``refresh``, a notice only checks the keys, so the conditions must read the
+    shared state themselves.
 
-    ``max_keys``: above this number of pending keys, the relay sends "check every key"; the same limit applies to stale
-    keys.  ``heartbeat``: the number of seconds within which a ping must return through the engine, and within which the
-    engine must confirm a subscription.  ``resync_every``: the number of seconds after which every watched key is
-    refreshed and checked even if no loss was detected.  ``on_lost``: with "wait", operations keep their deadlines while
-    the engine is unreachable; with "fail", operations on keys that can be relayed fail with :class:`RelayLost`.
-    ``clock``: by default, the clock of the purgatory.
+    ``max_keys``: above this number of pending keys, the relay sends "check every key"; the same limit applies to the
+    stale keys.  ``heartbeat``: the number of seconds within which a ping must return through the engine, and within
+    which the engine must confirm a subscription.  ``resync_every``: the interval, in seconds, at which every watched
+    key is refreshed and checked even if no loss was detected.  ``on_lost``: with "wait", operations keep their
+    deadlines while the engine is unreachable; with "fail", operations on keys that can be relayed fail with
+    :class:`RelayLost`.  ``clock``: by default, the purgatory's clock.
     """
 
     def __init__(
@@ -150,9 +151,9 @@ class Relay(Generic[K, V]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Connection | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failing: asyncio.Task[None] | None = None  # one of the tasks, with on_lost="fail"
+        self._failing: asyncio.Task[None] | None = None  # one of the tasks, if on_lost="fail"
         self._first_attempt: asyncio.Future[None] | None = None
-        self._first_ping: asyncio.TimerHandle | None = None  # until entering no longer waits for it
+        self._first_ping: asyncio.TimerHandle | None = None  # ends the wait for the first ping on entry
         self._resync_alarm: Alarm | None = None
         self._closing = False
         self._all_ended: asyncio.Future[None] | None = None
@@ -160,28 +161,28 @@ class Relay(Generic[K, V]):
         self._connects = 0
         self._losses = 0
         self._last_loss: str | None = None
-        self._logged: set[str] = set()  # the reasons that are in the log since it was connected
+        self._logged: set[str] = set()  # the reasons logged since the relay was last connected
 
     @property
     def connected(self) -> bool:
         """Whether notices arrive: the subscription is confirmed, a ping has come back through the engine, and the
-        connection is not known to be lost.  Use it in a readiness probe.
+        connection is not known to be lost.  Use this property in a readiness probe.
         """
         connection = self._connection
         return connection is not None and connection.state is State.CONNECTED
 
     @property
     def state(self) -> Mapping[K, V]:
-        """What ``refresh`` returned, for the keys on which operations wait.
+        """What ``refresh`` returned for the keys on which operations wait.
 
-        A key is absent when nothing waits on it, or when the last read did not return it.  Each read replaces the
-        values of its keys.  When the last operation leaves a key, its value is dropped, so read the state within the
-        condition; :meth:`wait_value` returns what its condition found there.
+        A key is absent if no operation waits on it, or if the last read did not return it.  Each read replaces the
+        values of its keys.  When the last operation on a key has ended, the key's value is dropped, so read the state
+        within the condition; :meth:`wait_value` returns what its condition found in the state.
 
-        A wait through the relay is never answered from a value that was read before the wait began.  A condition of
-        :meth:`wait_until` or :meth:`wait_value` that looks up one of its keys too early is evaluated again after the
-        read, whatever it returned or raised; in the :meth:`DelayedOperation.try_complete` of an operation of your own,
-        such a key is absent.  Raises RuntimeError for a relay without ``refresh``.
+        A wait through the relay is never answered from a value that was read before the wait began.  If a condition of
+        :meth:`wait_until` or :meth:`wait_value` looks up one of its keys too early, it is evaluated again after the
+        read, whatever it returned or raised; in the :meth:`DelayedOperation.try_complete` of your own operation
+        classes, such a key is absent.  Raises RuntimeError for a relay without ``refresh``.
         """
         if not self._refreshes:
             raise RuntimeError("a relay without refresh= has no state")
@@ -190,16 +191,17 @@ class Relay(Generic[K, V]):
     # Life
 
     async def __aenter__(self) -> Self:
-        """Start the relay; wait at most ``heartbeat`` until the first attempt to connect has succeeded or failed.
+        """Start the relay; wait until the first attempt to connect succeeds or fails, at most ``heartbeat`` seconds.
 
-        When the subscription is confirmed, it waits at most 1 s more, until the first ping has come back.
+        After the subscription has been confirmed, the call waits at most 1 s more for the first ping to come back.
         """
         if self._closing:
             raise PurgatoryClosed("the relay is closed")
         if self._loop is not None:
             raise RuntimeError("the relay is entered already")
         self._loop = asyncio.get_running_loop()
-        # Not in __init__: workers that are forked after the relay was created must not share an origin.
+        # The origin is created here rather than in __init__, because workers that are forked after the relay was
+        # created must not share an origin.
         origin = self._sender.origin = self._receiver.origin = _new_origin()
         self._jitter = self._refresher.jitter = new_jitter(origin)
         first = self._first_attempt = self._loop.create_future()
@@ -224,12 +226,12 @@ class Relay(Generic[K, V]):
 
         ``grace``: the number of seconds for sending the pending keys.
 
-        Keys that cannot be sent, because the engine is unreachable or takes longer, are dropped: the other processes
-        check them when they reconnect, or within their ``resync_every``.  Operations stay parked; close the purgatory
-        to answer them.  Idempotent: a second call waits for the first.
+        If the engine is unreachable or takes longer, the keys that have not been sent are dropped: the other processes
+        check these keys when they reconnect, or within their ``resync_every``.  Operations stay parked; close the
+        purgatory to answer them.  The method is idempotent: a second call waits for the first.
 
-        If the calling task is cancelled, nothing more is sent, and the cancellation propagates when the transport is
-        closed, or has not closed within ``heartbeat``.
+        If the calling task is cancelled, nothing more is sent, and the cancellation propagates when the transport has
+        closed or ``heartbeat`` seconds have passed.
         """
         grace_ms = duration_ms(grace, "grace")
         self._require_own_loop()
@@ -263,7 +265,7 @@ class Relay(Generic[K, V]):
         self._attempted()
         try:
             unfinished = await end_tasks(self._tasks, self._clock, 2 * self._heartbeat_ms)
-            if self._connection is not None:  # it may have been lost already, and its tasks about to end
+            if self._connection is not None:  # it may already be lost while its tasks are still ending
                 unfinished |= await end_tasks(self._connection.tasks, self._clock, self._heartbeat_ms)
             self._report_unfinished(unfinished)
         finally:
@@ -274,10 +276,11 @@ class Relay(Generic[K, V]):
                 await self._release_transport(self._loop)
 
     async def _release_transport(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close the transport within ``heartbeat``.  Errors are logged, because they must not make a shutdown fail.
+        """Close the transport within ``heartbeat`` seconds.  Errors are logged, because they must not make a shutdown
+        fail.
 
-        If the calling task is cancelled, the cancellation propagates when the transport is closed or the time is up.  A
-        cancelled scope of anyio cancels it in every turn of the loop until then, so meanwhile the loop does not sleep.
+        If the calling task is cancelled, the cancellation propagates when the transport has closed or the time is up.
+        Until then, a cancelled anyio scope cancels the task in every turn of the loop, so the loop does not sleep.
         """
 
         async def release() -> None:
@@ -292,7 +295,7 @@ class Relay(Generic[K, V]):
         while not releasing.done() and self._clock.now_ms() < until_ms:
             try:
                 await wait_until({releasing}, self._clock, until_ms)
-            except asyncio.CancelledError as error:  # a cancelled scope of anyio cancels every await in it
+            except asyncio.CancelledError as error:  # a cancelled anyio scope cancels every await in it
                 cancelled = error
         if not releasing.done():
             limit = f"{self._heartbeat_ms / 1000:g} s"
@@ -334,10 +337,11 @@ class Relay(Generic[K, V]):
         *,
         key: Hashable = MISSING,
     ) -> T:
-        """Park the operation, refresh its keys, and check them: no change between the read and the watch is missed.
+        """Park the operation, refresh its keys, and check them, so that no change between reading and watching is
+        missed.
 
-        Raises what :meth:`Purgatory.park` raises; TypeError, with nothing parked, for a key that cannot be relayed;
-        :class:`RelayLost` with ``on_lost="fail"`` while not connected.
+        Raises the errors of :meth:`Purgatory.park`, and TypeError for a key that cannot be relayed, in which case
+        nothing is parked.  With ``on_lost="fail"``, raises :class:`RelayLost` while the relay is not connected.
         """
         if keys is MISSING or key is not MISSING:
             keys = keys_of_call("park", key, keys)
@@ -355,9 +359,10 @@ class Relay(Generic[K, V]):
             del operation  # as in Purgatory.park()
 
     def _begin(self, operation: DelayedOperation[Any], keys: Any) -> RelayWait:
-        """Note a wait on the keys, and request a read of them.
+        """Record a wait on the keys, and request a read of them.
 
-        A separate task reads: it runs when the caller awaits its operation, which is parked by then.
+        The state is read in a separate task, which starts when the caller awaits its operation; by then, the operation
+        is parked.
         """
         state = self._refresher.state
         wait = state.begin(operation, keys if isinstance(keys, Mapping) else frozenset(keys))
@@ -366,7 +371,7 @@ class Relay(Generic[K, V]):
         return wait
 
     def _know_first(self, operation: Any, wait: RelayWait) -> None:
-        """Make the condition of ``wait_until`` or ``wait_value`` ignore what it finds before its keys are read."""
+        """Make the condition of ``wait_until`` or ``wait_value`` ignore values found before its keys have been read."""
         state = self._refresher.state
         if isinstance(operation, WaitUntil):
             operation._predicate = state.known_only(wait, operation._predicate, False)
@@ -416,10 +421,10 @@ class Relay(Generic[K, V]):
     ) -> bool:
         """Wait as :meth:`Purgatory.wait_until` does: park, refresh the keys, and check them.
 
-        When the call returns, the key may be gone from :attr:`state`; to receive the value, use :meth:`wait_value`.
+        When the call returns, the key may no longer be in :attr:`state`; to receive the value, use :meth:`wait_value`.
 
         With a timeout of 0 or a deadline that has passed, the predicate is called once, and nothing is read or parked;
-        because no value was read after such a call began, a predicate that depends on :attr:`state` counts as false.
+        because no value has been read since the call began, a predicate that depends on :attr:`state` counts as false.
         """
         wait = until_wait(self._purgatory.timer, predicate, timeout, deadline, kind)
         try:
@@ -489,9 +494,9 @@ class Relay(Generic[K, V]):
             status = await relay.wait_value(lambda: relay.state.get("o-1"), key="o-1", timeout=30)
 
         The result is the first value of ``get()`` that is not None and does not depend on a value that was read before
-        the wait began; None at the deadline, and when the purgatory closes.  With a timeout of 0 or a deadline that has
-        passed, ``get`` is called once, and nothing is read or parked, as in :meth:`wait_until`: read the state
-        yourself before such a call.
+        the wait began.  At the deadline, and when the purgatory closes, the result is None.  With a timeout of 0 or a
+        deadline that has passed, ``get`` is called once, and nothing is read or parked, as in :meth:`wait_until`; read
+        the state yourself before such a call.
         """
         wait = value_wait(self._purgatory.timer, get, timeout, deadline, kind, on_abandoned)
         try:
@@ -507,14 +512,18 @@ class Relay(Generic[K, V]):
         finally:
             del operation  # as in Purgatory.park()
 
-    def _try_without_parking(self, operation: Any, keys: Any) -> Any:
-        """Try the operation of a wait of zero once.  No read began after it, so it finds no value in the state."""
+    def _try_without_parking(self, operation: Any, keys: Any, refuse: Any = None) -> Any:
+        """Try the operation once, for a timeout of zero.  No read has begun since this method was called, so
+        the operation finds no state.
+
+        ``refuse``: see :meth:`PurgatoryCore.try_without_parking`.
+        """
         keys = _validated(keys)
         wait = RelayWait(None, keys if isinstance(keys, Mapping) else frozenset(keys), NEVER)
         self._know_first(operation, wait)
         try:
             with self._refresher.state.of(wait):
-                return self._purgatory._core.try_without_parking(operation, keys)
+                return self._purgatory._core.try_without_parking(operation, keys, refuse)
         finally:
             wait.give_back = None
             del operation
@@ -524,16 +533,16 @@ class Relay(Generic[K, V]):
     def check(self, key: Hashable, value: float | None = None) -> int:
         """Check the key here at once, and in the other processes at the end of this turn of the loop.
 
-        ``key``: a str, an int, or a tuple of these.
+        ``key``: a str, an int, or a tuple of such keys.
 
-        Returns the number of operations that this call completed in this process.  ``value``: a number that only rises,
-        such as an offset; of several values for one key, the largest is sent.  With ``refresh``, this process also
-        reads the key if an operation still waits on it, so it does not matter whether your code has already stored the
-        change.
+        Return the number of operations that this call completed in this process.  ``value``: a number that only rises,
+        such as an offset; if one key is checked with several values, the largest is sent.  With ``refresh``, this
+        process also reads the key's state if an operation still waits on the key, so it does not matter whether your
+        code has already stored the change.
 
         Raises TypeError or ValueError for a key or a value that cannot be relayed, PurgatoryClosed if the relay is
-        closed, and RuntimeError outside its event loop; in another thread, call :meth:`check_threadsafe`.  In these
-        cases, nothing is checked or sent.
+        closed, and RuntimeError outside the relay's event loop; in another thread, call :meth:`check_threadsafe`.  In
+        these cases, nothing is checked or sent.
         """
         self._require_open()
         validate_key(key)
@@ -548,7 +557,7 @@ class Relay(Generic[K, V]):
         """Request a :meth:`check` from any thread: the relay's event loop checks the key, here and in the other
         processes.
 
-        It returns at once, and a check that arrives after the relay has closed is dropped.  Raises TypeError or
+        The method returns at once; a check that arrives after the relay has closed is dropped.  Raises TypeError or
         ValueError for a key or a value that cannot be relayed, and RuntimeError if the relay has not been entered, or
         if its event loop is closed.
         """
@@ -561,19 +570,19 @@ class Relay(Generic[K, V]):
         loop.call_soon_threadsafe(self._check_entries, {key: value}, context=contextvars.Context())
 
     async def check_in(self, connection: Any, keys: Iterable[Hashable] | Mapping[Any, float]) -> None:
-        """Check the keys in every process, this one included, when the transaction of ``connection`` commits.
+        """Check the keys in every process, including this one, when the transaction of ``connection`` commits.
 
         ``keys``: the keys that the transaction changes.
 
-        ``connection``: an ``AsyncConnection`` or ``AsyncCursor`` of psycopg, a ``Connection`` of asyncpg, or an
-        ``AsyncSession`` or ``AsyncConnection`` of SQLAlchemy.  ``keys`` may map keys to values.
+        ``connection``: a psycopg ``AsyncConnection`` or ``AsyncCursor``, an asyncpg ``Connection``, or an SQLAlchemy
+        ``AsyncSession`` or ``AsyncConnection``.  ``keys`` may map keys to values.
 
         With :class:`PostgresTransport`, the change and the notice commit together or not at all, and the relay need not
-        be connected.  With a transport without transactions, the connection must be an ``AsyncSession``, and the keys
-        are checked after its commit, as by :meth:`check`.
+        be connected.  If the transport does not support transactions, the connection must be an ``AsyncSession``, and
+        the keys are checked after its commit, as :meth:`check` would do.
 
-        Raises TypeError for another connection; for one that blocks, it names :class:`Notifier`.  Raises TypeError or
-        ValueError for a key or a value that cannot be relayed.  In these cases, nothing is sent.
+        Raises TypeError for any other connection; for a blocking connection, the message names :class:`Notifier`.
+        Raises TypeError or ValueError for a key or a value that cannot be relayed.  In these cases, nothing is sent.
         """
         self._require_open()
         if is_sync(connection):
@@ -593,7 +602,7 @@ class Relay(Generic[K, V]):
             )
 
     def _check_later(self, entries: Mapping[Hashable, float | None]) -> None:
-        """Check the keys in the next turn of the loop, outside the code that commits."""
+        """Check the keys in the next turn of the loop, outside the committing code."""
         assert self._loop is not None
         self._loop.call_soon(self._check_entries, entries, context=contextvars.Context())
 
@@ -609,7 +618,7 @@ class Relay(Generic[K, V]):
     # Figures
 
     def statistics(self) -> RelayStatistics:
-        """Return the current figures of the relay."""
+        """Return the relay's current figures."""
         connection, refresher, sender, receiver = self._connection, self._refresher, self._sender, self._receiver
         lag_ms = connection.lag_ms if connection is not None and self.connected else None
         return RelayStatistics(
@@ -645,7 +654,7 @@ class Relay(Generic[K, V]):
     # The connection
 
     def _report_unfinished(self, tasks: "set[asyncio.Task[None]]") -> None:
-        tasks = {task for task in tasks if not task.done()}  # one may have ended while others were waited for
+        tasks = {task for task in tasks if not task.done()}  # some may have ended in the meantime
         if tasks:
             _LOGGER.error("tasks of the transport did not end when they were cancelled, and are left behind: %s", tasks)
 
@@ -685,17 +694,17 @@ class Relay(Generic[K, V]):
 
     def _lost(self, connection: Connection) -> None:
         self._losses += 1
-        self._last_loss = f"{type(connection.reason).__name__}: {connection.reason}"  # without its frames
-        reason = _NUMBER.sub("", self._last_loss)  # such as a process id, which differs in every attempt
+        self._last_loss = f"{type(connection.reason).__name__}: {connection.reason}"  # a str keeps no frames alive
+        reason = _NUMBER.sub("", self._last_loss)  # such as process IDs, which differ in every attempt
         is_news = not self._logged or not isinstance(connection.reason, ConnectionRefusedError)
         if is_news and reason not in self._logged and len(self._logged) < _MOST_REASONS:
             self._logged.add(reason)
             _LOGGER.warning("the relay of purgatory %r is not connected: %s", self._purgatory.name, self._last_loss)
         self._attempted()
         if self._waits_for_sender is not None:
-            wake(self._waits_for_sender)  # the relay is closing, and will not connect again
+            wake(self._waits_for_sender)  # the relay is closing and will not reconnect
         if self._fails and not self._closing:
-            self._stop_failing()  # begin again, so that the operations that have parked since fail as well
+            self._stop_failing()  # start over, so that operations parked in the meantime fail too
             self._failing = self._spawn(self._fail_waiters, "purgatory-relay-fail", restart=False)
 
     def _attempted(self) -> None:
@@ -705,7 +714,9 @@ class Relay(Generic[K, V]):
             wake(self._first_attempt)
 
     async def _fail_waiters(self) -> None:
-        """Fail the operations on keys that can be relayed, in slices.  Cancelled when the connection is back."""
+        """Make the operations whose keys can be relayed fail, a slice at a time.  The task is cancelled when the
+        connection is back.
+        """
         keys, done = self._purgatory.keys(), 0
         for key in keys:
             done += 1
@@ -717,13 +728,14 @@ class Relay(Generic[K, V]):
                 await asyncio.sleep(0)
 
     def _stop_failing(self) -> None:
-        """End the task that fails operations; those that it has not reached go on waiting."""
+        """End the task that makes operations fail; operations that it has not reached continue to wait."""
         if self._failing is not None:
             self._failing.cancel()
             self._failing = None
 
     def _resync_later(self) -> None:
-        # Up to a tenth early, so that workers that start together do not always read at the same time.
+        # Resync up to a tenth of the interval early, so that workers that were started together do not always read at
+        # the same time.
         delay_ms = max(1, round(self._resync_ms * (1 - self._jitter.random() / 10)))
         self._resync_alarm = self._clock.call_at(self._clock.ceil_ms() + delay_ms, self._resync)
 
@@ -738,7 +750,8 @@ class Relay(Generic[K, V]):
         self, run: Callable[[], Coroutine[Any, Any, None]], name: str, restart: bool = True
     ) -> asyncio.Task[None]:
         assert self._loop is not None
-        # Not create_task(context=...): a task factory need not take one, and a task copies the current context.
+        # create_task(context=...) is not used: a task factory need not accept a context, and a task copies the current
+        # context.
         task = contextvars.Context().run(partial(self._loop.create_task, run(), name=name))
         self._tasks.add(task)
 

@@ -1,4 +1,4 @@
-"""The keys and pings to be sent, and the task that sends them."""
+"""The keys and pings to send, and the task that sends them."""
 
 import asyncio
 from collections.abc import Hashable
@@ -15,8 +15,8 @@ __all__ = ["Sender"]
 class Sender:
     """Publishes pending keys and pings.
 
-    Keys stay pending until the engine has taken them: a publish that fails or is cancelled leaves them to the next
-    connection.  ``origin`` is the id that every payload carries.
+    Keys stay pending until the engine has accepted them: if publishing fails or is cancelled, the keys are sent over
+    the next connection.  ``origin`` is the ID that every payload carries.
     """
 
     def __init__(self, transport: Transport, max_keys: int) -> None:
@@ -32,7 +32,7 @@ class Sender:
         self._idle: asyncio.Future[None] | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is something that the engine has not accepted."""
+        """Whether there is anything that the engine has not accepted yet."""
         return self._busy or bool(self.pending)
 
     def add(self, key: Hashable, value: float | None) -> None:
@@ -41,7 +41,7 @@ class Sender:
         self._wake.set()
 
     def ping(self, number: int) -> None:
-        """Send a ping, before any further key."""
+        """Send a ping before any further keys."""
         self._ping = number
         self._wake.set()
 
@@ -52,9 +52,9 @@ class Sender:
         return self._idle
 
     async def run(self) -> None:
-        """Send for as long as one connection lasts, that is, until the task is cancelled.
+        """Send for the lifetime of one connection, that is, until the task is cancelled.
 
-        The cancellation is looked up as well, because a client library may swallow the CancelledError.
+        The ``while`` loop also examines ``task.cancelling()``, because a client library may swallow the CancelledError.
         """
         task = asyncio.current_task()
         assert task is not None

@@ -1,17 +1,19 @@
-"""What ``refresh`` returned for the watched keys, and which waits may see it.
+"""What ``refresh`` returned for the watched keys, and which waits may see each value.
 
 A wait through the relay must not be answered from a value that was read before the wait began: the key may have been
-read long ago for another wait.  So the reads are numbered.  Each wait notes the number of the first read that begins
-after it, each value carries the number of its read, and a condition sees a value only from its own number on.
+read long ago for another wait.  The reads are therefore numbered.  Each wait records the number of the first read that
+begins after the wait has begun, each value carries the number of its read, and a condition sees a value only if the
+value's number is not smaller than the number that the wait recorded.
 
-Until then the key is not *absent* for the condition but *unknown*, and the two must not be confused: a condition such
-as ``state.get(key) != "pending"`` would hold at once.  So when a condition of ``wait_until`` or ``wait_value`` looks up
-an unknown key, its result is ignored, and it is evaluated again after the read.  In an operation class of the
-application's own, the key is absent until then.
+Until such a value exists, the key is not *absent* for the condition but *unknown*, and the two must not be confused: a
+condition such as ``state.get(key) != "pending"`` would hold at once.  Therefore, when a condition of ``wait_until`` or
+``wait_value`` looks up an unknown key, its result is ignored, and it is evaluated again after the read.  For the
+application's own operation classes, the key is absent until then.
 
-A value is kept while an operation waits on its key.  When a wait ends, the value of each of its keys that has lost its
-last watcher is removed.  Operations that were parked directly on the purgatory remove no values.  Therefore, whenever a
-value is stored, the two oldest values are examined as well, which takes O(1) time for each; no value stays for long.
+A value is kept while an operation waits on its key.  When a wait ends, the values of its keys that no longer have a
+watcher are removed.  The end of an operation that was parked directly in the purgatory removes no values.  Therefore,
+whenever a value is stored, the two oldest values are also examined, in O(1) time each, so that no unused value is kept
+for long.
 """
 
 import contextlib
@@ -20,7 +22,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from purgatory import DelayedOperation, Purgatory
-from purgatory.core.operation.coroutines import is_coroutine
+from purgatory.core.timer.coroutines import is_coroutine
 
 __all__ = ["NEVER", "RelayState", "RelayWait"]
 
@@ -28,15 +30,16 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 T = TypeVar("T")
 
-NEVER: Final = 1 << 62  # the number of a read that no relay makes
+NEVER: Final = 1 << 62  # the number of a read that never happens
 _ABSENT: Final[Any] = object()
 
 
 class RelayWait:
     """One wait through the relay.
 
-    ``since``: the number of the first read that began after the wait.  ``unknown``: its condition has looked up a key
-    that had not been read since then.  ``give_back`` gets a value that its condition returned and that is ignored.
+    ``since``: the number of the first read that begins after the wait has begun.  ``unknown``: whether its condition
+    has looked up a key that has not been read since the wait began.  ``give_back`` is called with a value that its
+    condition returned but that is ignored.
     """
 
     __slots__ = ("give_back", "keys", "operation", "since", "unknown")
@@ -52,19 +55,18 @@ class RelayWait:
 class RelayState(Mapping[K, V]):
     """What ``refresh`` returned, for watched keys only.
 
-    A key is absent when no operation waits on it, and when the last read of it did not return it.  Inside a condition
-    that waits through the relay, a value that was read before the wait began is not visible: see
-    :meth:`Relay.wait_value`.
+    A key is absent if no operation waits on it, or if its last read did not return it.  Inside the condition of a wait
+    through the relay, a value that was read before the wait began is not visible; see :meth:`Relay.wait_value`.
     """
 
     __slots__ = ("_current", "_purgatory", "_reads", "_values", "_waits")
 
     def __init__(self, purgatory: Purgatory[Any]) -> None:
         self._purgatory = purgatory
-        self._reads = 0  # that have begun
+        self._reads = 0  # the number of reads that have begun
         self._values: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()  # key -> number of its read, value
-        self._waits: dict[int, RelayWait] = {}  # by the id() of the operation
-        self._current: RelayWait | None = None  # the wait whose condition runs, or whose operation is submitted
+        self._waits: dict[int, RelayWait] = {}  # by the id() of their operations
+        self._current: RelayWait | None = None  # the wait whose condition runs or whose operation is submitted
 
     # The mapping
 
@@ -82,12 +84,12 @@ class RelayState(Mapping[K, V]):
         wait = self._wait()
         if wait is not None:
             for key in wait.keys:
-                self._value(key)  # the condition depends on all keys of its wait
+                self._value(key)  # iterating depends on all keys of the wait
         keys: list[Any] = list(self._values)
         return iter([key for key in keys if self._value(key) is not _ABSENT])
 
     def __len__(self) -> int:
-        """Return the number of keys that are present.  O(watched keys)."""
+        """Return the number of keys that are present.  Cost: O(watched keys)."""
         return sum(1 for _ in self)
 
     def __repr__(self) -> str:
@@ -98,7 +100,7 @@ class RelayState(Mapping[K, V]):
         number, value = self._values.get(key, (0, _ABSENT))
         if wait is not None and key in wait.keys:
             if number >= wait.since:
-                return value  # also in on_complete(), when the operation has left the key
+                return value  # even in on_complete(), after the operation has left the key
             wait.unknown = True
             return _ABSENT
         if wait is not None and number < wait.since:
@@ -106,28 +108,28 @@ class RelayState(Mapping[K, V]):
         return value if value is not _ABSENT and self._purgatory.is_watched(key) else _ABSENT
 
     def _wait(self) -> RelayWait | None:
-        """Return the wait that looks up a key, or None if the code belongs to no wait."""
+        """Return the wait that is looking up a key, or None if the running code does not belong to a wait."""
         current = self._current
         if current is not None:
             operation = current.operation
             if operation is None or (operation._core is not None and operation._watch is None):
-                return current  # its condition runs, or its first try
+                return current  # its condition is running, or the operation is tried for the first time
         trying = self._purgatory._core._trying
         return None if trying is None else self._waits.get(id(trying))
 
     # Waits
 
     def begin(self, operation: DelayedOperation[Any] | None, keys: Collection[Hashable]) -> RelayWait:
-        """Note a wait that begins now.  ``operation``: None for a condition that :meth:`known_only` wraps."""
+        """Record a wait that begins now.  ``operation``: None for a condition that :meth:`known_only` wraps."""
         wait = RelayWait(operation, keys, self._reads + 1)
         if operation is not None and self._waits.setdefault(id(operation), wait) is wait:
             self._current = wait
         return wait
 
     def end(self, wait: RelayWait) -> None:
-        """Forget the wait, and the values of its keys that have no watcher without it."""
+        """Forget the wait, and the values of its keys that no longer have a watcher."""
         operation, wait.operation, wait.give_back = wait.operation, None, None
-        # The wrapped condition of the operation leads to the wait, so this leaves no cycle.
+        # The operation's wrapped condition refers to the wait, so clearing these references leaves no cycle.
         if operation is not None and self._waits.get(id(operation)) is wait:
             del self._waits[id(operation)]
         if self._current is wait:
@@ -138,7 +140,7 @@ class RelayState(Mapping[K, V]):
 
     @contextlib.contextmanager
     def of(self, wait: RelayWait) -> Iterator[None]:
-        """Make the code that runs within belong to the wait."""
+        """Attribute the code that runs in the block to the wait."""
         outer, self._current = self._current, wait
         try:
             yield
@@ -146,7 +148,7 @@ class RelayState(Mapping[K, V]):
             self._current = outer
 
     def known_only(self, wait: RelayWait, get: Callable[[], T], nothing: Any) -> Callable[[], T]:
-        """Wrap the condition of the wait: return ``nothing`` while it depends on a key that is not known yet."""
+        """Wrap the wait's condition, so that it returns ``nothing`` while it depends on a key that is not known yet."""
 
         def known() -> T:
             wait.unknown = False
@@ -173,7 +175,7 @@ class RelayState(Mapping[K, V]):
         return self._reads
 
     def store(self, key: Hashable, found: Mapping[Any, Any], number: int) -> None:
-        """Replace the value of the key by what a read found."""
+        """Replace the value of the key with what a read found."""
         if self._purgatory.is_watched(key):
             self._values[key] = number, found.get(key, _ABSENT)
             self._values.move_to_end(key)
@@ -192,7 +194,7 @@ class RelayState(Mapping[K, V]):
                 del values[key]
 
     def clear(self) -> None:
-        """Forget all values: the relay is closed."""
+        """Forget all values, because the relay is closed."""
         self._values.clear()
 
     @property
@@ -201,6 +203,6 @@ class RelayState(Mapping[K, V]):
         return len(self._values)
 
     def _check(self) -> None:
-        """Assert the invariants, while no condition runs."""
+        """Assert the invariants.  Call this method only while no condition is running."""
         assert all(wait.operation is not None and id(wait.operation) == number for number, wait in self._waits.items())
         assert all(0 < number <= self._reads for number, _ in self._values.values())

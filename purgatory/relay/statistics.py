@@ -9,33 +9,33 @@ __all__ = ["RelayStatistics"]
 
 @dataclass(frozen=True, slots=True)
 class RelayStatistics:
-    """A relay at one moment.  Counters count from the moment the relay was entered.
+    """A snapshot of a relay.  The counters start when the relay is entered.
 
     =======================  ======================================================================================
     field                    meaning
     =======================  ======================================================================================
     ``purgatory``            the name of the purgatory
     ``connected``            a ping has come back through the engine, and the connection is not known to be lost
-    ``lag``                  seconds that a ping took through the engine and back, or takes already; None: not connected
-    ``peers``                other relays on the channel that sent a message in the last three heartbeats
-    ``connects``             times the subscription was confirmed
-    ``losses``               times a connection, or an attempt to connect, failed
-    ``last_loss``            the reason of the last of those, or None
-    ``resyncs``              times all watched keys were to be refreshed and checked
-    ``sent``                 keys sent, each once per notice
-    ``received``             keys received from others
-    ``messages_sent``        messages published, pings included
-    ``messages_received``    messages received, pings and own echoes included
-    ``collapsed``            times a set of keys grew above ``max_keys`` and became "every key", outgoing and incoming
-    ``everything_sent``      notices "check every key" sent
-    ``everything_received``  notices "check every key" received
-    ``unreadable``           payloads that could not be read, and were treated as "check every key"
-    ``pending``              keys that wait to be sent
-    ``stale``                keys that wait to be refreshed
+    ``lag``                  seconds that the last or the current ping has taken; None if not connected
+    ``peers``                other relays on the channel that have sent a message in the last three heartbeats
+    ``connects``             confirmed subscriptions
+    ``losses``               connections, and attempts to connect, that failed
+    ``last_loss``            the reason for the last of these losses, or None
+    ``resyncs``              requests to refresh and check all watched keys
+    ``sent``                 keys sent, each counted once per notice
+    ``received``             keys received from other relays
+    ``messages_sent``        messages published, including pings
+    ``messages_received``    messages received, including pings and the relay's own echoes
+    ``collapsed``            sets of outgoing or incoming keys that outgrew ``max_keys`` and became "every key"
+    ``everything_sent``      "check every key" notices sent
+    ``everything_received``  "check every key" notices received
+    ``unreadable``           payloads that could not be read and were treated as "check every key"
+    ``pending``              keys that are waiting to be sent
+    ``stale``                keys that are waiting to be refreshed
     ``refreshed``            keys that ``refresh`` has read
-    ``reads``                calls of ``refresh`` that returned
-    ``failed_reads``         calls of ``refresh`` that raised, or took too long
-    ``read_duration``        seconds that the calls of ``refresh`` took, those that failed included
+    ``reads``                calls to ``refresh`` that returned
+    ``failed_reads``         calls to ``refresh`` that raised or took too long
+    ``read_duration``        seconds that the calls to ``refresh`` took, including failed calls
     =======================  ======================================================================================
     """
 

@@ -1,4 +1,4 @@
-"""Waiting on the purgatory's clock, so that a virtual clock drives the relay as well."""
+"""Wait on the purgatory's clock, so that a virtual clock also drives the relay."""
 
 import asyncio
 import functools
@@ -12,13 +12,13 @@ __all__ = ["backoff_ms", "end_tasks", "new_jitter", "seconds_ms", "sleep_ms", "w
 
 _SHORTEST_MS: Final = 50
 _LONGEST_MS: Final = 5_000
-_LAST_TURNS: Final = 5  # in which a task that is cancelled ends if it waits for nothing
+_LAST_TURNS: Final = 5  # enough for a cancelled task to end if it waits for nothing
 
 
 def seconds_ms(value: Any, name: str) -> int:
     """Return a duration in whole milliseconds, rounded up.
 
-    Raises TypeError or ValueError unless it is a number above 0.
+    Raises TypeError or ValueError unless the duration is a number above 0.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number of seconds, got {value!r}")
@@ -28,25 +28,26 @@ def seconds_ms(value: Any, name: str) -> int:
 
 
 def backoff_ms(failures: int, jitter: random.Random) -> int:
-    """Return the pause after this many failures in a row: doubled each time up to 5 s, minus a random part of at most
-    half."""
+    """Return the pause after this many failures in a row: it doubles each time, up to 5 s, and is shortened at random
+    by at most half.
+    """
     longest = min(_SHORTEST_MS << min(failures, 16), _LONGEST_MS)
     return max(1, round(longest * (0.5 + jitter.random() / 2)))
 
 
 def wake(waiter: "asyncio.Future[None]") -> None:
-    """End a wait; do nothing if it has ended."""
+    """End a wait; do nothing if it has already ended."""
     if not waiter.done():
         waiter.set_result(None)
 
 
 def new_jitter(seed: str) -> random.Random:
-    """Return a generator of random numbers that spread the retries of many workers over time."""
+    """Return a random number generator that spreads the retries of many workers over time."""
     return random.Random(seed)  # noqa: S311
 
 
 async def sleep_ms(clock: Clock, delay_ms: int) -> None:
-    """Sleep on the given clock, which may call back early."""
+    """Sleep for ``delay_ms`` on the given clock, which may call back early."""
     until_ms = clock.ceil_ms() + delay_ms
     while clock.now_ms() < until_ms:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,9 +59,9 @@ async def sleep_ms(clock: Clock, delay_ms: int) -> None:
 
 
 async def end_tasks(tasks: "Iterable[asyncio.Task[Any]]", clock: Clock, limit_ms: int) -> "set[asyncio.Task[Any]]":
-    """Cancel the tasks and wait until they have ended, at most ``limit_ms``; return those that have not.
+    """Cancel the tasks, and wait at most ``limit_ms`` until they have ended; return the tasks that have not ended.
 
-    A task that swallows its cancellation, as client libraries do now and then, is cancelled again from time to time.
+    A task that swallows its cancellation, as client libraries sometimes do, is cancelled repeatedly.
     """
     pending = {task for task in tasks if not task.done()}
     until_ms = clock.ceil_ms() + limit_ms
@@ -76,17 +77,17 @@ async def end_tasks(tasks: "Iterable[asyncio.Task[Any]]", clock: Clock, limit_ms
 
 
 async def wait_until(pending: "set[asyncio.Task[Any]]", clock: Clock, until_ms: int) -> "set[asyncio.Task[Any]]":
-    """Wait until the tasks have ended or the time has come; return those that have not."""
+    """Wait until the tasks have ended or the time has come; return the tasks that have not ended."""
     limit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     alarm = clock.call_at(until_ms, functools.partial(wake, limit))
     try:
         while pending and not limit.done():
             await asyncio.wait({*pending, limit}, return_when=asyncio.FIRST_COMPLETED)
-            # Not what wait() returns: further tasks may have ended since.
+            # The result of wait() is not used, because more tasks may have ended in the meantime.
             ended = {task for task in pending if task.done()}
             for task in ended:
                 if not task.cancelled():
-                    task.exception()  # retrieved: the task was cancelled, so its error does not matter
+                    task.exception()  # marks the error as retrieved: the task was cancelled, so it does not matter
             pending = pending - ended
     finally:
         alarm.cancel()

@@ -1,8 +1,8 @@
 """Connections that take part in a transaction: psycopg, asyncpg, SQLAlchemy, and Django.
 
-With Postgres, a notice is a query of the transaction.  With other engines it is sent after the commit, which SQLAlchemy
-announces for a session, and Django for a connection.  No package is imported here: if a package is not loaded, the
-connection cannot be one of its objects.
+With Postgres, the notice is a query within the transaction.  With other engines, the notice is sent after the commit,
+which SQLAlchemy announces for a session, and Django for a connection.  None of these packages is imported just to
+recognize a connection: if a package is not loaded, the connection cannot be one of its objects.
 """
 
 import sys
@@ -21,9 +21,9 @@ __all__ = [
     "notify_in_sync",
 ]
 
-# The channel is sent as bytes, so that it is the same with any encoding of the connection.
+# The channel is sent as bytes, so that it is the same whatever the encoding of the connection.
 _NOTIFY: Final = "SELECT pg_catalog.pg_notify(pg_catalog.convert_from({}, 'UTF8'), {})"
-_PENDING: Final = "purgatory.after_commit"  # in the info of a session
+_PENDING: Final = "purgatory.after_commit"  # a key in a session's ``info``
 
 ASYNC_CONNECTIONS: Final = (
     "connection must be an AsyncConnection or AsyncCursor of psycopg, a Connection of asyncpg, or an AsyncSession or"
@@ -54,13 +54,13 @@ _SYNC: Final = (
 
 
 def _is(connection: object, module: str, *names: str) -> bool:
-    """Return whether the object is an instance of one of the classes of a module that may not be loaded."""
+    """Return whether the object is an instance of one of the named classes; their module might not be imported."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(connection, tuple(getattr(loaded, name) for name in names))
 
 
 def is_async(connection: object) -> bool:
-    """Return whether the connection is used with ``await``."""
+    """Return whether the connection is asynchronous, that is, used with ``await``."""
     return any(_is(connection, module, name) for module, name in _ASYNC)
 
 
@@ -79,14 +79,15 @@ def _is_django(connection: object) -> bool:
 
 
 async def notify_in(connection: Any, channel: str, payload: str) -> None:
-    """Send the notice in the transaction of an asynchronous connection to Postgres.
+    """Send the notice in the transaction of an asynchronous Postgres connection.
 
-    Raises TypeError for another kind of connection, and for one to another database.
+    Raises TypeError for any other kind of connection, and for a connection to any other database.
     """
     if _is(connection, "psycopg", "AsyncConnection", "AsyncCursor"):
         import psycopg
 
-        # A cursor of its own: a server-side cursor would only declare the query, and a raw one has other placeholders.
+        # Use a separate cursor, because a server-side cursor would only declare the query, and a raw cursor uses other
+        # placeholders.
         owner = connection.connection if isinstance(connection, psycopg.AsyncCursor) else connection
         async with psycopg.AsyncCursor(owner, row_factory=psycopg.rows.tuple_row) as cursor:
             await cursor.execute(_NOTIFY.format("%s", "%s"), (channel.encode(), payload))
@@ -103,9 +104,9 @@ async def notify_in(connection: Any, channel: str, payload: str) -> None:
 
 
 def notify_in_sync(connection: Any, channel: str, payload: str) -> None:
-    """Send the notice in the transaction of a blocking connection to Postgres.
+    """Send the notice in the transaction of a blocking Postgres connection.
 
-    Raises TypeError for another kind of connection, and for one to another database.
+    Raises TypeError for any other kind of connection, and for a connection to any other database.
     """
     if _is(connection, "psycopg", "Connection", "Cursor"):
         import psycopg
@@ -128,7 +129,7 @@ def notify_in_sync(connection: Any, channel: str, payload: str) -> None:
 
 
 def _statement(channel: str, payload: str) -> tuple[Any, dict[str, Any]]:
-    """Return the arguments of SQLAlchemy's ``execute``."""
+    """Return the arguments for SQLAlchemy's ``execute``."""
     from sqlalchemy import text
 
     return text(_NOTIFY.format(":channel", ":payload")), {"channel": channel.encode(), "payload": payload}
@@ -139,14 +140,14 @@ def _require_postgres(name: str, connection: object) -> None:
         raise TypeError(f"connection must be one to Postgres, got one to {name}: {described(connection)}")
 
 
-# Other engines: the notice follows the commit
+# Other engines: the notice is sent after the commit
 
 
 def after_commit(connection: Any, send: Callable[[], None]) -> bool:
-    """Call ``send`` after the transaction has been committed, and not at all if the transaction is rolled back.
+    """Call ``send`` after the transaction has been committed, or not at all if it is rolled back.
 
-    Returns False if the connection does not announce its commits; only sessions of SQLAlchemy and connections of Django
-    do.  A savepoint that is rolled back withdraws nothing, because one check too many changes nothing.
+    Return False if the connection does not announce its commits; only SQLAlchemy sessions and Django connections do.
+    Rolling back a savepoint does not withdraw the notice, because an unnecessary check does no harm.
     """
     if _is_django(connection):
         connection.on_commit(send)
@@ -162,7 +163,7 @@ def after_commit(connection: Any, send: Callable[[], None]) -> bool:
     if _PENDING not in connection.info:
         from sqlalchemy import event
 
-        # The listeners stay: SQLAlchemy does not allow a listener to be removed while its event is running.
+        # The listeners stay, because SQLAlchemy does not allow a listener to be removed while its event is running.
         connection.info[_PENDING] = []
         event.listen(connection, "after_commit", _committed)
         event.listen(connection, "after_transaction_end", _ended)
@@ -179,4 +180,4 @@ def _committed(session: Any) -> None:
 
 def _ended(session: Any, transaction: Any) -> None:
     if transaction.parent is None:
-        session.info[_PENDING].clear()  # it was rolled back
+        session.info[_PENDING].clear()  # not empty only if the transaction was rolled back

@@ -1,29 +1,32 @@
-"""Workers of one machine, without a server: stream sockets in a directory.
+"""Workers on one machine, without a server: stream sockets in a directory.
 
-Each worker listens on a socket in the directory and connects to the sockets of the others.  A connection carries lines
-in one direction: notices in the format of :mod:`.codec`, and ``hello NAME``, with which a worker names its own socket.
+Each worker listens on a socket in the directory and connects to the other workers' sockets.  A connection carries lines
+in one direction: notices in the format of :mod:`.codec`, and ``hello NAME``, in which a worker names its own socket.
 
 How the workers find each other
 ===============================
 
-1.  A worker binds its socket under a temporary name, listens, and renames it.  So a socket with a final name that
-    refuses connections has lost its process, and the worker that finds it removes it.
-2.  The worker connects to every socket in the directory, its own included, and says hello.
-3.  A worker that reads a hello connects to the socket named in it, and says hello in return.
-4.  The new worker is subscribed when every worker that it has found has said hello, or after a quarter of a second: a
-    worker that is stopped or busy does not delay it.
+1.  A worker binds its socket under a temporary name, listens, and renames the socket.  Therefore, if a socket with a
+    final name refuses connections, its process has ended, and the worker that finds the socket removes it.  A process
+    that the worker forks closes its copy of the socket at once.
+2.  The worker connects to every socket in the directory, including its own, and says hello.
+3.  A worker that receives a hello connects to the socket named there, and says hello in return.
+4.  The new worker is subscribed when every worker that it has found has said hello, or after a quarter of a second, so
+    that a stopped or busy worker does not delay the new one.
 
 Why no notice is lost
 =====================
 
-1.  A connection delivers what is written to it, in order, unless one of the two workers dies.
-2.  When a connection begins, its sender may have published before.  Therefore the connection then begins with "check
-    every key".  A worker ignores this until it is subscribed, because the relay reads every key at that moment.
-3.  If the socket of a worker is full, because the worker is stopped or busy, further notices to it are dropped.  When
-    the socket has room again, "check every key" makes up for them.  So nothing blocks, and memory is bounded.
-4.  At least once a second while it publishes, a worker reads the directory.  If its own socket is missing, others
-    cannot find it, and the connection counts as lost; the relay then begins again with a new socket, in a new directory
-    if the old one was removed.  The workers that had the directory open learn of it from the end of the connections.
+1.  A connection delivers everything that is written to it, in order, unless one of the two workers dies.
+2.  When a connection begins, its sender may already have published notices.  In that case, the connection begins with
+    "check every key".  A worker ignores this notice until the worker is subscribed, because the relay reads every key
+    at that moment.
+3.  If a worker's socket is full because the worker is stopped or busy, further notices to that worker are dropped.
+    When the socket has room again, "check every key" makes up for them.  Nothing blocks, and memory is bounded.
+4.  While a worker publishes, it reads the directory at least once a second.  If its own socket is missing, the other
+    workers cannot find it, and the connection counts as lost; the relay then begins again with a new socket, in a new
+    directory if the old one was removed.  The other workers notice the loss when their connections to the old socket
+    end.
 """
 
 import asyncio
@@ -38,6 +41,7 @@ import stat
 import struct
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -51,40 +55,42 @@ _SOCKET: Final = re.compile(r"[0-9a-f]{10}\.sock")
 _NEW: Final = re.compile(r"[0-9a-f]{10}\.new")
 _LONGEST_NAME: Final = 15
 _LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103  # sun_path without its NUL
-# A connection fails with these because of the file: the socket of another user or of another type, or no socket.
+# Errors that mean that the file is unusable: another user's socket, a socket of another type, or a file that is not a
+# socket.
 _FOREIGN: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EPROTOTYPE, errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.ENOTSOCK}
     | {errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG}
 )
 _HELLO: Final = b"hello "
 _EVERYTHING: Final = encode_everything("").encode() + b"\n"
-_CHUNK: Final = 32_768  # bytes that are read from one connection in a turn of the loop
+_CHUNK: Final = 32_768  # bytes read from one connection in one turn of the loop
 _LONGEST_LINE: Final = 1_048_576
 _BACKLOG: Final = 1024
-_ACCEPTS: Final = 64  # connections that are accepted in a turn of the loop
+_ACCEPTS: Final = 64  # connections accepted in one turn of the loop
 _WELCOME_S: Final = 0.25
 _LOOK_S: Final = 1.0
-_LOOK_AGAIN_S: Final = 0.05  # after the end of a connection
+_LOOK_AGAIN_S: Final = 0.05  # seconds after the end of a connection
 _LAST_LINES_S: Final = 1.0
-_ABANDONED_S: Final = 60.0  # after which a socket that was never renamed has no process
+_ABANDONED_S: Final = 60.0  # seconds after which a socket that was never renamed counts as abandoned
 
 
 class UnixTransport:
-    """Relay between the workers on one machine, through sockets in a directory; no server is needed.
+    """Relays between the workers on one machine, through sockets in a directory; no server is needed.
 
-    ``directory``: an absolute or relative path.  Every worker of the application names the same directory, on a local
-    file system; other applications name another one.  It is created with mode 0700 if it is missing.  An existing
-    directory must belong to the user of the process, and nobody else may write to it.  Processes of other users are
-    refused.  Raises ValueError if the path of a socket in the directory would be longer than the system allows.
+    ``directory``: an absolute or relative path.  All workers of an application use the same directory, on a local file
+    system; other applications use other directories.  If the directory is missing, it is created with mode 0700.  An
+    existing directory must belong to the user of the process, and no other user may have write permission for it.
+    Processes of other users are refused.  Raises ValueError if the path of a socket in the directory would be longer
+    than the system allows.
 
     A relay is connected while its own socket is in the directory and its pings return through that socket.  No other
-    worker is needed for this: a worker that is alone is connected.
+    worker is needed, so a single worker also counts as connected.
 
-    It works on Linux and macOS.  On Windows, the constructor raises RuntimeError.
+    This transport works on Linux and macOS.  On Windows, the constructor raises RuntimeError.
     """
 
     max_payload = 32_768
-    """A payload of this size is read within a millisecond or two."""
+    """The largest payload in bytes: a payload of this size is read within a millisecond or two."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         if not hasattr(socket, "AF_UNIX"):
@@ -108,14 +114,20 @@ class UnixTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: dict[str, _Listener] = {}
         self._links: dict[str, _Link] = {}
-        self._refused: set[str] = set()  # files that no worker of this user has made
+        self._refused: set[str] = set()  # files that were not created by a worker of this user
         self._has_published = False
-        self._looked = -_LOOK_S  # when the directory was read
+        self._looked = -_LOOK_S  # when the directory was last read
         self._look_alarm: asyncio.TimerHandle | None = None
+        _transports.add(self)
 
     def __copy__(self) -> "UnixTransport":
-        """Return a transport to the same directory, without connections."""
+        """Return a new transport for the same directory, without connections."""
         return type(self)(self._directory)
+
+    @property
+    def _full_sockets(self) -> list[str]:
+        """The names of the sockets in the directory whose workers have not read everything."""
+        return [link.name for link in self._links.values() if link.rest]
 
     # The protocol
 
@@ -142,8 +154,8 @@ class UnixTransport:
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`.
 
-        Without a ``listen``, this returns when every worker's socket has accepted the payload, and raises
-        ConnectionRefusedError if there is no directory, because then there has been no worker.
+        If no ``listen`` is running, the method returns when every worker's socket has accepted the payload.  If the
+        directory does not exist, the method raises ConnectionRefusedError, because no worker has started yet.
         """
         self._use_running_loop()
         line = payload.encode() + b"\n"
@@ -160,7 +172,7 @@ class UnixTransport:
         await asyncio.sleep(0)  # a long series of payloads must not stall the loop
 
     async def _publish_alone(self, line: bytes) -> None:
-        """Publish without a socket of its own: nobody can find this process, so it has to find the others each time."""
+        """Publish without a socket: others cannot find this process, so this process must find them each time."""
         for link in list(self._links.values()):
             link.read()  # the loop may not have run since the connection ended
         self._look()
@@ -174,9 +186,9 @@ class UnixTransport:
             raise ConnectionResetError("a worker has closed its connection while it was sent a notice")
 
     async def aclose(self) -> None:
-        """See :meth:`Transport.aclose`.  While another relay listens through the transport, its connections stay.
+        """See :meth:`Transport.aclose`.  While another relay listens through the transport, its connections stay open.
 
-        If the socket of a worker is full, the worker has a moment to read what is left.
+        If a worker's socket is full, the worker has a moment to read the remaining data.
         """
         if self._listeners and self._loop is not None and not self._loop.is_closed():
             return
@@ -196,7 +208,7 @@ class UnixTransport:
     # Inside
 
     def _use_running_loop(self) -> None:
-        """Begin anew if the last loop has ended; a transport may outlive a loop."""
+        """Start over if the last loop has ended; a transport may outlive a loop."""
         loop = asyncio.get_running_loop()
         if loop is self._loop:
             return
@@ -208,6 +220,20 @@ class UnixTransport:
         self._close_links()
         self._loop = loop
 
+    def _begin_in_child(self) -> None:
+        """Close a forked process's copies of the sockets, but do not change the loop, which the parent runs.
+
+        While a copy is open, the system accepts connections to the socket of a parent that has died.
+        """
+        for listener in self._listeners.values():
+            listener.close_copies()
+        for link in self._links.values():
+            link.connection.close()
+        self._listeners = {}
+        self._links = {}
+        self._look_alarm = None
+        self._loop = None
+
     def _close_links(self) -> None:
         if self._look_alarm is not None:
             self._look_alarm.cancel()
@@ -217,9 +243,9 @@ class UnixTransport:
         self._links.clear()
 
     def _greeting(self, name: str) -> bytes:
-        """Return the lines with which a connection to the socket begins, even after notices to it were dropped.
+        """Return the lines with which a connection to the socket begins, or resumes after notices to it were dropped.
 
-        An own socket that is not subscribed yet misses nothing.
+        If the socket belongs to this process and is not subscribed yet, it has missed nothing.
         """
         hellos = b"".join(_HELLO + own.encode() + b"\n" for own in self._listeners)
         listener = self._listeners.get(name)
@@ -228,7 +254,7 @@ class UnixTransport:
         return hellos + _EVERYTHING
 
     def _look(self) -> None:
-        """Read the directory: check that the own sockets are there, and connect to new ones."""
+        """Read the directory: verify that this process's sockets are there, and connect to new sockets."""
         self._looked = time.monotonic()
         if self._look_alarm is not None:
             self._look_alarm.cancel()
@@ -250,13 +276,13 @@ class UnixTransport:
                 self._remove_abandoned(name)
 
     def _look_soon(self) -> None:
-        """Read the directory after the end of a connection, a moment later: its socket may be stale."""
+        """Read the directory a moment after a connection has ended, because the socket may be stale."""
         loop = self._loop
         if self._look_alarm is None and self._listeners and loop is not None:
             self._look_alarm = loop.call_later(_LOOK_AGAIN_S, self._or_lose, self._look)
 
     def _or_lose(self, step: Callable[..., None], *arguments: Any) -> None:
-        """Do the step in a callback of the loop; if the system refuses it, the connection is lost."""
+        """Perform a step in a callback of the loop; if it raises OSError, the connection is lost."""
         try:
             step(*arguments)
         except OSError as error:
@@ -264,10 +290,10 @@ class UnixTransport:
                 listener.lose(error)
 
     def _connect(self, name: str) -> None:
-        """Connect to a socket and begin with a greeting.  A connection of a Unix socket succeeds or fails at once.
+        """Connect to a socket and send a greeting.  On a Unix socket, connecting succeeds or fails at once.
 
-        macOS also refuses if too many connections wait for a worker that is stopped.  When the worker continues, it
-        finds its socket removed and begins again.
+        macOS also refuses a connection if too many connections wait for a stopped worker.  When the worker continues,
+        it finds that its socket has been removed, and begins again.
         """
         path = f"{self._directory}/{name}"
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -281,7 +307,7 @@ class UnixTransport:
             self._remove_stale(path)
         except FileNotFoundError:
             connection.close()
-        except BlockingIOError:  # too many connections wait for it; the next look tries again
+        except BlockingIOError:  # too many connections wait; the next call to _look tries again
             connection.close()
             if not self._listeners:
                 raise ConnectionRefusedError(f"the worker at {path} accepts no further connections") from None
@@ -304,21 +330,21 @@ class UnixTransport:
                 os.unlink(path)
 
     def _remove_abandoned(self, name: str) -> None:
-        """Remove the socket of a process that has died before it renamed the socket."""
+        """Remove the socket of a process that died before it renamed the socket."""
         path = f"{self._directory}/{name}"
         with contextlib.suppress(OSError):
             if time.time() - os.lstat(path).st_mtime > _ABANDONED_S:
                 self._remove_stale(path)
 
     def _greeted(self, name: str) -> None:
-        """A worker has said hello."""
+        """Handle a worker's hello."""
         for listener in self._listeners.values():
             listener.stop_waiting_for(name)
         if name not in self._links and name not in self._refused and _SOCKET.fullmatch(name):
             self._or_lose(self._connect, name)
 
     def _ended(self, link: "_Link") -> None:
-        """A connection has ended: the worker has closed its socket, or has died."""
+        """Handle the end of a connection: the worker has closed its socket or has died."""
         if self._links.get(link.name) is link:
             del self._links[link.name]
             for listener in self._listeners.values():
@@ -327,10 +353,10 @@ class UnixTransport:
 
 
 class _Link:
-    """A connection to the socket of a worker; only this side writes.
+    """A connection to a worker's socket; only this side writes.
 
-    ``rest``: what the socket has not taken of a line; while there is some, further lines are dropped.  ``behind``: a
-    line was dropped.
+    ``rest``: the part of a line that the socket has not taken yet; while there is any, further lines are dropped.
+    ``behind``: whether a line was dropped.
     """
 
     __slots__ = ("_loop", "_owner", "behind", "connection", "name", "rest", "written")
@@ -360,7 +386,7 @@ class _Link:
             self._send(line)
 
     async def is_written(self) -> None:
-        """Return when the socket has taken everything, or the connection has ended."""
+        """Wait until the socket has taken everything or the connection has ended."""
         while self.rest:
             if self.written is None:
                 self.written = self._loop.create_future()
@@ -406,7 +432,7 @@ class _Link:
             self._wake()
 
     def read(self) -> None:
-        """Notice the end of the connection; the other side writes nothing."""
+        """Detect the end of the connection; the other side writes nothing."""
         try:
             data = self.connection.recv(_CHUNK)
         except (BlockingIOError, InterruptedError):
@@ -438,10 +464,10 @@ class _Listener:
         self._received = received
         self._path = ""
         self._socket: socket.socket | None = None
-        self._connections: dict[socket.socket, bytes] = {}  # with the beginning of the next line
+        self._connections: dict[socket.socket, bytes] = {}  # each with the beginning of its next line
 
     def open(self, directory: str) -> None:
-        """Listen in the directory, which is created if it is missing."""
+        """Listen on a socket in the directory, which is created if it is missing."""
         _require_own(directory)
         path = f"{directory}/{self.name}"
         new = path.removesuffix(".sock") + ".new"
@@ -456,7 +482,7 @@ class _Listener:
         self._loop.add_reader(listening, self._accept)
 
     async def welcomed(self) -> None:
-        """Return when every awaited worker has said hello, or after a moment."""
+        """Wait until every awaited worker has said hello, but only for a moment."""
         if self.awaited:
             alarm = self._loop.call_later(_WELCOME_S, self._stop_waiting)
             try:
@@ -465,7 +491,7 @@ class _Listener:
                 alarm.cancel()
 
     def stop_waiting_for(self, name: str) -> None:
-        """A worker has said hello, or its connection has ended."""
+        """Record that a worker has said hello or that its connection has ended."""
         self.awaited.discard(name)
         if not self.awaited:
             self._stop_waiting()
@@ -475,15 +501,18 @@ class _Listener:
             self._welcomed.set_result(None)
 
     def lose(self, reason: Exception) -> None:
-        """End ``listen`` with the reason."""
+        """End ``listen`` by raising the reason."""
         self._stop_waiting()
         if not self.lost.done():
             self.lost.set_exception(reason)
 
     def close(self) -> None:
         """Close the socket and its connections, and remove the socket from the directory."""
-        if not self.lost.cancel() and not self.lost.cancelled():
-            self.lost.exception()  # retrieved: it was raised, or the task was cancelled
+        if not self.lost.done():
+            if not self._loop.is_closed():
+                self.lost.cancel()
+        elif not self.lost.cancelled():
+            self.lost.exception()  # marks the exception as retrieved: it was raised, or the task was cancelled
         for connection in list(self._connections):
             self._drop(connection)
         if self._socket is not None:
@@ -492,6 +521,16 @@ class _Listener:
         if self._path:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
+
+    def close_copies(self) -> None:
+        """Close the sockets in a forked process; the socket in the directory remains the parent's."""
+        for connection in self._connections:
+            connection.close()
+        if self._socket is not None:
+            self._socket.close()
+        self._connections = {}
+        self._socket = None
+        self._path = ""
 
     def _stop_reading(self, connection: socket.socket) -> None:
         if not self._loop.is_closed():
@@ -530,8 +569,8 @@ class _Listener:
         *lines, rest = (self._connections[connection] + data).split(b"\n")
         for line in lines:
             self._line(line)
-        if not data or len(rest) > _LONGEST_LINE:  # ended, or not the connection of a worker
-            self._line(rest)  # if it is not empty, it cannot be read, and therefore means "check every key"
+        if not data or len(rest) > _LONGEST_LINE:  # the connection has ended, or does not come from a worker
+            self._line(rest)  # unless the rest is empty, it cannot be read and therefore means "check every key"
             if connection in self._connections:
                 self._drop(connection)
         elif connection in self._connections:
@@ -545,7 +584,7 @@ class _Listener:
 
 
 def _require_own(directory: str) -> None:
-    """Create the directory if it is missing.  Raise an OSError unless it is only this user's to write."""
+    """Create the directory if it is missing.  Raise an OSError unless only this user can write to it."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
     status = os.stat(directory)
     if status.st_uid != os.geteuid():
@@ -559,15 +598,29 @@ def _require_own(directory: str) -> None:
 
 
 def _user_of(connection: socket.socket) -> int:
-    """Return the user of the process at the other end; -1 if the system does not say."""
-    names: Any = socket  # each system has one of the two options
+    """Return the user of the process at the other end, or -1 if the system does not report it."""
+    names: Any = socket  # each system has at most one of the two options
     if hasattr(names, "SO_PEERCRED"):
         _pid, user, _group = struct.unpack("iIi", connection.getsockopt(socket.SOL_SOCKET, names.SO_PEERCRED, 12))
     elif hasattr(names, "LOCAL_PEERCRED"):  # macOS and FreeBSD: struct xucred begins with a version and the user
         try:
             _version, user = struct.unpack_from("II", connection.getsockopt(0, names.LOCAL_PEERCRED, 128))
-        except OSError:  # as if it did not say
+        except OSError:  # treated as if the system did not report the user
             return -1
     else:
         return -1
     return int(user)
+
+
+# Forked processes
+
+_transports: Final["weakref.WeakSet[UnixTransport]"] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for transport in list(_transports):
+        transport._begin_in_child()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork()
+    os.register_at_fork(after_in_child=_begin_in_child)

@@ -120,16 +120,28 @@ class Engine:
         return False
 
     def kill(self) -> None:
-        """Send SIGKILL, and return when the process is gone."""
+        """Send SIGKILL to the server and its children, and return when they are gone.
+
+        A child that Postgres has started for a connection would serve it for a moment longer.
+        """
         if self.process is not None:
+            children = self._processes()[1:]
             self.process.kill()
+            for pid in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
+            while any(map(_lives, children)):
+                time.sleep(0.001)
 
     def stop(self) -> None:
-        """Send SIGSTOP: the server answers nothing, and closes nothing."""
-        for pid in self._processes():
+        """Send SIGSTOP, and wait until it has stopped every thread: the server answers nothing, and closes nothing."""
+        pids = self._processes()
+        for pid in pids:
             os.kill(pid, signal.SIGSTOP)
+        while not all(_stopped(pid) for pid in pids):
+            time.sleep(0.001)
 
     def go_on(self) -> None:
         """Send SIGCONT."""
@@ -242,9 +254,7 @@ class PostgresServer(Engine):
     def kill(self) -> None:
         super().kill()
         if self.folder is not None:
-            # A killed postmaster leaves its backends; they end when they see it, and hold its memory until then.
-            lock = self.folder / "data" / "postmaster.pid"
-            lock.unlink(missing_ok=True)
+            (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
 
 
 class RedisServer(Engine):
@@ -334,3 +344,18 @@ class UnixDirectory(Engine):
 
 SERVERS: dict[str, type[Engine]] = {engine.name: engine for engine in (PostgresServer, RedisServer, NatsServer)}
 ENGINES: dict[str, type[Engine]] = {**SERVERS, UnixDirectory.name: UnixDirectory}
+
+
+def _stopped(pid: int) -> bool:
+    """Return whether no thread of the process runs.  A signal reaches the threads one after the other."""
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)
+
+
+def _lives(pid: int) -> bool:
+    """Return whether the process has not ended.  A zombie has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"

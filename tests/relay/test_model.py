@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from purgatory.relay import MemoryTransport
 from purgatory.testing import VirtualClock
-from tests.conftest import _LOOPS
 from tests.relay.kit import Reached, Worker, workers
 
 RESYNC = 20.0
@@ -197,7 +196,6 @@ class Program:
             raise AssertionError(f"lost: {operation.key} has had {operation.value} since {true_since}")
 
 
-@pytest.mark.parametrize("loop", _LOOPS)
 @given(
     st.integers(2, 5),
     st.lists(STEP, max_size=40),
@@ -212,7 +210,7 @@ class Program:
     2, [("park", 0, 0, 1, 90), ("advance", 15.0), ("write", 1, 0)], 0, 1000, True
 )  # fmt: skip
 def test_no_wake_up_is_lost(
-    loop: str, number: int, steps: list[tuple[Any, ...]], seed: int, max_keys: int, unreadable: bool
+    number: int, steps: list[tuple[Any, ...]], seed: int, max_keys: int, unreadable: bool
 ) -> None:
     """With any faults, an operation completes within the bound and once, or expires if it could not complete.
 
@@ -223,8 +221,7 @@ def test_no_wake_up_is_lost(
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)  # reads that fail are reported
         await Program(VirtualClock(1000.0), number, seed, max_keys, unreadable=unreadable).run(steps)
 
-    with asyncio.Runner(loop_factory=_LOOPS[loop]) as runner:
-        runner.run(main())
+    asyncio.run(main())
 
 
 SHARP_STEP = st.one_of(
@@ -242,7 +239,6 @@ SHARP_STEP = st.one_of(
 RECOVERY = 3 * HEARTBEAT + 5.0 + (FAILURES + 2) * (0.2 + 0.4) + 2.0
 
 
-@pytest.mark.parametrize("loop", _LOOPS)
 @given(
     st.integers(2, 5),
     st.lists(SHARP_STEP, max_size=40),
@@ -266,7 +262,7 @@ RECOVERY = 3 * HEARTBEAT + 5.0 + (FAILURES + 2) * (0.2 + 0.4) + 2.0
         ("advance", 0.3), ("disconnect", 1), *[("write", 0, key) for key in range(6)]], 0, 2
 )  # fmt: skip
 def test_nothing_has_to_wait_for_the_resync(
-    loop: str, number: int, steps: list[tuple[Any, ...]], seed: int, max_keys: int
+    number: int, steps: list[tuple[Any, ...]], seed: int, max_keys: int
 ) -> None:
     """Unless the engine loses messages silently, all missed changes are found when the connections are back."""
 
@@ -274,8 +270,7 @@ def test_nothing_has_to_wait_for_the_resync(
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         await Program(VirtualClock(1000.0), number, seed, max_keys, resync_every=10_000.0).run(steps, RECOVERY)
 
-    with asyncio.Runner(loop_factory=_LOOPS[loop]) as runner:
-        runner.run(main())
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("fault", ["disconnect", "stop", "silence"])

@@ -224,7 +224,19 @@ async def test_a_key_that_is_too_long_reaches_the_others_as_every_key(clock: Vir
         assert other.relay.statistics().everything_received == 1
 
 
-@pytest.mark.parametrize("key", [1.5, None, b"a", object(), True, ("a", 1.0), ["a"]])
+class _Folded(str):
+    """A key that ignores case."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and self.casefold() == other.casefold()
+
+    def __hash__(self) -> int:
+        return hash(self.casefold())
+
+
+@pytest.mark.parametrize("key", [1.5, None, b"a", object(), True, ("a", 1.0), ["a"], _Folded("A"), (_Folded("A"),)])
 async def test_a_key_that_cannot_travel_is_refused_at_once(clock: VirtualClock, key: Any) -> None:
     """``check``, ``check_in``, ``park`` and ``wait_until`` raise TypeError, and nothing is checked, sent or parked."""
     (worker,), (transport,) = workers(clock, 1, refreshes=False)

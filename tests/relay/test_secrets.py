@@ -81,7 +81,60 @@ def test_a_good_connection_string_is_accepted(dsn: str) -> None:
 def test_a_good_url_is_accepted(url: str) -> None:
     """A password may contain any character that is percent-encoded."""
     RedisTransport(url)
-    NatsTransport([url.replace("redis", "nats"), "h:4222", "user:secret@h"])
+    if url.startswith("redis:"):
+        NatsTransport([url.replace("redis", "nats"), "h:4222", "user:secret@h", "tls://h", "[::1]:4222"])
+        NatsTransport(["ws://h", "wss://h"])
+
+
+_SCHEMES = {"redis": "redis://, rediss://, or unix://", "nats": "nats://, tls://, ws://, or wss://"}
+
+
+@pytest.mark.parametrize("make", [RedisTransport, NatsTransport, lambda url: NatsTransport(["nats://h", url])])
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("bogus", "one that does not begin with {schemes}"),
+        ("", "one that does not begin with {schemes}"),
+        ("http://h", "one that does not begin with {schemes}"),
+        ("bogus://h", "one that does not begin with {schemes}"),
+        ("{engine}:/h", None),
+        ("{engine}://h:0x", "one that cannot be parsed"),
+        ("{engine}://h:99999", "one that cannot be parsed"),
+        ("{engine}://[", "one that cannot be parsed"),
+        ("{engine}://a b", "one with a blank or a comma in its host"),
+        ("{engine}://a,b", "one with a blank or a comma in its host"),
+        ("{engine}://me:/y@h", "one with an @ after its host"),
+    ],
+)
+def test_an_address_that_cannot_work_is_refused_at_once(make: Callable[[str], Any], url: str, problem: Any) -> None:
+    """The error states the problem and an example; it does not repeat the URL."""
+    engine = "redis" if make is RedisTransport else "nats"
+    with pytest.raises(ValueError, match=r"^url must be a URL such as ") as refused:
+        make(url.format(engine=engine))
+    assert f"url must be a URL such as {engine}://user:password@host:" in str(refused.value)
+    assert "it is not repeated here, because it may contain a password" in str(refused.value)
+    if problem is not None:
+        assert f", got {problem.format(schemes=_SCHEMES[engine])};" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RedisTransport("unix://"), "got one without a path;"),
+        (lambda: NatsTransport("nats://"), "got one without a host;"),
+        (lambda: NatsTransport("nats://me:secret@"), "got one without a host;"),
+        (lambda: NatsTransport(":4222"), "got one without a host;"),
+        (lambda: NatsTransport("nats://a,nats://b"), "got one with a blank or a comma in its host;"),
+        (lambda: NatsTransport([]), "url must be a str or a list of them, got an empty list"),
+        (lambda: NatsTransport(["nats://h", "ws://h"]), "WebSockets for all servers or for none"),
+    ],
+)
+def test_an_address_that_cannot_work_with_its_engine(make: Callable[[], Any], message: str) -> None:
+    """What only one of the engines needs is checked, too."""
+    with pytest.raises(ValueError, match=r"^url must be ") as refused:
+        make()
+    assert message in str(refused.value)
+    assert "secret" not in str(refused.value)
 
 
 def test_an_error_with_a_secret_is_replaced() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from purgatory import Purgatory
-from purgatory.relay import Relay, Transport, UnixTransport
+from purgatory.relay import Notifier, Relay, Transport, UnixTransport
 from tests.relay.kit import Worker
 from tests.relay.nemesis import run
 
@@ -176,6 +176,38 @@ async def test_sockets_of_an_application_that_was_killed(directory: Path, start:
         assert relay.connected
         assert len(sockets(directory)) == 1
     assert sockets(directory) == []
+
+
+async def test_a_process_that_a_killed_worker_has_forked(directory: Path, start: Callable[[], Any]) -> None:
+    """It keeps no copy of the sockets, for example in a ProcessPoolExecutor, so the worker's socket refuses."""
+    other = await start()
+    other.say("fork")
+    word, child = (await other.line()).split()
+    assert word == "forked"
+    try:
+        await other.kill()
+        async with here(directory):
+            assert len(sockets(directory)) == 1
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+
+
+async def test_a_forked_process_closes_nothing_of_its_parent(
+    directory: Path, state: Path, start: Callable[[], Any]
+) -> None:
+    """The parent's socket, its connections, and its waits stay as they were."""
+    other = await start()
+    async with here(directory) as relay:
+        other.say("fork")
+        _, child = (await other.line()).split()
+        try:
+            await other.waits("a")
+            change(state, relay, "a")
+            assert await other.line() == "answered a"
+            assert relay.statistics().losses == (await other.statistics())["losses"] == 0
+            assert len(sockets(directory)) == 2
+        finally:
+            os.kill(int(child), signal.SIGKILL)
 
 
 async def test_a_stopped_worker_blocks_nobody(directory: Path, state: Path, start: Callable[[], Any]) -> None:
@@ -400,6 +432,22 @@ async def test_a_file_of_another_program_with_the_name_of_a_socket(
     assert len(warnings) == 3 * 3  # three transports
 
 
+def test_a_notifier_names_the_worker_that_reads_nothing(directory: Path) -> None:
+    """There is no engine: the worker whose socket is full is stopped or hangs."""
+    directory.mkdir(0o700)
+    with socket.socket(socket.AF_UNIX) as stopped, Notifier(UnixTransport(directory), timeout=0.2) as notifier:
+        stopped.bind(str(directory / "0123456789.sock"))
+        stopped.listen()
+
+        def fill() -> None:
+            while True:
+                notifier.check("k" * 900)
+
+        with pytest.raises(TimeoutError) as failure:
+            fill()
+        assert str(failure.value) == "within 0.2 s, these workers have not read the notice: 0123456789.sock"
+
+
 async def test_a_socket_that_was_never_renamed(directory: Path) -> None:
     """A worker that was killed while it started has left a socket with a temporary name, which is removed later."""
     directory.mkdir(0o700)
@@ -567,6 +615,31 @@ async def test_one_transport_serves_one_loop(directory: Path) -> None:
         with pytest.raises(RuntimeError, match="serves one event loop at a time"):
             await asyncio.to_thread(asyncio.run, publish())
     await asyncio.to_thread(asyncio.run, publish())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_transport_whose_loop_was_closed_with_its_relay_running(directory: Path) -> None:
+    """It connects at the first attempt in the next loop."""
+    transport = UnixTransport(directory)
+
+    async def start(room: Purgatory[Any]) -> Relay:
+        return await Relay(room, transport).__aenter__()
+
+    async def again() -> None:
+        async with Purgatory[Any]("second") as room, Relay(room, transport) as relay:
+            assert (relay.connected, relay.statistics().last_loss) == (True, None)
+
+    loop = asyncio.new_event_loop()
+    room = Purgatory[Any]("first")
+    relay = loop.run_until_complete(start(room))
+    assert relay.connected
+    tasks = asyncio.all_tasks(loop)
+    loop.close()
+    asyncio.run(again())
+    for task in tasks:  # otherwise, the destroyed tasks and their coroutines are reported
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    del task, tasks, relay, room
+    gc.collect()
 
 
 async def test_nothing_is_left(directory: Path) -> None:

@@ -5,6 +5,7 @@ The shared state is a directory: a key has changed if a file of its name is ther
 ===============  ==================================================================
 ``wait KEY``     wait for the key; print ``answered KEY``, or ``expired KEY`` after 30 s
 ``change KEY``   change the key and check it
+``fork``         fork a process that lives on; print ``forked PID``
 ``statistics``   print a line of JSON
 ===============  ==================================================================
 """
@@ -12,6 +13,8 @@ The shared state is a directory: a key has changed if a file of its name is ther
 import asyncio
 import dataclasses
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +45,14 @@ async def work(directory: str, state: Path) -> None:
                 case ["change", key]:
                     (state / key).touch()
                     relay.check(key)
+                case ["fork"]:
+                    begun, begin = os.pipe()
+                    if (child := os.fork()) == 0:
+                        os.closerange(0, 2)  # the parent has ended when its pipes are closed
+                        os.write(begin, b"1")
+                        signal.pause()
+                    os.read(begun, 1)  # the child has closed its copies of the sockets
+                    print("forked", child, flush=True)
                 case ["statistics"]:
                     print(json.dumps(dataclasses.asdict(relay.statistics())), flush=True)
         for task in tasks:
