@@ -1,6 +1,6 @@
-"""A journal of every operation's end, as Parquet files.  An optional part: ``aiopurgatory[journal]``.
+"""A journal that records the end of every operation in Parquet files.  An optional part: ``aiopurgatory[journal]``.
 
-``schema`` defines the columns.  ``journal`` is the observer that records the rows; ``batch``, ``writer`` and ``files``
+``schema`` defines the columns.  ``journal`` is the observer that records the rows; ``batch``, ``writer``, and ``files``
 write them to disk.  ``compaction`` merges small files.
 """
 

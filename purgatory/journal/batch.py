@@ -1,7 +1,7 @@
-"""Turns the recorded rows into the columns of a file.  Runs in the journal's thread.
+"""The conversion of recorded rows to the columns of a file.  It runs in the journal's thread.
 
-The event loop appends the fields of every row to one flat list.  This creates no object per row for the garbage
-collector to track, and each column is a slice of the list.
+The event loop appends the fields of every row to one flat list.  With a flat list, no row needs an object that the
+garbage collector would have to track, and each column is a slice of the list.
 """
 
 import time
@@ -16,26 +16,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from purgatory.core.operation.lifecycle import EXPIRED_BY_CLOSING
+from purgatory.core.operation.lifecycle import EXPIRED_BY_CLOSING, outcome_of
 from purgatory.texts import class_name, type_name
 
 from .files import ARROW_SCHEMA, date_folder
-from .schema import DROPPED, EXPIRED, OUTCOMES
+from .schema import DROPPED, EXPIRED
 
 __all__ = ["OP_ID", "PURGATORY", "WIDTH", "Batch", "Gap", "Refused", "by_date", "key_text", "to_table", "warm_up"]
 
 # The order in which the event loop records the fields of a row.
 _STATE, PURGATORY, _KIND, OP_ID, _KEYS, _PARKED, _DEADLINE, _FINISHED = range(8)
 WIDTH: Final = 8
-_INSTANCE: Final = itemgetter(1)  # of the value that identifies a purgatory
+_INSTANCE: Final = itemgetter(1)  # the instance, from the value that identifies a purgatory
 _TEXT: Final = pa.string()
-_LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, where dates of Python and SQL end
-_ROWS_PER_YIELD: Final = 1_000  # rows converted before the event loop's thread may run
+_LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, the last year that Python and SQL dates support
+_ROWS_PER_YIELD: Final = 1_000  # the rows to convert before letting the event loop's thread run
 
 
 @dataclass(slots=True)
 class Gap:
-    """Rows that were lost: how many, and the times of the first and the last on the purgatory's clock."""
+    """Lost rows: their number, and the times of the first row and the last row on the purgatory's clock."""
 
     count: int
     first_ms: int
@@ -48,7 +48,7 @@ class Gap:
 
 
 class Refused(NamedTuple):
-    """Operations that a purgatory refused: how many, between two times on its clock."""
+    """The number of operations that a purgatory refused between two times on its clock."""
 
     purgatory: str
     number: int
@@ -58,7 +58,7 @@ class Refused(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """The rows of one file: ``values`` is flat, ``WIDTH`` values a row.  Notes about refused operations are no rows.
+    """The rows of one file: ``values`` is flat, with ``WIDTH`` values per row.  Notes about refusals are not rows.
 
     ``folder``: the folder of the file within the journal; None until :func:`by_date` has divided the batch.
     """
@@ -74,7 +74,7 @@ class Batch:
         self.rows = len(self.values) // WIDTH
 
     def as_gap(self) -> Gap:
-        """Return a gap that takes the place of these rows; there must be at least one."""
+        """Return a gap that takes the place of these rows; there must be at least one row."""
         for column in (_FINISHED, _PARKED):
             times = [ms for ms in self.values[column::WIDTH] if type(ms) is int]
             if times:
@@ -83,10 +83,10 @@ class Batch:
 
 
 def by_date(batch: Batch) -> list[Batch]:
-    """Return a batch for each date, in UTC, on which operations of this one parked, in the order of the dates.
+    """Return a batch for each UTC date on which operations in this batch were parked, in the order of the dates.
 
-    A gap counts as parked at the time of its first row, as in the file; so does a note about refused operations.  The
-    rows of a date keep their order.
+    A gap counts as parked at the time of its first row, as in the file.  A note about refused operations counts as
+    parked at the beginning of its interval.  The rows of a date keep their order.
     """
     gap, anchor_ms = batch.gap, batch.anchor_ms
     parked: list[int] = batch.values[_PARKED::WIDTH]
@@ -127,7 +127,7 @@ def key_text(key: Hashable) -> str:
 def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
     """Return the batch as a table with the schema of the journal.
 
-    It releases the GIL often, so that the event loop is not held up.
+    The function releases the GIL often, so that the event loop is not held up.
     """
     values = batch.values
     states = values[_STATE::WIDTH]
@@ -147,7 +147,7 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
     deadline = _column(values, _DEADLINE)
     finished = _column(values, _FINISHED)
     _release_gil()
-    # Lateness alone is computed from both, and it is null for a deadline later than any end.
+    # This limit affects only the lateness, which is null for a deadline later than any possible end.
     deadline = pc.min_element_wise(deadline, _LATEST_MS - batch.anchor_ms, skip_nulls=False)
     late = pc.subtract(finished, deadline)
     at_deadline = pc.and_not(pc.equal(outcome, EXPIRED), by_closing)
@@ -201,15 +201,16 @@ def _column(values: list[Any], field: int) -> pa.Array:
     numbers = values[field::WIDTH]
     try:
         buffer = array("q", numbers)  # three times as fast as pa.array(), which inspects each value
-    except TypeError:  # a None among them
+    except TypeError:  # at least one is None
         return pa.array(numbers, pa.int64())
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(buffer)])
 
 
 def _dictionary(values: list[Any], text_of: Callable[[Any], Any], kind: pa.DataType = _TEXT) -> pa.Array:
-    """Return a column with few distinct values, each with its text.
+    """Return a column with the text of each value; few of the values are distinct.
 
-    They are told apart by identity, because the metaclass of a user's class may raise from ``__hash__`` or ``__eq__``.
+    The values are distinguished by identity, because the metaclass of a user's class may raise from ``__hash__`` or
+    ``__eq__``.
     """
     if len(set(map(id, values))) == 1:
         return pa.repeat(pa.scalar(text_of(values[0]), kind), len(values))
@@ -220,7 +221,7 @@ def _dictionary(values: list[Any], text_of: Callable[[Any], Any], kind: pa.DataT
 
 
 def _outcome(state: int) -> str:
-    return EXPIRED if _is_by_closing(state) else OUTCOMES[state]
+    return outcome_of(state).value
 
 
 def _is_by_closing(state: int) -> bool:
@@ -236,7 +237,7 @@ def _purgatory_name(label: tuple[str, int | None]) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Return the text with its lone surrogates as escape sequences."""
+    """Return the text with lone surrogates replaced with escape sequences."""
     return str.encode(text, "utf-8", "backslashreplace").decode()
 
 
@@ -256,15 +257,16 @@ def _texts(rows: Sequence[tuple[Hashable, ...]], text: Callable[[Any], str]) -> 
     keys_type = ARROW_SCHEMA.field("keys").type
     try:
         texts = pa.array(values, pa.string())
-    except UnicodeEncodeError:  # a lone surrogate somewhere
+    except UnicodeEncodeError:  # the text contains a lone surrogate
         texts = pa.array(list(map(_encodable, values)), pa.string())
     return pa.Array.from_buffers(keys_type, len(rows), [None, offsets], children=[texts])
 
 
 def _safely(text: Callable[[Any], str], key: Hashable) -> str:
-    """Return the text of a key.  A key that has none must not affect the other rows of the file.
+    """Return the text of a key.  A key that cannot be converted must not affect the other rows of the file.
 
-    An interrupt or a cancellation is an error of the key: in the journal's thread, nothing else raises one.
+    An interrupt or a cancellation counts as an error in the key, because nothing else in the journal's thread can raise
+    one.
     """
     try:
         return str(text(key))
@@ -273,5 +275,5 @@ def _safely(text: Callable[[Any], str], key: Hashable) -> str:
 
 
 def _release_gil() -> None:
-    # This waits for nothing: a thread that sleeps, however briefly, releases the GIL.
+    # This call does not wait for anything.  A thread that sleeps, however briefly, releases the GIL.
     time.sleep(0.0001)

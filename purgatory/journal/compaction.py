@@ -1,19 +1,20 @@
-"""Merge many small files of a journal into few large ones.
+"""Merge many small files of a journal into a few large ones.
 
-A kill at any moment neither loses nor doubles a row.  The steps for each group of files:
+No row is lost or duplicated, no matter when the process is killed.  The steps for each group of files:
 
 1.  The merged file is written under a name that begins with a dot, and flushed to disk.  No reader sees it.
-2.  A note, ``_merge-*.json``, with the names of the merged file and of the files that it replaces, appears complete.
-3.  The merged file is renamed to its visible name.  **From this moment on the merged file counts**: while the note is
-    there, :func:`~purgatory.journal.files.data_files` leaves out the files that the note replaces.
+2.  A note, ``_merge-*.json``, with the names of the merged file and of the files that it replaces, is written in one
+    step.
+3.  The merged file is renamed to its visible name.  **From this moment on, the merged file counts**: while the note
+    exists, :func:`~purgatory.journal.files.data_files` leaves out the files that the merged file replaces.
 4.  The replaced files are removed, and then the note.
 
-The next compaction finishes or undoes one that was killed: if the merged file is visible, it does step 4; if not, it
-removes the note and the unfinished file.  A reader that does not know the notes, such as another program, sees rows
-twice between steps 3 and 4; after a kill, until the next compaction.
+The next compaction finishes or undoes one that was killed: if the merged file is visible, the compaction performs step
+4; if not, it removes the note and the unfinished file.  A reader that does not know about the notes, such as another
+program, sees the merged rows twice between steps 3 and 4; after a kill, it sees them twice until the next compaction.
 
-Only complete files are merged, so a server may write to the journal at the same time.  Files of different runs and
-different folders are not mixed: a folder ``date=2026-11-22`` keeps its rows, and the footers keep the bounds of times.
+Only complete files are merged, so a server may write to the journal at the same time.  Files from different runs or
+different folders are not merged: a folder ``date=2026-11-22`` keeps its rows, and the footers keep the time bounds.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ from .schema import COLUMNS
 __all__ = ["Compacted", "compact"]
 
 _ROW_GROUP: Final = 128 * 1024
-_TO: Final = re.compile(r"(-to-[^-]+)+$")  # earlier releases appended one with every run
+_TO: Final = re.compile(r"(-to-[^-]+)+$")  # earlier releases appended such a suffix with every run
 _LATER: Final = frozenset(column.name for column in COLUMNS if column.added)
 
 
@@ -49,16 +50,16 @@ class Compacted:
 
 
 def compact(journal: str | os.PathLike[str], rows_per_file: int = 1_000_000) -> Compacted:
-    """Merge the files of a journal that have at most half of ``rows_per_file`` rows.
+    """Merge those files of a journal that have at most half of ``rows_per_file`` rows.
 
-    Raises JournalError if the journal cannot be read, or a file or a note is corrupt: nothing has changed then.  Raises
-    JournalError if another process is compacting a folder of the journal, or if the system has no POSIX locks.  Raises
-    ValueError if ``rows_per_file`` is not positive.  Raises OSError if the disk is full or cannot be written; every row
-    is still there once.
+    Raises JournalError if the journal cannot be read, or if a file or a note is corrupt; in that case, nothing is
+    changed.  Raises JournalError if another process is compacting a folder of the journal, or if the system has no
+    POSIX locks.  Raises ValueError if ``rows_per_file`` is not positive.  Raises OSError if the disk is full or cannot
+    be written to; in that case, the journal still contains every row exactly once.
     """
     if rows_per_file < 1:
         raise ValueError(f"rows_per_file must be at least 1, got {rows_per_file}")
-    directory = Path(journal)
+    directory = Path(journal).absolute()  # pyarrow takes a relative path with a colon for a URI
     if directory.is_file():
         raise JournalError(f"the journal {directory} must be a directory, got a file")
     files = data_files(directory)
@@ -82,7 +83,7 @@ def _compact_folder(folder: Path, rows_per_file: int) -> int:
 
 @contextlib.contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
-    """Hold a lock on the folder, which a kill releases."""
+    """Hold a lock on the folder.  The system releases the lock if the process is killed."""
     try:
         import fcntl
     except ImportError:
@@ -99,7 +100,7 @@ def _exclusive(folder: Path) -> Iterator[None]:
 
 
 def _groups(files: list[Path], rows_per_file: int) -> list[list[Path]]:
-    """Return groups of at least two small files of one run."""
+    """Return groups of at least two small files from the same run."""
     groups: list[list[Path]] = []
     held: dict[str, tuple[list[Path], int]] = {}
     for file in files:
@@ -117,7 +118,7 @@ def _groups(files: list[Path], rows_per_file: int) -> list[list[Path]]:
 
 
 def _source(file: Path) -> str | None:
-    """Return the run that wrote all rows of a file; None if it has several, or columns that would be lost."""
+    """Return the run that wrote all rows of a file; None if several runs did, or if a merge would lose columns."""
     metadata = pq.read_metadata(file)
     schema = metadata.schema.to_arrow_schema()
     if not _is_ours(schema) or not metadata.num_rows:
@@ -154,13 +155,14 @@ def _merge(group: list[Path]) -> int:
 
 
 def _name(group: list[Path]) -> str:
-    """Return the name of the merged file: that of the first file, "-to-", and the number of the last one.
+    """Return the name of the merged file: the name of the first file, "-to-", and the number of the last file.
 
-    The first file may be a merged one; names must not grow with every run, because file systems bound their length.
+    The first file may itself be a merged one; names must not grow with every run, because file systems limit their
+    length.
     """
     first, last = group[0].stem, group[-1].stem.rpartition("-")[2]
     name = f"{_TO.sub('', first)}-to-{last}"
-    taken = (group[0].parent / f"{name}.parquet").exists()  # other programs may have given names of this form
+    taken = (group[0].parent / f"{name}.parquet").exists()  # other programs may have used names of this form
     return f"{first}-to-{last}" if taken else name
 
 

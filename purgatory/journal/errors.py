@@ -1,4 +1,4 @@
-"""The error of a journal."""
+"""The exception that is raised when a journal cannot be written or read."""
 
 from purgatory.errors import PurgatoryError
 

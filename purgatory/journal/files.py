@@ -1,7 +1,7 @@
-"""Files of a journal: their names, how they are written, and how their footer is read.
+"""Files of a journal: their names, how they are written, and how their footers are read.
 
 A file is written under a name that begins with a dot, flushed to disk, and then renamed.  A listing of the directory
-therefore shows complete files only, whatever happens to the writer.
+therefore shows only complete files, whatever happens to the writer.
 
 If a journal is partitioned by date, its files are in folders such as ``date=2026-11-22``, as Hive names them.
 """
@@ -56,15 +56,15 @@ ARROW_SCHEMA: Final = pa.schema(
     metadata={VERSION_KEY: str(SCHEMA_VERSION)},
 )
 _UNFINISHED: Final = re.compile(r"\.part-(?P<source>(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]+)-\d+\.tmp")
-_LATEST_START_MS: Final = [0]  # of the sources of this process
-_SOURCES: Final[set[str]] = set()  # of this process, and of the one from which it was forked
+_LATEST_START_MS: Final = [0]  # the latest start time of the sources in this process
+_SOURCES: Final[set[str]] = set()  # the sources of this process and of the process from which it was forked
 _START_LOCK: Final = threading.Lock()
 _HIDDEN_NAME: Final = re.compile(r"\.[^/.\0][^/\0]*")
 _DATA_NAME: Final = re.compile(r"[^/\0]+\.parquet")
 _NOTE: Final = "it must have the names of a merged file and of the files that it replaces"
 _PROBE: Final = b"x" * 65_536
 _DATE: Final = "date="
-_QUERY_LIMITED_INFORMATION: Final = 0x1000  # these three are of the Windows API
+_QUERY_LIMITED_INFORMATION: Final = 0x1000  # these three are from the Windows API
 _STILL_ACTIVE: Final = 259
 _INVALID_PARAMETER: Final = 87
 _DAY_MS: Final = 86_400_000
@@ -72,9 +72,9 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 def new_source() -> str:
-    """Return a name for this run of this process: host, process id, start time in milliseconds.
+    """Return a name for this run of this process: host, process id, and start time in milliseconds.
 
-    No two names of a process are equal: if a name with this millisecond exists, the next millisecond is used.
+    All names in a process are different: if a name with this millisecond already exists, the next millisecond is used.
     """
     with _START_LOCK:
         start_ms = _LATEST_START_MS[0] = max(time.time_ns() // 1_000_000, _LATEST_START_MS[0] + 1)
@@ -84,7 +84,7 @@ def new_source() -> str:
 
 
 def prepare(directory: Path) -> None:
-    """Create the directory and verify that files can be written there.  Raises JournalError if not.
+    """Create the directory and verify that files can be written there.  Raises JournalError if either fails.
 
     Unfinished files of processes that no longer exist are removed.
     """
@@ -106,7 +106,7 @@ def prepare(directory: Path) -> None:
 
 
 def date_folder(epoch_ms: int) -> str:
-    """Return the name of the folder for this time: ``date=`` followed by the date in UTC, for the years 1 to 9999."""
+    """Return the name of the folder for this time: ``date=`` followed by the UTC date, for the years 1 to 9999."""
     day = min(max(_EPOCH + epoch_ms // _DAY_MS, 1), date.max.toordinal())
     return f"{_DATE}{date.fromordinal(day).isoformat()}"
 
@@ -114,7 +114,7 @@ def date_folder(epoch_ms: int) -> str:
 def create_folder(directory: Path, name: str) -> Path:
     """Return the folder of a journal, and create it if it is missing.  Raises OSError if it cannot be created.
 
-    A new folder has the permissions of the journal's directory, so every process that can write there can write here.
+    A new folder has the permissions of the journal's directory, so the same processes can write to both.
     """
     folder = directory / name
     try:
@@ -143,10 +143,10 @@ def write_file(table: pa.Table, directory: Path, source: str, number: int) -> Pa
 
 
 def data_files(path: Path) -> list[Path]:
-    """The files of a journal (a directory, or one file), in the order of their names.  Raises JournalError if there is
-    none.
+    """Return the files of a journal (a directory or one file), in the order of their names.
 
     As in Spark, names that begin with a dot or an underscore are skipped.  So are files that a merged file replaces.
+    Raises JournalError if there are none.
     """
     if path.is_file():
         return [path]
@@ -156,7 +156,7 @@ def data_files(path: Path) -> list[Path]:
 
 
 def merge_notes(path: Path) -> list[Path]:
-    """Return the notes about merges that have not been finished, see :mod:`purgatory.journal.compaction`."""
+    """Return the notes about merges that have not been finished; see :mod:`purgatory.journal.compaction`."""
     return sorted(note for note in path.rglob("_merge-*.json") if not _is_hidden(note.relative_to(path).parent))
 
 
@@ -172,7 +172,8 @@ class MergeNote:
 def read_merge_note(path: Path) -> MergeNote:
     """Read a note.
 
-    Raises JournalError, with its name, if the note cannot be read or is corrupt; FileNotFoundError if there is none.
+    Raises JournalError, with the name of the note, if it cannot be read or is corrupt, and FileNotFoundError if it does
+    not exist.
     """
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
@@ -196,7 +197,7 @@ def _is_hidden(folder: Path) -> bool:
 
 
 def _replaced(folder: str, files: list[str]) -> set[str]:
-    """Return the files of a folder that a merged file replaces: they count no longer."""
+    """Return the files of a folder that a merged file replaces and that therefore no longer count."""
     replaced: set[str] = set()
     for name in files:
         if name.startswith("_merge-") and name.endswith(".json"):
@@ -223,7 +224,7 @@ def _listed(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The footer of a file.  ``version`` is None if the file has none.
+    """The footer of a file.  ``version`` is None if the file states no version.
 
     ``mistyped``: a description of each column whose type differs from the schema of a journal.
     """
@@ -236,7 +237,7 @@ class Footer:
 
 
 def read_footer(path: str) -> Footer:
-    """Read the footer of a file.  Raises JournalError, with its name, if it cannot be read or is corrupt."""
+    """Read the footer of a file.  Raises JournalError, with the file's name, if the file is unreadable or corrupt."""
     try:
         with pq.ParquetFile(path) as file:
             metadata = file.metadata
@@ -244,7 +245,7 @@ def read_footer(path: str) -> Footer:
             stored = (metadata.metadata or {}).get(VERSION_KEY.encode())
             rows = metadata.num_rows
     except (OSError, pa.ArrowException) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # that of the system, not of pyarrow
+        if isinstance(error, OSError) and error.errno is not None:  # an error from the system, not from pyarrow
             raise JournalError(f"{path} cannot be read: {os.strerror(error.errno)}") from error
         reason = str(error).partition("\n")[0]
         raise JournalError(f"{path} is corrupt: {reason}") from error
@@ -317,9 +318,9 @@ def _write_through(path: Path, data: bytes | memoryview) -> None:
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Remove the files that a killed process of this machine left behind, never those of a running one."""
+    """Remove the files that a killed process on this machine left behind, but never a running process's files."""
     for folder in (directory, *directory.glob(f"{_DATE}*")):
-        with contextlib.suppress(OSError):  # another program may remove the folder, or own it
+        with contextlib.suppress(OSError):  # another program may have removed the folder, or may own it
             for file in folder.glob(".part-*.tmp"):
                 match = _UNFINISHED.fullmatch(file.name)
                 if match is not None and match["host"] == _host() and not _alive(match["source"], int(match["pid"])):
@@ -327,7 +328,7 @@ def _remove_unfinished(directory: Path) -> None:
 
 
 def _alive(source: str, pid: int) -> bool:
-    if pid == os.getpid():  # in a container, the killed server and the next one may both have the process id 1
+    if pid == os.getpid():  # in a container, the killed server and the next one may both have process id 1
         return source in _SOURCES
     if sys.platform == "win32":
         return _alive_on_windows(pid)
@@ -341,13 +342,13 @@ def _alive(source: str, pid: int) -> bool:
 
 
 def _alive_on_windows(pid: int) -> bool:
-    """Return whether the process exists.  ``os.kill(pid, 0)`` would send it Ctrl-C there."""
+    """Return whether the process exists.  On Windows, ``os.kill(pid, 0)`` would send it Ctrl-C."""
     import ctypes
 
-    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined,unused-ignore]  # of Windows only
+    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined,unused-ignore]  # exists only on Windows
     handle = kernel.OpenProcess(_QUERY_LIMITED_INFORMATION, False, pid)
     if not handle:
-        return bool(kernel.GetLastError() != _INVALID_PARAMETER)  # another error: it exists and belongs to others
+        return bool(kernel.GetLastError() != _INVALID_PARAMETER)  # another error: the process belongs to another user
     try:
         status = ctypes.c_ulong()
         known = kernel.GetExitCodeProcess(handle, ctypes.byref(status))

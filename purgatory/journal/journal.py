@@ -3,17 +3,18 @@
 Cost in the event loop
 ======================
 
-An operation that ends appends eight values to a list; nothing else happens in the event loop's thread.  Every
+When an operation ends, eight values are appended to a list; nothing else happens in the event loop's thread.  Every
 ``rows_per_file`` rows, and at least every ``interval`` seconds while there are rows, the list is handed to the
 journal's own thread, which converts it to columns and writes a file.
 
 What can be lost
 ================
 
-*   The process is killed: the operations that ended within the last ``interval``, and the file that is being written.
-    Every visible file is complete.
-*   The disk cannot be written: up to ``max_buffered`` rows wait; further rows are dropped and counted, in
-    :meth:`Journal.statistics` and in a ``dropped`` row of the journal itself.  Writing resumes when the disk permits.
+*   If the process is killed, the operations that ended within the last ``interval`` are lost, and so is the file that
+    is being written.  Every visible file is complete.
+*   If the disk cannot be written to, up to ``max_buffered`` rows wait; further rows are dropped and counted, in
+    :meth:`Journal.statistics` and in a ``dropped`` row of the journal itself.  Writing resumes when the disk can be
+    written to again.
 """
 
 import asyncio
@@ -29,9 +30,9 @@ from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 
-from purgatory.core.operation.lifecycle import EXPIRED, EXPIRED_BY_CLOSING
+from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, EXPIRED_BY_CLOSING, FAILED
 from purgatory.core.stats.record_buffer import RecordBuffer, append_record
 from purgatory.core.timer.clock import Clock
 from purgatory.core.timer.units import duration_ms
@@ -48,7 +49,7 @@ _STEP_MS = 2  # two files have different anchors only if the wall clock was set 
 
 
 class _Parked(Protocol):
-    """What the journal needs of a purgatory that it observes: its parked operations."""
+    """The part of an observed purgatory that the journal needs: its parked operations."""
 
     def parked_events(self) -> list[Event]: ...
 
@@ -57,7 +58,7 @@ class _Parked(Protocol):
 
 
 class _RefusedUntil(NamedTuple):
-    """How many operations a purgatory had refused at a time on its clock."""
+    """The number of operations that a purgatory had refused by a given time on its clock."""
 
     number: int
     at_ms: int
@@ -93,7 +94,7 @@ class _Rows(RecordBuffer):
 
 
 class Journal(Observer):
-    """Writes the endings of operations to Parquet files in a directory.  An :class:`~purgatory.events.Observer`.
+    """An :class:`~purgatory.events.Observer` that writes the ends of operations to Parquet files in a directory.
 
     **Usage.**  ::
 
@@ -101,20 +102,24 @@ class Journal(Observer):
             async with Purgatory("fetch", observers=[journal]) as purgatory:
                 ...
 
-    One journal serves any number of purgatories of one event loop.  A server may create the journal before it forks its
-    workers; each worker then enters it, and is a run of its own.  When the journal closes, operations that are still
-    waiting are written as ``pending``.  The schema is in :mod:`purgatory.journal.schema`.
+    One journal serves any number of purgatories on one event loop.  A server may create the journal before it forks its
+    workers; each worker then enters the journal, and counts as a separate run.  In a process that is forked after the
+    journal was entered, the journal is closed.  If the event loop ends before the journal is closed, the journal
+    continues in the next loop, but its rows may wait in memory until :meth:`flush`, :meth:`aclose`, or a full file.
+
+    When the journal closes, operations that are still waiting are written as ``pending``.  The schema is in
+    :mod:`purgatory.journal.schema`.
 
     **Cancellation safety.**  When :meth:`aclose` is cancelled, the thread already has every row and finishes its work;
-    call :meth:`aclose` again to wait for that.
+    call :meth:`aclose` again to wait for the thread.
 
     ``path``: the directory, created if it does not exist.  Entering the journal raises :class:`JournalError` if the
-    directory cannot be written.  ``rows_per_file``, ``interval`` (seconds): a file is written when either is reached.
-    ``max_buffered``: rows that may wait for the disk.  ``key_text``: how a key becomes text, called in the journal's
-    thread.  ``clock``: the clock of the purgatories, unless it is the default one; its anchor is measured once.
-    ``epoch_ms``: the anchor, if it is not to be measured: the epoch milliseconds at the clock's zero.
-    ``partition_by``: with ``"date"``, each file is in a folder such as ``date=2026-11-22``, the date in UTC on which
-    its operations parked.
+    directory cannot be written to.  ``rows_per_file``, ``interval`` (seconds): a file is written when either is
+    reached.  ``max_buffered``: rows that may wait for the disk.  ``key_text``: converts a key to text, and is called in
+    the journal's thread.  ``clock``: the purgatories' clock, if it is not the default one; its anchor is measured once.
+    ``epoch_ms``: the anchor, that is, the epoch time of the clock's zero, in milliseconds; by default, it is measured.
+    ``partition_by``: with ``"date"``, each file is in a folder such as ``date=2026-11-22``, the UTC date on which its
+    operations were parked.
     """
 
     def __init__(
@@ -147,21 +152,28 @@ class Journal(Observer):
         self.interval = interval
         self.max_buffered = max_buffered
         self.partition_by = partition_by
-        self._writer = Writer(self.path, key_text, self._retry_later, partitioned=partition_by is not None)
+        self._key_text = key_text
         self._clock = clock
         self._fixed_anchor_ms = epoch_ms
         self._anchor_ms = 0
+        self._closed = False
+        self._inherited = False  # whether this process was forked from the one that uses the journal
+        self._begin()
+        self._observed: weakref.WeakValueDictionary[int, _Parked] = weakref.WeakValueDictionary()  # by id()
+        self._kept: dict[int, _Parked] = {}  # by id(): those that do not support weak references
+        self._refused: dict[int, _RefusedUntil] = {}  # by id() of the purgatory: the refusals already in the journal
+        self._pending: dict[Any, int] = {}  # by purgatory: the id of the last operation written as pending
+        _journals.add(self)
+
+    def _begin(self) -> None:
+        """Start without rows and without a thread, initially and in a forked process."""
+        self._writer = Writer(self.path, self._key_text, self._retry_later, partitioned=self.partition_by is not None)
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
         self._closing: Future[None] | None = None
         self._taken = 0  # rows that have left the record buffer
         self._dropped = 0
         self._gap: Gap | None = None
-        self._observed: weakref.WeakValueDictionary[int, _Parked] = weakref.WeakValueDictionary()  # by id()
-        self._kept: dict[int, _Parked] = {}  # by id(): those that cannot be referred to weakly
-        self._refused: dict[int, _RefusedUntil] = {}  # by id() of the purgatory; what is in the journal already
-        self._pending: dict[Any, int] = {}  # by purgatory: the id of the last operation written as pending
 
     # Life
 
@@ -186,8 +198,8 @@ class Journal(Observer):
     async def aclose(self) -> None:
         """Write all rows, and a ``pending`` row for every operation that is still waiting.
 
-        It does not raise: rows that cannot be written are dropped, counted, and logged.  Idempotent: a second call
-        waits for the first, even if the task of the first one is cancelled.
+        This method does not raise: rows that cannot be written are dropped, counted, and logged.  The method is
+        idempotent: a second call waits for the first, even if the task that made the first call is cancelled.
         """
         if not self._closed:
             if self._loop is not None:
@@ -203,8 +215,8 @@ class Journal(Observer):
     async def flush(self) -> None:
         """Hand all rows to the thread, and return when they are written or the attempt has failed.
 
-        A journal that is closing writes the rows anyway, and this method waits for its end.  A journal that was not
-        entered has no rows.
+        A journal that is closing writes the rows anyway, and this method waits until the journal is closed.  A journal
+        that has not been entered has no rows.
         """
         if self._loop is None:
             return
@@ -216,11 +228,12 @@ class Journal(Observer):
             attempt = self._writer.finish()
         await asyncio.shield(asyncio.wrap_future(attempt))
 
-    # The methods of an observer.  A purgatory fills the record buffer instead; call these to record events by hand.
+    # The methods of an observer.  A purgatory fills the record buffer instead; call the methods to record events by
+    # hand.
 
     def completed(self, event: Event) -> None:
         """Record that the operation completed."""
-        self._record(1, event)
+        self._record(COMPLETED, event)
 
     def expired(self, event: Event) -> None:
         """Record that the operation expired: its deadline passed, or its purgatory closed."""
@@ -228,11 +241,11 @@ class Journal(Observer):
 
     def cancelled(self, event: Event) -> None:
         """Record that the operation was withdrawn."""
-        self._record(3, event)
+        self._record(CANCELLED, event)
 
     def failed(self, event: Event) -> None:
         """Record that the operation failed."""
-        self._record(4, event)
+        self._record(FAILED, event)
 
     def attached(self, purgatory: _Parked) -> None:
         """Observe this purgatory from now on."""
@@ -281,7 +294,7 @@ class Journal(Observer):
         )
 
     def _flush_due(self) -> None:
-        """Start the timer at the first row of a file; hand the rows over at the last one."""
+        """Start the timer at the first row of a file; hand the rows over at the last row."""
         full = self.rows_per_file * WIDTH
         if self._closed or self._loop is None:
             self._drop_rows()
@@ -289,7 +302,8 @@ class Journal(Observer):
             self._hand_over()
         else:
             self._start_timer()
-            self.record_buffer.flush_at = full
+            if self._timer is not None:
+                self.record_buffer.flush_at = full
 
     def _interval_over(self) -> None:
         self._timer = None
@@ -299,13 +313,21 @@ class Journal(Observer):
             self._start_timer()
 
     def _retry_later(self) -> None:
-        """Start the timer after a failed attempt, also if no row follows.  Called in any thread."""
+        """Start the timer after a failed attempt, even if no row follows.  May be called in any thread."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._start_timer, context=Context())
 
     def _start_timer(self) -> None:
-        if self._timer is None and self._loop is not None and not self._closed:
+        if self._loop is None or self._closed:
+            return
+        if self._loop.is_closed():
+            try:
+                self._loop = asyncio.get_running_loop()
+            except RuntimeError:  # a later row may be recorded in a loop
+                return
+            self._timer = None
+        if self._timer is None:
             self._timer = self._loop.call_later(self.interval, self._interval_over, context=Context())
 
     def _hand_over(self) -> None:
@@ -326,7 +348,7 @@ class Journal(Observer):
         self._writer.put(batch)
 
     def _new_refused(self) -> tuple[tuple[Refused, ...], dict[int, _RefusedUntil]]:
-        """Return notes about operations that were refused since the last ones, and what they extend to.
+        """Return notes on the operations refused since the last notes, and the counters that these notes cover.
 
         A refused operation has no row and costs nothing: the counters of the purgatories are read with each file.
         """
@@ -351,10 +373,17 @@ class Journal(Observer):
         return values
 
     def _drop_rows(self) -> None:
-        """Count the recorded rows as dropped: the journal has not been entered, or is closed.
+        """Count the recorded rows as dropped because the journal has not been entered or is closed.
 
-        An operation that was parked when the journal closed has a row already, ``pending``, and is not counted.
+        An operation that was parked when the journal closed already has a row, ``pending``, and is not counted.
         """
+        if self._inherited:
+            self._inherited = False
+            _LOGGER.warning(
+                "the journal %s was entered before this process was forked, and records nothing here:"
+                " enter a journal after the fork",
+                self.path,
+            )
         values, self.record_buffer.values = self.record_buffer.values, []
         start = 0
         while start < len(values):
@@ -384,7 +413,7 @@ class Journal(Observer):
             self._timer = None
 
     def _measure(self) -> int:
-        """Return the current epoch milliseconds at the clock's zero."""
+        """Return the epoch time of the clock's zero, in milliseconds, as the wall clock shows it now."""
         if self._fixed_anchor_ms is not None:
             return self._fixed_anchor_ms
         if self._clock is not None:
@@ -404,3 +433,24 @@ def _validate_int(name: str, value: int, least: int) -> None:
         raise TypeError(f"{name} must be an int, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+# Forked processes
+
+_journals: Final["weakref.WeakSet[Journal]"] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    """Close the copies of the journals that the parent has entered: their rows, loops, and threads are the parent's."""
+    for journal in list(_journals):
+        if journal._loop is not None:
+            journal._begin()
+            journal._inherited = not journal._closed
+            journal._closed = True
+            journal._pending.clear()
+            journal.record_buffer.values = []
+            journal.record_buffer.flush_at = 1
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork()
+    os.register_at_fork(after_in_child=_begin_in_child)

@@ -1,4 +1,4 @@
-"""The schema of a journal: one row per operation, its columns, and their version.  Plain data: imports nothing.
+"""The schema of a journal: one row per operation, its columns, and their version.  The module is plain data.
 
 A journal is a directory of Parquet files.  A file is complete from the moment it is visible; names that begin with a
 dot or an underscore are not part of the journal.  Several processes may write to one directory.
@@ -40,7 +40,6 @@ FAILED: Final = "failed"
 DROPPED: Final = "dropped"
 
 ENDED: Final = (COMPLETED, EXPIRED, CANCELLED, FAILED)
-# The first five are in the order of the states of an operation.
 OUTCOMES: Final = (PENDING, *ENDED, DROPPED)
 
 
@@ -51,74 +50,92 @@ class Column(NamedTuple):
     type: str
     nullable: bool
     meaning: str
-    added: bool = False  # later, within the version: older files lack it
+    added: bool = False  # whether it was added after the version's first files, which therefore lack it
 
 
 COLUMNS: Final = (
-    Column("source", "string", False, "the process that wrote the row: host, process id, start time"),
-    Column("purgatory", "string", True, "name of the purgatory; null in a `dropped` row about lost rows"),
-    Column("kind", "string", True, "class name of the operation, or the `kind=` of a wait; null in a `dropped` row"),
+    Column("source", "string", False, "the process that wrote the row: host, process id, and start time"),
+    Column("purgatory", "string", True, "the name of the purgatory; null in a `dropped` row about lost rows"),
+    Column(
+        "kind", "string", True, "the class name of the operation, or the `kind=` of a wait; null in a `dropped` row"
+    ),
     Column(
         "op_id",
         "int64",
         True,
-        "number within source, purgatory and instance, in the order of parking; null in `dropped`",
+        "the operation's number within the source, purgatory, and instance, in the order of parking; null in a"
+        " `dropped` row",
     ),
-    Column("keys", "strings", True, "what it was parked on, as text; empty if it never had to wait; null in `dropped`"),
-    Column("parked_at", "timestamp", False, "when it was submitted; in a `dropped` row the first lost row"),
+    Column(
+        "keys",
+        "strings",
+        True,
+        "the keys under which the operation was parked, as text; empty if the operation never had to wait; null in a"
+        " `dropped` row",
+    ),
+    Column(
+        "parked_at",
+        "timestamp",
+        False,
+        "the time when the operation was submitted; in a `dropped` row, the time of the first lost row",
+    ),
     Column(
         "deadline",
         "timestamp",
         True,
-        "when it was due, rounded up to the timer's tick, at the latest the end of the year 9999; null: no deadline",
+        "the operation's deadline, rounded up to the timer's tick; at the latest, the end of the year 9999; null if the"
+        " operation had no deadline",
     ),
     Column(
         "finished_at",
         "timestamp",
         True,
-        "when it ended; null in a `pending` row; in a `dropped` row the last lost row",
+        "the time when the operation ended; null in a `pending` row; in a `dropped` row, the time of the last lost row",
     ),
     Column(
         "outcome",
         "string",
         False,
-        "`completed`, `expired`, `cancelled`, `failed`; `pending`: it was still waiting when the journal closed;"
-        " `dropped`: not an operation, but a note that rows were lost here, or operations refused",
+        "`completed`, `expired`, `cancelled`, or `failed`; `pending`: the operation was still waiting when the journal"
+        " closed; `dropped`: not an operation but a note that rows were lost here or that operations were refused",
     ),
     Column(
-        "lateness", "double", True, "seconds from the deadline to the expiry; null unless it expired on its deadline"
+        "lateness",
+        "double",
+        True,
+        "the number of seconds from the deadline to the expiration; null unless the operation expired at its deadline",
     ),
-    Column("dropped", "int64", True, "how many rows were lost; null except in a `dropped` row"),
-    Column("anchor_ms", "int64", False, "epoch milliseconds at which the purgatory's clock showed zero"),
+    Column("dropped", "int64", True, "the number of lost rows; null except in a `dropped` row"),
+    Column("anchor_ms", "int64", False, "the time, in epoch milliseconds, at which the purgatory's clock showed zero"),
     Column(
         "instance",
         "int64",
         True,
-        "number of the purgatory within its process, which distinguishes two of the same name; null in a `dropped` row,"
-        " and in files of releases without this column",
+        "a number that distinguishes purgatories with the same name within one process; null in a `dropped` row and in"
+        " files from releases without this column",
         added=True,
     ),
     Column(
         "expired_by_closing",
         "bool",
         True,
-        "whether it is `expired` because its purgatory closed, and not at its deadline; null in a `dropped` row, and in"
-        " files of releases without this column",
+        "whether the operation expired because its purgatory closed rather than at its deadline; null in a `dropped`"
+        " row and in files from releases without this column",
         added=True,
     ),
     Column(
         "refused",
         "int64",
         True,
-        "how many operations the limits of the purgatory refused from `parked_at` to `finished_at`; null except in a"
-        " `dropped` row of that purgatory, which then does not report lost rows",
+        "the number of operations refused between `parked_at` and `finished_at` because of the purgatory's limits; null"
+        " except in a `dropped` row that reports refusals; such a row reports no lost rows",
         added=True,
     ),
 )
 
 
 def markdown() -> str:
-    """Return the columns as the table in the documentation."""
+    """Return the columns as a Markdown table for the documentation."""
     lines = ["| column | type | null? | meaning |", "| --- | --- | --- | --- |"]
     for column in COLUMNS:
         null = "may be" if column.nullable else "never"

@@ -2,10 +2,10 @@
 
 One batch becomes one file.  If the journal is partitioned by date, a batch is first divided into one batch for each
 date; these are queued separately, so that a retry never writes a row twice.  A batch that could not be written is set
-aside until the next attempt, and so are the later ones of its folder: the files of a folder are in the order in which
-the operations ended, and the other folders do not wait.  The event loop decides when to retry.  A batch that can never
-be written is dropped: a gap takes its place in the queue, and becomes a ``dropped`` row.  The caller of ``put`` bounds
-the queue.
+aside until the next attempt, and so are later batches for the same folder.  The files in a folder therefore stay in the
+order in which the operations ended, and the other folders do not wait.  The event loop decides when to retry.  A batch
+that can never be written is dropped: a gap takes its place in the queue, and becomes a ``dropped`` row.  The caller of
+``put`` limits the size of the queue.
 """
 
 import logging
@@ -30,8 +30,9 @@ class Writer:
     """A queue of batches and the thread that writes them.  Its public methods are called in the event loop's thread.
 
     ``on_failure`` is called, in any thread, when batches must be retried.  ``partitioned``: whether the files are in
-    folders by date.  ``source``: the name of this run, set before the first ``put``.  ``waiting``: the rows that are
-    not on disk yet.  The counters are changed by the writing thread or under the lock, and may be read at any time.
+    folders by date.  ``source``: the name of this run, set before the first ``put``.  ``waiting``: the number of rows
+    that are not on disk yet.  The counters are changed by the writing thread or under the lock, and may be read at any
+    time.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Writer:
     def close(self, dropped: int) -> "Future[None]":
         """Try once more to write all waiting batches, drop those that still wait, and end the thread.
 
-        ``dropped``: the number of rows that were dropped before they reached the queue, for the log.
+        ``dropped``: for the log, the number of rows that were dropped before they reached the queue.
         """
         ended = self._submit(lambda: self._end(dropped))
         if ended is None:
@@ -103,7 +104,7 @@ class Writer:
             _LOGGER.error("the journal %s has dropped %d rows", self.directory, dropped + self.unwritable)
 
     def _submit(self, attempt: Callable[[], None]) -> "Future[None] | None":
-        """Start an attempt and return its future, which never has an error.  None if there is no thread for it."""
+        """Start an attempt and return its future, which never fails; return None if no thread can start."""
         try:
             return self._executor.submit(attempt)
         except BaseException as error:
@@ -113,7 +114,7 @@ class Writer:
         return None
 
     def _drain(self) -> None:
-        """Try to write every waiting batch, of each folder until one cannot be written."""
+        """Try to write every waiting batch; for each folder, stop at the first batch that cannot be written."""
         aside: list[Batch] = []
         failed: set[str | None] = set()
         try:
@@ -128,7 +129,7 @@ class Writer:
             self._give_up(error)
 
     def _next(self, aside: list[Batch], failed: set[str | None]) -> Batch | None:
-        """Return the batch at the head of the queue.  None ends the attempt: those set aside are the queue again."""
+        """Return the batch at the head of the queue, or None to end the attempt and requeue the batches set aside."""
         with self._lock:
             if self._queue:
                 return self._queue[0]
@@ -138,13 +139,13 @@ class Writer:
             return None
 
     def _give_up(self, error: BaseException) -> None:
-        """End an attempt that failed for another reason than its folders."""
+        """End an attempt that failed for a reason other than its folders."""
         with self._lock:
             self._busy = False
         self._failed(error, None)
 
     def _divide(self, batch: Batch) -> None:
-        """Replace the batch at the head of the queue by one for each date."""
+        """Replace the batch at the head of the queue with one for each date."""
         parts = by_date(batch)
         with self._lock:
             self._queue.popleft()
@@ -177,9 +178,9 @@ class Writer:
         return True
 
     def _drop(self, batch: Batch, error: BaseException) -> None:
-        """Replace the batch at the head of the queue by a gap."""
+        """Replace the batch at the head of the queue with a gap."""
         self._count(error)
-        if not batch.rows:  # it is a gap, and its rows are counted already
+        if not batch.rows:  # it is a gap, and its rows have already been counted
             _LOGGER.error("the journal %s cannot note that rows were dropped: %s", self.directory, self.last_error)
             with self._lock:
                 self._queue.popleft()

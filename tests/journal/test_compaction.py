@@ -56,6 +56,17 @@ MERGED = [
 ]
 
 
+@pytest.mark.parametrize("name", ["a:b", "s3:x", "file:y"])
+def test_a_relative_path_with_a_colon_is_no_uri(
+    tmp_path: pathlib.Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server writes such a journal, and pyarrow would take the path for a URI."""
+    before = journal(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert compact(name, 100).after == 4
+    assert rows(tmp_path / name) == before
+
+
 def test_small_files_become_large_ones(tmp_path: pathlib.Path) -> None:
     """One for each run and folder, with all rows in order; a second compaction has nothing to do."""
     before = journal(tmp_path)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -528,8 +529,114 @@ def test_workers_that_are_forked_after_the_journal_was_created_keep_all_rows(tmp
     assert len({row["source"] for row in rows(tmp_path)}) == 2
 
 
+ENTERED_BEFORE_THE_FORK = textwrap.dedent(
+    """
+    import asyncio, logging, os, sys
+    from purgatory import Purgatory
+    from purgatory.journal import Journal
+    from tests.journal.kit import Fetch
+
+    async def use(journal, purgatory):
+        purgatory.try_complete_else_watch(Fetch(), ["a"])
+        purgatory.cancel_for_key("a")
+        await journal.flush()
+
+    async def child():
+        async with purgatory:
+            await use(journal, purgatory)
+            await journal.aclose()
+        print(repr(journal), journal.statistics().recorded, flush=True)
+
+    async def parent():
+        async with journal, purgatory:
+            await use(journal, purgatory)
+            purgatory.try_complete_else_watch(Fetch(), ["b"])
+            purgatory.cancel_for_key("b")  # its row is in the buffer
+            yield
+            await use(journal, purgatory)
+        print(repr(journal))
+
+    async def main():
+        steps = parent()
+        await anext(steps)
+        pid = await asyncio.to_thread(fork)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        await anext(steps, None)
+
+    def fork():
+        pid = os.fork()
+        if pid == 0:
+            try:
+                asyncio.run(asyncio.wait_for(child(), 30))
+                os._exit(0)
+            finally:
+                os._exit(1)
+        return pid
+
+    logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stdout)
+    journal = Journal("journal")
+    purgatory = Purgatory("p", observers=[journal])
+    asyncio.run(main())
+    """
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_the_copy_in_a_forked_process_is_closed(tmp_path: pathlib.Path) -> None:
+    """Its thread is the parent's: the child's rows are dropped and counted, and no call waits for the thread."""
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ENTERED_BEFORE_THE_FORK]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    warning, child, parent = ran.stdout.splitlines()
+    assert warning.startswith(
+        "WARNING the journal journal was entered before this process was forked, and records nothing"
+    )
+    assert [child, parent] == [
+        "<Journal closed 'journal' written=0 buffered=0 dropped=1> 1",
+        "<Journal closed 'journal' written=3 buffered=0 dropped=0>",
+    ]
+    assert [row["op_id"] for row in rows(tmp_path)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("pending", [False, True], ids=["idle", "with a row"])
+def test_a_journal_that_outlives_its_loop_goes_on_in_the_next(tmp_path: pathlib.Path, pending: bool) -> None:
+    """Its timer runs in the loop that records the rows, whether or not the timer of the last loop was pending."""
+    converted = threading.Event()
+
+    def text(key: object) -> str:
+        converted.set()
+        return str(key)
+
+    journal = Journal(tmp_path, key_text=text, rows_per_file=2, interval=3600.0)
+    purgatory = Purgatory[Fetch]("p", observers=[journal])
+
+    def use() -> None:
+        purgatory.try_complete_else_watch(Fetch(), ["a"])
+        purgatory.cancel_for_key("a")
+
+    async def first() -> None:
+        await journal.__aenter__()
+        if pending:
+            use()
+
+    async def second() -> None:
+        if pending:
+            use()  # the file is full
+            await journal.flush()
+            converted.clear()
+        use()
+        assert await asyncio.to_thread(converted.wait, 10)
+        await journal.aclose()
+        await purgatory.aclose()
+
+    asyncio.run(first())
+    journal.interval = 0.001
+    asyncio.run(second())
+    assert [row["op_id"] for row in rows(tmp_path)] == ([1, 2, 3] if pending else [1])
+
+
 async def test_refused_operations_of_an_empty_purgatory_are_noted(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
-    """A purgatory in which nothing waits any more is falsy, and its refusals are in the journal all the same."""
+    """The refusals of a purgatory in which nothing waits any more are in the journal all the same."""
     journal = Journal(tmp_path, clock=clock)
     purgatory = Purgatory[Any]("empty", clock=clock, max_parked=1, observers=[journal])
     async with journal, purgatory:
@@ -538,7 +645,7 @@ async def test_refused_operations_of_an_empty_purgatory_are_noted(tmp_path: path
         with pytest.raises(PurgatoryFull):
             purgatory.try_complete_else_watch(Fetch(1.0), ["a"])
         operation.cancel()
-        assert not purgatory
+        assert len(purgatory) == 0
         await journal.flush()
     assert [row["refused"] for row in rows(tmp_path)] == [None, 1]
 

@@ -40,6 +40,8 @@ SERVER = textwrap.dedent(
                     statistics = journal.statistics()
                     if statistics.files:
                         print(statistics.written, flush=True)
+                    while clock is None and done > journal.statistics().written + 500:
+                        await asyncio.sleep(0.001)  # leaves the interpreter to the thread that writes
 
     asyncio.run(main())
     """

@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from purgatory.core.operation.lifecycle import OUTCOMES as STATES
+from purgatory.events import Outcome
 from purgatory.journal import JournalError
 from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, read_footer
 from purgatory.journal.schema import COLUMNS, DROPPED, OUTCOMES, SCHEMA_VERSION, VERSION_KEY, markdown
@@ -24,9 +24,9 @@ def test_the_documentation_shows_the_columns_as_they_are() -> None:
     assert markdown() in (DOCS / "journal.md").read_text()
 
 
-def test_the_outcomes_are_the_states_of_an_operation() -> None:
-    """The core records the number of a state, and the journal writes the outcome with this number."""
-    assert (*(outcome.value for outcome in STATES), DROPPED) == OUTCOMES
+def test_the_journal_has_every_outcome() -> None:
+    """The core records the number of a state, and the journal writes the name of its outcome."""
+    assert (*(outcome.value for outcome in Outcome), DROPPED) == OUTCOMES
 
 
 def test_a_file_of_this_version_can_be_read(tmp_path: pathlib.Path) -> None:
