@@ -1,4 +1,4 @@
-"""Reports over journals, replays with other timer settings, and streams, on Spark: ``aiopurgatory[spark]``.
+"""On Spark: reports on journals; replays of journals with other timer settings; and streams (``aiopurgatory[spark]``).
 
 =====================  =========================================================================================
 ``report``             the tables of a journal, their plots, and one HTML page
@@ -9,6 +9,8 @@
 ``selection``          selects operations by time, purgatory, and kind
 ``selected_rows``      applies a selection to DataFrames, Arrow batches, and row groups
 ``synthetic_journal``  generates a journal for measurements, with known answers
+``lake``               a journal as a table that is partitioned by date
+``load_metrics``       a load as OpenTelemetry metrics
 ``recipe``             the parameters of a generated journal
 ``spark``              Java, the session, and progress
 ``output``             the directory with table files, figures, and the HTML page
@@ -20,7 +22,7 @@ import sys
 
 from purgatory.extras import need
 
-# Python imports the package before it runs the commands, and argv begins with "-m" until then.  The commands print help
-# without Spark, and report in one line which extra is missing.
+# Python imports the package before it runs a command; during the import, argv begins with "-m".  The commands print
+# help without Spark, and report in one line which extra is missing.
 if sys.argv[:1] != ["-m"]:
     need(__name__, "spark", "pyspark", "pandas", "numpy")

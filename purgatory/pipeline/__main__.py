@@ -61,7 +61,7 @@ def _run(arguments: Sequence[str] | None, prog: str) -> int:
             raise
         status = signals.status
     except Exception:
-        if signals.received is None:  # otherwise, the error is a consequence
+        if signals.received is None:  # otherwise, the error is a consequence of the signal
             raise
     return status if signals.received is None else signals.status
 
@@ -76,7 +76,7 @@ def _run_command(options: argparse.Namespace, console: "Console") -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except Exception as error:
-        from .spark.shipping import missing_in_workers
+        from .spark.workers import missing_in_workers
 
         reason = missing_in_workers(error)
         if reason is None:
@@ -86,11 +86,11 @@ def _run_command(options: argparse.Namespace, console: "Console") -> int:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM has arrived.  Py4J closes its connection to Java after a KeyboardInterrupt, and after nothing else."""
+    """SIGTERM has arrived.  Py4J closes its connection to Java only after a KeyboardInterrupt."""
 
 
 class _Signals:
-    """SIGINT and SIGTERM, as exceptions.  ``received``: the one that has arrived."""
+    """SIGINT and SIGTERM as exceptions.  ``received``: the signal that has arrived."""
 
     def __init__(self) -> None:
         self.received: KeyboardInterrupt | None = None
@@ -104,7 +104,7 @@ class _Signals:
     def raising(self) -> Iterator[None]:
         """Raise on a signal within the block, so that temporary directories are removed and Spark ends.
 
-        A handler of the program stays as it is.
+        A handler that the program has set is left in place.
         """
         default = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
         in_main_thread = threading.current_thread() is threading.main_thread()

@@ -1,9 +1,9 @@
 """A journal as a DataFrame.  Every file is checked first.
 
-For a bad file, Spark only reports that some task failed.  The footer of each file is therefore read before Spark
-starts, which takes milliseconds, and an error contains the name of the file.  Damage to the rows themselves is detected
-only while they are read: :func:`corrupt_file` finds the name in the error of Spark, and :func:`readable_files` reads
-all rows of all files.
+For a bad file, Spark reports only that some task failed.  The footer of each file is therefore read before Spark starts
+(the reading takes milliseconds), and an error names the file.  Damage to the rows themselves is detected only while
+they are read: :func:`corrupt_file` finds the file's name in Spark's error, and :func:`readable_files` reads all rows of
+all files.
 """
 
 import re
@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from purgatory.journal import JournalError
 from purgatory.journal.files import check_footer, data_files, merge_notes, read_footer
 from purgatory.journal.schema import COLUMNS
-from purgatory.pipeline.locations import is_uri, local_path
+from purgatory.pipeline.locations import TABLE, is_uri, local_path, location_to_read
 from purgatory.pipeline.spark.session import is_connect
 
 __all__ = [
@@ -62,12 +62,12 @@ _TYPES: Final[dict[str, DataType]] = {
 SPARK_SCHEMA: Final = StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
 _FILE: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+:)?/[^\s'\"]*?\.parquet)")
 _THREADS: Final = 8
-_TABLE: Final = "table:"
 
 
 @dataclass(frozen=True)
 class OpenJournal:
-    """A journal that can be read.  ``files`` and ``rows`` are None if only Spark can list it (``hdfs:``, ``table:``).
+    """A journal that can be read.  ``files`` and ``rows`` are None if only Spark can list the files (``hdfs:``,
+    ``table:``).
 
     ``paths``: what Spark reads.  ``skipped``: for each skipped file, the reason.
     """
@@ -80,16 +80,18 @@ class OpenJournal:
 
     @cached_property
     def dataframe(self) -> DataFrame:
-        """The rows.  Spark lists the files at the first access, so tasks that read the files do not wait for it."""
-        if self.paths[0].startswith(_TABLE):
+        """The rows.  Spark lists the files at the first access.  Tasks that read the files themselves need not wait for
+        that.
+        """
+        if self.paths[0].startswith(TABLE):
             return _of_table(self.spark, self.paths[0])
         reader = self.spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
-        return reader.option("pathGlobFilter", "*.parquet").parquet(*self.paths)
+        return reader.option("pathGlobFilter", "*.parquet").parquet(*map(location_to_read, self.paths))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedFiles:
-    """The result of all footers: the ``readable`` files and their ``rows``; a reason for each ``unreadable`` one."""
+    """What all footers show: the ``readable`` files and their ``rows``, and a reason for each ``unreadable`` file."""
 
     directory: str | None
     readable: tuple[str, ...]
@@ -98,12 +100,12 @@ class CheckedFiles:
 
 
 def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) -> OpenJournal:
-    """Check every file, and return the journal.  ``table:NAME`` is a table or a view of Spark's catalog.
+    """Check every file, and return the journal.  ``table:NAME`` is a table or a view in Spark's catalog.
 
-    JournalError, with the name of the file, if a file is corrupt, has another schema version, or lacks columns.  With
-    ``skip_corrupt``, such a file is skipped.  JournalError if there are no rows.
+    Raises JournalError, with the name of the file, if a file is corrupt, has another schema version, or lacks columns.
+    With ``skip_corrupt``, such a file is skipped.  Raises JournalError if there are no rows.
     """
-    # A path of a Spark Connect session is a path of the server.
+    # In a Spark Connect session, a path is a path on the server.
     checked = None if is_connect(spark) else check_files(path, skip_corrupt=skip_corrupt)
     if checked is None:
         opened = OpenJournal(spark, (path,), None, None, ())
@@ -118,11 +120,11 @@ def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) 
 
 
 def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None:
-    """Read the footer of every file, without Spark.  None if only Spark can list the files.
+    """Read the footer of every file, without Spark.  Return None if only Spark can list the files.
 
-    JournalError as from :func:`open_journal`.
+    Raises JournalError as :func:`open_journal` does.
     """
-    if path.startswith(_TABLE):
+    if path.startswith(TABLE):
         return None
     directory = local_path(path)
     if directory is None:
@@ -134,7 +136,7 @@ def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None
     if unreadable and not skip_corrupt:
         foreign = next((result for result in results if isinstance(result, _Foreign)), None)
         more = f" (and {len(unreadable) - 1} more files)" if len(unreadable) > 1 else ""
-        if foreign is not None:  # --skip-corrupt would skip damage too, which is something else
+        if foreign is not None:  # --skip-corrupt would also skip damaged files, which is a different matter
             raise JournalError(f"{foreign}{more}; move it out of the journal's directory")
         raise JournalError(f"{unreadable[0]}{more}; --skip-corrupt skips such files")
     readable = tuple(str(file) for file, result in zip(files, results, strict=True) if isinstance(result, int))
@@ -151,7 +153,8 @@ def read_journal(
 ) -> tuple[T, OpenJournal]:
     """Open a journal, and return the result of ``work``.
 
-    JournalError if a file turns out to be damaged.  With ``skip_corrupt``, the work is done again without such files.
+    Raises JournalError if a file turns out to be damaged.  With ``skip_corrupt``, the work is repeated without such
+    files.
     """
     opened = open_journal(spark, path, skip_corrupt=skip_corrupt)
     try:
@@ -160,7 +163,7 @@ def read_journal(
         file = corrupt_file(error)
         if file is None:
             raise
-        if "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in str(error):  # its footer was not checked
+        if "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in str(error):  # the footer of the file was not checked
             raise JournalError(f"{file} has a column of another type: it is not a journal of this version") from error
         if not skip_corrupt or opened.files is None:
             raise JournalError(f"{file} is corrupt: its rows cannot be read; --skip-corrupt skips it") from error
@@ -173,7 +176,7 @@ def read_journal(
 
 
 def corrupt_file(error: BaseException) -> str | None:
-    """Return the file that Spark could not read, from its error, or None for another error."""
+    """Return the file that Spark could not read, according to the error, or None if the error has another cause."""
     text = str(error)
     if "FAILED_READ_FILE" not in text and "Parquet" not in text and "parquet" not in text:
         return None
@@ -191,13 +194,13 @@ def readable_files(files: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 class _Foreign(str):
-    """The reason why an intact file is no part of a journal."""
+    """The reason that an intact file is not part of a journal."""
 
     __slots__ = ()
 
 
 def _check_file(file: str) -> int | str:
-    """Return the number of rows of a file, or the reason why it cannot be read."""
+    """Return the number of rows in a file, or the reason that the file cannot be read."""
     try:
         footer = read_footer(file)
     except JournalError as error:
@@ -217,8 +220,8 @@ def _check_rows(file: str) -> str | None:
 
 
 def _of_table(spark: SparkSession, path: str) -> DataFrame:
-    """Return a table of the catalog.  JournalError if it lacks columns; those that were added later may be missing."""
-    rows = spark.table(path.removeprefix(_TABLE))
+    """Return a table from the catalog.  Raises JournalError if it lacks columns, except those that were added later."""
+    rows = spark.table(path.removeprefix(TABLE))
     missing = [column.name for column in COLUMNS if column.name not in rows.columns]
     needed = [column.name for column in COLUMNS if column.name in missing and not column.added]
     if needed:
@@ -233,7 +236,7 @@ def _of_table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def first_reason(error: BaseException) -> str:
-    """Return the first line of an error of Spark or of Java."""
+    """Return the first line of an error from Spark or Java."""
     java = getattr(error, "java_exception", None)
     return _first_line(error if java is None else java.toString())
 

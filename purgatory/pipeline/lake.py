@@ -1,8 +1,8 @@
 """Load a journal into a table that is partitioned by date: Parquet files, or Delta Lake.
 
-The rows of a date replace those that the table has of that date.  A load can therefore be repeated, after a failure, or
-because a date had not ended; it does not matter whether the files of the journal were merged meanwhile.  Other dates
-of the table stay as they are.
+The rows for a date replace those that the table has for that date.  A load can therefore be repeated after a failure,
+or because a date was not over yet.  It does not matter whether the files of the journal were merged in the meantime.
+Other dates in the table stay as they are.
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from purgatory.journal import JournalError
 
 from .journal_reader import OpenJournal, first_reason, read_journal
-from .locations import Location, location_for_spark
-from .output.directory import BadOutput
+from .locations import TABLE, Location, location_for_spark
+from .output.directory import BadOutput, check_apart
 from .selection import EVERYTHING, Selection
 
 __all__ = ["FORMATS", "Loaded", "load_journal"]
 
 FORMATS: Final = ("parquet", "delta")
-_TABLE: Final = "table:"
 _DAY_MS: Final = 86_400_000
 
 
@@ -31,8 +30,8 @@ _DAY_MS: Final = 86_400_000
 class Loaded:
     """The result of a load.  ``first`` and ``last``: the earliest and the latest date, as YYYY-MM-DD.
 
-    ``lateness_s``: the mean lateness of the ``expired`` operations in seconds.  ``skipped``: for each skipped file, the
-    reason.
+    ``lateness_s`` and ``latest_s``: the mean and the highest lateness of the ``expired`` operations, in seconds.
+    ``skipped``: for each skipped file, the reason.
     """
 
     rows: int
@@ -40,6 +39,7 @@ class Loaded:
     last: str
     expired: int
     lateness_s: float
+    latest_s: float
     dropped: int
     skipped: tuple[str, ...]
 
@@ -53,32 +53,35 @@ def load_journal(
     selection: Selection = EVERYTHING,
     skip_corrupt: bool = False,
 ) -> Loaded:
-    """Write the rows of a journal to the table ``out``, which gets a column ``date``: the date in UTC of ``parked_at``.
+    """Write the rows of a journal to the table ``out``, with a ``date`` column: the UTC date of ``parked_at``.
 
-    ``out``: a directory or a URI, or ``table:NAME`` for a table of the catalog.  ``selection``: the time, in whole days
-    of UTC, because each date is replaced as a whole; ValueError if it is not.  JournalError as from
-    :func:`~purgatory.pipeline.report.compute`.  BadOutput if there is no such format, or the table is another one.
+    ``out``: a directory or a URI, or ``table:NAME`` for a table in the catalog.  ``selection``: the time to load; it
+    must consist of whole UTC days, because each date is replaced as a whole.  Raises ValueError for other times,
+    JournalError as :func:`~purgatory.pipeline.report.compute` does, and BadOutput if there is no such format, if the
+    table has another format or other columns, or if ``out`` is the journal, contains it, or lies within it.
     """
     if file_format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {file_format!r}")
     check_whole_days(selection)
+    check_apart(out, [journal], below=True)
 
     def work(opened: OpenJournal) -> Row:
         rows = _with_date(opened.dataframe, selection)
-        # An operation with a lateness has expired on its deadline.
+        # Only operations that expired at their deadline have a lateness.
         counted = rows.agg(
             F.count(F.lit(1)).alias("rows"),
             F.min("date").cast("string").alias("first"),
             F.max("date").cast("string").alias("last"),
             F.count("lateness").alias("expired"),
             F.coalesce(F.avg("lateness"), F.lit(0.0)).alias("lateness_s"),
+            F.coalesce(F.max("lateness"), F.lit(0.0)).alias("latest_s"),
             F.coalesce(F.sum("dropped"), F.lit(0)).alias("dropped"),
         ).collect()[0]
         if counted.rows:
             try:
                 _replace_dates(rows.hint("rebalance", "date"), str(out), file_format)
             except (AnalysisException, Py4JJavaError) as error:
-                # An AnalysisException is about the table: the rows have been read before.
+                # An AnalysisException is about the table, because the rows have already been read.
                 if isinstance(error, AnalysisException) or "DATA_SOURCE_NOT_FOUND" in str(error):
                     raise BadOutput(f"out cannot be written as {file_format}, {out}: {first_reason(error)}") from error
                 raise
@@ -91,7 +94,7 @@ def load_journal(
 
 
 def check_whole_days(selection: Selection) -> None:
-    """Raise ValueError unless the selection consists of whole days of UTC, with all purgatories and kinds."""
+    """Raise ValueError unless the selection consists of whole UTC days and includes all purgatories and kinds."""
     for name, ms in (("since", selection.since_ms), ("until", selection.until_ms)):
         if ms is not None and ms % _DAY_MS:
             raise ValueError(
@@ -112,8 +115,8 @@ def _with_date(rows: DataFrame, selection: Selection) -> DataFrame:
 
 
 def _replace_dates(rows: DataFrame, out: str, file_format: str) -> None:
-    if out.startswith(_TABLE):
-        name = out.removeprefix(_TABLE)
+    if out.startswith(TABLE):
+        name = out.removeprefix(TABLE)
         writer = rows.writeTo(name)
         if rows.sparkSession.catalog.tableExists(name):
             writer.overwritePartitions()

@@ -1,7 +1,7 @@
-"""Where data is: a path of this machine, or a URI of a store that Spark reads and writes, such as ``s3a://bucket/dir``.
+"""Where the data is: a path on this machine, or a URI in a store that Spark can access, such as ``s3a://bucket/dir``.
 
-A plain path and a ``file:///`` URI are paths of this machine.  Any other URI is passed to Spark unchanged: it is never
-converted to a :class:`~pathlib.Path`, which would merge its two slashes.
+A plain path and a ``file:///`` URI are paths on this machine.  Any other URI is passed to Spark unchanged: a conversion
+to a :class:`~pathlib.Path` would merge its two slashes.
 """
 
 import re
@@ -9,27 +9,38 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["Location", "file_at", "is_local_mode", "is_uri", "local_path", "location_for_spark"]
+__all__ = [
+    "TABLE",
+    "Location",
+    "file_at",
+    "is_local_mode",
+    "is_uri",
+    "local_path",
+    "location_for_spark",
+    "location_to_read",
+]
 
 Location = str | Path
-_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # one letter is a drive
+TABLE: Final = "table:"  # before the name of a table in Spark's catalog
+_SPECIAL: Final = re.compile(r"[\[\]{}*?\\]")  # in the patterns of Spark's readers
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # a single letter is a drive
 
 
 def is_uri(location: Location) -> bool:
-    """Return whether the location is a URI of a store, and not a path of this machine."""
+    """Return whether the location is a URI in a store, not a path on this machine."""
     return local_path(location) is None
 
 
 def local_path(location: Location) -> Path | None:
-    """Return the path on this machine; None for a URI of a store.
+    """Return the path on this machine, or None for a URI in a store.
 
-    ValueError for a ``file:`` URI that names a host.
+    A relative path that begins like a URI, such as ``a:b``, is made absolute: pyarrow and Hadoop would take it for one.
+    Raises ValueError for a ``file:`` URI that names a host.
     """
-    if isinstance(location, Path):
-        return location
-    scheme = _URI.match(location)
-    if scheme is None:
-        return Path(location)
+    scheme = None if isinstance(location, Path) else _URI.match(location)
+    if isinstance(location, Path) or scheme is None:
+        path = Path(location)
+        return path.absolute() if ":" in "".join(path.parts[:1]) else path
     if scheme[1].lower() != "file":
         return None
     uri = urlsplit(location)
@@ -47,11 +58,23 @@ def file_at(location: Location, name: str) -> Location:
 def location_for_spark(location: Location) -> str:
     """Return the location as Spark expects it: Spark does not decode ``%20`` in a ``file:`` URI."""
     path = local_path(location)
-    if path is None or isinstance(location, Path) or _URI.match(location) is None:
+    if path is None:
         return str(location)
-    return f"file://{path}"
+    if not isinstance(location, Path) and _URI.match(location) is not None:
+        return f"file://{path}"
+    return str(location if path == Path(location) else path)
+
+
+def location_to_read(location: Location) -> str:
+    """Return the location for Spark's readers, with the special characters of a path escaped: the readers expect a
+    pattern.
+
+    Spark's writers, checkpoints, and state stores take a path literally.
+    """
+    text = location_for_spark(location)
+    return text if local_path(location) is None else _SPECIAL.sub(r"\\\g<0>", text)
 
 
 def is_local_mode(master: str | None) -> bool:
-    """Return whether Spark runs everything in one process of this machine.  None is the default of the commands."""
+    """Return whether Spark runs everything in one process on this machine.  None means the commands' default."""
     return master is None or master == "local" or master.startswith("local[")

@@ -8,7 +8,7 @@ __all__ = ["Recipe"]
 _BOUNDS: Final = {
     "rows": (1, 10**10),
     "seed": (0, 2**63 - 1),
-    "keys": (1, 10**7),  # they are in memory, and so are the rows of a file
+    "keys": (1, 10**7),  # the keys are held in memory, and so are the rows of a file
     "skew": (0, 10),
     "dropped": (0, 10**8),
     "rows_per_file": (1, 10**7),
@@ -21,11 +21,10 @@ _LONGEST_S: Final = 3_153_600_000
 class Recipe:
     """The parameters of a generated journal.
 
-    ``rate`` is in operations per second.  ``skew`` is the exponent of the Zipf distribution of the ``keys``, 0 for a
-    uniform one.  ``median_wait`` is in seconds, and ``spread`` is the standard deviation of the logarithm of the wait.
-    ``immediate``, ``cancelled``, and ``failed`` are shares.  ``unique`` is the share of the operations that wait on a
-    key of their own, which no other operation has.  ``dropped`` is the number of dropped rows that each file
-    records.
+    ``rate`` is in operations per second.  ``skew`` is the exponent of the Zipf distribution of the ``keys``; 0 makes
+    the distribution uniform.  ``median_wait`` is in seconds, and ``spread`` is the standard deviation of the logarithm
+    of the wait.  ``immediate``, ``cancelled``, and ``failed`` are shares.  ``unique`` is the share of the operations
+    that wait on a key that no other operation has.  ``dropped`` is the number of dropped rows that each file records.
     """
 
     rows: int

@@ -1,7 +1,8 @@
 """Apply a :class:`~purgatory.pipeline.selection.Selection` to rows: DataFrames, Arrow batches, and row groups of files.
 
-``overlapping`` keeps the selected operations and those that parked earlier and still waited at ``since_ms``; the number
-of parked operations needs both.  ``parked_within`` keeps the selected ones.  Both keep ``dropped`` rows that overlap.
+``overlapping`` keeps the selected operations, and those that parked earlier and still waited at ``since_ms``; the
+number of parked operations requires both.  ``parked_within`` keeps only the selected operations.  Both functions keep
+``dropped`` rows that overlap the selected time.
 
 Spark evaluates the conditions in its Parquet reader, and pyarrow skips row groups whose statistics exclude every row.
 """
@@ -32,7 +33,7 @@ __all__ = [
 
 
 def overlapping(rows: DataFrame, selection: Selection) -> DataFrame:
-    """Keep the rows of the selected names that overlap the selected time.  An operation without an end overlaps."""
+    """Keep the rows that have the selected names and overlap the selected time, including operations without an end."""
     for condition in _names(selection):
         rows = rows.where(condition)
     if selection.until_ms is not None:
@@ -52,12 +53,12 @@ def parked_within(rows: DataFrame, selection: Selection) -> DataFrame:
 
 
 def needed_columns(columns: Sequence[str], selection: Selection) -> list[str]:
-    """Return ``columns`` and those that :func:`batch_of_names` needs besides."""
+    """Return ``columns`` and the further columns that :func:`batch_of_names` needs."""
     return list(dict.fromkeys([*columns, *(column for column, _ in selection.names)]))
 
 
 def batch_of_names(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
-    """Keep the rows of the selected purgatories and kinds, and ``dropped`` rows that have none."""
+    """Keep the rows of the selected purgatories and kinds, and the ``dropped`` rows without a purgatory or a kind."""
     for column, names in selection.names:
         wanted = pc.is_in(_text(batch[column]), value_set=pa.array(names, pa.string()))
         unnamed = pc.and_(pc.equal(_text(batch["outcome"]), DROPPED), pc.is_null(batch[column]))
@@ -66,7 +67,7 @@ def batch_of_names(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatc
 
 
 def batch_parked_within(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
-    """Keep the selected operations, and the ``dropped`` rows of the selected time."""
+    """Keep the selected operations, and the ``dropped`` rows that overlap the selected time."""
     batch = batch_of_names(batch, selection)
     for at_ms, compare in ((selection.since_ms, pc.greater_equal), (selection.until_ms, pc.less)):
         if at_ms is not None:
@@ -76,7 +77,7 @@ def batch_parked_within(batch: pa.RecordBatch, selection: Selection) -> pa.Recor
 
 
 def row_groups(metadata: pq.FileMetaData, selection: Selection) -> list[int]:
-    """Return the row groups that can contain rows of :func:`overlapping`, according to their statistics."""
+    """Return the row groups that, according to their statistics, can contain rows that :func:`overlapping` keeps."""
     columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
     return [
         number

@@ -1,10 +1,12 @@
 """Select operations of a journal: by time, by purgatory, and by kind.
 
-An operation belongs to the time in which it **parked**: ``since_ms <= parked < until_ms``.  It counts completely, also
-if it ended after ``until_ms``.  Adjacent selections therefore divide a journal: each operation is in exactly one.
+An operation belongs to the time range in which it **was parked**: ``since_ms <= parked < until_ms``.  It counts as a
+whole, even if it ended after ``until_ms``.  Adjacent selections therefore divide a journal: each operation is in
+exactly one of them.
 
-The number of parked operations over time is different: it counts every operation that waited at that time, also those
-that parked before ``since_ms``.  A ``dropped`` row has no purgatory and no kind.  It is selected if its time overlaps.
+The number of parked operations over time is different: it counts every operation that waited at a given time, including
+those that parked before ``since_ms``.  A ``dropped`` row has no purgatory and no kind.  It is selected if its time
+overlaps the selected time.
 """
 
 from collections.abc import Iterable
@@ -16,7 +18,7 @@ from purgatory.pipeline.stream.input_rows import LAST_MS
 
 __all__ = ["EVERYTHING", "Selection", "parse_time"]
 
-_LEAST_DIGITS: Final = 12  # fewer are probably seconds, or a date without hyphens
+_LEAST_DIGITS: Final = 12  # a number with fewer digits is probably in seconds, or a date without hyphens
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -24,8 +26,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Selection:
     """Operations that parked at ``since_ms`` or later and before ``until_ms``, of these purgatories and kinds.
 
-    Times are epoch milliseconds, None without a limit.  An empty tuple selects all names.  ValueError if ``until_ms``
-    is not after ``since_ms``.
+    Times are epoch milliseconds, or None for no limit.  An empty tuple selects all names.  Raises ValueError if
+    ``until_ms`` is not after ``since_ms``.
     """
 
     since_ms: int | None = None
@@ -47,9 +49,9 @@ class Selection:
         *,
         name: str = "",
     ) -> "Selection":
-        """Return a selection from the texts of a command line; times as in :func:`parse_time`.
+        """Return a selection from the strings of a command line; the times are parsed by :func:`parse_time`.
 
-        ``name``: the prefix of the options in an error.
+        ``name``: the prefix of the options in an error message.
         """
         since_ms = None if since is None else parse_time(since, f"{name}since")
         until_ms = None if until is None else parse_time(until, f"{name}until")
@@ -61,7 +63,7 @@ class Selection:
         return self == EVERYTHING
 
     def nothing_in(self, journal: str) -> str:
-        """Return the error message for a journal without a selected operation."""
+        """Return the error message for a journal in which no operation is selected."""
         if self.is_everything:
             return f"the journal {journal} is empty: it has no operations"
         return f"the journal {journal} has no operations that match: {self}"
@@ -86,10 +88,10 @@ EVERYTHING: Final = Selection()
 
 
 def parse_time(text: str, name: str) -> int:
-    """Return epoch milliseconds, rounded up.  ``name``: the name of the option, for the error.
+    """Return epoch milliseconds, rounded up.  ``name``: the name of the option, for the error message.
 
     ``text``: a date or a time in ISO 8601, or epoch milliseconds.  A time without an offset is in UTC, and a date means
-    the start of its day.  ValueError for other texts.
+    the start of that day.  Raises ValueError for any other text.
     """
     stripped = text.strip()
     if stripped.isascii() and stripped.isdigit():

@@ -1,8 +1,9 @@
 """Generate journals for measurements: seeded, of any size, with known answers.
 
-Arrivals are uniform, ``rate`` per second.  Keys have a Zipf distribution, and waits a log-normal one.  An operation
-that waits longer than its timeout has expired, slightly late.  The rows have the schema of the journal, and are in the
-order of their ends within a file.  Counts of the generated rows are in ``_answers.json`` beside the files.
+Arrivals are uniform, with ``rate`` arrivals per second.  Keys have a Zipf distribution, and waits have a log-normal
+distribution.  An operation that would wait longer than its timeout expires, slightly late.  The rows have the schema of
+the journal; within a file, they are in the order of their ends.  The counts of the generated rows are in
+``_answers.json`` beside the files.
 """
 
 import json
@@ -28,17 +29,18 @@ _PENDING, _COMPLETED, _EXPIRED, _CANCELLED, _FAILED = (
 )
 _KINDS: Final = (("fetch", "DelayedFetch"), ("fetch", "DelayedListing"), ("produce", "DelayedProduce"))
 _KIND_SHARES: Final = (0.6, 0.1, 0.3)
-_TIMEOUTS_MS: Final = (500, 5_000, 30_000, -1)  # the last has no deadline
+_TIMEOUTS_MS: Final = (500, 5_000, 30_000, -1)  # -1: no deadline
 _TIMEOUT_SHARES: Final = (0.3, 0.4, 0.25, 0.05)
 _TOP: Final = 10
-_LONGEST_WAIT_MS: Final = 1e15  # a longer wait is longer than any journal
+_LONGEST_WAIT_MS: Final = 1e15  # no journal spans a longer wait
 _NONE: Final = np.iinfo(np.int64).min
 
 
 def generate(path: Path, recipe: Recipe) -> dict[str, Any]:
-    """Write the journal, and return the known answers.  JournalError if it cannot be written to ``path``.
+    """Write the journal, and return the known answers.  Raises JournalError if the journal cannot be written to
+    ``path``.
 
-    The same recipe gives the same rows.  ValueError if the directory already contains a journal.
+    The same recipe gives the same rows.  Raises ValueError if the directory already contains a journal.
     """
     prepare(path)
     if data_files(path):
@@ -92,7 +94,7 @@ def _draw(
     drawn = _distinct(np.minimum(drawn, recipe.keys - 1), offsets, recipe.keys)
     if recipe.unique:
         own = (draw.random(rows) < recipe.unique) & (number_of_keys > 0)
-        drawn[offsets[:-1][own]] = recipe.keys + start + 1 + np.flatnonzero(own)  # beyond the keys: its op_id
+        drawn[offsets[:-1][own]] = recipe.keys + start + 1 + np.flatnonzero(own)  # beyond the shared keys
     columns = {
         "op_id": np.arange(start + 1, start + rows + 1),
         "kind": kind,
@@ -110,7 +112,7 @@ def _draw(
 
 
 def _distinct(drawn: Any, offsets: Any, keys: int) -> Any:
-    """Replace each repeated key of an operation by the next key, because the keys of an operation are distinct."""
+    """Replace each repeated key of an operation with the next key, because the keys of an operation are distinct."""
     if keys < 3:
         drawn[:] = 0
         return drawn
@@ -187,7 +189,7 @@ class _Tally:
         self._longest_ms = 0
         self._latest_ms = 0
         self._keys = np.zeros((2, recipe.keys), dtype=np.int64)
-        self._own: tuple[list[int], list[int]] = ([], [])  # the first keys that have one operation, by purgatory
+        self._own: tuple[list[int], list[int]] = ([], [])  # by purgatory: the first keys that have only one operation
         self._unique = 0
 
     def add(self, columns: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """An incident made on purpose: a service that is slow for ten minutes, and then a deploy."""
 
+import html
 import pathlib
 import re
 import shlex
@@ -15,6 +16,9 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.__main__ import main
+from tests.browser import WHOLE, browser, open_context, said
+
+__all__ = ["browser", "open_context", "said"]
 
 pytestmark = pytest.mark.timeout(170)
 ROOT = pathlib.Path(__file__).parents[2]
@@ -55,8 +59,20 @@ def test_the_comparison_names_the_interval_the_kind_and_the_deploy(
     assert {(row["purgatory"], row["kind"]) for row in worse} == {("shop", None), ("shop", "Payment")}
     begin, end = (datetime(2026, 11, 24, 14, minute, tzinfo=UTC) for minute in (20, 30))
     assert {(row["since"], row["until"]) for row in worse} == {(begin, end)}
-    page = (folder / "comparison" / "compare.html").read_text(encoding="utf-8")
+    page = html.unescape((folder / "comparison" / "compare.html").read_text(encoding="utf-8"))
     assert all(line.strip() in page for line in SAID)
+    assert page.index(SAID[0]) < page.index("<figure"), "the page begins with the sentence that answers the question"
+    assert "but worse from 14:20:00 to 14:30:00: 5 s" in page, "the median of the whole hour is the same"
+    assert "no operation of the baseline expired" in page, "why the lateness is new"
+    assert "<tr class=unclear>" in page
+    linked(folder / "comparison", page)
+
+
+def linked(directory: pathlib.Path, page: str) -> None:
+    """Every file that the page refers to exists."""
+    names = re.findall(r'<a href="([^"]+)"', page)
+    assert names
+    assert [name for name in names if not (directory / name).is_file()] == []
 
 
 def test_the_report_shows_the_minutes_the_limit_and_the_deploy(spark: Any, folder: pathlib.Path) -> None:
@@ -70,7 +86,15 @@ def test_the_report_shows_the_minutes_the_limit_and_the_deploy(spark: Any, folde
     (peak,) = pq.read_table(folder / "report" / "peaks.parquet").to_pylist()
     assert peak["peak"] == 30
     assert len(pq.read_table(folder / "report" / "dropped.parquet")) == 2
-    page = (folder / "report" / "index.html").read_text(encoding="utf-8")
+    page = html.unescape((folder / "report" / "index.html").read_text(encoding="utf-8"))
+    first, *others = re.findall(r"<p>(.*?)</p>", page[page.index('class="lead"') : page.index('class="cards"')])
+    assert first.startswith(
+        "On 2026-11-24, from 14:20 to 14:30 UTC, shop · Payment was worse: 85.40% of the operations"
+    )
+    assert [others[0], others[2]] == [SAID[1], SAID[3]]
+    assert others[1].startswith("No key stands out")
+    assert "4.99 s" not in page, "a wait of 5 s is 5 s everywhere"
+    linked(folder / "report", page)
     assert "new run of a server" in page
     assert page.count('tabindex="0"') == page.count("<table") + page.count("<figure")
 
@@ -83,3 +107,27 @@ def test_the_estimate_bounds_other_timeouts(spark: Any, folder: pathlib.Path) ->
     assert recorded["expired_low"] == recorded["expired_high"] > 1_000
     assert shorter["expired_low"] == shorter["expired_high"] > recorded["expired_high"]
     assert (longer["expired_low"], longer["expired_high"]) == (0, recorded["expired_high"])
+
+
+CUT = """() => [...document.querySelectorAll(".scroll")].filter(each => each.scrollWidth > each.clientWidth + 1)
+    .map(each => each.getAttribute("aria-label"))"""
+
+
+@pytest.mark.parametrize(("page", "command"), [("report/index.html", "report"), ("comparison/compare.html", "compare")])
+def test_no_table_is_cut_on_a_laptop(
+    spark: Any, folder: pathlib.Path, open_context: Any, said: list[str], page: str, command: str
+) -> None:
+    """At 1280 pixels, each table shows all its columns; on a phone, tables scroll and the page itself does not."""
+    if not (folder / page).exists():
+        run(folder, command)
+    url = (folder / page).as_uri()
+    for scheme in ("light", "dark"):
+        laptop = open_context(url, viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+        assert laptop.evaluate(CUT) == []
+        assert laptop.evaluate(WHOLE)
+    phone = open_context(url, viewport={"width": 390, "height": 844})
+    assert phone.evaluate(WHOLE)
+    assert (
+        phone.locator(".lead p").first.inner_text().startswith("On 2026-11-24, from 14:20 to 14:30 UTC, shop · Payment")
+    )
+    assert not said

@@ -1,6 +1,7 @@
 """A journal as a table that is partitioned by date."""
 
 import pathlib
+import sys
 from typing import Any
 
 import pytest
@@ -108,6 +109,17 @@ def test_a_report_of_the_table_is_that_of_the_journal(
         assert table.equals(other.tables[name]), name
 
 
+def test_a_path_of_a_journal_is_no_pattern(spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Spark's readers would take it for one, and read the journal beside it, to which the pattern applies."""
+    generate(tmp_path / "run1", Recipe(7, seed=1))
+    journal = journal.rename(tmp_path / "run[1]")
+    lake = tmp_path / "lake {1,2}*"
+    assert load_journal(spark, str(journal), lake).rows == 1_500
+    assert rows_of(pa.concat_tables(dates_of(lake).values())) == rows_of(recorded(journal))
+    (journal / "part-x.parquet").write_bytes(b"no journal")
+    assert load_journal(spark, str(journal), lake, skip_corrupt=True).rows == 1_500  # each file by its name
+
+
 def test_a_load_of_part_of_a_date_is_refused(spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """It would remove the rest of the date.  A time without a row is an error, and changes nothing."""
     for selection in (Selection.parse(since="2026-11-22T12:00"), Selection.parse(until="2026-11-22T00:01")):
@@ -133,3 +145,36 @@ def test_a_format_without_its_jars_is_an_error_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: out cannot be written as delta, {tmp_path / 'lake'}: ")
     assert "DATA_SOURCE_NOT_FOUND" in line
+
+
+def test_a_load_is_counted(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows, the lateness of those that expired, and the length of the load are metrics of the global provider."""
+    metrics = pytest.importorskip("opentelemetry.metrics", reason="the extra 'otel' is not installed")
+    sdk = pytest.importorskip("opentelemetry.sdk.metrics", reason="the extra 'otel' is not installed")
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+    reader = export.InMemoryMetricReader()
+    monkeypatch.setattr(metrics, "get_meter", sdk.MeterProvider(metric_readers=[reader]).get_meter)
+    assert main(["load", str(journal), "--out", str(tmp_path / "lake"), "--quiet", "--otel"]) == 0
+    (resource,) = reader.get_metrics_data().resource_metrics
+    points = {metric.name: metric.data.data_points[0] for metric in resource.scope_metrics[0].metrics}
+    late = recorded(journal)["lateness"].drop_null()
+    assert len(late) > 0
+    found = {
+        name.removeprefix("purgatory.load."): point.value for name, point in points.items() if hasattr(point, "value")
+    }
+    expected = {"rows": 1_500, "expired": len(late), "dropped": 0, "skipped": 0, "lateness": pc.mean(late).as_py()}
+    assert found == pytest.approx(expected | {"lateness.max": pc.max(late).as_py()})
+    assert points["purgatory.load.duration"].count == 1
+
+
+def test_counting_a_load_needs_the_extra(
+    journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Said in one line, before Spark starts."""
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    assert main(["load", str(journal), "--out", str(journal / "lake"), "--otel"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: purgatory load --otel needs")
+    assert "aiopurgatory[otel]" in line

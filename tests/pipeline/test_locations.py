@@ -1,10 +1,18 @@
 """Paths and URIs."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.locations import file_at, is_local_mode, is_uri, local_path, location_for_spark
+from purgatory.pipeline.locations import (
+    file_at,
+    is_local_mode,
+    is_uri,
+    local_path,
+    location_for_spark,
+    location_to_read,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,12 +25,20 @@ def test_a_uri_is_passed_on_unchanged(uri: str) -> None:
     assert file_at(f"{uri}/", "index.html") == f"{uri}/index.html"
 
 
-@pytest.mark.parametrize("path", ["data", "/data/a b", "./data", "C:/data", r"C:\data", "a:b", "day=1/a%20b"])
+@pytest.mark.parametrize("path", ["data", "/data/a b", "./data", "/C:/data", "./day/a:b", "day=1/a%20b"])
 def test_a_plain_path_stays_a_path(path: str) -> None:
-    """A drive, a colon without a slash, and a percent sign do not make a URI."""
+    """A colon after a slash and a percent sign do not make a URI."""
     assert local_path(path) == local_path(Path(path)) == Path(path)
     assert location_for_spark(path) == path
     assert file_at(path, "index.html") == Path(path) / "index.html"
+
+
+@pytest.mark.parametrize("path", ["C:/data", r"C:\data", "a:b", "./a:b", "s3:x/y"])
+def test_a_relative_path_that_begins_like_a_uri_is_made_absolute(path: str) -> None:
+    """A drive and a colon without a slash do not make a URI, but pyarrow and Hadoop would take them for one."""
+    assert local_path(path) == local_path(Path(path)) == Path(path).absolute()
+    assert location_for_spark(path) == location_for_spark(Path(path)) == str(Path(path).absolute())
+    assert file_at(path, "index.html") == Path(path).absolute() / "index.html"
 
 
 def test_a_file_uri_is_a_path_of_this_machine() -> None:
@@ -33,6 +49,16 @@ def test_a_file_uri_is_a_path_of_this_machine() -> None:
         assert file_at(uri, "x") == Path("/data/a b/x")
     with pytest.raises(ValueError, match="a file URI must begin with file:///, got file://data/a"):
         local_path("file://data/a")
+
+
+@pytest.mark.parametrize("to_location", [str, Path, lambda path: Path(path).as_uri()], ids=["str", "Path", "URI"])
+def test_a_path_to_read_is_no_pattern(to_location: Callable[[str], str | Path]) -> None:
+    """Its special characters are escaped, for each path that Spark reads; a URI may be a pattern of the user's."""
+    scheme = "file://" if "file:" in str(to_location("/a")) else ""
+    for special in "[]{}*?\\":
+        assert location_to_read(to_location(f"/data/a b,1{special}")) == f"{scheme}/data/a b,1\\{special}"
+    assert location_to_read(to_location("/data/[1]/{a,b}")) == f"{scheme}/data/\\[1\\]/\\{{a,b\\}}"
+    assert location_to_read("s3a://b/2026-*") == "s3a://b/2026-*"
 
 
 def test_masters_of_this_machine() -> None:

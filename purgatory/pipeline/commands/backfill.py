@@ -1,14 +1,13 @@
-"""The command ``backfill``."""
+"""The ``backfill`` command."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from purgatory.pipeline.locations import is_uri, local_path
-from purgatory.pipeline.output.directory import check_out, check_store
+from purgatory.pipeline.locations import is_uri, local_path, location_to_read
+from purgatory.pipeline.output.directory import check_apart, check_out, check_store
 from purgatory.pipeline.stream.input_rows import LAST_MS
 
-from .options import remote_url, spark_settings
-from .row_options import add_row_options, check_source, check_source_of, local_settings
+from .options import add_row_options, check_source, check_source_of, local_settings, remote_url, spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,15 +40,16 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     remote = remote_url(options)
     if options.until_ms is not None and not 0 <= options.until_ms <= LAST_MS:
         raise ValueError(f"until-ms must be milliseconds since 1970, before the year 10000, got {options.until_ms}")
-    if remote is None:  # the paths of a server cannot be checked here
+    if remote is None:  # paths on a server cannot be checked here
         check_source(options.source)
         check_out(options.out)
+    check_apart(options.out, [options.source])
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     from purgatory.pipeline.spark import session
     from purgatory.pipeline.spark.directories import directory_at
-    from purgatory.pipeline.spark.shipping import ship_package
+    from purgatory.pipeline.spark.workers import ship_package
     from purgatory.pipeline.stream.batch import process_batch
     from purgatory.pipeline.stream.dataframes import parse_rows
     from purgatory.pipeline.stream.job import load_conditions, read_batch
@@ -92,10 +92,10 @@ def _check_empty(out: "Directory") -> None:
 
 
 def _check_on_server(spark: "SparkSession", source: str, out: str) -> None:
-    """Check both locations with Spark Connect, where they are locations of the server, by listing them."""
-    if not _exists(spark, source):
+    """Check both locations by listing them; with Spark Connect, they are locations on the server."""
+    if not _exists(spark, location_to_read(source)):
         raise ValueError(f"source must be a directory of the server, got {source}")
-    if _exists(spark, f"{out.rstrip('/')}/batch=*"):
+    if _exists(spark, f"{location_to_read(out).rstrip('/')}/batch=*"):
         raise ValueError(f"out must be an empty directory, got {out}, which holds the batches of another run")
 
 

@@ -1,4 +1,4 @@
-"""The command ``compact``."""
+"""The ``compact`` command."""
 
 import argparse
 from typing import Any
@@ -35,7 +35,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         raise ValueError(f"journal must be a directory of this machine, got {options.journal}")
     try:
         done = compact(path, options.rows_per_file)
-    except OSError as error:  # it has a path only if the system call had one
+    except OSError as error:  # the error has a path only if the system call had one
         raise JournalError(f"the journal {path} cannot be compacted: {reason_of(error)}") from error
     print(f"{done.before:,} files became {done.after:,}; {done.rows:,} rows were merged: {options.journal}")
     return 0

@@ -1,4 +1,4 @@
-"""The command ``compare``, and the options for it that ``report`` has too."""
+"""The ``compare`` command, and the options that it shares with ``report``."""
 
 import argparse
 import math
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from purgatory.pipeline.output.directory import check_out
 from purgatory.pipeline.selection import Selection
 
-from .journal_session import (
+from .options import (
     add_journal_options,
     add_selection_options,
+    check_top,
     print_skipped,
     selection_of,
     session_for_journal,
 )
-from .options import check_top
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def add_compare(commands: Any) -> None:
 
 
 def add_baseline_options(parser: "argparse._ActionsContainer") -> None:
-    """Add ``--threshold``, ``--baseline-since`` and ``--baseline-until``."""
+    """Add ``--threshold``, ``--baseline-since``, and ``--baseline-until``."""
     parser.add_argument(
         "--threshold",
         type=float,
@@ -78,7 +78,8 @@ def add_baseline_options(parser: "argparse._ActionsContainer") -> None:
 
 
 def baseline_selection(options: argparse.Namespace, selection: Selection) -> Selection:
-    """Return the selection of the baseline: other times, the same names.  ValueError if an option is invalid."""
+    """Return the selection for the baseline: the same names, but other times.  Raises ValueError for an invalid
+    option."""
     if not 0 < options.threshold < math.inf:
         raise ValueError(f"threshold must be more than 0 and finite, got {options.threshold:g}")
     if options.baseline_since is None and options.baseline_until is None:
@@ -95,7 +96,7 @@ def compared(
     report: "Report",
     console: "Console",
 ) -> "Comparison":
-    """Compute the report of the baseline, and compare."""
+    """Compute the report on the baseline, and compare the two reports."""
     from purgatory.pipeline.compare import compare
     from purgatory.pipeline.report import compute
 
@@ -112,26 +113,26 @@ def print_comparison(comparison: "Comparison") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from purgatory.pipeline.compare.page import COLUMNS, about, cells, deploys, headline, interval
+    from purgatory.pipeline.compare.page import COLUMNS, about, headline, lead, row_texts, when
 
     print(f"baseline: {about(comparison.baseline)}")
     print(f"journal:  {about(comparison.report)}")
-    rows = comparison.rows("worse", "better", "more", "fewer", "new", "gone")
+    rows = row_texts(comparison, "worse", "better", "more", "fewer", "new", "gone")
     if rows:
         table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
         for name in COLUMNS:
             table.add_column(name, justify="right" if name in ("baseline", "journal", "change") else "left")
         for row in rows:
-            table.add_row(*map(Text, cells(row)), style="bold" if row["verdict"] == "worse" else None)
+            table.add_row(*map(Text, row.values()), style="bold" if row["verdict"] == "worse" else None)
         Console(width=None if sys.stdout.isatty() else 140).print(table)
     print(headline(comparison))
-    worse = [row for row in comparison.times.to_pylist() if row["verdict"] == "worse"]
-    for row in worse[:_MOST_TIMES]:
-        print(f"  {interval(row)}")
-    if len(worse) > _MOST_TIMES:
-        print(f"  and {len(worse) - _MOST_TIMES} more intervals")
-    for line in deploys(comparison) if worse else []:
+    for sentence in lead(comparison):
+        print(sentence)
+    events = when(comparison)
+    for line in events[:_MOST_TIMES]:
         print(f"  {line}")
+    if len(events) > _MOST_TIMES:
+        print(f"  and {len(events) - _MOST_TIMES} more lines, in times.csv and on the page with --out")
 
 
 def _run(options: argparse.Namespace, console: "Console") -> int:

@@ -1,4 +1,4 @@
-"""The command ``estimate``."""
+"""The ``estimate`` command."""
 
 import argparse
 from itertools import product
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from purgatory.pipeline.output.directory import check_out
 
-from .journal_session import (
+from .options import (
     add_journal_options,
     add_selection_options,
     print_skipped,
     selection_of,
     session_for_journal,
+    whole_ms,
 )
-from .options import whole_ms
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +67,7 @@ def add_estimate(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace, console: "Console") -> int:
-    from purgatory.pipeline.replay.estimate import Scenario
+    from purgatory.pipeline.replay.bounds import Scenario
 
     timeouts = [whole_ms(value, "timeout") for value in options.timeout]
     given: list[list[Any]] = [timeouts, options.max_parked, options.max_parked_per_key]

@@ -1,13 +1,15 @@
-"""The command ``load``."""
+"""The ``load`` command."""
 
 import argparse
+import time
 from typing import TYPE_CHECKING, Any
 
+from purgatory.extras import need
+from purgatory.pipeline.locations import TABLE
 from purgatory.pipeline.output.directory import check_out
 from purgatory.pipeline.selection import Selection
 
-from .journal_session import add_journal_options, print_skipped, session_for_journal
-from .options import remote_url
+from .options import add_journal_options, print_skipped, remote_url, session_for_journal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,15 +45,22 @@ def add_load(commands: Any) -> None:
         choices=("parquet", "delta"),
         help="of a new table; delta needs its jars (default: %(default)s)",
     )
+    parser.add_argument(
+        "--otel",
+        action="store_true",
+        help="count the load with the global meter provider of OpenTelemetry, see opentelemetry-instrument",
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace, console: "Console") -> int:
     from purgatory.pipeline.lake import check_whole_days, load_journal
 
+    meter = _meter() if options.otel else None
+    began = time.perf_counter()
     selection = Selection.parse(options.since, options.until)
     check_whole_days(selection)
-    if not options.out.startswith("table:") and remote_url(options) is None:
+    if not options.out.startswith(TABLE) and remote_url(options) is None:
         check_out(options.out)
     with session_for_journal(options, console, spark_writes=True) as spark:
         loaded = load_journal(
@@ -62,9 +71,23 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
             selection=selection,
             skip_corrupt=options.skip_corrupt,
         )
+    if meter is not None:
+        from purgatory.pipeline.load_metrics import count_load
+
+        count_load(meter, loaded, time.perf_counter() - began)
     print_skipped(loaded.skipped, console)
     late = f", {loaded.expired:,} of them expired {loaded.lateness_s:.4g} s late on average" if loaded.expired else ""
     dropped = f"; the journal dropped {loaded.dropped:,} rows" if loaded.dropped else ""
     dates = loaded.first if loaded.first == loaded.last else f"{loaded.first} to {loaded.last}"
     print(f"{loaded.rows:,} rows of {dates}{late}{dropped}: {options.out}")
     return 0
+
+
+def _meter() -> Any:
+    try:
+        need("purgatory load --otel", "otel", "opentelemetry")
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    from opentelemetry import metrics
+
+    return metrics.get_meter("purgatory.load")

@@ -1,17 +1,11 @@
-"""The command ``replay``."""
+"""The ``replay`` command."""
 
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from purgatory.pipeline.output.directory import check_out
 
-from .journal_session import (
-    add_journal_options,
-    add_selection_options,
-    print_skipped,
-    selection_of,
-    session_for_journal,
-)
+from .options import add_journal_options, add_selection_options, print_skipped, selection_of, session_for_journal
 
 if TYPE_CHECKING:
     from rich.console import Console

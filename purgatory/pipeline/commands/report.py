@@ -1,4 +1,4 @@
-"""The command ``report``."""
+"""The ``report`` command."""
 
 import argparse
 from typing import TYPE_CHECKING, Any, Final
@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 from purgatory.pipeline.output.directory import check_out
 
 from .compare import add_baseline_options, baseline_selection, compared, print_comparison
-from .journal_session import (
+from .options import (
     add_journal_options,
     add_selection_options,
+    check_top,
     print_skipped,
     selection_of,
     session_for_journal,
+    whole_ms,
 )
-from .options import check_top, whole_ms
 
 if TYPE_CHECKING:
     from rich.console import Console

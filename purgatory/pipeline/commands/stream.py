@@ -1,4 +1,4 @@
-"""The command ``stream``."""
+"""The ``stream`` command."""
 
 import argparse
 import sys
@@ -6,10 +6,19 @@ from typing import Any, Final
 
 from purgatory.extras import need
 from purgatory.pipeline.locations import is_uri
-from purgatory.pipeline.output.directory import check_out, check_store
+from purgatory.pipeline.output.directory import check_apart, check_out, check_store
 
-from .options import name_and_value, positive, remote_url, seconds, spark_settings
-from .row_options import add_row_options, check_source, check_source_of, local_settings
+from .options import (
+    add_row_options,
+    check_source,
+    check_source_of,
+    local_settings,
+    name_and_value,
+    positive,
+    remote_url,
+    seconds,
+    spark_settings,
+)
 
 __all__ = ["add_stream"]
 
@@ -77,12 +86,16 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     if options.out != "kafka":
         check_out(options.out)
     check_out(options.checkpoint, "checkpoint")
+    for name in ("out", "checkpoint"):
+        if options.source != "kafka" and getattr(options, name) != "kafka":
+            check_apart(getattr(options, name), [options.source], name)
     if remote_url(options) is not None:
         raise ValueError("the stream cannot run on Spark Connect: submit it to the cluster with spark-submit instead")
     from purgatory.pipeline.spark import session
     from purgatory.pipeline.stream.job import (
         LateRows,
         Settings,
+        check_checkpoint,
         check_output,
         check_stream_files,
         make_sink,
@@ -90,6 +103,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         run,
     )
 
+    check_checkpoint(options.checkpoint)
     settings = Settings(
         source=options.source,
         out=options.out,

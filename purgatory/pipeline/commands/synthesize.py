@@ -1,4 +1,4 @@
-"""The command ``synthesize``."""
+"""The ``synthesize`` command."""
 
 import argparse
 from dataclasses import fields

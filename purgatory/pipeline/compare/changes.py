@@ -1,11 +1,11 @@
-"""The figures of two reports side by side, and a verdict on each change.  No Spark.
+"""The figures of two reports side by side, and a verdict on each change.  This module does not use Spark.
 
 =============  ==================================================================================================
 verdict        meaning
 =============  ==================================================================================================
-``worse``      the change is at least the threshold and is more than chance; less of this figure is better
+``worse``      the change is at least the threshold and is more than chance; a lower figure would be better
 ``better``     the same in the other direction
-``more``       as ``worse``, for a figure that is neither good nor bad, such as the operations per second
+``more``       the same as ``worse``, for a figure that is neither good nor bad, such as operations per second
 ``fewer``      the same in the other direction
 ``same``       the change is below the threshold, or within chance
 ``unclear``    the change is at least the threshold, but there are too few operations to judge a quantile
@@ -13,15 +13,16 @@ verdict        meaning
 ``gone``       only the baseline has such operations
 =============  ==================================================================================================
 
-The threshold is relative: 0.1 is a change by a tenth of the baseline.  Of a share and the rest, the smaller one is
-judged: from 99.9% to 99% of completions, ten times as many operations did *not* complete.
+The threshold is relative: 0.1 means a change of one tenth of the baseline.  If a figure is a share, the smaller of the
+share and its complement is judged: if completions fall from 99.9% to 99%, ten times as many operations did *not*
+complete.
 
 More than chance means:
 
 *   a **share** differs by at least three standard errors (a two-proportion z-test),
-*   a **quantile** has at least ten operations above it in both journals, differs by more than a millisecond, the
-    resolution of a journal, and its logarithm differs by at least three standard errors; these are estimated from the
-    distance to the neighboring quantiles, ``sqrt(q (1 - q) / n)`` times the slope,
+*   a **quantile** has at least ten operations above it in both journals, differs by more than a millisecond (the
+    resolution of a journal), and has a logarithm that differs by at least three standard errors; the standard errors
+    are estimated from the distance to the neighboring quantiles, ``sqrt(q (1 - q) / n)`` times the slope,
 *   a **count** differs by at least three standard deviations of a Poisson distribution.
 
 These rules assume independent operations.  They are a guard against reading too much into small numbers, not a proof.
@@ -29,32 +30,25 @@ These rules assume independent operations.  They are a guard against reading too
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf, log, sqrt
+from math import log, sqrt
 from typing import Any, Final
 
 import pyarrow as pa
 
-from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
-from purgatory.pipeline.report.aggregates import BY_CLOSING
+from purgatory.journal.schema import PENDING
+from purgatory.pipeline.report.aggregates import ENDS, QUANTILES
+from purgatory.pipeline.report.verdicts import (
+    LEAST_ABOVE,
+    RESOLUTION_S,
+    STANDARD_ERRORS,
+    share_verdict,
+    standard_errors_between,
+)
 
-__all__ = [
-    "LEAST_ABOVE",
-    "QUANTILES",
-    "RESOLUTION_S",
-    "STANDARD_ERRORS",
-    "VERDICTS",
-    "Figures",
-    "find_changes",
-    "share_verdict",
-]
+__all__ = ["VERDICTS", "Figures", "find_changes"]
 
 VERDICTS: Final = ("worse", "better", "more", "fewer", "new", "gone", "unclear", "same")
 
-STANDARD_ERRORS: Final = 3.0
-LEAST_ABOVE: Final = 10
-RESOLUTION_S: Final = 0.001
-QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
-_BAD: Final = frozenset({EXPIRED, CANCELLED, FAILED})
 _SCHEMA: Final = pa.schema(
     {
         "verdict": pa.string(),
@@ -76,7 +70,7 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The tables of a report, and the length of its time in seconds."""
+    """The tables of a report, and the number of seconds that the report covers."""
 
     tables: Mapping[str, pa.Table]
     duration: float
@@ -84,7 +78,9 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A figure of both reports; None where a report does not have it.  ``operations`` are those behind the figure."""
+    """A figure in both reports, with None for a report that lacks it.  ``operations``: the number of operations in each
+    report.
+    """
 
     measure: str
     unit: str
@@ -95,7 +91,7 @@ class _Pair:
 
 
 def find_changes(baseline: Figures, journal: Figures, threshold: float) -> pa.Table:
-    """Return one row for each figure that at least one report has.  ``threshold``: the least relative change."""
+    """Return one row for each figure that at least one report has.  ``threshold``: the smallest relative change."""
     rows = [
         *_outcomes(baseline, journal, threshold),
         *_waits(baseline, journal, threshold),
@@ -123,7 +119,7 @@ def _outcomes(baseline: Figures, journal: Figures, threshold: float) -> Iterator
             _Pair("operations", "per second", rates[0], rates[1], n, where),
             _count_verdict(n, baseline, journal, threshold),
         )
-        for outcome in (COMPLETED, EXPIRED, BY_CLOSING, CANCELLED, FAILED, PENDING):
+        for outcome in ENDS:
             counts = [side.get((*names, outcome), {}).get("operations", 0) for side in (before, after)]
             if not any(counts):
                 continue
@@ -137,7 +133,7 @@ def _waits(baseline: Figures, journal: Figures, threshold: float) -> Iterator[di
     names = {*before, *after}
     kinds = {purgatory: [k for p, k in names if p == purgatory and k is not None] for purgatory, _ in names}
     for purgatory, kind in sorted(names, key=lambda pair: (pair[0], pair[1] or "")):
-        if kind is not None or len(kinds[purgatory]) > 1:  # else the purgatory is its only kind
+        if kind is not None or len(kinds[purgatory]) > 1:  # otherwise, the purgatory equals its only kind
             yield from _quantiles("wait", before, after, (purgatory, kind), threshold)
 
 
@@ -193,9 +189,8 @@ def _dropped(baseline: Figures, journal: Figures, threshold: float) -> Iterator[
     n = tuple(written + lost for written, lost in sums)
     shares = [lost / total if total else 0.0 for (_, lost), total in zip(sums, n, strict=True)]
     pair = _Pair("dropped rows", "share", shares[0], shares[1], (n[0], n[1]), {})
-    yield _row(
-        pair, _verdict(pair, threshold, clear=_z(pair.baseline, pair.journal, pair.operations) >= STANDARD_ERRORS)
-    )
+    errors = standard_errors_between(pair.baseline, pair.journal, pair.operations)
+    yield _row(pair, _verdict(pair, threshold, clear=errors >= STANDARD_ERRORS))
 
 
 def _quantiles(
@@ -222,28 +217,6 @@ def _share_verdict(pair: _Pair, outcome: str, threshold: float) -> str:
     return share_verdict(pair.baseline, pair.journal, pair.operations, outcome, threshold)
 
 
-def share_verdict(
-    baseline: float,
-    journal: float,
-    operations: tuple[int, int],
-    outcome: str,
-    threshold: float,
-    standard_errors: float = STANDARD_ERRORS,
-) -> str:
-    """Judge the smaller of two shares, that of the outcome or that of all other outcomes.
-
-    From 99.9% to 99% of completions, ten times as many do not complete; from 11.4% to 9.2%, a fifth fewer do.
-    """
-    change = journal - baseline
-    smaller = baseline if baseline + journal <= 1 else 1 - baseline
-    clear = _z(baseline, journal, operations) >= standard_errors
-    if not change or not clear or abs(change) < threshold * smaller * (1 - 1e-9):
-        return "same"
-    if outcome == COMPLETED or outcome in _BAD:
-        return "better" if (change > 0) == (outcome == COMPLETED) else "worse"
-    return "more" if change > 0 else "fewer"
-
-
 def _quantile_verdict(pair: _Pair, share: float, threshold: float, *, clear: bool) -> str:
     if pair.baseline is not None and pair.journal is not None:
         if abs(pair.journal - pair.baseline) <= RESOLUTION_S * (1 + 1e-9):
@@ -257,7 +230,7 @@ def _quantile_verdict(pair: _Pair, share: float, threshold: float, *, clear: boo
 def _differs(rows: list[Mapping[str, Any]], name: str, pair: _Pair) -> bool:
     """Return whether the logarithms of a quantile differ by at least three standard errors."""
     if pair.baseline is None or pair.journal is None or not all(pair.operations):
-        return True  # one of them is missing, or there is nothing to estimate from
+        return True  # one of the figures is missing, or there is nothing to estimate from
     errors = [_error_of_log(row, name, number) for row, number in zip(rows, pair.operations, strict=True)]
     distance = abs(_log(pair.journal) - _log(pair.baseline))
     return distance >= STANDARD_ERRORS * sqrt(errors[0] ** 2 + errors[1] ** 2)
@@ -266,7 +239,8 @@ def _differs(rows: list[Mapping[str, Any]], name: str, pair: _Pair) -> bool:
 def _error_of_log(row: Mapping[str, Any], name: str, number: int) -> float:
     """Return the standard error of the logarithm of a quantile of ``number`` values.
 
-    The steepest of the slopes counts, to either neighbor, by share and by the logarithm of the rest above the quantile.
+    The slopes to both neighbors are measured against the share and against the logarithm of the share above the
+    quantile; the steepest one is used.
     """
     at = [known for known, _ in QUANTILES].index(name)
     share = QUANTILES[at][1]
@@ -297,17 +271,6 @@ def _verdict(pair: _Pair, threshold: float, *, clear: bool = True, neutral: bool
     if not change or not clear or abs(change) < threshold * abs(pair.baseline) * (1 - 1e-9):
         return "same"
     return ("more" if neutral else "worse") if change > 0 else ("fewer" if neutral else "better")
-
-
-def _z(baseline: float | None, journal: float | None, operations: tuple[int, int]) -> float:
-    """Return the difference of two shares in standard errors."""
-    if baseline is None or journal is None or not all(operations):
-        return 0.0
-    one, other = operations
-    together = (baseline * one + journal * other) / (one + other)
-    error = sqrt(max(0.0, together * (1 - together)) * (1 / one + 1 / other))
-    difference = abs(journal - baseline)
-    return difference / error if error else (inf if difference else 0.0)
 
 
 def _row(pair: _Pair, verdict: str) -> dict[str, Any]:

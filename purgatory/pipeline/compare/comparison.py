@@ -15,11 +15,10 @@ from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.report import Report
 from purgatory.pipeline.report.one_pass import hot_keys
+from purgatory.pipeline.report.times import TIMES, find_times
 
 from .changes import VERDICTS, Figures, find_changes
-from .page import comparison_page
-from .plots import comparison_plots
-from .times import find_times
+from .page import comparison_page, comparison_plots, lead
 
 __all__ = ["Comparison", "compare", "write_comparison"]
 
@@ -31,8 +30,8 @@ class Comparison:
     """Two reports and the changes between them.
 
     ``changes``: one row for each figure, as :func:`~purgatory.pipeline.compare.find_changes` returns them.
-    ``threshold``: the least relative change that is judged.  ``times``: the intervals of the journal that differ from
-    the baseline, as :func:`~purgatory.pipeline.compare.find_times` returns them.
+    ``threshold``: the smallest relative change that is judged.  ``times``: the intervals of the journal that differ
+    from the baseline, as :func:`~purgatory.pipeline.report.times.find_times` returns them.
     """
 
     baseline: Report
@@ -40,7 +39,7 @@ class Comparison:
     changes: pa.Table
     threshold: float
     made_at: datetime
-    times: pa.Table = field(default_factory=lambda: pa.table({}))
+    times: pa.Table = field(default_factory=TIMES.empty_table)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -57,32 +56,35 @@ class Comparison:
         """Return the comparison as a JSON object."""
         both = {"baseline": self.baseline, "journal": self.report}
         found: dict[str, Any] = {name: _about(report) for name, report in both.items()}
-        times = [row | {name: row[name].isoformat() for name in ("since", "until")} for row in self.times.to_pylist()]
+        stamps = ("since", "until", "extreme_at")
+        times = [row | {name: row[name].isoformat() for name in stamps} for row in self.times.to_pylist()]
         found |= {"threshold": self.threshold, "verdicts": self.counts, "changes": self.changes.to_pylist()}
         found["times"] = times
-        return json.dumps(found, indent=2)  # in ASCII, which every terminal and file can have
+        found["summary"] = lead(self)
+        return json.dumps(found, indent=2)  # in ASCII, which every terminal and every file supports
 
 
 def compare(
     spark: SparkSession, baseline: Report, report: Report, *, threshold: float = 0.1, skip_corrupt: bool = False
 ) -> Comparison:
-    """Compare a report with that of a baseline.
+    """Compare a report with the report on a baseline.
 
-    A key that is hot in only one of the journals needs a pass over the other one.  ``threshold``: the least relative
-    change that is judged.  ValueError if it is not positive.  JournalError if a journal cannot be read any more.
+    A key that is hot in only one of the journals needs a pass over the other journal.  ``threshold``: the smallest
+    relative change that is judged.  Raises ValueError if the threshold is not positive, and JournalError if a journal
+    can no longer be read.
     """
     if not 0 < threshold < float("inf"):
         raise ValueError(f"threshold must be more than 0 and finite, got {threshold}")
     before = Figures(_with_keys(spark, baseline, report, skip_corrupt), _duration(baseline))
     after = Figures(_with_keys(spark, report, baseline, skip_corrupt), _duration(report))
-    times = find_times(baseline.tables, report.tables, report.step_ms, threshold)
+    times = find_times(baseline.tables, report.steps, threshold)
     return Comparison(baseline, report, find_changes(before, after, threshold), threshold, datetime.now(UTC), times)
 
 
 def write_comparison(comparison: Comparison, out: Location, spark: SparkSession | None = None) -> Location:
-    """Write the changes as Parquet, CSV and JSON, the pictures, and the page; return the location of the page.
+    """Write the changes as Parquet, CSV, and JSON, the pictures, and the page; return the location of the page.
 
-    The files replace earlier ones only when all of them are complete.  BadOutput if ``out`` is a file.
+    The files replace earlier ones only when all of them are complete.  Raises BadOutput if ``out`` is a file.
     ``spark``: the session that writes to a URI; by default, the active one.
     """
     with write_files(out, spark) as directory:
@@ -96,7 +98,7 @@ def write_comparison(comparison: Comparison, out: Location, spark: SparkSession 
 
 
 def _with_keys(spark: SparkSession, one: Report, other: Report, skip_corrupt: bool) -> dict[str, pa.Table]:
-    """Return the tables of ``one``, with the keys that are hot only in the other report."""
+    """Return the tables of ``one``, including the keys that are hot only in the other report."""
     names = ("purgatory", "key")
     mine = {tuple(row.values()) for row in one.tables["hot_keys"].select(names).to_pylist()}
     keys = other.tables["hot_keys"].select(names).to_pylist()
@@ -111,7 +113,7 @@ def _with_keys(spark: SparkSession, one: Report, other: Report, skip_corrupt: bo
 
 
 def _duration(report: Report) -> float:
-    """Return the length in seconds of the time that a report covers: that of its rows, within the selected time."""
+    """Return the number of seconds that a report covers: the time span of its rows, within the selected time."""
     first, last = report.first_at, report.last_at
     if report.selection.until_ms is not None:
         last = min(last, datetime.fromtimestamp(report.selection.until_ms / 1000, UTC))

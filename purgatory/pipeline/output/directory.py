@@ -1,21 +1,21 @@
-"""The directory that a command writes its results into: a path of this machine, or a URI."""
+"""The directory into which a command writes its results: a path on this machine, or a URI."""
 
 import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from purgatory.errors import PurgatoryError
-from purgatory.pipeline.locations import Location, local_path
+from purgatory.pipeline.locations import TABLE, Location, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["BadOutput", "check_out", "check_store", "reason_of", "replace_files", "write_files"]
+__all__ = ["BadOutput", "check_apart", "check_out", "check_store", "reason_of", "replace_files", "write_files"]
 
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
@@ -44,10 +44,30 @@ def check_out(location: Location, name: str = "out") -> None:
         raise BadOutput(f"{name} must be a directory that can be written, got {out}: {reason}") from error
 
 
-def check_store(spark: "SparkSession", location: Location, name: str = "out") -> None:
-    """Raise BadOutput unless a file can be written to the directory of a URI.  Nothing is left behind.
+def check_apart(location: Location, inputs: Iterable[Location], name: str = "out", *, below: bool = False) -> None:
+    """Raise BadOutput if ``location`` is one of the inputs or lies within one, because its files would become input.
 
-    The check takes less time than finding out at the end of a report.
+    ``below``: also raise BadOutput if an input lies within ``location``, for a writer that replaces folders there.
+    """
+    place = _place(location)
+    for given in inputs:
+        other = _place(given)
+        if place.is_relative_to(other):
+            raise BadOutput(f"{name} must lie outside {given}, which the command reads, got {location}")
+        if below and other.is_relative_to(place):
+            raise BadOutput(f"{name} must not contain {given}, which the command reads, got {location}")
+
+
+def _place(location: Location) -> PurePath:
+    """Return the real path of a location on this machine; for any other location, a path for comparisons alone."""
+    path = None if str(location).startswith(TABLE) else local_path(location)
+    return PurePosixPath(str(location)) if path is None else Path(os.path.realpath(path))
+
+
+def check_store(spark: "SparkSession", location: Location, name: str = "out") -> None:
+    """Raise BadOutput unless a file can be written to the directory with this URI.  Nothing is left behind.
+
+    Without the check, a report would fail only at its end.
     """
     if local_path(location) is not None:
         return
@@ -66,10 +86,11 @@ def reason_of(error: OSError) -> str:
 
 @contextmanager
 def write_files(location: Location, spark: "SparkSession | None" = None) -> Iterator[Path]:
-    """Yield an empty directory, and copy its files to ``location`` at the end.  Files of the same names are replaced.
+    """Yield an empty directory, and copy its files to ``location`` at the end.  Files with the same names are replaced.
 
-    If the block raises, ``location`` is unchanged.  For a path, see :func:`replace_files`.  In a store, each file
-    appears complete, one after the other.  ``spark``: the session for a URI; by default, the active one.
+    If the block raises, ``location`` is unchanged.  For a path, see :func:`replace_files`.  In a store, the files
+    appear one by one, and each is complete when it appears.  ``spark``: the session for a URI; by default, the active
+    one.
     """
     out = local_path(location)
     if out is not None:
@@ -94,8 +115,8 @@ def write_files(location: Location, spark: "SparkSession | None" = None) -> Iter
 def replace_files(out: Path) -> Iterator[Path]:
     """Yield an empty directory beside ``out``, and move its files into ``out`` at the end.
 
-    If the block raises, ``out`` is unchanged.  BadOutput if ``out`` is a file, or a file cannot be written, for example
-    because the disk is full.
+    If the block raises, ``out`` is unchanged.  Raises BadOutput if ``out`` is a file, or if a file cannot be written
+    (for example, because the disk is full).
     """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -10,18 +10,19 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
+from xml.sax.saxutils import escape
 
 import matplotlib as mpl
 import matplotlib.font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 __all__ = [
     "Picture",
+    "column_tooltip",
     "drawing",
     "empty",
     "fonts",
@@ -34,10 +35,13 @@ __all__ = [
 ]
 
 _LONGEST_LABEL: Final = 40
-_LONGEST_CODES: Final = 100  # of a text in which codes replace characters
+_LONGEST_CODES: Final = 100  # the maximum length of a text in which codes replace characters
 _LONGEST_TOOLTIP: Final = 200
 _MARGIN_INCHES: Final = 0.1
-_TOOLTIP: Final = "tooltip:"  # the id of an element with a tooltip begins with this, and continues with its text
+_GAP_INCHES: Final = 0.42
+_TOOLTIP: Final = "tooltip:"  # the id of an element with a tooltip consists of this and the text of the tooltip
+_COLUMNS: Final = "purgatory_columns"  # the name of an attribute of a figure
+_Column = tuple[Axes, float, float, str]  # the axes, the start, the end, and the text
 _TIPPED: Final = re.compile(f'<g id="{_TOOLTIP}([^"]*)">')
 # Fonts with characters that matplotlib's own font lacks.
 _MORE_FONTS: Final = (
@@ -86,7 +90,7 @@ _STYLE: Final[Any] = {
     "grid.color": "#e6e6e6",
     "grid.linewidth": 0.7,
     "legend.frameon": False,
-    "text.parse_math": False,  # names and keys are data: a dollar sign in one of them starts no formula
+    "text.parse_math": False,  # names and keys are data: a dollar sign in one of them does not start a formula
 }
 
 
@@ -104,8 +108,8 @@ class Picture:
 def drawing() -> Iterator[None]:
     """Apply the style of all figures.
 
-    An SVG contains text as text, so the browser chooses a font.  A PNG shows the code of a character that no installed
-    font contains.
+    Text in an SVG stays text, so the browser chooses the font.  A PNG shows the code of any character that no
+    installed font contains.
     """
     installed = matplotlib.font_manager.get_font_names()
     with mpl.rc_context(_STYLE | {"font.family": fonts(installed)}), warnings.catch_warnings():
@@ -115,14 +119,14 @@ def drawing() -> Iterator[None]:
 
 
 def fonts(installed: Collection[str]) -> list[str]:
-    """Return the font families to draw with: the default one, then those of ``installed`` with other scripts."""
+    """Return the font families to draw with: the default one, and then those in ``installed`` for other scripts."""
     return ["sans-serif", *(name for name in _MORE_FONTS if name in installed)]
 
 
 def label(text: str, longest: int = _LONGEST_LABEL) -> str:
-    """Return a name or key as one short line.  Unprintable characters are escaped, and a long text is cut.
+    """Return a name or key as one short line.  Unprintable characters are escaped, and long text is cut.
 
-    Joiners are left as they are, because emoji and Indic scripts consist of them.
+    Joiners are left as they are, because emoji and Indic scripts need them.
     """
     start = text[: longest + 1]
     line = "".join(
@@ -132,10 +136,10 @@ def label(text: str, longest: int = _LONGEST_LABEL) -> str:
 
 
 def in_glyphs(text: str, glyphs: Collection[int]) -> str:
-    """Return the text with the code of each character that is not in ``glyphs``: ``<U+1F680>-basket``.
+    """Return the text with codes for the characters that are not in ``glyphs``: ``<U+1F680>-basket``.
 
-    Characters in a row share one pair of brackets: ``<U+8BA2 5355>``.  A long result is cut in the middle, because
-    names that begin alike often end differently.
+    Consecutive characters share one pair of brackets: ``<U+8BA2 5355>``.  A long result is cut in the middle, because
+    names that begin in the same way often end differently.
     """
     runs = ((known, "".join(run)) for known, run in groupby(text, lambda each: ord(each) in glyphs))
     line = "".join(run if known else f"<U+{' '.join(f'{ord(each):04X}' for each in run)}>" for known, run in runs)
@@ -152,9 +156,9 @@ def _glyphs(families: tuple[str, ...]) -> frozenset[int]:
 
 
 def _replace_missing_glyphs(figure: Figure) -> bool:
-    """Show codes instead of the boxes that are drawn for characters without a glyph, and that all look alike.
+    """Show codes instead of the identical boxes that are drawn for characters without a glyph.
 
-    Return whether a text changed.
+    Return whether any text changed.
     """
     glyphs = _glyphs(tuple(mpl.rcParams["font.family"]))
     changed = False
@@ -175,43 +179,83 @@ def _replace_missing_glyphs(figure: Figure) -> bool:
 
 
 def _box(figure: Figure) -> Bbox:
-    """Return what the figure covers with all its labels, in inches, and a margin."""
+    """Return, in inches, the box that the figure covers with all its labels and a margin."""
     return figure.get_tightbbox().padded(_MARGIN_INCHES)
 
 
 def empty(axes: Axes, text: str) -> None:
-    """Write into axes that have nothing to show why they are empty, instead of scales that measure nothing."""
+    """Write the reason into empty axes, instead of drawing scales that measure nothing."""
     axes.xaxis.set_visible(False)
     axes.yaxis.set_visible(False)
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#666666")
 
 
-def tooltips(artists: Iterable[Any], names: Iterable[str | None], texts: Iterable[str]) -> None:
-    """Give each artist a tooltip in the SVG: its names, whole unless they are very long, and an exact figure.
+def stacked(figure: Figure, rows: int) -> None:
+    """Leave room for a title and ticks between rows of axes.
 
-    A browser shows it while the pointer is over the artist; this needs no script.
+    The borders of a picture follow its labels anyway, and matplotlib's own layouts would draw all labels once more.
     """
-    head = " · ".join(label(name, _LONGEST_TOOLTIP) for name in names if name is not None)
+    height = figure.get_figheight()
+    each = (height - 0.7 - _GAP_INCHES * (rows - 1)) / max(1, rows)
+    figure.subplots_adjust(
+        left=0.08, right=0.98, bottom=0.35 / height, top=1 - 0.35 / height, hspace=_GAP_INCHES / each
+    )
+
+
+def tooltips(artists: Iterable[Any], names: Iterable[str | None], texts: Iterable[str]) -> None:
+    """Give each artist a tooltip in the SVG: its names, in full unless they are very long, and an exact figure.
+
+    A browser shows the tooltip while the pointer is over the artist; no script is needed.
+    """
+    names = list(names)
     for artist, text in zip(artists, texts, strict=True):
-        artist.set_gid(_TOOLTIP + (f"{head}: {text}" if head else text))
+        artist.set_gid(_TOOLTIP + _told(names, text))
+
+
+def column_tooltip(axes: Axes, left: float, right: float, names: Iterable[str | None], text: str) -> None:
+    """Give a span of the x axis a tooltip in the SVG: an invisible column as high as the axes.
+
+    The columns are not artists, because matplotlib would take longer to draw a few hundred of them than to draw the
+    plot.
+    """
+    columns: list[_Column] = axes.figure.__dict__.setdefault(_COLUMNS, [])
+    columns.append((axes, left, right, _told(names, text)))
+
+
+def _told(names: Iterable[str | None], text: str) -> str:
+    head = " · ".join(label(name, _LONGEST_TOOLTIP) for name in names if name is not None)
+    return f"{head}: {text}" if head else text
+
+
+def _svg_of_columns(figure: Figure, box: Bbox) -> str:
+    """Return the columns with tooltips as SVG elements.  An SVG has 72 units per inch, and its y axis points down."""
+    units = 72 / figure.dpi
+    parts = []
+    for axes, left, right, text in figure.__dict__.get(_COLUMNS, []):
+        ends = axes.transData.transform([(left, 1), (right, 1)])[:, 0]
+        x0, x1 = (units * x - 72 * box.x0 for x in ends)
+        y0, y1 = (72 * box.y1 - units * y for y in axes.bbox.intervaly)
+        path = f"M {x0:.2f} {y0:.2f} H {x1:.2f} V {y1:.2f} H {x0:.2f} z"
+        told = f"<title>{escape(text)}</title>"
+        parts.append(f'<g class="tip" pointer-events="all">{told}<path d="{path}" style="fill: none"/></g>\n')
+    return "".join(parts)
 
 
 def picture(figure: Figure, title: str, caption: str) -> Picture:
-    """Render a figure.  The same figure gives the same bytes."""
+    """Render a figure.  The same figure always gives the same bytes."""
     svg, png = io.BytesIO(), io.BytesIO()
-    # With a layout engine, which tight_layout() leaves behind, or with "tight" instead of a box, each of the two files
-    # would draw the figure twice.
+    # The figure would be drawn twice for each of the two files if it had a layout engine (tight_layout() leaves one
+    # behind), or if the box were "tight".
     figure.set_layout_engine(None)
     box = _box(figure)
     figure.savefig(svg, format="svg", metadata={"Date": None}, bbox_inches=box)
-    for artist in figure.findobj(Rectangle):  # a PNG has no tooltips
-        if (artist.get_gid() or "").startswith(_TOOLTIP) and not artist.get_fill():
-            artist.set_visible(False)
     if _replace_missing_glyphs(figure):
         box = _box(figure)
     figure.savefig(png, format="png", dpi=130, metadata={"Software": None}, bbox_inches=box)
+    columns = _svg_of_columns(figure, box)
     with_titles = _TIPPED.sub(r'<g class="tip" pointer-events="all"><title>\1</title>', svg.getvalue().decode())
-    return Picture(title, caption, with_titles.encode(), png.getvalue())
+    drawn, _, end = with_titles.rpartition("</g>")  # the group of the figure
+    return Picture(title, caption, f"{drawn}{columns}</g>{end}".encode(), png.getvalue())
 
 
 def write_pictures(pictures: dict[str, Picture], directory: Path) -> None:
@@ -221,9 +265,13 @@ def write_pictures(pictures: dict[str, Picture], directory: Path) -> None:
         (directory / f"{name}.png").write_bytes(drawn.png)
 
 
-def seconds(value: float) -> str:
-    """Return a duration with a unit that suits it: 340 ms, 2.5 s, 90 s, 3 min, 2 h."""
+def seconds(value: float, digits: int = 3) -> str:
+    """Return a duration with a unit that suits it: 340 ms, 2.5 s, 90 s, 3 min, 2 h.
+
+    ``digits``: the number of significant digits.  The rounded duration determines the unit.
+    """
+    value = float(f"{value:.{digits}g}")
     for unit, least, length in (("h", 7200.0, 3600.0), ("min", 120.0, 60.0), ("s", 1.0, 1.0)):
         if value >= least:
-            return f"{value / length:.3g} {unit}"
-    return f"{value * 1000:.3g} ms"
+            return f"{float(f'{value / length:.{digits}g}'):g} {unit}"
+    return f"{float(f'{value * 1000:.{digits}g}'):g} ms"

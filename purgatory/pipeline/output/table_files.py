@@ -17,8 +17,8 @@ def write_table(table: pa.Table, directory: Path, name: str) -> None:
     """Write a table as Parquet and as CSV.
 
     Spreadsheets read a cell that begins with ``=``, ``+``, ``-``, ``@``, a tab, or a carriage return as a formula, even
-    if it is quoted.  The CSV has a ``'`` before such a text, and also before a text that begins with ``'``.  To get the
-    original text, remove the first ``'``.
+    if it is quoted.  The CSV file has a ``'`` before such text, and also before text that begins with ``'``.  To get
+    the original text, remove the first ``'``.
     """
     pq.write_table(table, directory / f"{name}.parquet")
     plain = table

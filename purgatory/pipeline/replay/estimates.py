@@ -1,4 +1,4 @@
-"""Estimate other timeouts and limits for a journal, on Spark.  One task has one purgatory of one process."""
+"""Estimate other timeouts and limits for a journal, on Spark.  Each task handles one purgatory of one process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ from purgatory.pipeline.report.one_pass import reads_files
 from purgatory.pipeline.selected_rows import overlapping
 from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import progress
-from purgatory.pipeline.spark.shipping import ship_package
+from purgatory.pipeline.spark.workers import ship_package
 
-from .estimate import BYTES_PER_OPERATION, Bounds, Scenario, Waits, estimate, summed
+from .bounds import BYTES_PER_OPERATION, Bounds, Scenario, Waits, estimate, summed
 from .pieces import COLUMNS, Piece, find_pieces, map_pieces, plain, trace_of
 from .simulation import first_impossible
 
 __all__ = ["CAVEATS", "Estimates", "estimate_journal", "readable", "write_estimates"]
 
-_WHOLE: Final = 1 << 60  # rows of a piece: all of a purgatory, because a limit depends on what came before
+_WHOLE: Final = 1 << 60  # rows of a piece: all rows of a purgatory, because a limit depends on what came before
 _COLUMNS: Final = (*COLUMNS, "kind", "expired_by_closing")
 _FIGURES: Final = ("completed", "expired", "refused", "peak", "mean", "bytes")
 CAVEATS: Final = (
@@ -46,10 +46,12 @@ CAVEATS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """The result: a row for each scenario, purgatory and part of it; each figure as ``*_low`` and ``*_high``.
+    """The result: a row for each scenario and each purgatory or part of one, with each figure as ``*_low`` and
+    ``*_high``.
 
-    ``mean`` is the number of waiting operations over the time of the journal, summed over all processes; ``peak`` is
-    the highest of one process.  ``refused_recorded``: operations that were refused in the recording.
+    ``mean`` is the mean number of waiting operations over the time of the journal, summed over all processes; ``peak``
+    is the highest number in any one process.  ``refused_recorded``: the number of operations that were refused in the
+    recording.
     """
 
     journal: str
@@ -69,9 +71,10 @@ def estimate_journal(
     skip_corrupt: bool = False,
     console: Console | None = None,
 ) -> Estimates:
-    """Estimate each scenario, after the recorded settings.  Errors as from :func:`~purgatory.pipeline.report.compute`.
+    """Estimate the recorded settings first, and then each scenario.
 
-    JournalError if an operation ends before it parks.
+    Raises the errors of :func:`~purgatory.pipeline.report.compute`, and JournalError if an operation ends before it
+    parks.
     """
     ship_package(spark)
     every = list(dict.fromkeys([Scenario(), *scenarios]))
@@ -117,7 +120,7 @@ def write_estimates(estimates: Estimates, out: Location, spark: SparkSession | N
 
 
 def readable(table: pa.Table) -> pa.Table:
-    """Return the table with one text for both bounds of a figure."""
+    """Return the table with both bounds of a figure in one string."""
     rows = []
     for row in table.to_pylist():
         texts = {name: row[name] for name in ("scenario", "purgatory", "part")}

@@ -1,12 +1,12 @@
 """Cut a journal into pieces of time, each small enough for one task, and replay a piece with every setting.
 
-A piece is a span of time of one purgatory in one run of a server, so it has the density of the whole.  A sample of
+A piece is a span of time of one purgatory in one run of a server, so it is as dense as the whole journal.  A sample of
 single operations would put fewer operations into each bucket.  Two purgatories with the same name are kept apart by
 their ``instance``.
 
-A first pass over a few columns counts the operations of each purgatory, and takes every n-th time of parking, which is
-enough to place the borders.  Where the tasks run on this machine, they read the files with pyarrow, as those of a
-report do; a task reads only the row groups of its piece.  Elsewhere, Spark reads the rows and groups them by piece.
+A first pass over a few columns counts the operations of each purgatory, and takes every n-th parking time; these times
+are enough to place the borders.  If the tasks run on this machine, they read the files with pyarrow, as the tasks of a
+report do; a task reads only the row groups of its piece.  Otherwise, Spark reads the rows and groups them by piece.
 """
 
 import gc
@@ -56,7 +56,7 @@ _ROWS_PER_TASK: Final = 2_500_000
 _MOST_TASKS: Final = 2_000
 _BATCH_ROWS: Final = 262_144
 _NO_TIME_MS: Final = -1
-_ENOUGH_ROWS: Final = 60_000  # of one round of a replay, or of several together
+_ENOUGH_ROWS: Final = 60_000  # the rows to replay, in one round or in several rounds together
 _MOST_ROUNDS: Final = 5
 _CELL: Final = "cell binary"
 
@@ -67,7 +67,7 @@ Work = Callable[[pa.Table, int, "Piece"], list[Any]]
 class Piece(NamedTuple):
     """Operations of one purgatory that parked at ``first_ms`` or later, and before ``next_ms``.
 
-    ``files``: those that have some of them; empty if Spark reads the rows.
+    ``files``: the files that contain some of these operations; empty if Spark reads the rows.
     """
 
     owner: Owner
@@ -77,14 +77,14 @@ class Piece(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """All pieces of a journal, in order, and the median timeout of its operations, 0 if none has one."""
+    """All pieces of a journal, in order, and the median timeout of its operations (0 if none has a timeout)."""
 
     pieces: list[Piece]
     median_timeout_ms: float
 
 
 class _Counted(NamedTuple):
-    """The operations of one purgatory in one file.  ``sample``: every ``step``-th time of parking, sorted."""
+    """The operations of one purgatory in one file.  ``sample``: every ``step``-th parking time, sorted."""
 
     file: str
     owner: Owner
@@ -212,7 +212,7 @@ def sample_pieces(pieces: list[Piece], sample: float) -> tuple[list[Piece], floa
 def replay_pieces(
     spark: SparkSession, opened: OpenJournal, pieces: list[Piece], settings: Settings, selection: Selection
 ) -> list[dict[str, Any]]:
-    """Replay each piece with every setting, one piece a task.  Return one row per setting and piece."""
+    """Replay each piece with every setting, one piece per task.  Return one row per setting and piece."""
     rows = map_pieces(spark, opened, pieces, selection, COLUMNS, partial(_replay_piece, settings=tuple(settings)))
     return sorted(rows, key=lambda row: (row["tick_ms"], row["wheel_size"], row["piece"]))
 
@@ -225,7 +225,7 @@ def map_pieces(
     columns: Sequence[str],
     work: Work,
 ) -> list[Any]:
-    """Return the results of ``work`` for all pieces, one piece a task."""
+    """Return the results of ``work`` for all pieces, one piece per task."""
     if reads_files(spark, opened):
         context = spark.sparkContext
         numbered = context.parallelize(list(enumerate(pieces)), min(len(pieces), _MOST_TASKS))
@@ -246,7 +246,7 @@ def map_pieces(
 
 
 def _with_piece(spark: SparkSession, rows: DataFrame, pieces: list[Piece], columns: Sequence[str]) -> DataFrame:
-    """Keep the rows of the pieces, and add the number of the piece."""
+    """Keep the rows that belong to the pieces, and add to each row the number of its piece."""
     numbered = [(number, *piece.owner, piece.first_ms, piece.next_ms) for number, piece in enumerate(pieces)]
     schema = "piece long, source string, purgatory string, instance long, first_ms long, next_ms long"
     table = spark.createDataFrame(numbered, schema)
@@ -268,14 +268,14 @@ def _work_on_files(work: Work, wanted: tuple[str, ...], selection: Selection, nu
             for column, value in zip(_OWNER, piece.owner, strict=True):
                 mine = mine.filter(pc.equal(mine[column], pa.scalar(value, mine[column].type)))
             missing = [column for column in wanted if column not in mine.schema.names]
-            for column in missing:  # in a file of an earlier release
+            for column in missing:  # in a file from an earlier release
                 mine = mine.append_column(column, pa.nulls(mine.num_rows, ARROW_SCHEMA.field(column).type))
             found.append(mine.select(wanted))
     return work(pa.Table.from_batches(found), number, piece)
 
 
 def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Settings) -> list[dict[str, Any]]:
-    """Replay the operations of a piece, with the columns ``COLUMNS``, in any order."""
+    """Replay the operations of a piece; they have the columns ``COLUMNS`` and can be in any order."""
     table = table.sort_by([("parked_at", "ascending"), ("op_id", "ascending")])
     trace = trace_of(table)
     source, purgatory, _ = piece.owner
@@ -288,7 +288,7 @@ def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Setti
     late = recorded_lateness(trace)
     with _no_collections():
         script = Script(trace)
-        # The least CPU time of several rounds: that of one round of a short piece has much of what else happens.
+        # Use the lowest CPU time of several rounds: a single round of a short piece also measures other activity.
         rounds = max(1, min(_MOST_ROUNDS, _ENOUGH_ROWS // max(1, table.num_rows)))
         measured = [[replay(trace, *setting, script) for setting in settings] for _ in range(rounds)]
         best = [min(times, key=lambda each: each.cpu_s) for times in zip(*measured, strict=True)]
@@ -297,7 +297,7 @@ def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Setti
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Within the block, Python does not look for cycles: a replay makes none, and has 100,000 tasks to look at."""
+    """Disable the cycle search in the block: a replay creates no cycles, but Python would examine 100,000 tasks."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -363,12 +363,12 @@ def _batches(name: str, columns: Sequence[str], groups: Callable[[Any], list[int
                 _BATCH_ROWS, row_groups=groups(file.metadata), columns=present, use_threads=False
             )
     except (OSError, pa.ArrowException) as error:
-        # The driver looks for this text, see corrupt_file.
+        # The driver looks for this text; see corrupt_file.
         raise OSError(f"FAILED_READ_FILE {name}: {str(error).splitlines()[0]}") from error
 
 
 def _operations(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
-    """Return the selected operations, with an ``instance`` of 0 where the file has none."""
+    """Return the selected operations, with an ``instance`` of 0 if the file has none."""
     rows = batch_parked_within(batch, selection)
     rows = rows.filter(pc.not_equal(plain(rows["outcome"]), DROPPED))
     none = pa.nulls(rows.num_rows, pa.int64())
@@ -387,12 +387,12 @@ def _selected(opened: OpenJournal, selection: Selection) -> DataFrame:
 
 
 def plain(column: Any) -> Any:
-    """Return a column of texts that is not encoded as a dictionary; other columns as they are."""
+    """Return a column of strings without dictionary encoding, and any other column as it is."""
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
 def _ms(column: Any) -> Any:
-    """Return timestamps as epoch milliseconds; null as any number."""
+    """Return timestamps as epoch milliseconds; a null becomes an arbitrary number."""
     divisor = 1 if column.type.unit == "ms" else 1000
     return np.asarray(column.cast(pa.int64()).fill_null(0)) // divisor
 

@@ -10,9 +10,10 @@ NEAR: Final = 1.05  # CPU times closer than this are considered equal
 def recommend(rows: list[dict[str, Any]], budget_ms: float) -> tuple[dict[str, int], str, tuple[str, ...]]:
     """Return the recommended tick and wheel size, a headline, and the reasons.
 
-    Only settings whose tick has a p99 of lateness within the budget are considered: no setting changes how long the
-    loop was busy.  The least CPU time wins.  Among settings within 5% of it, which is less than the difference between
-    two runs, the order is: the finest tick, the fewest heap operations, the smallest wheel.
+    Only settings for which the p99 of the tick's lateness is within the budget are considered.  The lateness of stalls
+    does not count, because no setting changes how long the loop was busy.  The setting with the lowest CPU time wins.
+    CPU times that differ from it by at most 5% are considered equal, because two runs differ by more.  Among these
+    settings, the finest tick wins, then the fewest heap operations, and then the smallest wheel.
     """
     within = [row for row in rows if row["late_p99_ms"] <= budget_ms]
     reasons = [f"Acceptable lateness of the tick: p99 of at most {budget_ms:g} ms."]

@@ -1,30 +1,30 @@
-"""Replay recorded deadlines on the real timer, in virtual time, without Spark.
+"""Replay recorded deadlines on the real timer, in virtual time.  This module does not use Spark.
 
 The replay
 ==========
 
-Each operation is put on the timer at its recorded time, with its recorded deadline.  A completion, cancellation,
-failure, or expiry because the purgatory closed takes it off again at the recorded time.  The timer decides whether the
+Each operation is put on the timer at its recorded time, with its recorded deadline.  A completion, a cancellation, a
+failure, or an expiration because the purgatory closed removes it at the recorded time.  The timer decides whether the
 deadline comes first.  A timer never expires an operation early, so each recorded outcome should occur again with every
-tick and wheel size.  An outcome that differs is counted.  Operations that have no deadline or never had to wait are on
-no timer, so no setting changes them.
+tick and wheel size.  An outcome that differs is counted.  Operations that have no deadline or never had to wait are not
+on the timer, so no setting changes them.
 
-Within one millisecond, the order is: arrivals, ends from outside, expiries.  If an operation ended from outside after
-its deadline, the event loop was busy in between: a stall.  The replay delays its timer for the same time, or it would
-expire the operation.
+Within one millisecond, the order is: arrivals, then ends from outside, and then expirations.  If an operation ended
+from outside after its deadline, the event loop was busy in between: a stall.  The replay delays its timer by the same
+amount; otherwise, the timer would expire the operation.
 
 Two kinds of lateness
 =====================
 
-*   **Of the tick**: from the recorded deadline to the expiration of the operation's bucket, which only the setting
-    determines.  Stalls do not count.
-*   **Of stalls**: from the recorded deadline to the recorded end, which no setting changes.  A recorded deadline is
-    already rounded up to the tick of the recording, so this is what the loop was busy.
+*   **Of the tick**: the time from the recorded deadline to the expiration of the operation's bucket.  Only the setting
+    determines this lateness; stalls do not count.
+*   **Of stalls**: the time from the recorded deadline to the recorded end.  No setting changes this time.  A recorded
+    deadline is already rounded up to the tick of the recording, so this is the time for which the loop was busy.
 
 The counts
 ==========
 
-Cascades, queued buckets, operations of the heap of buckets, wake-ups of the timer, lateness of the tick, and CPU time.
+Cascades, queued buckets, operations on the heap of buckets, wake-ups of the timer, lateness of the tick, and CPU time.
 The CPU time includes the loop of the replay, which is the same for every setting.
 """
 
@@ -45,15 +45,15 @@ __all__ = ["Measured", "Script", "Trace", "first_impossible", "recorded_lateness
 _PENDING, _COMPLETED, _EXPIRED, _CANCELLED, _FAILED = (
     OUTCOMES.index(outcome) for outcome in (PENDING, COMPLETED, EXPIRED, CANCELLED, FAILED)
 )
-_END: Final = -1  # instead of a deadline: takes the task off the timer
+_END: Final = -1  # instead of a deadline: removes the task from the timer
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Recorded operations, column by column; times in milliseconds of the recording clock.
+    """Recorded operations, column by column; the times are in milliseconds on the recording clock.
 
-    ``deadline_ms`` is -1 without a deadline, and ``finished_ms`` is -1 without an end.  ``outcomes`` are positions in
-    :data:`~purgatory.journal.schema.OUTCOMES`.  ``waited``: whether the operation was ever parked.
+    ``deadline_ms`` is -1 if there is no deadline, and ``finished_ms`` is -1 if there is no end.  ``outcomes`` are
+    positions in :data:`~purgatory.journal.schema.OUTCOMES`.  ``waited``: whether the operation was ever parked.
     """
 
     parked_ms: Any
@@ -84,7 +84,7 @@ class Measured:
 
 
 class Script:
-    """What happens in a trace, which is the same for every setting.
+    """The events of a trace, which are the same for every setting.
 
     ``events``: time, task, and deadline, in order; the deadline is ``_END`` when the task leaves the timer.
     ``to_expire``: the tasks that the timer ran in the recording, by deadline.  ``fired``: a task that runs appends the
@@ -110,21 +110,23 @@ class Script:
 
 
 def recorded_lateness(trace: Trace) -> tuple[Any, Any]:
-    """Return each lateness of operations that the timer expired in the recording, and how often it occurred."""
+    """Return the distinct lateness values of the operations that the timer expired in the recording, and how often each
+    occurred.
+    """
     on_deadline = _on_deadline(trace)
     return np.unique((trace.finished_ms - trace.deadline_ms)[on_deadline], return_counts=True)
 
 
 def first_impossible(trace: Trace) -> int | None:
-    """Return the position of the first operation that ended before it parked, or None.  No purgatory records one."""
+    """Return the position of the first operation that ended before it parked (no purgatory records one), or None."""
     wrong = np.flatnonzero((trace.outcomes != _PENDING) & (trace.finished_ms < trace.parked_ms))
     return int(wrong[0]) if len(wrong) else None
 
 
 def replay(trace: Trace, tick_ms: int, wheel_size: int, script: Script | None = None) -> Measured:
-    """Replay a trace with a timer of this tick and wheel size.  Errors as from the timer.
+    """Replay a trace with a timer of this tick and wheel size.  Raises the errors of the timer.
 
-    ``script``: that of the trace, if there are several settings.
+    ``script``: the script of the trace, to be shared by several settings.
     """
     script = script or Script(trace)
     script.fired.clear()
@@ -135,12 +137,12 @@ def replay(trace: Trace, tick_ms: int, wheel_size: int, script: Script | None = 
     cpu_s = time.thread_time() - started
     measured = _measured(trace, run, cpu_s)
     for task in script.tasks:
-        task.cancel()  # one that is pending is still on this timer
+        task.cancel()  # a task that is pending is still on this timer
     return measured
 
 
 class _Run:
-    """One replay.  ``runs``: bucket, time, and number of tasks that had run before, of each time the timer ran."""
+    """One replay.  ``runs``: for each run of the timer, the bucket, the time, and the number of tasks run before it."""
 
     __slots__ = ("now_ms", "runs", "script", "timer", "wakeups")
 
@@ -168,14 +170,14 @@ class _Run:
         self.now_ms = max(self.now_ms, before_ms)
 
     def expire_remaining(self) -> None:
-        """After the last event, run the timer until every operation has expired that expired in the recording."""
+        """After the last event, run the timer until each operation that expired in the recording has expired."""
         timer, stalls = self.timer, self.script.stalls
         for task in self.script.to_expire:
             while task.scheduled and (bucket_ms := timer.next_expiration_ms) is not None:
                 self._run(bucket_ms, stalls.until(max(bucket_ms, self.now_ms)))
 
     def _run_before(self, at_ms: int) -> int:
-        """Run the buckets that are due before this time and that no stall holds.  Return when the next one is due."""
+        """Run the buckets that are due before ``at_ms`` and not delayed by a stall; return when the next is due."""
         timer, stalls = self.timer, self.script.stalls
         while (bucket_ms := timer.next_expiration_ms) is not None:
             if bucket_ms >= at_ms:
@@ -187,7 +189,7 @@ class _Run:
         return FAR_MS
 
     def _run(self, bucket_ms: int, now_ms: int) -> None:
-        """Run one bucket at this time.  Buckets that a stall holds run in one wake-up."""
+        """Run one bucket at ``now_ms``.  Buckets that a stall has delayed run in one wake-up."""
         self.wakeups += not self.runs or now_ms != self.runs[-1][1]
         self.runs.append((bucket_ms, now_ms, len(self.script.fired)))
         self.now_ms = now_ms
@@ -195,7 +197,7 @@ class _Run:
 
 
 def _raised(error: BaseException, _: object) -> None:
-    """No task raises."""
+    """Raise the error, because no task should fail."""
     raise error
 
 
@@ -205,7 +207,7 @@ def _on_deadline(trace: Trace) -> Any:
 
 
 def _events(trace: Trace, numbers: Any) -> tuple[Any, Any, Any]:
-    """Return times, tasks, and deadlines in order: in each millisecond arrivals, then ends from outside."""
+    """Return times, tasks, and deadlines in order: in each millisecond, arrivals first, then ends from outside."""
     outcomes, deadline_ms = trace.outcomes[numbers], trace.deadline_ms[numbers]
     outside = np.flatnonzero((outcomes != _PENDING) & ~_on_deadline(trace)[numbers])
     at = np.concatenate([trace.parked_ms[numbers], trace.finished_ms[numbers[outside]]])

@@ -22,18 +22,17 @@ from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import progress
-from purgatory.pipeline.spark.shipping import ship_package
+from purgatory.pipeline.spark.workers import ship_package
 
-from .page import replay_page
+from .page import replay_page, replay_plots
 from .pieces import find_pieces, replay_pieces, sample_pieces
-from .plots import replay_plots
 from .recommendation import recommend
 
 __all__ = ["WhatIf", "check_settings", "what_if", "write_what_if"]
 
 _LEAST_BUDGET_MS: Final = 1.0
 _GREATEST_TICK_MS: Final = 86_400_000  # a day
-_GREATEST_WHEEL: Final = 65_536  # that of TimingWheel
+_GREATEST_WHEEL: Final = 65_536  # the limit of TimingWheel
 _GREATEST_PIECE: Final = 1_000_000_000
 
 
@@ -41,7 +40,7 @@ _GREATEST_PIECE: Final = 1_000_000_000
 class WhatIf:
     """The result of a replay.
 
-    ``table``: one row per setting; ``late_*`` is the lateness of the tick, ``stall_*`` that of the recording.
+    ``table``: one row per setting; ``late_*`` is the lateness of the tick, and ``stall_*`` is the lateness of stalls.
     ``recommended``: tick and wheel size.  ``budget_ms``: the acceptable lateness of the tick.  ``changed``: the number
     of outcomes that differ from the recorded ones, over all settings.  ``examples``: some of them.
     """
@@ -85,9 +84,9 @@ def what_if(
 
     ``sample``: the share of the pieces to replay, evenly spread.  ``piece_rows``: the approximate number of operations
     that a task holds in memory.  ``budget_ms``: the acceptable p99 of the tick's lateness in milliseconds; None means
-    1% of the median timeout, and at least 1.  ``selection``: the operations to replay; other operations do not run
-    beside them.  Errors as from :func:`~purgatory.pipeline.report.compute`, and JournalError if an operation ends
-    before it parks.  ValueError if a timer cannot have such a setting.
+    1% of the median timeout, but at least 1.  ``selection``: the operations to replay; other operations do not run
+    alongside them.  Raises the errors of :func:`~purgatory.pipeline.report.compute`, JournalError if an operation ends
+    before it parks, and ValueError if a timer cannot have such a setting.
     """
     check_settings(ticks_ms, wheel_sizes, sample, piece_rows, budget_ms)
     ship_package(spark)
@@ -133,7 +132,7 @@ def what_if(
 
 
 def write_what_if(found: WhatIf, out: Location, spark: SparkSession | None = None) -> Location:
-    """Write table, picture, and page into the directory ``out``, and return the location of the page.
+    """Write the table, the picture, and the page into the directory ``out``, and return the location of the page.
 
     ``spark``: the session that writes to a URI; by default, the active one.
     """
@@ -217,7 +216,7 @@ def _mean(late: dict[int, int]) -> float:
 
 
 def _quantile(late: dict[int, int], share: float) -> int:
-    """Return the smallest value that at least this share does not exceed."""
+    """Return the smallest value that is at least as large as this share of the values."""
     if not late:
         return 0
     values = np.array(sorted(late))

@@ -1,7 +1,7 @@
-"""Reduce rows of a journal to aggregates that can be added up: all data of the tables, from one pass.  No Spark.
+"""Reduce rows of a journal, in one pass and without Spark, to aggregates that can be added up.
 
-An aggregate belongs to a key: its subject, then names such as purgatory and kind.  It has sums, which are added,
-maxima, and a histogram, whose counts are added per value.
+Each aggregate has a key: a subject, and then names such as purgatory and kind.  It has sums, which are added;
+maxima; and a histogram, whose counts are added per value.
 
 =============  ===========================  =======================================================================
 subject        names                        contents
@@ -12,8 +12,8 @@ subject        names                        contents
 ``step``       purgatory, outcome           histogram of the steps of the wait histogram
 ``late``       purgatory                    sum: expired by closing; highest lateness; histogram of rounded lateness
 ``time``       purgatory, kind, outcome     histogram of the steps of time in which the operations parked
-``at once``    purgatory, kind              the same of immediate operations
-``time wait``  purgatory, kind              histogram of steps of time and waits, see :func:`step_and_duration`
+``at once``    purgatory, kind              the same for immediate operations
+``time wait``  purgatory, kind              histogram of steps of time and waits; see :func:`step_and_duration`
 ``time late``  purgatory, kind              histogram of steps of time and lateness
 ``refused``    purgatory                    histogram of steps of time
 ``parked``     purgatory                    histogram of arrivals by bucket
@@ -24,11 +24,12 @@ subject        names                        contents
                                             waits
 =============  ===========================  =======================================================================
 
-All times are in milliseconds unless stated otherwise.  What is known of every key is stored separately, in
+All times are in milliseconds unless stated otherwise.  What is known about every key is stored separately, in
 :class:`KeyCounts`, because a journal can have millions of keys.
 
-An operation that expired because its purgatory closed has an outcome of its own here.  Files of earlier releases do not
-mark such operations; there, one that expired before its deadline, or without one, counts as such.
+An operation that expired because its purgatory closed has a separate outcome here.  Files from earlier releases do not
+mark such operations; in these files, an operation that expired before its deadline or without a deadline counts as
+expired by closing.
 """
 
 import pickle
@@ -44,13 +45,16 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 from numpy.typing import NDArray
 
-from purgatory.journal.schema import DROPPED, EXPIRED, OUTCOMES
+from purgatory.journal.schema import DROPPED, ENDED, EXPIRED, OUTCOMES, PENDING
 from purgatory.pipeline.selected_rows import batch_of_names
 from purgatory.pipeline.selection import EVERYTHING, Selection
+
+from .verdicts import least_share
 
 __all__ = [
     "BY_CLOSING",
     "COLUMNS",
+    "ENDS",
     "HOT_COLUMNS",
     "HOT_OUTCOMES",
     "QUANTILES",
@@ -62,36 +66,40 @@ __all__ = [
     "add_rows",
     "added",
     "durations_by_step",
+    "durations_within",
     "lower_bound",
     "quantiles",
     "rounded",
     "step_and_duration",
 ]
 
-# The last ones are missing in files of earlier releases.
+# The last columns are missing in files from earlier releases.
 COLUMNS: Final = (
     *("source", "purgatory", "kind", "keys", "outcome", "parked_at", "finished_at", "deadline", "dropped"),
     *("expired_by_closing", "refused"),
 )
 HOT_COLUMNS: Final = ("purgatory", "keys", "outcome", "parked_at", "finished_at", "deadline", "expired_by_closing")
 BY_CLOSING: Final = "expired_by_closing"
+_AFTER_EXPIRED: Final = ENDED.index(EXPIRED) + 1
+ENDS: Final = (*ENDED[:_AFTER_EXPIRED], BY_CLOSING, *ENDED[_AFTER_EXPIRED:], PENDING)  # the order in tables and plots
 HOT_OUTCOMES: Final = (*OUTCOMES, BY_CLOSING)
-RANKINGS: Final = ("operations", "wait", "expired")  # of hot keys
-LEAST_OF_A_SHARE: Final = 20  # operations of a key whose share of expired ones is ranked
+RANKINGS: Final = ("operations", "wait", "expired")  # the rankings of hot keys
+LEAST_OF_A_SHARE: Final = 20  # the fewest operations for a key to be ranked by its share of expired operations
 QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
-SLAB_BUCKETS: Final = 64  # a slab of time is this number of buckets
+SLAB_BUCKETS: Final = 64  # the number of buckets in a slab of time
 
 Key = tuple[str, ...]
 Integers = NDArray[np.int64]
 _NONE: Final = np.iinfo(np.int64).min
 _EXACT_BITS: Final = 16
 _COARSE_BITS: Final = 8
-_COARSE_CODES: Final = 64 << _COARSE_BITS  # more than the codes of all durations
+_COARSE_CODES: Final = 64 << _COARSE_BITS  # greater than the code of any duration
 _EXACT: Final = 1 << _EXACT_BITS  # smaller durations are not rounded
 _STEPS_PER_DECADE: Final = 8
-_MOST_CELLS: Final = 4_000_000  # of an array that counts by position
+_MOST_CELLS: Final = 4_000_000  # in an array that counts by position
 _MOST_KEY_ROWS: Final = 1_000_000
-# A cell begins with this if it is a table; pickle begins with another byte.  Arrow needs the rest to be aligned.
+# A cell that is a table begins with these bytes; pickled data begins with another byte.  Arrow needs the rest to be
+# aligned.
 _IS_TABLE: Final = b"table".ljust(64)
 # The shortest duration of each step: the eighth root of a power of ten, rounded up.
 _STEP_STARTS: Final = np.array([isqrt(isqrt(isqrt(10**step - 1))) + 1 if step else 1 for step in range(8 * 15)])
@@ -100,9 +108,10 @@ _STEP_STARTS: Final = np.array([isqrt(isqrt(isqrt(10**step - 1))) + 1 if step el
 class Span(NamedTuple):
     """The time that a journal covers, and the selected part of it.
 
-    ``bucket_ms``: the length of a bucket of the occupancy; ``step_ms``: that of a step of the tables over time.
+    ``bucket_ms``: the length of a bucket of the occupancy.  ``step_ms``: the length of a step in the tables over time.
 
-    ``last_ms``: the last record of each source, selected or not, which ends pending operations.
+    ``last_ms``: for each source, the time of its last record, even if that record is not selected.  Operations that are
+    still pending end in the next millisecond.
     """
 
     bucket_ms: int
@@ -138,7 +147,7 @@ class KeyCounts:
         if self._rows > self._most and len(self._tables) > 1:
             before = self.table()
             self._tables, self._rows = [before], before.num_rows
-            self._most = max(_MOST_KEY_ROWS, 2 * before.num_rows)  # or distinct keys are grouped again at each call
+            self._most = max(_MOST_KEY_ROWS, 2 * before.num_rows)  # otherwise, each call would group the keys again
 
     def table(self) -> pa.Table:
         """Return one row per purgatory and key."""
@@ -149,15 +158,16 @@ class KeyCounts:
         return summed.rename_columns({f"{name}_sum": name for name in _KEY_SUMS}).select(_KEY_COUNTS.names)
 
     def top(self, number: int, ranking: str = RANKINGS[0]) -> pa.Table:
-        """Return the first keys of a ranking; keys with equal figures in the order of their names.
+        """Return the first keys of a ranking; keys with equal figures are in the order of their names.
 
-        ``operations``: the most operations.  ``wait``: the longest total wait.  ``expired``: the greatest share of
-        operations that expired at their deadline, among keys with at least :data:`LEAST_OF_A_SHARE` operations.
+        ``operations``: the most operations.  ``wait``: the longest total wait.  ``expired``: the greatest lower bound
+        of the share that expired at the deadline, among keys with at least :data:`LEAST_OF_A_SHARE` operations; see
+        :func:`~purgatory.pipeline.report.verdicts.least_share`.
         """
         return _first(self.table(), number, ranking)
 
     def tops(self, number: int) -> pa.Table:
-        """Return the first keys of every ranking, each once."""
+        """Return the first keys of every ranking, without duplicates."""
         table = self.table()
         tops = pa.concat_tables([_first(table, number, ranking) for ranking in RANKINGS])
         return tops.group_by(tops.column_names).aggregate([])
@@ -173,9 +183,9 @@ def _first(table: pa.Table, number: int, ranking: str) -> pa.Table:
     table = table.filter(
         pc.and_(pc.greater_equal(table["operations"], LEAST_OF_A_SHARE), pc.greater(table["expired"], 0))
     )
-    share = pc.divide(pc.cast(table["expired"], pa.float64()), pc.cast(table["operations"], pa.float64()))
-    order = [("share", "descending"), ("expired", "descending"), *names]
-    return table.append_column("share", share).sort_by(order).slice(0, number).drop_columns("share")
+    least = pa.array(least_share(table["expired"].to_numpy(), table["operations"].to_numpy()), pa.float64())
+    order = [("least", "descending"), ("expired", "descending"), *names]
+    return table.append_column("least", least).sort_by(order).slice(0, number).drop_columns("least")
 
 
 _KEY_SUMS: Final = ("operations", "wait_ms", "expired")
@@ -200,7 +210,7 @@ class Aggregates:
             yield key[1:], some[0]
 
     def cells(self, parts: int = 1) -> Iterator[tuple[int, bytes]]:
-        """Yield all aggregates as bytes, each with the number, below ``parts``, of the part that its key belongs to."""
+        """Yield all aggregates as bytes, each with the number of its key's part; there are ``parts`` parts."""
         for key, some in self._all.items():
             one = added(some)
             payload = (key, one.sums, one.maxima, _narrow(one.values), _narrow(one.counts))
@@ -227,10 +237,11 @@ class Aggregates:
                 self.add(*pickle.loads(cell))  # noqa: S301 - a task of this job made it
 
     def finish(self, bucket_ms: int, top: int, since_ms: int | None = None) -> None:
-        """Reduce what is complete: net changes to levels by bucket, hot keys to quantiles, keys to the top ones.
+        """Reduce what is complete: net changes to levels by bucket, hot keys to quantiles, and keys to the top ones.
 
-        Levels have the subjects ``high`` and ``area``, by purgatory: by bucket, the highest level relative to the start
-        of the bucket, and the sum of the levels of all milliseconds.  ``since_ms``: the start of the selected time.
+        For each purgatory, the levels have the subjects ``high`` and ``area``: for each bucket, the highest level
+        relative to the start of the bucket, and the sum of the levels of all milliseconds.  ``since_ms``: the start of
+        the selected time.
         """
         for names, change in list(self.of("change")):
             buckets, high, area = _levels(change, bucket_ms, since_ms)
@@ -296,7 +307,9 @@ def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
 def add_hot_rows(
     aggregates: Aggregates, rows: pa.RecordBatch, hot: Mapping[Key, int], selection: Selection = EVERYTHING
 ) -> None:
-    """Add the selected rows, with :data:`HOT_COLUMNS`, of the hot keys: pairs of purgatory and key, numbered."""
+    """Add the selected rows of the hot keys, with :data:`HOT_COLUMNS`; a hot key is a numbered pair of purgatory and
+    key.
+    """
     rows, _ = _selected(rows, selection)
     purgatory, purgatories = _encoded(rows["purgatory"])
     outcome, outcomes = _encoded(rows["outcome"])
@@ -333,15 +346,15 @@ def add_hot_rows(
 
 
 def rounded(ms: Any) -> Any:
-    """Return whole milliseconds, those with more than 16 bits rounded down to 16 significant bits."""
+    """Return whole milliseconds; numbers with more than 16 bits are rounded down to 16 significant bits."""
     excess = np.maximum(np.frexp(ms.astype(np.float64))[1] - _EXACT_BITS, 0).astype(np.int64)
     return np.where(ms < _EXACT, ms, ms >> excess << excess)
 
 
 def step_and_duration(step: Any, ms: Any) -> Any:
-    """Return the number of a step of time and a duration as one number.
+    """Return the number of a step of time and a duration, combined into one number.
 
-    The duration keeps its first eight bits: below 256 ms it is exact, and above less than 1 in 128 too short.
+    The duration keeps its first eight bits: below 256 ms, it is exact; above that, it is too short by less than 1/128.
     """
     ms = np.maximum(ms, 0)
     excess = np.maximum(np.frexp(ms.astype(np.float64))[1] - _COARSE_BITS, 0).astype(np.int64)
@@ -349,7 +362,7 @@ def step_and_duration(step: Any, ms: Any) -> Any:
 
 
 def durations_by_step(histogram: Aggregate) -> Iterator[tuple[int, Aggregate]]:
-    """Yield each step of time of a histogram of :func:`step_and_duration`, with the histogram of its durations."""
+    """Yield each step of time and its histogram of durations; ``histogram`` comes from :func:`step_and_duration`."""
     steps, codes = np.divmod(histogram.values, _COARSE_CODES)
     excess, first_bits = np.divmod(codes, 1 << _COARSE_BITS)
     ms = first_bits << excess
@@ -358,13 +371,22 @@ def durations_by_step(histogram: Aggregate) -> Iterator[tuple[int, Aggregate]]:
         yield int(steps[begin]), Aggregate(values=ms[begin:end], counts=histogram.counts[begin:end])
 
 
+def durations_within(histogram: Aggregate, steps: Iterable[int]) -> Aggregate:
+    """Return the histogram of the durations in the given steps; ``histogram`` comes from :func:`step_and_duration`."""
+    of_step, codes = np.divmod(histogram.values, _COARSE_CODES)
+    here = np.isin(of_step, np.fromiter(steps, dtype=np.int64))
+    excess, first_bits = np.divmod(codes[here], 1 << _COARSE_BITS)
+    values, counts = _summed(first_bits << excess, histogram.counts[here])
+    return Aggregate(values=values, counts=counts)
+
+
 def lower_bound(step: int) -> float:
-    """Return the lower bound of a step of the wait histogram in seconds; the step below 1 ms begins at 0."""
+    """Return, in seconds, the lower bound of a step of the wait histogram; the step below 1 ms begins at 0."""
     return 10.0 ** (step / _STEPS_PER_DECADE - 3) if step >= 0 else 0.0
 
 
 def quantiles(histogram: Aggregate, shares: Iterable[float]) -> list[float | None]:
-    """Return quantiles of a histogram in seconds, with linear interpolation; None if it is empty."""
+    """Return, in seconds, linearly interpolated quantiles of a histogram; they are None if the histogram is empty."""
     if not len(histogram.values):
         return [None for _ in shares]
     upto = np.cumsum(histogram.counts)
@@ -378,7 +400,9 @@ def quantiles(histogram: Aggregate, shares: Iterable[float]) -> list[float | Non
 
 
 def _selected(rows: pa.RecordBatch, selection: Selection) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Return the selected rows, and those that parked earlier and may have waited at the start of the selected time."""
+    """Return the rows of the selected operations, and of those that parked earlier and may still have waited at the
+    start of the selected time.
+    """
     if selection.is_everything:
         return rows, None
     rows = batch_of_names(rows, selection)
@@ -396,7 +420,7 @@ def _selected(rows: pa.RecordBatch, selection: Selection) -> tuple[pa.RecordBatc
 
 
 def _add_earlier(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
-    """Add operations that parked before the selected time to the number of parked operations, and to no other table."""
+    """Count operations that were parked before the selected time, but only in the number of parked operations."""
     purgatory, purgatories = _encoded(rows["purgatory"])
     source, sources = _encoded(rows["source"])
     end = _end(_floor_ms(_us(rows["finished_at"])), source, sources, span)
@@ -411,7 +435,7 @@ def _add_earlier(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> No
 
 
 def _end(finished: Any, source: Any, sources: list[str], span: Span) -> Any:
-    """Return when each operation waited no longer: its end, or the millisecond after the last record of its source."""
+    """Return when each operation stopped waiting: its end, or the millisecond after the last record of its source."""
     last_ms = np.array([span.last_ms.get(name, 0) for name in sources], dtype=np.int64)
     return np.where(finished == _NONE, last_ms[source] + 1 if len(sources) else 0, finished)
 
@@ -427,7 +451,7 @@ def _add_sources(
     known = parked_us != _NONE
     np.maximum.at(first, source[known], -parked_us[known])
     np.maximum.at(last, source, np.where(finished_us == _NONE, parked_us, finished_us))
-    # The list of names can contain sources without a row: other rows of the file, which are not selected.
+    # The list of names can contain sources that occur only in other rows of the file.
     for index in np.flatnonzero(np.bincount(source, minlength=len(sources))).tolist():
         sums, maxima = [operations[index], lost[index]], [first[index], last[index]]
         aggregates.add(("source", sources[index]), sums, maxima)
@@ -436,7 +460,7 @@ def _add_sources(
 def _with_closing(
     rows: pa.RecordBatch, outcome: Any, outcomes: list[str], finished: Any, deadline: Any
 ) -> tuple[Any, list[str]]:
-    """Return the outcomes with :data:`BY_CLOSING`, as positions in the list of their names."""
+    """Return the outcomes, including :data:`BY_CLOSING`, as positions in the list of their names."""
     early = (finished == _NONE) | (deadline == _NONE) | (finished < deadline)
     if BY_CLOSING in rows.schema.names:
         marked = rows[BY_CLOSING].cast(pa.bool_())
@@ -480,7 +504,7 @@ def _add_times(
 def _by_group(group: Any, values: Any, groups: int) -> Iterator[tuple[int, Any, Any]]:
     """For each group that occurs, yield its distinct values, in order, and their counts.
 
-    As :func:`_histograms`, for values that are close to each other, but far from zero.
+    This does the same as :func:`_histograms`, for values that are close to each other but far from zero.
     """
     if not len(group):
         return
@@ -510,7 +534,7 @@ def _add_keys(
         counts = np.bincount(pair, minlength=size)
         found = np.flatnonzero(counts)
         counts = counts[found]
-        # The sums are whole numbers below 2**53, which float64 has exactly.
+        # The sums are whole numbers below 2**53, which float64 represents exactly.
         sums = [np.bincount(pair, weights=each, minlength=size)[found].astype(np.int64) for each in of_key]
     else:
         found, place, counts = np.unique(pair, return_inverse=True, return_counts=True)
@@ -616,7 +640,7 @@ def _levels(change: Aggregate, bucket_ms: int, since_ms: int | None) -> tuple[An
     level = np.cumsum(net)
     before = level[starts] - net[starts]
     high = np.maximum.reduceat(level, starts) - before
-    # The level at the start is one of the bucket unless its first millisecond changes it.
+    # The level at the start belongs to the bucket unless the first millisecond of the bucket changes it.
     begin = bucket[starts] * bucket_ms
     if since_ms is not None:
         begin = np.maximum(begin, since_ms)
@@ -661,7 +685,8 @@ def added(some: list[Aggregate]) -> Aggregate:
 def _table_as_bytes(table: pa.Table) -> bytes:
     """Return a table in Arrow's format for streams.
 
-    Chunks and slices share their buffers.  The format has only the parts in use; pickle has all of each.
+    Chunks and slices share their buffers.  The format contains only the parts in use; pickle would store each buffer in
+    full.
     """
     sink = pa.BufferOutputStream()
     sink.write(_IS_TABLE)
@@ -674,21 +699,21 @@ def _summed(values: Any, counts: Any) -> tuple[Any, Any]:
     """Return the distinct values in order, and the sum of the counts of each."""
     if len(values) < 2 or (np.diff(values) > 0).all():
         return values, counts
-    order = np.argsort(values, kind="stable")  # sorted pieces are merged
+    order = np.argsort(values, kind="stable")  # this sort merges sorted pieces
     values, counts = values[order], counts[order]
     starts = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
     return values[starts], np.add.reduceat(counts, starts)
 
 
 def _narrow(numbers: Any) -> Any:
-    """Return the numbers in the smallest type that has them all, because they are sent between processes."""
+    """Return the numbers in the smallest type that can hold them all, because they are sent between processes."""
     if not len(numbers):
         return numbers
     return numbers.astype(np.result_type(np.min_scalar_type(numbers.min()), np.min_scalar_type(numbers.max())))
 
 
 def _encoded(column: pa.Array) -> tuple[Any, list[str]]:
-    """Return a column of texts as positions in the list of its distinct texts.  Null is an empty text."""
+    """Return a column of strings as positions in the list of its distinct strings.  A null becomes ""."""
     if column.null_count:
         column = column.cast(pa.string()).fill_null("")
     encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
@@ -706,7 +731,7 @@ def _among(codes: Any, names: list[str], wanted: Any) -> Any:
 
 
 def _us(column: pa.Array) -> Any:
-    """Return a column of timestamps as microseconds, null as the smallest number."""
+    """Return a column of timestamps as microseconds, with nulls as the smallest number."""
     unit = 1000 if column.type.unit == "ms" else 1
     us = column.cast(pa.int64()).to_numpy(zero_copy_only=False) if not column.null_count else None
     if us is not None:

@@ -1,8 +1,8 @@
 """All tables of a report from one pass over the rows, and a second pass over the rows of the hot keys.
 
-The tasks reduce rows to :mod:`~purgatory.pipeline.report.aggregates`.  Where the tasks run on this machine, they read
-the files of the journal with pyarrow; this costs a fraction of Spark's own reader.  Elsewhere, Spark reads the rows and
-passes them to the same functions in Arrow batches.  The tests compare the tables with those of DuckDB.
+The tasks reduce rows to :mod:`~purgatory.pipeline.report.aggregates`.  If the tasks run on this machine, they read the
+files of the journal with pyarrow, at a fraction of the cost of Spark's own reader.  Otherwise, Spark reads the rows and
+passes them to the same functions in Arrow batches.  The tests compare the tables with tables from DuckDB.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
 from purgatory.pipeline.journal_reader import OpenJournal
 from purgatory.pipeline.selected_rows import needed_columns, overlapping, row_groups
 from purgatory.pipeline.selection import EVERYTHING, Selection
@@ -25,6 +24,7 @@ from purgatory.pipeline.spark.workers import freeze_modules
 from .aggregates import (
     BY_CLOSING,
     COLUMNS,
+    ENDS,
     HOT_COLUMNS,
     HOT_OUTCOMES,
     QUANTILES,
@@ -41,28 +41,27 @@ from .aggregates import (
 )
 from .time_span import TimeSpan
 
-__all__ = ["first_pass", "hot_keys", "hot_tables", "reads_files", "span_of_rows", "tables_of"]
+__all__ = ["first_pass", "hot_keys", "hot_tables", "reads_files", "span_of_rows", "tables_of", "waits_by_step"]
 
 _ROWS_PER_TASK: Final = 2_500_000
-_MERGED_ON_DRIVER: Final = 2_500_000  # rows, up to which the driver adds up the aggregates of the tasks
+_MERGED_ON_DRIVER: Final = 2_500_000  # up to this number of rows, the driver adds up the aggregates of the tasks
 _MOST_PARTS: Final = 16
 _BATCH_ROWS: Final = 262_144
 _CELL: Final = "part int, cell binary"
 _SHARES: Final = tuple(share for _, share in QUANTILES)
 _NAMES: Final = tuple(name for name, _ in QUANTILES)
-_ENDED: Final = (COMPLETED, EXPIRED, BY_CLOSING, CANCELLED, FAILED, PENDING)
-_TEXTS: Final = frozenset({"source", "purgatory", "kind", "outcome"})  # not keys: pyarrow fails for some nested ones
+_TEXTS: Final = frozenset({"source", "purgatory", "kind", "outcome"})  # not keys: pyarrow fails for some nested columns
 
 Add = Callable[[Aggregates, pa.RecordBatch], None]
 
 
 def reads_files(spark: SparkSession, opened: OpenJournal) -> bool:
-    """Return whether the tasks can read the files of the journal themselves: they run in local mode."""
+    """Return whether the tasks can read the files of the journal themselves, because they run in local mode."""
     return opened.files is not None and has_local_workers(spark)
 
 
 def span_of_rows(rows: DataFrame) -> TimeSpan:
-    """Return the time that the rows of Spark's reader cover."""
+    """Return the time that the rows of a DataFrame cover."""
     last = F.coalesce("finished_at", "parked_at")
     summed = rows.groupBy("source").agg(F.unix_millis(F.min("parked_at")), F.unix_millis(F.max(last)))
     span = TimeSpan()
@@ -72,7 +71,7 @@ def span_of_rows(rows: DataFrame) -> TimeSpan:
 
 
 def first_pass(spark: SparkSession, opened: OpenJournal, span: Span, top: int) -> Aggregates:
-    """Return the aggregates of the selected rows.  Of the keys, the first ``top`` of each ranking are left."""
+    """Return the aggregates of the selected rows, with only the first ``top`` keys of each ranking."""
     selection = span.selection
     levels = _Finish(span.bucket_ms, top, selection.since_ms)
     return _aggregate(spark, opened, COLUMNS, partial(add_rows, span=span), levels, selection)
@@ -106,14 +105,14 @@ def hot_keys(
     for names, one in found.of("hot"):
         *numbers, total_ms = one.sums.tolist()
         by_outcome = dict(zip(HOT_OUTCOMES, numbers, strict=True))
-        ends = {name: by_outcome[name] for name in _ENDED}
+        ends = {name: by_outcome[name] for name in ENDS}
         spread = dict(zip(_NAMES, quantiles(one, _SHARES), strict=True))
         longest = one.maxima[0] / 1000 if len(one.values) else None
         total = {"total_wait": total_ms / 1000}
         rows[names] = {"operations": sum(ends.values()), **ends, **total, **spread, "max": longest}
-    none = {"operations": 0, **dict.fromkeys(_ENDED, 0), "total_wait": 0.0, **dict.fromkeys(_SPREAD)}
+    none = {"operations": 0, **dict.fromkeys(ENDS, 0), "total_wait": 0.0, **dict.fromkeys(_SPREAD)}
     table = [{"purgatory": pair[0], "key": pair[1], **rows.get(pair, none)} for pair in pairs]
-    counts = {"operations": pa.int64(), **dict.fromkeys(_ENDED, pa.int64())}
+    counts = {"operations": pa.int64(), **dict.fromkeys(ENDS, pa.int64())}
     texts = {"purgatory": pa.string(), "key": pa.string()}
     return pa.Table.from_pylist(table, pa.schema({**texts, **counts, "total_wait": pa.float64(), **_SPREAD}))
 
@@ -122,7 +121,7 @@ _SPREAD: Final = {**dict.fromkeys(_NAMES, pa.float64()), "max": pa.float64()}
 
 
 def tables_of(aggregates: Aggregates, span: Span) -> dict[str, pa.Table]:
-    """Return all tables but that of the hot keys."""
+    """Return all tables except the table of the hot keys."""
     return {
         "dropped": _dropped(aggregates),
         "outcomes": _outcomes(aggregates),
@@ -132,6 +131,15 @@ def tables_of(aggregates: Aggregates, span: Span) -> dict[str, pa.Table]:
         "occupancy": _occupancy(aggregates, span),
         "over_time": _over_time(aggregates, span),
     }
+
+
+def waits_by_step(aggregates: Aggregates) -> dict[tuple[str, str | None], Aggregate]:
+    """Return, for each kind and for each purgatory as a whole, the histogram of steps of time and waits."""
+    found: dict[tuple[str, str | None], list[Aggregate]] = {}
+    for (purgatory, kind), one in aggregates.of("time wait"):
+        for of_kind in (None, kind):
+            found.setdefault((purgatory, of_kind), []).append(one)
+    return {names: added(some) for names, some in found.items()}
 
 
 # The passes
@@ -201,7 +209,7 @@ def _scan_files(columns: Sequence[str], add: Add, selection: Selection, parts: i
                 for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=present, use_threads=False):
                     add(aggregates, batch)
         except (OSError, pa.ArrowException) as error:
-            # The driver looks for this text, see corrupt_file.
+            # The driver looks for this text; see corrupt_file.
             raise OSError(f"FAILED_READ_FILE {name}: {str(error).splitlines()[0]}") from error
     return aggregates.cells(parts)
 
@@ -303,7 +311,7 @@ def _occupancy(aggregates: Aggregates, span: Span) -> pa.Table:
     return pa.concat_tables(made) if made else _OCCUPANCY.empty_table()
 
 
-_TIME_COUNTS: Final = ("operations", *_ENDED, "refused", "immediate")
+_TIME_COUNTS: Final = ("operations", *ENDS, "refused", "immediate")
 _TIME_QUANTILES: Final = (("p50", 0.5), ("p99", 0.99))
 _TIME_SPREAD: Final = tuple(f"{what}_{name}" for what in ("wait", "late") for name, _ in _TIME_QUANTILES)
 
@@ -326,7 +334,7 @@ def _over_time(aggregates: Aggregates, span: Span) -> pa.Table:
         for of_kind in (None, kind):
             count(purgatory, of_kind, one, "immediate")
     for (purgatory,), one in aggregates.of("refused"):
-        count(purgatory, None, one, "refused")  # it is not known of which kind they were
+        count(purgatory, None, one, "refused")  # the kinds of refused operations are not known
     for what in ("wait", "late"):
         for (purgatory, kind), one in aggregates.of(f"time {what}"):
             for step, histogram in durations_by_step(one):
@@ -389,7 +397,7 @@ def _occupancy_of(purgatory: str, by_subject: dict[str, Any], span: Span) -> pa.
     at_end = before + np.cumsum(dense["parked"] - dense["ended"])
     at_start = at_end - dense["parked"] + dense["ended"]
     area, length = at_start * bucket_ms + dense["area"], np.full(last - first + 1, bucket_ms)
-    # The mean is that of the selected part of a bucket.
+    # The mean covers the selected part of a bucket.
     if since_ms is not None and (outside := since_ms - first * bucket_ms) > 0:
         area[0] -= at_start[0] * outside
         length[0] -= outside

@@ -1,8 +1,8 @@
-"""Compute a report: every table of a journal.  Write it: tables, plots, and one page."""
+"""Compute a report (every table of a journal), and write its tables, plots, and page."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,11 +17,12 @@ from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import Steps, progress
-from purgatory.pipeline.spark.shipping import ship_package
+from purgatory.pipeline.spark.workers import ship_package
 
-from .aggregates import Span
-from .one_pass import first_pass, hot_tables, reads_files, span_of_rows, tables_of
+from .aggregates import Aggregate, Span
+from .one_pass import first_pass, hot_tables, reads_files, span_of_rows, tables_of, waits_by_step
 from .time_span import TimeSpan, span_of_files
+from .times import Names, TimeSteps
 
 __all__ = ["Report", "compute", "write_report"]
 
@@ -36,8 +37,9 @@ _LENGTHS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000,
 class Report:
     """The tables of a journal by name, and their origin.
 
-    ``bucket_ms``: the length of a bucket of the occupancy.  ``step_ms``: that of a step of the table over time.
-    ``files``: None if only Spark can list the journal.
+    ``bucket_ms``: the length of a bucket of the occupancy.  ``step_ms``: the length of a step in the table
+    ``over_time``.  ``files``: None if only Spark can list the journal.  ``waits_by_step``: see
+    :class:`~purgatory.pipeline.report.times.TimeSteps`.
     """
 
     journal: str
@@ -48,6 +50,12 @@ class Report:
     made_at: datetime
     selection: Selection = EVERYTHING
     step_ms: int = 60_000
+    waits_by_step: Mapping[Names, Aggregate] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> TimeSteps:
+        """The table over time, with the waits from which it is computed."""
+        return TimeSteps(self.tables["over_time"], self.waits_by_step, self.step_ms)
 
     @property
     def operations(self) -> int:
@@ -56,7 +64,7 @@ class Report:
 
     @property
     def first_at(self) -> datetime:
-        """The time of the first record of the selected operations, at the earliest the start of the selected time."""
+        """The time of the first record of the selected operations, but not before the start of the selected time."""
         first: datetime = min(self.tables["dropped"]["first_at"].to_pylist())
         since_ms = self.selection.since_ms
         return first if since_ms is None else max(first, datetime.fromtimestamp(since_ms / 1000, UTC))
@@ -86,11 +94,11 @@ def compute(
 ) -> Report:
     """Compute every table.
 
-    ``top``: the number of hot keys.  ``bucket_ms``: the length of a bucket of the occupancy in milliseconds, and
-    ``step_ms`` that of a step of the table over time, a multiple of it; None chooses them.
+    ``top``: the number of hot keys.  ``bucket_ms``: the length of a bucket of the occupancy in milliseconds.
+    ``step_ms``: the length of a step in the table ``over_time``, a multiple of ``bucket_ms``; None chooses a length.
     ``selection``: the operations that the tables contain.
-    JournalError, with the file, if the journal cannot be read.  JournalError if no operation is selected.  ValueError
-    if the bucket is too short for the journal.
+    Raises JournalError, with the name of the file, if the journal cannot be read.  Raises JournalError if no operation
+    is selected, and ValueError if the bucket is too short for the journal.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
@@ -100,13 +108,14 @@ def compute(
         raise ValueError(f"step_ms must be at least 1, got {step_ms}")
     ship_package(spark)
 
-    def work(opened: OpenJournal) -> tuple[dict[str, pa.Table], int, int]:
+    def work(opened: OpenJournal) -> tuple[dict[str, pa.Table], Span, Mapping[Names, Aggregate]]:
         with progress(spark, _STEPS, console) as steps:
             return _tables(spark, journal, opened, top, bucket_ms, step_ms, selection, steps)
 
-    (made, chosen_ms, chosen_step_ms), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
+    (made, span, waits), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     files = None if opened.files is None else len(opened.files)
-    return Report(journal, made, chosen_ms, files, opened.skipped, datetime.now(UTC), selection, chosen_step_ms)
+    now = datetime.now(UTC)
+    return Report(journal, made, span.bucket_ms, files, opened.skipped, now, selection, span.step_ms, waits)
 
 
 def _tables(
@@ -118,7 +127,7 @@ def _tables(
     step_ms: int | None,
     selection: Selection,
     steps: Steps,
-) -> tuple[dict[str, pa.Table], int, int]:
+) -> tuple[dict[str, pa.Table], Span, Mapping[Names, Aggregate]]:
     with steps.step("all rows"):
         span = span_of_files(opened.files or ()) if reads_files(spark, opened) else None
         if span is None:
@@ -130,28 +139,29 @@ def _tables(
         selected = Span(chosen_ms, span.last_of_source_ms, selection, chosen_step_ms)
         aggregates = first_pass(spark, opened, selected, top)
         made = tables_of(aggregates, selected)
+        waits = waits_by_step(aggregates)
     if not made["outcomes"].num_rows:
         raise JournalError(selection.nothing_in(journal))
     with steps.step("hot keys"):
         made |= hot_tables(spark, opened, aggregates, top, selection)
     made["peaks"] = _peaks(made["occupancy"])
-    return made, chosen_ms, chosen_step_ms
+    return made, selected, waits
 
 
 def write_report(
     report: Report, out: Location, spark: SparkSession | None = None, *, draw: Sequence[str] = ()
 ) -> Location:
-    """Write tables, plots, and the page into the directory ``out``, and return the location of the page.
+    """Write the tables, the plots, and the page into the directory ``out``, and return the location of the page.
 
-    The files replace those of an earlier report only when all of them are complete.  BadOutput if ``out`` is a file.
-    ``spark``: the session that writes to a URI; by default, the active one.  ``draw``: the purgatories that have plots
-    of their own; by default, the eight with the most operations.
+    The files replace an earlier report's files only when all of them are complete.  Raises BadOutput if ``out`` is a
+    file.
+    ``spark``: the session that writes to a URI; by default, the active one.  ``draw``: the purgatories that have their
+    own plots; by default, the eight with the most operations.
     """
-    # The tasks import this package too, and need none of the libraries that draw.
+    # Imported here because the tasks also import this package, and they need none of the plotting libraries.
     from purgatory.pipeline.output.figures import write_pictures
 
-    from .page import report_page
-    from .plots import report_plots
+    from .page import report_page, report_plots
 
     with write_files(out, spark) as directory:
         for name, table in report.tables.items():

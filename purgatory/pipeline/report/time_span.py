@@ -1,14 +1,13 @@
-"""The time that a journal covers: it determines the buckets, and when pending operations end."""
+"""The time that a journal covers: it determines the buckets and the time at which pending operations end."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["TimeSpan", "deploys_of", "span_of_files"]
+__all__ = ["TimeSpan", "span_of_files"]
 
 
 @dataclass(slots=True)
@@ -20,14 +19,14 @@ class TimeSpan:
     last_of_source_ms: dict[str, int] = field(default_factory=dict)
 
     def add(self, source: str, first_ms: int, last_ms: int) -> None:
-        """Extend the span by records of a source."""
+        """Extend the span so that it includes records of a source."""
         self.first_ms = min(self.first_ms, first_ms)
         self.last_ms = max(self.last_ms, last_ms)
         self.last_of_source_ms[source] = max(self.last_of_source_ms.get(source, last_ms), last_ms)
 
 
 def span_of_files(files: Iterable[str]) -> TimeSpan | None:
-    """Read the span from the statistics in the footers.  None if they are missing or a file has several sources."""
+    """Read the span from the footers' statistics; return None if they are missing or a file has several sources."""
     span = TimeSpan()
     for name in files:
         metadata = pq.read_metadata(name)
@@ -55,12 +54,3 @@ def _bounds(column: Any) -> tuple[Any, Any] | None:
 
 def _ms(at: datetime) -> int:
     return round(at.timestamp() * 1_000_000) // 1000
-
-
-def deploys_of(sources: pa.Table, step_ms: int) -> list[datetime]:
-    """Return when new runs of servers began, after the first: one time for those of a step."""
-    begun = sorted(sources["first_at"].to_pylist())
-    steps: dict[int, datetime] = {}
-    for at in begun:
-        steps.setdefault(int(at.timestamp() * 1000) // step_ms, at)
-    return list(steps.values())[1:]

@@ -1,1 +1,12 @@
-"""Spark itself: the Java that it runs on, the session, and the progress of its jobs."""
+"""Spark itself.
+
+===============  ===========================================================================================
+``session``      a session: its settings, its loggers, and its end
+``java``         the Java on which it runs
+``scripts``      shell scripts that start Java and Python with other arguments
+``workers``      the package for the Python workers, and what functions that run in tasks do in them
+``daemon``       the process from which the workers on this machine are forked
+``directories``  directories by path or by URI
+``progress``     the progress of the jobs
+===============  ===========================================================================================
+"""

@@ -1,6 +1,6 @@
-"""Spark forks the Python workers of this machine from this process, which has loaded what all of them import.
+"""The process from which Spark forks the Python workers on this machine; it has already imported what they need.
 
-Spark's own module loads nothing beforehand, so each worker imports pandas and PyArrow, which takes a second of CPU.
+Spark's own module loads nothing in advance, so each worker needs a second of CPU time to import pandas and PyArrow.
 """
 
 import pandas  # noqa: F401 - PyArrow imports it with the first array

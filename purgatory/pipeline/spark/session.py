@@ -1,30 +1,59 @@
-"""A Spark session: the active one, or a quiet one for this machine."""
+"""A Spark session: the active one, or a quiet one for this machine.  The module defines how it begins, what it logs,
+and how it ends.
 
+A session that this process has created ends normally, after an interrupt, or because Java has ended.  Each Python
+thread has one connection to Java.  After an interrupt, the answer to the interrupted call still arrives, and the next
+call in the same thread would mistake it for its own.  The session is therefore stopped in another thread.
+"""
+
+import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from subprocess import Popen, TimeoutExpired
+from typing import Any, Final
 
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from purgatory.errors import PurgatoryError
 from purgatory.pipeline.locations import is_local_mode
 
-from .ending import interruptible, stopped_at_end
 from .java import find_java, quiet_home
 from .scripts import worker_python
 
-__all__ = ["changed_settings", "has_local_workers", "is_connect", "local_settings", "spark_session"]
+__all__ = [
+    "STATE_SERVER",
+    "SparkEnded",
+    "changed_settings",
+    "has_local_workers",
+    "interruptible",
+    "is_connect",
+    "local_settings",
+    "silence_state_server",
+    "spark_session",
+    "stopped_at_end",
+]
 
-# Only a small part of the heap is live at any time, at every journal size.  With these settings the heap shrinks to it
-# after each full collection, so the memory does not depend on the journal.  The price is a few more collections.
+# Only a small part of the heap is live at any time, whatever the size of the journal.  With these settings, the heap
+# shrinks to that part after each full collection, so memory use does not depend on the journal.  The price is a few
+# more collections.
 _SMALL_HEAP: Final = " -XX:+UseSerialGC -XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeRatio=30"
-
 _DAEMON: Final = "purgatory.pipeline.spark.daemon"
+# This logger warns about each key without a state (every new key) and about each timer that has already been deleted.
+STATE_SERVER: Final = "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
+_OUT_OF_MEMORY: Final = (3, 52)  # the exit statuses that Java and Spark use
+_NO_SPACE: Final = "No space left on device"
+_REAP_S: Final = 5.0  # seconds from the end of the connection to the end of the process
+_STOP_S: Final = 30.0
 
 
 @contextmanager
@@ -33,11 +62,11 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Yield a Spark session.
 
-    An active session, or the session of ``spark-submit``, is used as it is and not stopped.  Otherwise, a session is
-    created with ``settings``.  If ``master`` (default ``local[*]``) is local, settings for one machine apply where
-    ``settings`` has none.  With ``remote``, the URL of a Spark Connect server, the session is one of that server.  The
-    created session is stopped at the end, and its directories are removed.  SparkEnded if the Java process of the
-    created session ends before that.
+    An active session, or the session of ``spark-submit``, is used as it is and is not stopped.  Otherwise, a session is
+    created with ``settings``.  If ``master`` (default ``local[*]``) is local, ``settings`` are added to the settings
+    for one machine, and take precedence over them.  With ``remote``, the URL of a Spark Connect server, the session
+    runs on that server.  The created session is stopped at the end, and its directories are removed.  Raises SparkEnded
+    if the Java process of the created session ends before that.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -64,7 +93,7 @@ def spark_session(
         if where.startswith("local"):
             _prepare_environment()
             own = local_settings(scratch)
-            # Otherwise a thread of Spark dies alone, and the others wait for it.
+            # Otherwise, one of Spark's threads dies alone, and the others wait for it.
             own["spark.driver.extraJavaOptions"] += " -XX:+ExitOnOutOfMemoryError"
             if "spark.driver.memory" not in wanted:
                 own["spark.driver.extraJavaOptions"] += _SMALL_HEAP
@@ -91,7 +120,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 def has_local_workers(spark: SparkSession) -> bool:
     """Return whether the workers run on this machine, and therefore have its packages and its files."""
-    # The session's own settings have the master too, but reading one of them makes Java load Spark SQL.
+    # The session's own settings also contain the master, but reading one of them makes Java load Spark SQL.
     return not is_connect(spark) and is_local_mode(spark.sparkContext.master)
 
 
@@ -121,7 +150,7 @@ def local_settings(scratch: Path) -> dict[str, str]:
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={log4j.as_uri()}",
         "spark.local.dir": str(scratch / "local"),
-        # Otherwise PySpark tells Java the line of the caller for each column expression, in several messages.
+        # Otherwise, PySpark reports the caller's line to Java for each column expression, in several messages.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
@@ -137,5 +166,118 @@ def local_settings(scratch: Path) -> dict[str, str]:
 def _prepare_environment() -> None:
     os.environ["JAVA_HOME"] = str(quiet_home(find_java()))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # one arena for each of Java's threads needs more memory
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # one arena for each of Java's threads would need more memory
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+# Loggers
+
+
+def silence_state_server(spark: SparkSession) -> None:
+    """Set the logger of the state server to ``error`` in the JVM of the session.
+
+    A Spark Connect server and the executors of a cluster have their own configuration, which is left as it is.
+    """
+    if is_connect(spark):
+        return
+    log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    log4j.core.config.Configurator.setLevel(STATE_SERVER, log4j.Level.ERROR)
+
+
+# The end of a session
+
+
+class SparkEnded(PurgatoryError):
+    """Spark cannot continue: its Java process has ended, or the disk with its temporary files is full."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Keep the SIGINT handler while a session is created.
+
+    Spark's own handler calls Java while the same thread may be in the middle of another call.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def stopped_at_end(session: SparkSession, scratch: Path) -> Iterator[None]:
+    """Stop the session at the end.  Raises SparkEnded if Java has ended before that, or if its disk is full.
+
+    ``scratch``: the directory with Spark's temporary files, for the error message.
+    """
+    process: Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    interrupted = False
+    loggers = [logging.getLogger(name) for name in ("py4j", "pyspark")]
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
+    except Exception as error:
+        interrupted = isinstance(error.__context__, KeyboardInterrupt)
+        status = _status_of(process, error)
+        if status is not None and not isinstance(error, PurgatoryError):
+            raise SparkEnded(f"Spark's Java process has ended: {_reason(status)}") from error
+        if isinstance(error, Py4JError) and _NO_SPACE in str(error):
+            raise SparkEnded(f"Spark cannot write its temporary files to {scratch}: {_NO_SPACE}") from error
+        raise
+    finally:
+        ended = process is not None and process.poll() is not None
+        for logger in loggers if ended else ():
+            logger.setLevel(logging.CRITICAL)  # these loggers would report each call that fails
+        stopping = threading.Thread(
+            target=_stop, args=(session, ended, interrupted), name="purgatory-stop-spark", daemon=True
+        )
+        stopping.start()
+        stopping.join(_STOP_S)
+        if stopping.is_alive() and process is not None:
+            process.kill()
+
+
+def _stop(session: SparkSession, ended: bool, interrupted: bool) -> None:
+    if ended:
+        _forget(session.sparkContext)
+        return
+    with suppress(Exception):
+        if interrupted:
+            session.sparkContext.setLogLevel("OFF")  # Spark logs, as errors, the tasks that end with the session
+        session.stop()
+
+
+def _forget(context: Any) -> None:
+    """Reset PySpark's state after a session's Java process has ended, so that a new session can be created."""
+    gateway: Any = SparkContext
+    with suppress(Exception):
+        context._accumulatorServer.shutdown()
+    gateway._gateway = gateway._jvm = gateway._active_spark_context = None
+    sessions: Any = SparkSession
+    sessions._instantiatedSession = sessions._activeSession = None
+
+
+def _status_of(process: "Popen[bytes] | None", error: Exception) -> int | None:
+    """Return the exit status of Java if it has ended, or None if it is running or the error has another cause."""
+    if process is None:
+        return None
+    lost = isinstance(error, (Py4JNetworkError, ConnectionError, EOFError))
+    if lost and not isinstance(error.__context__, KeyboardInterrupt):
+        with suppress(TimeoutExpired):
+            return process.wait(_REAP_S)
+    return process.poll()
+
+
+def _reason(status: int) -> str:
+    if status in _OUT_OF_MEMORY:
+        return "it ran out of memory; --conf spark.driver.memory=2g gives it more than 1 GB"
+    if status < 0:
+        name = signal.Signals(-status).name
+        return f"{name} ended it" + (", as Linux does if the machine runs out of memory" if status == -9 else "")
+    return f"its exit status is {status}"

@@ -1,7 +1,7 @@
 """The batch equivalent of the stream: the same groups in one batch, for replays and backfills.
 
-Rows are sorted by their group, and each task reads them in that order, some thousands at a time.  The cost of a row
-does not depend on the size of its group, and memory holds no more than the largest group.
+Rows are sorted by group, and each task reads them in that order, a few thousand at a time.  The cost of a row does not
+depend on the size of its group, and memory holds no more than the largest group.
 """
 
 import importlib
@@ -25,7 +25,7 @@ _ROWS_AT_ONCE: Final = 4_096
 
 
 def last_ms(rows: DataFrame) -> int:
-    """Return the time of the last row, including heartbeats: the time at which a trace ends.  Needs one pass."""
+    """Return the time of the last row, including heartbeats: the time at which a trace ends.  This takes one pass."""
     last = rows.agg(F.max(F.unix_millis("event_time"))).first()
     return 0 if last is None or last[0] is None else int(last[0])
 
@@ -47,7 +47,7 @@ def process_batch(
 
 
 def _function(until_ms: int, pending: bool, modules: tuple[str, ...]) -> Callable[..., Any]:
-    # No annotations, because Spark would interpret them as its own type hints.
+    # This function has no annotations, because Spark would interpret them as its own type hints.
     def in_arrow(batches):  # type: ignore[no-untyped-def]
         for module in modules:
             importlib.import_module(module)
@@ -63,7 +63,9 @@ def _function(until_ms: int, pending: bool, modules: tuple[str, ...]) -> Callabl
 
 
 def whole_groups(batches: Iterable[pa.RecordBatch], min_rows: int) -> Iterator[dict[str, list[str]]]:
-    """Yield the lines of sorted batches by group: some whole groups at a time, ``min_rows`` or more rows in total."""
+    """Yield the lines of sorted batches by group: several whole groups at a time, with at least ``min_rows`` rows in
+    total.
+    """
     portion: dict[str, list[str]] = {}
     held = 0
     for batch in batches:
@@ -90,7 +92,7 @@ _TYPES: Final = [_ARROW[column.split()[1]] for column in OUTPUT.split(", ")]
 
 
 def process_groups(lines_by_group: Mapping[str, list[str]], until_ms: int, pending: bool = False) -> list[Record]:
-    """Return the records of groups whose rows, as lines by group, are complete.  Pure."""
+    """Return the records of groups whose rows are complete; ``lines_by_group``: the rows.  Pure."""
     records: list[Record] = []
     groups = Groups()
     for name, lines in lines_by_group.items():

@@ -29,15 +29,16 @@ _HEAD: Final = "kind STRING, ts_ms LONG, `group` STRING"
 
 
 def rows_to_json(rows: DataFrame) -> DataFrame:
-    """Convert rows in columns (see :mod:`purgatory.pipeline.stream.input_rows`) to JSON texts in a column ``value``."""
+    """Convert columns to JSON strings in a ``value`` column; see :mod:`purgatory.pipeline.stream.input_rows`."""
     return rows.select(F.to_json(F.struct(*rows.columns)).alias("value"))
 
 
 def parse_rows(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
-    """Parse rows, JSON texts in a column ``value``, into columns ``kind``, ``group``, ``event_time``, and ``line``.
+    """Parse rows (JSON strings in a column ``value``) into columns ``kind``, ``group``, ``event_time``, and ``line``.
 
-    A row without a group or a time, or more than ``max_ahead`` seconds ahead of the wall clock, has no ``event_time``
-    and becomes a dead letter.  A single row from the far future would move the watermark past all other rows.
+    A row that has no group or no time, or that is more than ``max_ahead`` seconds ahead of the wall clock, gets no
+    ``event_time`` and becomes a dead letter.  A single row from the far future would move the watermark past all other
+    rows.
     """
     parsed = texts.select(F.col("value").cast("string").alias("text")).select(
         "text", F.from_json(F.col("text"), _HEAD).alias("head")
@@ -54,7 +55,7 @@ def parse_rows(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
     if max_ahead is not None:
         ahead = ts_ms > F.unix_millis(F.current_timestamp()) + F.lit(int(max_ahead * 1000))
         reason = reason.when(ahead, F.lit(f"ts_ms is more than {max_ahead:g} s ahead of the clock"))
-    # A line break in JSON can only be between tokens, where a space has the same meaning.  The two other characters
+    # A line break in JSON can occur only between tokens, where a space has the same meaning.  The two other characters
     # separate the stored fields of a group (see shard); JSON cannot contain them.
     one_line = F.translate(F.col("text"), "\r\n\x1e\x1f", "    ")
     good = F.concat(ts_ms.cast("string"), F.lit(" "), one_line)
@@ -70,8 +71,9 @@ def parse_rows(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
 def without_heartbeats(rows: DataFrame) -> DataFrame:
     """Remove the heartbeats from the result of :func:`parse_rows`.
 
-    A heartbeat moves the watermark when it is read.  The filter uses ``event_time`` so that the optimizer keeps it
-    after the watermark operator: before it, the filter would remove the heartbeats unseen.
+    A heartbeat moves the watermark when it is read.  The filter uses ``event_time`` so that the optimizer keeps the
+    filter after the watermark operator; ahead of that operator, the filter would remove the heartbeats before they move
+    the watermark.
     """
     heartbeat = F.coalesce(F.col("kind"), F.lit("")) == "heartbeat"
     return rows.filter(~heartbeat | F.col("event_time").isNull()).select("group", "event_time", "line")

@@ -1,20 +1,20 @@
-"""Groups of a stream: the core of the library decides, and the rows determine the time.  Pure, without Spark.
+"""Groups of a stream: the core of the library decides, and the rows determine the time.  Spark is not used.
 
 The streaming job, its batch equivalent, and their tests all use this module.  It defines the order of events:
 
 1.  The rows of a group take effect in the order of :mod:`purgatory.pipeline.stream.input_rows`.
 2.  **Before** a row takes effect, all deadlines at or before its time expire, the earliest first; equal deadlines
-    expire in the order of parking, also if they were moved.  A deadline therefore comes before a signal in the same
-    millisecond, as with a clock that is moved to the time of the row before the row is processed.
+    expire in the order of parking, even if they were moved.  A deadline therefore comes before a signal in the same
+    millisecond, as if a clock were moved to the row's time and the row were processed only afterward.
 3.  An operation whose deadline is not after its own row is tried once when it parks, and then ends at that time,
-    before the next row.  A deadline that is moved to a time that has passed ends the operation at the time of that
-    row, before the next row.
+    before the next row.  If a row moves a deadline into the past, the operation ends at the time of that row, before
+    the next row.
 4.  A row with a key reaches the operations that wait on that key at that moment, in the order of parking.  A signal
     tries them; ``cancel`` and ``fail`` end all of them, as ``cancel_for_key`` and ``fail_for_key`` do.
 5.  An operation ends at the time of the row or deadline that ends it, to the millisecond.
 
-The order in which rows *arrive* has no effect, and neither has the time at which they are added: any division of the
-rows of a group into portions by time gives the same ends.
+Neither the order in which rows *arrive* nor the time at which they are added has any effect: however the rows of a
+group are divided into portions by time, the operations end in the same way.
 """
 
 import contextlib
@@ -22,12 +22,14 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
+from purgatory.aio.end_observer import EndObserver
 from purgatory.conditions import ConditionalOperation, signal
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
 from purgatory.core.operation.lifecycle import fail_externally
-from purgatory.core.operation.operation import FOREVER_MS, Operation
+from purgatory.core.operation.operation import FOREVER_MS, Operation, set_deadline
 from purgatory.core.timer.base_timer import BaseTimer
+from purgatory.core.timer.task import NOT_QUEUED
 from purgatory.events import Event
 from purgatory.testing import ManualClock
 
@@ -90,15 +92,15 @@ class _Operation(ConditionalOperation):
         self.text = condition
         self.deadline_ms = deadline_ms
         # Whole milliseconds, as in the timer: a conversion through seconds would round long delays.
-        self.delay_ms = FOREVER_MS if deadline_ms is None else max(0, deadline_ms - parked_ms)
+        set_deadline(self, FOREVER_MS if deadline_ms is None else max(0, deadline_ms - parked_ms), NOT_QUEUED)
 
     def notice(self, key: Any, value: float | None) -> None:
         super().notice(key[1], value)
 
     def move_deadline(self, deadline_ms: int | None) -> None:
-        """Move the deadline of the operation, which waits; None removes it.
+        """Move the deadline of the operation, which must be waiting; None removes the deadline.
 
-        As ``extend_to`` of the library does, but in whole milliseconds.
+        This does the same as the library's ``extend_to``, but in whole milliseconds.
         """
         core = self._core
         assert core is not None
@@ -110,10 +112,10 @@ class _Operation(ConditionalOperation):
 
 
 class _FailedByRow(Exception):
-    """The error of an operation that a row fails.  Its text is the ``error`` of the row."""
+    """The error with which a ``fail`` row ends an operation.  Its text is the ``error`` of the row."""
 
 
-class _EndObserver:
+class _Ends(EndObserver):
     """An observer that records every end."""
 
     def __init__(self) -> None:
@@ -130,13 +132,11 @@ class _EndObserver:
         self.ended_operations.append((group.name, record))
         self.numbers.append(event.op_id)
 
-    completed = expired = cancelled = failed = ended
-
     def sort_from(self, first: int) -> None:
-        """Put the ends of one millisecond, those from index ``first`` on, into the order of parking.
+        """Sort the ends that share one millisecond, from index ``first`` on, into the order of parking.
 
         The timer keeps that order, except for an operation whose deadline was moved: its place would depend on whether
-        the group was stored and restored since.
+        the group has been stored and restored since then.
         """
         numbers = self.numbers
         if len(numbers) - first > 1:
@@ -159,7 +159,7 @@ class _NoErrorReports(Hooks):
 
 
 class _GroupState:
-    """One of the groups: its stored text, later its waiting operations and stored rows."""
+    """One of the groups: first its stored text, and later its waiting operations and stored rows."""
 
     __slots__ = ("clock_ms", "lines", "live", "name", "ops")
 
@@ -191,15 +191,17 @@ class Groups:
 
     def __init__(self) -> None:
         self.parked: int = 0  # the number of operations that parked in :meth:`advance`
-        self.dead_letters: list[tuple[str, DeadLetter]] = []  # each with its group
+        self.dead_letters: list[tuple[str, DeadLetter]] = []  # each letter with its group
         self._by_name: dict[str, _GroupState] = {}
         self._clock = ManualClock(0)
         self._timer: BaseTimer | None = None
         self._purgatory: BasePurgatory | None = None
-        self._observer = _EndObserver()
+        self._observer = _Ends()
 
     def add_group(self, name: str, clock_ms: int, ops: str, lines: list[str]) -> None:
-        """Add a group, with the arguments of :class:`Group` and its rows as lines, before the first :meth:`advance`."""
+        """Add a group before the first :meth:`advance`.  Takes the arguments of :class:`Group`, and the group's rows as
+        lines.
+        """
         assert self._purgatory is None, "groups must be added before the first advance"
         self._by_name[name] = _GroupState(name, clock_ms, ops, lines)
 
@@ -208,7 +210,7 @@ class Groups:
         self._by_name[name].lines.extend(lines)
 
     def advance(self, until_ms: int) -> list[tuple[str, OperationRecord]]:
-        """Process all events up to and including ``until_ms``; return the ends with their groups, in order of time."""
+        """Process all events up to and including ``until_ms``; return the ends, with their groups, in order of time."""
         observer = self._observer
         observer.ended_operations, observer.numbers = [], []
         rows = self._take_due_rows(until_ms)
@@ -260,7 +262,7 @@ class Groups:
         purgatory = self._purgatory
         assert purgatory is not None
         operation.group.live[operation.id] = operation
-        with contextlib.suppress(Exception):  # its condition raised: it has failed, and its end contains the reason
+        with contextlib.suppress(Exception):  # if its condition raised, the end of the operation has the reason
             purgatory.try_complete_else_watch(operation, operation.wanted)
 
     def _take_due_rows(self, until_ms: int) -> list[tuple[Row, str, _GroupState]]:
@@ -286,7 +288,7 @@ class Groups:
         clock, timer, observer = self._clock, self._timer, self._observer
         assert timer is not None
         while True:
-            due_ms = timer.next_expiration_ms
+            due_ms = timer._core.next_expiration_ms
             if due_ms is None or due_ms > time_ms:
                 break
             if due_ms > clock.time_ms:
@@ -339,7 +341,7 @@ class Group:
         self._state = self._groups.group(name)
 
     def add(self, lines: Iterable[str]) -> None:
-        """Store rows until their time; each row is a result of :func:`encode_line`."""
+        """Store rows until they are due; each row is a result of :func:`encode_line`."""
         self._groups.add_lines(self.name, lines)
 
     def advance(self, until_ms: int) -> list[OperationRecord]:
@@ -347,7 +349,7 @@ class Group:
         return [operation for _, operation in self._groups.advance(until_ms)]
 
     def state(self) -> tuple[str, str]:
-        """Return the waiting operations and the stored rows, as two texts: ``ops`` and ``buffer``."""
+        """Return the waiting operations and the stored rows, as two strings: ``ops`` and ``buffer``."""
         self._groups.restore(self.clock_ms)
         return self._state.state()
 
@@ -378,7 +380,7 @@ class Group:
         return len(self._state.live)
 
     def next_ms(self) -> int | None:
-        """Return the time of the next event, the earliest deadline or stored row; None if there is none."""
+        """Return the time of the next event (the earliest deadline or stored row), or None if there is none."""
         self._groups.restore(self.clock_ms)
         return self._state.next_ms()
 

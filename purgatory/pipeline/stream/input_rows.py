@@ -3,22 +3,22 @@
 =============  ==========================================================================================
 column         meaning
 =============  ==========================================================================================
-``kind``       ``park``, ``extend``, ``signal``, ``cancel``, ``fail`` or ``heartbeat``
+``kind``       ``park``, ``extend``, ``signal``, ``cancel``, ``fail``, or ``heartbeat``
 ``ts_ms``      the time of the event, in whole milliseconds since 1970 (1970 to 9999)
 ``seq``        the order of rows of one group within one millisecond; 0 if it is missing
-``group``      the group of the row: an operation, its keys and their signals are in one group
+``group``      the group of the row: an operation, its keys, and their signals are in one group
 ``op_id``      park, extend, cancel, fail: the operation, unique within its group while it waits
 ``keys``       park: the keys that the operation waits on, at least one
-``condition``  park: the condition that it waits for, see :mod:`purgatory.conditions`
+``condition``  park: the condition that it waits for; see :mod:`purgatory.conditions`
 ``timeout_ms`` park, extend: the longest time that it waits from this row on; or
 ``deadline_ms`` park, extend: its deadline; without either, it never expires
-``key``        signal: the key that is signalled; cancel, fail: without ``op_id``, all operations that wait on this key
+``key``        signal: the key that is signaled; cancel, fail: without ``op_id``, all operations that wait on this key
 ``value``      signal: a number, if the condition uses one
 ``error``      fail: the reason, which becomes the ``error`` of the outcome
 =============  ==========================================================================================
 
-An ``extend``, ``cancel`` or ``fail`` row for an operation that does not wait has no effect, as the methods of the
-library have none then.  A ``cancel`` or ``fail`` row with both ``op_id`` and ``key`` is for that operation only.
+An ``extend``, ``cancel``, or ``fail`` row for an operation that does not wait has no effect, as with the corresponding
+methods of the library.  If a ``cancel`` or ``fail`` row has both ``op_id`` and ``key``, the key is ignored.
 
 **Order.**  Rows take effect in the order of ``(ts_ms, seq)``.  If two rows of one group have the same ``ts_ms`` and
 ``seq``, their content determines the order, so every engine uses the same order.  If the order matters, set ``seq``.
@@ -33,7 +33,7 @@ from purgatory.conditions import parse
 __all__ = ["KINDS", "LAST_MS", "BadRow", "Row", "parse_json_row", "parse_row"]
 
 KINDS = ("park", "extend", "signal", "cancel", "fail", "heartbeat")
-LAST_MS = 253_402_300_799_999  # the last millisecond of the year 9999, where the calendars of most engines end
+LAST_MS = 253_402_300_799_999  # the last millisecond of the year 9999, the last year that most engines support
 
 
 class BadRow(ValueError):
@@ -80,7 +80,7 @@ def parse_row(fields: Mapping[str, Any]) -> Row:
     seq = fields.get("seq")
     row = Row(kind, _time(fields, "ts_ms"), 0 if seq is None else _whole(seq, "seq"))
     if kind != "heartbeat":
-        _text(fields, "group")  # Spark reads any JSON value as a text, and half a surrogate pair as a question mark
+        _text(fields, "group")  # Spark reads any JSON value as a string, and half a surrogate pair as a question mark
     if kind == "park":
         _read_park(row, fields)
     elif kind == "signal":
@@ -127,7 +127,7 @@ def _read_deadline(row: Row, fields: Mapping[str, Any]) -> None:
             raise BadRow(f"timeout_ms must be at least 0, got {timeout_ms}")
         deadline_ms = row.ts_ms + timeout_ms
     if deadline_ms is not None:
-        # A deadline that has passed at the time of the row is due at once, as everywhere in the library.
+        # A deadline that has already passed at the time of the row is due at once, as everywhere in the library.
         row.deadline_ms = max(_whole(deadline_ms, "deadline_ms"), row.ts_ms)
         if row.deadline_ms > LAST_MS:
             raise BadRow(
@@ -168,7 +168,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _is_valid_unicode(text: str) -> bool:
-    """Return whether the text can be written.  JSON can contain one half of a surrogate pair, which UTF-8 cannot."""
+    """Return whether UTF-8 can encode the text.  JSON can contain half a surrogate pair, which UTF-8 cannot encode."""
     if text.isascii():
         return True
     try:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from purgatory.errors import PurgatoryError
-from purgatory.pipeline.locations import Location, local_path, location_for_spark
+from purgatory.pipeline.locations import Location, local_path, location_for_spark, location_to_read
 from purgatory.pipeline.spark.directories import directory_at
-from purgatory.pipeline.spark.log_levels import silence_state_server
-from purgatory.pipeline.spark.session import is_connect
-from purgatory.pipeline.spark.shipping import ship_package
+from purgatory.pipeline.spark.session import is_connect, silence_state_server
+from purgatory.pipeline.spark.workers import ship_package
 
 from .dataframes import ROW_COLUMNS, parse_rows, process_stream, rows_to_json
 from .processor import STATE_NAME
@@ -30,6 +30,7 @@ __all__ = [
     "LateRows",
     "Settings",
     "StreamFailed",
+    "check_checkpoint",
     "check_output",
     "check_stream_files",
     "load_conditions",
@@ -42,9 +43,10 @@ __all__ = [
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_SHARDS_A_PARTITION = 16  # so that their sizes even out
+_ENCODED = re.compile(r"""[\s%"<>\\^`|#?{}\[\]]""")  # in a URI
+_SHARDS_A_PARTITION = 16  # enough for the sizes of the partitions to even out
 _SHARDS_FILE = "shards"  # in the checkpoint
-_OUT_FILE = "out"  # in the checkpoint: where its outcomes go
+_OUT_FILE = "out"  # in the checkpoint: where the job's outcomes go
 _POLL_S = 0.2  # seconds between two checks for finished batches; only the progress line is delayed
 
 
@@ -62,7 +64,7 @@ class Settings:
 
     ``source``, ``out``: a directory or its URI, or ``kafka``.  ``checkpoint``: a directory or its URI.
     ``file_format``: the format of the files in the source, ``parquet`` or ``json`` (one object per line).  ``delay``,
-    ``max_ahead``: seconds, see :func:`process_stream` and :func:`parse_rows`.  ``trigger``: seconds between two
+    ``max_ahead``: seconds; see :func:`process_stream` and :func:`parse_rows`.  ``trigger``: seconds between two
     batches; None: process the rows that are in the source now, and stop.  ``modules``: see :class:`ShardProcessor`.
     ``shards``: the number of shards; None: the number in the checkpoint or, for a new checkpoint, sixteen for each of
     Spark's shuffle partitions.
@@ -85,7 +87,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """The progress of a batch.  ``lag``: the seconds from the watermark to the newest row of the batch."""
+    """The progress of a batch.  ``lag``: the number of seconds from the watermark to the newest row of the batch."""
 
     batch_id: int
     rows: int
@@ -106,15 +108,15 @@ class BatchProgress:
 
 
 def read_stream(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Read the source as a stream of JSON texts, in a column ``value``."""
+    """Read the source as a stream of JSON strings, in a column ``value``."""
     reader = spark.readStream.options(**settings.source_options)
     if settings.source == "kafka":
         return reader.format("kafka").load().select(F.col("value").cast("string"))
     if settings.files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", settings.files_per_batch)
     if settings.file_format == "json":
-        return reader.text(location_for_spark(settings.source))
-    directory, location = local_path(settings.source), location_for_spark(settings.source)
+        return reader.text(location_to_read(settings.source))
+    directory, location = local_path(settings.source), location_to_read(settings.source)
     if directory is None:
         whole = value_is_whole_in_store(spark, location)
     else:
@@ -123,11 +125,11 @@ def read_stream(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def read_batch(spark: SparkSession, source: str, form: str = "parquet") -> DataFrame:
-    """Read a directory as a batch of JSON texts, in a column ``value``.
+    """Read a directory as a batch of JSON strings, in a column ``value``.
 
-    BadRowFile if a file of this machine has a column that cannot be read.
+    Raises BadRowFile if a file on this machine has a column that cannot be read.
     """
-    location = location_for_spark(source)
+    location = location_to_read(source)
     if form == "json":
         return spark.read.text(location)
     directory = None if is_connect(spark) else local_path(source)
@@ -137,13 +139,13 @@ def read_batch(spark: SparkSession, source: str, form: str = "parquet") -> DataF
     files = check_row_files(directory)
     if not (files.whole and files.real):
         return rows_to_json(spark.read.schema(_schema(whole=bool(files.whole))).parquet(location))
-    whole = spark.read.schema(_schema(whole=True)).parquet(*files.whole)
-    rest = spark.read.schema(_schema(whole=False)).parquet(*files.real, *files.either)
+    whole = spark.read.schema(_schema(whole=True)).parquet(*map(location_to_read, files.whole))
+    rest = spark.read.schema(_schema(whole=False)).parquet(*map(location_to_read, (*files.real, *files.either)))
     return rows_to_json(whole).unionAll(rows_to_json(rest))
 
 
 def check_stream_files(settings: Settings) -> None:
-    """Raise BadRowFile if a new stream cannot read its files.  Needs no session, and checks nothing but local files."""
+    """Raise BadRowFile if a new stream cannot read its files.  Needs no session, and checks only local files."""
     directory = local_path(settings.source)
     if settings.source == "kafka" or settings.file_format == "json" or directory is None:
         return
@@ -160,7 +162,7 @@ def _has_begun(settings: Settings, spark: SparkSession | None = None) -> bool:
 
 
 def make_sink(settings: Settings, spark: SparkSession | None = None) -> Sink:
-    """Create the sink of the settings.  Raises ValueError if its directory belongs to another run.
+    """Create the sink for the settings.  Raises ValueError if its directory belongs to another run.
 
     ``spark``: the session for URIs.
     """
@@ -175,11 +177,18 @@ def make_sink(settings: Settings, spark: SparkSession | None = None) -> Sink:
     return DirectorySink(settings.out)
 
 
-def check_output(settings: Settings, spark: SparkSession | None = None) -> None:
-    """Raise ValueError if the checkpoint belongs to a job with another output, whose batches this one would replace.
+def check_checkpoint(checkpoint: Location) -> None:
+    """Raise ValueError if Spark would encode the path, because a job that continues could not read its state."""
+    found = _ENCODED.search(str(checkpoint) if (path := local_path(checkpoint)) is None else str(path))
+    if found is not None:
+        raise ValueError(f"checkpoint must be a path without {found[0]!r}, which Spark would encode, got {checkpoint}")
 
-    A checkpoint of an earlier release has no location: its batches must then be those of the output.  ``spark``: the
-    session for URIs.
+
+def check_output(settings: Settings, spark: SparkSession | None = None) -> None:
+    """Raise ValueError if the checkpoint belongs to a job with another output, whose batches this job would replace.
+
+    A checkpoint from an earlier release does not contain the location of its output; in that case, its batches must be
+    those in the output.  ``spark``: the session for URIs.
     """
     checkpoint = directory_at(settings.checkpoint, spark)
     begun = checkpoint.names("offsets")
@@ -209,7 +218,7 @@ def _location_of_output(settings: Settings) -> str:
 
 
 def number_of_shards(settings: Settings, spark: SparkSession | None = None) -> int | None:
-    """Return the number of shards of the checkpoint or, for a new one, of the settings; None if neither specifies it.
+    """Return the number of shards in the checkpoint or, for a new one, in the settings; None if neither specifies it.
 
     ``spark``: the session for a URI.
     Raises ValueError if the two numbers differ: with another number, a group would be in a shard other than the one
@@ -250,6 +259,7 @@ def run(spark: SparkSession, settings: Settings, report: Callable[[BatchProgress
     """
     if is_connect(spark):
         raise StreamFailed("the stream cannot run in a session of Spark Connect: submit it to the cluster instead")
+    check_checkpoint(settings.checkpoint)
     load_conditions(settings.modules)
     sink = make_sink(settings, spark)
     check_output(settings, spark)

@@ -4,7 +4,7 @@
 ``purgatory.stream.rows``        counter    ``{row}``       rows that the job has read
 ``purgatory.stream.outcomes``    counter    ``{operation}``  operations that have ended
 ``purgatory.stream.dead``        counter    ``{row}``       dead letters
-``purgatory.stream.late``        counter    ``{row}``       rows that came later than the delay, and were dropped
+``purgatory.stream.late``        counter    ``{row}``       rows that arrived after the delay, and were dropped
 ``purgatory.stream.live``        gauge      ``{operation}``  operations that wait after the latest batch
 ``purgatory.stream.lag``         gauge      ``s``           from the watermark to the newest row of the latest batch
 ``purgatory.stream.batch``       histogram  ``s``           length of a batch
@@ -21,7 +21,7 @@ __all__ = ["count_progress"]
 
 
 def count_progress(meter: Any, report: "Callable[[BatchProgress], None]") -> "Callable[[BatchProgress], None]":
-    """Return a function for :func:`~purgatory.pipeline.stream.job.run` that counts a batch, and then calls ``report``.
+    """Return a function for :func:`~purgatory.pipeline.stream.job.run` that counts a batch and then calls ``report``.
 
     ``meter``: an OpenTelemetry meter.
     """

@@ -50,7 +50,7 @@ def parse_dead_letter(line: str) -> DeadLetter | None:
 
 
 def outcome_record(group: str, operation: OperationRecord) -> tuple[Any, ...]:
-    """Return the record of an outcome; the values have the order of ``OUTPUT``."""
+    """Return the record of an outcome; the values are in the order of ``OUTPUT``."""
     return (
         OUTCOME, group, operation.op_id, operation.outcome, operation.parked_ms, operation.finished_ms,
         operation.deadline_ms, operation.error, None, None,
@@ -58,7 +58,7 @@ def outcome_record(group: str, operation: OperationRecord) -> tuple[Any, ...]:
 
 
 def dead_letter_record(group: str, dead_letter: DeadLetter) -> tuple[Any, ...]:
-    """Return the record of a dead letter; the values have the order of ``OUTPUT``."""
+    """Return the record of a dead letter; the values are in the order of ``OUTPUT``."""
     return (DEAD_LETTER, group, None, None, None, None, None, dead_letter.reason, dead_letter.text, None)
 
 

@@ -2,12 +2,13 @@
 
 **Order.**  The rows of a shard arrive with the batch that has read them, in any order.  They are stored until the
 watermark has passed them: Spark drops all rows that arrive behind the watermark, so no earlier row can arrive after
-that.  The shard then processes all events of its groups up to the watermark at once.
+that.  The shard then processes, in one call, all events of its groups up to the watermark.
 
 **Wake-ups.**  New rows wake a shard, and so does its only timer, which is set to the earliest deadline or stored row.
 Spark calls ``handleInputRows`` once per shard and batch, before any timer, with all rows of the shard in the batch.  If
-the watermark has already passed an event, its group is processed in this call.  This is necessary: Spark accepts a row
-between the watermark of the previous batch and that of this one, and a timer for such a row could no longer be set.
+the watermark has already passed an event, its group is processed in this call.  This is necessary because Spark accepts
+a row whose time lies between the watermark of the previous batch and that of this batch, and a timer for such a row
+could no longer be set.
 
 **State.**  The time of the timer, the number of waiting operations, and the groups with waiting operations or stored
 rows.  A shard without such groups has no state and no timer.
@@ -39,7 +40,7 @@ _Output = Row(*OUTPUT_NAMES)
 
 
 class ShardProcessor(StatefulProcessor):
-    """For ``groupBy("shard").transformWithState``.  The input is ``group`` and ``line`` from :func:`parse_rows`.
+    """The processor for ``groupBy("shard").transformWithState``, over ``group`` and ``line`` from :func:`parse_rows`.
 
     ``modules``: the modules that each worker imports because they register conditions.
     """
@@ -74,7 +75,7 @@ class ShardProcessor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[Row]:
-        """Process the events of a shard that the watermark has passed."""
+        """Process the events of a shard up to the watermark."""
         expired_ms = expiredTimerInfo.getExpiryTimeInMs()
         yield from self._advance({}, timerValues.getCurrentWatermarkInMs(), expired_ms)
 

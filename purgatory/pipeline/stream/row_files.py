@@ -1,8 +1,8 @@
-"""The types of the columns in row files, which are checked before Spark reads the rows.
+"""The types of the columns in row files; they are checked before Spark reads the rows.
 
-Spark reads all files of a source with one schema.  It reads a column of int64 only as LONG, and one of double only as
-DOUBLE.  Both are types of ``value``: pandas and pyarrow write int64 if all numbers of a file are whole.  The footers
-show which of the two to use.
+Spark reads all files of a source with one schema.  It reads an int64 column only as LONG, and a double column only as
+DOUBLE.  The ``value`` column can have either type: pandas and pyarrow write int64 if all numbers in a file are whole.
+The footers show which of the two to use.
 """
 
 import os
@@ -30,14 +30,14 @@ _THREADS: Final = 8
 
 
 class BadRowFile(PurgatoryError):
-    """A row file cannot be read.  The message contains the file and, if only a column is the reason, its name."""
+    """A row file cannot be read.  The message contains the file and, if only a column is bad, the column's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowFiles:
-    """The row files of a directory by the type of their column ``value``.
+    """The row files of a directory, by the type of their ``value`` column.
 
-    ``either``: files that Spark reads as both types, for example because they have no such column.
+    ``either``: files that Spark can read as either type (for example, because they have no such column).
     """
 
     whole: tuple[str, ...]
@@ -46,7 +46,7 @@ class RowFiles:
 
 
 def check_row_files(directory: Path) -> RowFiles:
-    """Read the footer of every file.  BadRowFile if a column has a type that cannot be read."""
+    """Read the footer of every file.  Raises BadRowFile if a column has a type that cannot be read."""
     files = list(_listed(directory))
     with ThreadPoolExecutor(_THREADS) as pool:
         kinds = list(pool.map(_value_type, files))
@@ -60,8 +60,8 @@ def check_row_files(directory: Path) -> RowFiles:
 def value_is_whole(directory: Path, *, new: bool) -> bool:
     """Return whether a stream must read ``value`` as LONG.
 
-    ``new``: the stream has processed no file, so all of them are checked.  BadRowFile if they need both types.
-    Otherwise the newest file decides, because earlier runs may have processed the others.
+    ``new``: the stream has not processed any file yet, so all of them are checked; raises BadRowFile if they need both
+    types.  Otherwise, the newest file determines the answer, because earlier runs may have processed the others.
     """
     if new:
         files = check_row_files(directory)
@@ -76,16 +76,16 @@ def value_is_whole(directory: Path, *, new: bool) -> bool:
 
 
 def value_is_whole_in_store(spark: SparkSession, location: str) -> bool:
-    """Return whether Spark reads ``value`` as LONG in the first file of a store.  False if it can read no footer."""
+    """Return whether Spark reads ``value`` as LONG in the first file of a store, or False if it can read no footer."""
     try:
         schema = spark.read.parquet(location).schema
     except (PySparkException, Py4JJavaError):
-        return False  # the reason is in the error of the first read of rows
+        return False  # the error when rows are first read contains the reason
     return any(field.name.lower() == "value" and field.dataType == LongType() for field in schema)
 
 
 def reading_error(error: BaseException) -> str | None:
-    """Return one line about the file that Spark could not read, from its error, or None for another error."""
+    """Return one line about the file that Spark could not read, or None if the error has another cause."""
     text = str(error)
     column = _MISTYPED.search(text)
     if column is not None:
@@ -110,7 +110,7 @@ def _path(location: str) -> str:
 
 
 def _listed(directory: Path) -> Iterator[Path]:
-    """Yield the files that Spark reads: also those in folders such as ``day=1``, but no hidden and no empty files."""
+    """Yield the files that Spark reads, including those in folders such as ``day=1``, except hidden and empty files."""
     for folder, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if "=" in name and not name.startswith(".")]
         for name in sorted(names):
@@ -125,17 +125,20 @@ _REAL: Final = "real"
 
 
 def _value_type(file: Path) -> str | None:
-    """Return the type of the column ``value`` of a file, None if Spark reads it as both.  BadRowFile as above."""
+    """Return the type of the ``value`` column in a file, or None if Spark can read it as either.
+
+    Raises BadRowFile if a column has a type that cannot be read.
+    """
     try:
         schema = pq.read_schema(file)
     except FileNotFoundError:
-        return None  # it was removed meanwhile
+        return None  # it has been removed in the meantime
     except (OSError, pa.ArrowException) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it is not a Parquet file"
         raise BadRowFile(f"{file} cannot be read: {reason}") from error
     found = None
     for field in schema:
-        name = field.name.lower()  # Spark finds columns by their name in any case
+        name = field.name.lower()  # Spark ignores the case of column names
         expected = _COLUMNS.get(name)
         if expected is None:
             continue

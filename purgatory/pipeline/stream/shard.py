@@ -33,7 +33,7 @@ class Shard:
         self.dead_letters: list[tuple[str, DeadLetter]] = []
         self.parked: int = 0
         self.live: int = 0
-        self._texts: dict[str, str] = {}  # the stored text of each group, by name as JSON
+        self._texts: dict[str, str] = {}  # the stored text of each group, by its name as JSON
         self._next: dict[str, int | None] = {}
         for stored in text.split(_GROUP_END) if text else ():
             name, _, next_ms, live, _ = stored.split(_FIELD_END, 4)
@@ -42,7 +42,9 @@ class Shard:
             self.live += int(live)
 
     def advance(self, lines_by_group: Mapping[str, list[str]], until_ms: int) -> list[tuple[str, OperationRecord]]:
-        """Add rows, as lines by group, and process all events up to ``until_ms``; return the ends by group."""
+        """Add rows, given as lines for each group, and process all events up to ``until_ms``; return the ends with
+        their groups.
+        """
         texts, next_ms = self._texts, self._next
         new_lines = {json.dumps(name): lines for name, lines in lines_by_group.items()}
         for name, lines in new_lines.items():
@@ -76,7 +78,9 @@ class Shard:
         return min((at_ms for at_ms in self._next.values() if at_ms is not None), default=None)
 
     def state(self) -> str:
-        """Return the groups with waiting operations or stored rows as a text, which is empty if there are none."""
+        """Return, as a string, the groups with waiting operations or stored rows; the string is empty if there are
+        none.
+        """
         return _GROUP_END.join(self._texts.values())
 
 
@@ -89,7 +93,7 @@ def _restore_group(groups: Groups, name: str, stored: str | None, lines: list[st
 
 
 def _append_lines(stored: str | None, name: str, next_ms: int | None, lines: list[str]) -> str:
-    """Return the text of a group without due events, with more rows stored in it."""
+    """Return the text of a group that has no due events, after more rows have been added to it."""
     if stored is None:
         return _text(name, 0, next_ms, 0, "", "\n".join(lines))
     _, clock_ms, _, live, ops, buffer = stored.split(_FIELD_END)

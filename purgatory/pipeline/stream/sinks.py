@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from purgatory.pipeline.locations import Location, location_for_spark
+from purgatory.pipeline.locations import Location, location_for_spark, location_to_read
 
 from .dataframes import dead_letter_columns, outcome_columns
 from .output_records import DEAD_LETTER, OUTCOME, OUTPUT, PARKED
@@ -63,13 +63,14 @@ class DirectorySink:
 
 
 class KafkaSink:
-    """Kafka topics.  The key of a message is the group, and its value is a JSON object.  Delivers at least once.
+    """Kafka topics.  The key of a message is the group, and its value is a JSON object.  The sink delivers each record
+    at least once.
 
     ``options`` are passed to Spark's Kafka sink, except ``topic`` for outcomes and ``dead_topic`` for dead letters (by
     default, ``topic`` with the suffix ``.dead``).
 
     The records are stored, counted, and then written: Spark's Kafka sink reports no observed metrics, and an
-    observation would wait for them forever.  Nothing is written before all records of the batch are computed.
+    observation would wait for them forever.  Nothing is written until all records of the batch have been computed.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -106,4 +107,4 @@ class KafkaSink:
 def read_records(spark: SparkSession, directory: Location) -> DataFrame:
     """Read the records that a :class:`DirectorySink` has written, for ``outcomes`` and ``dead_letters``."""
     schema = ", ".join(column for column in OUTPUT.split(", ") if not column.startswith("parked "))
-    return spark.read.schema(f"{schema}, batch LONG").parquet(location_for_spark(directory))
+    return spark.read.schema(f"{schema}, batch LONG").parquet(location_to_read(directory))

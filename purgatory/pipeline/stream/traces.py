@@ -1,4 +1,4 @@
-"""Random traces: rows for trials, tests and measurements.  The same seed gives the same rows."""
+"""Random traces: rows for trials, tests, and measurements.  The same seed gives the same rows."""
 
 import json
 import os
@@ -32,8 +32,8 @@ def trace(
     a signal and a deadline, between two deadlines, and between rows.  With ``heartbeat``, the last row is a heartbeat
     one day after the end.
 
-    With ``every_kind``, the trace also contains rows that move deadlines (earlier, later, into the past, removed), rows
-    that fail operations, and cancellations by key.  The other rows are the same as without it.
+    With ``every_kind``, the trace also contains rows that move deadlines (earlier, later, or into the past) or remove
+    them, rows that fail operations, and cancellations by key.  The other rows are the same as without ``every_kind``.
     """
     draw = random.Random(seed)  # noqa: S311 - a simulation draws numbers, not secrets
     rows: list[dict[str, Any]] = []
@@ -65,7 +65,7 @@ def _group(draw: random.Random, group: str, operations: int, span_ms: int, grid_
         elif limit < 0.95:
             row["deadline_ms"] = BEGIN_MS + draw.randrange(steps) * grid_ms
         else:
-            row["condition"] = "count(1)"  # waits without end, for one of the signals below
+            row["condition"] = "count(1)"  # waits without a deadline for one of the signals below
             yield _signal(BEGIN_MS + span_ms, group, row["keys"][0], None)
         yield row
         if draw.random() < 0.1:
@@ -122,7 +122,7 @@ def _when(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def disordered(rows: list[dict[str, Any]], delay_ms: int, seed: int) -> list[dict[str, Any]]:
-    """Return the rows in an order of arrival: none arrives more than ``delay_ms`` after a row with a newer time."""
+    """Return the rows in random order of arrival: none arrives more than ``delay_ms`` after a row with a newer time."""
     draw = random.Random(seed)  # noqa: S311
     arriving = [(row["ts_ms"] + draw.randrange(delay_ms), number) for number, row in enumerate(rows)]
     arriving.sort()

@@ -155,7 +155,7 @@ def command_runner(environment: dict[str, str], *session: str) -> Iterator[Comma
 
 
 class Cluster(NamedTuple):
-    """A cluster of two executors, in processes of their own, whose driver also serves Spark Connect."""
+    """A cluster of an executor, in a process of its own, whose driver also serves Spark Connect."""
 
     run: Commands
     remote: str
@@ -174,7 +174,7 @@ def cluster(bucket: Bucket, workers: dict[str, str]) -> Iterator[Cluster]:
         "spark.sql.codegen.wholeStage": "false",  # small queries: compiling them takes longest
         "spark.sql.shuffle.partitions": "2",
     }
-    with command_runner(workers, "local-cluster[2,1,1024]", json.dumps(settings)) as run:
+    with command_runner(workers, "local-cluster[1,2,1024]", json.dumps(settings)) as run:
         yield Cluster(run, f"sc://127.0.0.1:{port}")
 
 

@@ -1,4 +1,4 @@
-"""A cluster: executors in processes of their own, without this package; data in an S3 store; a Spark Connect server."""
+"""A cluster: an executor in a process of its own, without this package; data in an S3 store; a Spark Connect server."""
 
 import pathlib
 from typing import Any

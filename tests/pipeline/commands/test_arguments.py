@@ -180,6 +180,78 @@ def test_the_stream_does_not_offer_spark_connect_and_refuses_it(
     assert line == "error: the stream cannot run on Spark Connect: submit it to the cluster with spark-submit instead"
 
 
+@pytest.mark.parametrize("out", ["journal", "./journal/", "journal/report", "link", "link/report", "{uri}"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("load", "journal"),
+        ("report", "journal"),
+        ("report", "link"),
+        ("report", "after", "--compare", "journal"),
+        ("compare", "journal", "after"),
+        ("compare", "after", "journal"),
+        ("replay", "journal"),
+        ("estimate", "journal", "--timeout", "1"),
+    ],
+    ids=" ".join,
+)
+def test_results_are_not_written_into_the_journal(
+    refused: Refused, journal: str, tmp_path: pathlib.Path, command: tuple[str, ...], out: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Readers would take the Parquet files of the results for files of the journal; links are followed."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("journal", "after"):
+        shutil.copytree(journal, name)
+    (tmp_path / "link").symlink_to("journal")
+    before = sorted(tmp_path.rglob("*"))
+    out = out.format(uri=f"{tmp_path.as_uri()}/journal")
+    read = "link" if "link" in command else "journal"
+    said = f"error: out must lie outside {read}, which the command reads, got {out}"
+    assert refused(*command, "--out", out) == said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("out", ["lake", "link", "."])
+def test_a_table_is_not_written_around_the_journal(
+    refused: Refused, journal: str, tmp_path: pathlib.Path, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would replace a folder of a date that is the journal, or has it inside."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(journal, "lake/date=2023-11-14")
+    (tmp_path / "link").symlink_to("lake")
+    said = f"error: out must not contain lake/date=2023-11-14, which the command reads, got {out}"
+    assert refused("load", "lake/date=2023-11-14", "--out", out) == said
+
+
+@pytest.mark.parametrize(
+    ("journal", "out"),
+    [
+        ("s3a://b/journal", "s3a://b/journal/"),
+        ("s3a://b/journal", "s3a://b/journal/lake"),
+        ("table:lake.journal", "table:lake.journal"),
+    ],
+)
+def test_a_store_and_the_catalog_are_compared_by_name(refused: Refused, journal: str, out: str) -> None:
+    """The table would replace what the load reads."""
+    said = f"error: out must lie outside {journal}, which the command reads, got {out}"
+    assert refused("load", journal, "--out", out) == said
+
+
+@pytest.mark.parametrize("place", ["rows", "rows/out", "link/day=1"])
+def test_the_results_of_a_stream_do_not_become_its_source(
+    refused: Refused, tmp_path: pathlib.Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the records nor the checkpoint are rows."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "link").symlink_to("rows")
+    said = f"must lie outside rows, which the command reads, got {place}"
+    assert refused("backfill", "--source", "rows", "--out", place) == f"error: out {said}"
+    assert refused("stream", "--source", "rows", "--checkpoint", "c", "--out", place) == f"error: out {said}"
+    assert refused("stream", "--source", "rows", "--checkpoint", place, "--out", "o") == f"error: checkpoint {said}"
+
+
 @pytest.mark.parametrize("command", [("report", "--out", "out"), ("replay",)], ids=" ".join)
 def test_an_interrupted_command_ends_without_a_traceback(
     command: tuple[str, ...], journal: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
@@ -366,7 +438,7 @@ def test_a_column_of_another_type_is_not_corruption(refused: Refused, tmp_path: 
     ):
         column = ARROW_SCHEMA.get_field_index(name)
         pq.write_table(table.set_column(column, name, pa.nulls(0, kind)), tmp_path / "part.parquet")
-        line = refused("report", tmp_path, "--out", tmp_path / "out")
+        line = refused("report", tmp_path, "--out", tmp_path.with_name("out"))
         assert f"{tmp_path / 'part.parquet'} has other columns, {said}" in line
         assert "corrupt" not in line.replace("--skip-corrupt", "")
 

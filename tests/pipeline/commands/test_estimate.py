@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.__main__ import main
-from purgatory.pipeline.replay.estimate import Scenario
+from purgatory.pipeline.replay.bounds import Scenario
 from purgatory.pipeline.replay.estimates import estimate_journal
 
 pytestmark = pytest.mark.timeout(170)

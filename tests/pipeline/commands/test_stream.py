@@ -10,7 +10,6 @@ pytest.importorskip("pyspark", "4.2")
 pytest.importorskip("rich")
 
 from purgatory.pipeline.__main__ import main
-from purgatory.pipeline.commands.row_options import local_settings
 from purgatory.pipeline.stream.job import Settings, number_of_shards
 from purgatory.pipeline.stream.sinks import read_records
 from purgatory.pipeline.stream.traces import trace, write_trace
@@ -18,7 +17,8 @@ from tests.pipeline.stream.engines import ends_of_records, in_one_go
 
 
 def command(tmp_path: Path, name: str = "stream", **more: str) -> list[str]:
-    words = {"source": str(tmp_path), "out": str(tmp_path / "out")}
+    (tmp_path / "rows").mkdir(exist_ok=True)
+    words = {"source": str(tmp_path / "rows"), "out": str(tmp_path / "out")}
     if name == "stream":
         words["checkpoint"] = str(tmp_path / "checkpoint")
     words.update(more)
@@ -38,6 +38,16 @@ def test_what_cannot_be_done_is_said_before_spark_starts(
     """Exit status 1 and the reason on standard error."""
     assert main(command(tmp_path, **more)) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["state[1]", "a state", "a%20b", "state#", "{state}"])
+def test_a_checkpoint_that_spark_cannot_read_again_is_refused(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark's reader of states encodes the path, and finds nothing there when the job continues."""
+    for checkpoint in (str(tmp_path / name), f"s3a://b/{name}"):
+        assert main(command(tmp_path, checkpoint=checkpoint)) == 1
+        assert "error: checkpoint must be a path without " in capsys.readouterr().err
 
 
 def test_backfill_reads_a_directory_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,35 +81,13 @@ def test_backfill_decides_a_directory_in_one_batch(
     """The ends of the trace, once, and a second time into the same directory is refused."""
     rows = trace(21, 20)
     write_trace(rows, tmp_path / "rows", files=2)
-    words = command(tmp_path, "backfill", source=str(tmp_path / "rows"))
+    words = command(tmp_path, "backfill")
     assert main(words) == 0
     assert "outcomes 120  dead 0" in capsys.readouterr().out
     written = read_records(spark, tmp_path / "out").collect()
     assert ends_of_records((row.record, *row[0:7]) for row in written) == in_one_go(rows)
     assert main(words) == 1
     assert "batches of another run" in capsys.readouterr().err
-
-
-def test_java_compiles_quickly_where_the_rows_are_few(tmp_path: Path) -> None:
-    """Settings of the commands: for a job on this machine that ends soon, and never above those of a cluster."""
-    quick = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
-    changes = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
-    (tmp_path / "day=1").mkdir()
-    (tmp_path / "day=1" / "rows.parquet").write_bytes(b"rows")
-    for master in (None, "local", "local[2]"):
-        assert local_settings(str(tmp_path), master) == quick | changes
-        assert local_settings(str(tmp_path), master, endless=True) == changes
-        assert local_settings("kafka", master) == changes
-    manager = "spark.sql.streaming.checkpointFileManagerClass"
-    assert local_settings("kafka", None, checkpoint=str(tmp_path))[manager].endswith(
-        "FileSystemBasedCheckpointFileManager"
-    )
-    assert local_settings("kafka", None, checkpoint="s3a://bucket/checkpoint") == changes
-    for checkpoint in (None, str(tmp_path)):
-        assert local_settings(str(tmp_path), "spark://host:7077", checkpoint=checkpoint) == {}
-    with (tmp_path / "day=1" / "many.parquet").open("wb") as file:
-        file.truncate((32 << 20) + 1)
-    assert local_settings(str(tmp_path), None) == changes
 
 
 def mark_as_begun(checkpoint: Path, shards: str | None) -> None:

@@ -232,7 +232,14 @@ def test_a_comparison_is_json_in_every_encoding() -> None:
     """The text is ASCII, so that a terminal that lacks a character of a name escapes nothing within the JSON."""
     at = datetime(2026, 11, 22, tzinfo=UTC)
     report: Any = SimpleNamespace(
-        journal="journal-é \udcff", selection=EVERYTHING, first_at=at, last_at=at, operations=1, dropped=0, skipped=()
+        journal="journal-é \udcff",
+        selection=EVERYTHING,
+        first_at=at,
+        last_at=at,
+        step_ms=60_000,
+        operations=1,
+        dropped=0,
+        skipped=(),
     )
     text = Comparison(report, report, find_changes(figures(), figures(), threshold=0.1), 0.1, at).as_json()
     assert text.isascii()

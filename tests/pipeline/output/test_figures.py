@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from purgatory.pipeline.output.figures import drawing, fonts, in_glyphs, label, picture
+from purgatory.pipeline.output.figures import drawing, fonts, in_glyphs, label, picture, seconds
 
 
 def test_a_label_is_one_short_line() -> None:
@@ -90,3 +90,20 @@ def test_a_picture_contains_all_labels(laid_out: bool) -> None:
     border = np.concatenate([pixels[:4].ravel(), pixels[-4:].ravel(), pixels[:, :4].ravel(), pixels[:, -4:].ravel()])
     assert border.min() == 255
     assert pixels.min() < 100
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (4.992, 2, "5 s"),
+        (4.992, 3, "4.99 s"),
+        (0.9999, 3, "1 s"),
+        (119.96, 3, "2 min"),
+        (0.256, 2, "260 ms"),
+        (7_500.0, 3, "2.08 h"),
+        (0.0, 2, "0 ms"),
+    ],
+)
+def test_a_duration_has_the_digits_that_are_known(value: float, digits: int, text: str) -> None:
+    """A duration that is rounded up to the next unit has that unit."""
+    assert seconds(value, digits) == text

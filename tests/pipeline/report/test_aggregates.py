@@ -9,7 +9,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.pipeline.report.aggregates import Aggregates, durations_by_step, step_and_duration
+from purgatory.pipeline.report.aggregates import (
+    Aggregate,
+    Aggregates,
+    durations_by_step,
+    durations_within,
+    step_and_duration,
+)
+from purgatory.pipeline.report.verdicts import least_share
 
 
 def of_keys(keys: list[str]) -> Aggregates:
@@ -79,3 +86,44 @@ def test_keys_are_ranked_by_three_figures() -> None:
     assert made.keys.top(9, "expired")["key"].to_pylist() == ["late", "busy"]
     made.finish(1_000, 1)
     assert sorted(made.keys.table()["key"].to_pylist()) == ["busy", "late", "slow"]
+
+
+def test_a_rare_key_needs_more_than_chance_to_be_first() -> None:
+    """Four of thirty is a greater share than 37 of 406, but proves less; one of one proves nothing."""
+    made = Aggregates()
+    counted = {"one": (1, 1), "rare": (30, 4), "busy": (406, 37), "certain": (2_000, 1_000), "never": (500, 0)}
+    texts = [pa.array(["p"] * len(counted)), pa.array(list(counted))]
+    operations, expired = (pa.array(numbers) for numbers in zip(*counted.values(), strict=True))
+    columns = [*texts, operations, pa.array([0] * len(counted)), expired]
+    made.keys.add(pa.Table.from_arrays(columns, ["purgatory", "key", "operations", "wait_ms", "expired"]))
+    assert made.keys.top(9, "expired")["key"].to_pylist() == ["certain", "busy", "rare"]
+
+
+def test_the_least_share_is_a_bound() -> None:
+    """It is below the share, closer with more operations, and never negative."""
+    bounds = [least_share(n // 10, n) for n in (10, 100, 1_000, 100_000)]
+    assert bounds == sorted(bounds)
+    assert 0 <= bounds[0] < 0.05
+    assert 0.095 < bounds[-1] < 0.1
+    assert least_share(0, 5) == pytest.approx(0.0, abs=1e-12)
+    assert least_share(1, 1) == pytest.approx(0.1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10**7)), min_size=1, max_size=50), st.sets(st.integers(0, 9))
+)
+def test_the_durations_within_some_steps_are_those_of_these_steps(
+    pairs: list[tuple[int, int]], steps: set[int]
+) -> None:
+    """As if the durations of each step were put together."""
+    codes = step_and_duration(*(np.array(column, dtype=np.int64) for column in zip(*pairs, strict=True)))
+    values, counts = np.unique(codes, return_counts=True)
+    histogram = Aggregate(values=values, counts=counts)
+    found = durations_within(histogram, steps)
+    expected: dict[int, int] = {}
+    for step, one in durations_by_step(histogram):
+        if step in steps:
+            for ms, number in zip(one.values.tolist(), one.counts.tolist(), strict=True):
+                expected[ms] = expected.get(ms, 0) + number
+    assert dict(zip(found.values.tolist(), found.counts.tolist(), strict=True)) == expected
+    assert found.values.tolist() == sorted(expected)

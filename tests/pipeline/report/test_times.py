@@ -12,7 +12,8 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import numpy as np
 import pyarrow as pa
 
-from purgatory.pipeline.compare.times import find_times
+from purgatory.pipeline.report.aggregates import Aggregate, step_and_duration
+from purgatory.pipeline.report.times import TimeSteps, find_own_times, find_times
 
 BEGIN = datetime(2026, 11, 24, 14, tzinfo=UTC)
 MINUTE_MS = 60_000
@@ -25,7 +26,7 @@ def step(minute: int, waits: list[float], *, purgatory: str = "p", kind: str | N
     row = {"purgatory": purgatory, "kind": kind, "bucket": BEGIN + timedelta(minutes=minute), "immediate": 0}
     row |= dict.fromkeys(COUNTS, 0) | {"completed": len(waits)} | counts
     row["operations"] = sum(row[name] for name in COUNTS if name not in ("operations", "refused"))
-    return row | {"wait_p50": spread[0], "wait_p99": spread[1]}
+    return row | {"wait_p50": spread[0], "wait_p99": spread[1], "waits": waits}
 
 
 def tables(steps: list[Any], waits: list[float]) -> dict[str, pa.Table]:
@@ -33,6 +34,19 @@ def tables(steps: list[Any], waits: list[float]) -> dict[str, pa.Table]:
     named = zip(("p50", "p90", "p99", "p999", "max"), np.quantile(waits, (0.5, 0.9, 0.99, 0.999, 1)), strict=True)
     whole = {"purgatory": "p", "kind": None} | {name: float(value) for name, value in named}
     return {"over_time": pa.Table.from_pylist(steps), "waits": pa.Table.from_pylist([whole])}
+
+
+def steps_of(rows: list[Any]) -> TimeSteps:
+    """The steps of a report, with the waits behind them."""
+    waits: dict[tuple[str, str | None], list[int]] = {}
+    for row in rows:
+        number = round(row["bucket"].timestamp() * 1000) // MINUTE_MS
+        ms = np.rint(np.array(row["waits"]) * 1000).astype(np.int64)
+        codes = step_and_duration(np.full(len(ms), number), ms)
+        waits.setdefault((row["purgatory"], row["kind"]), []).extend(codes.tolist())
+    found = {names: np.unique(np.array(codes, np.int64), return_counts=True) for names, codes in waits.items()}
+    histograms = {names: Aggregate(values=values, counts=counts) for names, (values, counts) in found.items()}
+    return TimeSteps(pa.Table.from_pylist(rows), histograms, MINUTE_MS)
 
 
 def drawn(seed: int, number: int, factor: float = 1.0) -> list[float]:
@@ -47,7 +61,7 @@ BASELINE = tables(
 
 
 def found(steps: list[Any]) -> list[tuple[Any, ...]]:
-    rows = find_times(BASELINE, tables(steps, [1.0]), MINUTE_MS, 0.1).to_pylist()
+    rows = find_times(BASELINE, steps_of(steps), 0.1).to_pylist()
     return [
         (row["verdict"], row["measure"], row["outcome"], *(_minute(row[name]) for name in ("since", "until")))
         for row in rows
@@ -96,6 +110,47 @@ def test_kinds_have_intervals_of_their_own_if_there_are_several() -> None:
     for kinds in (["A"], ["A", "B"]):
         usual = [step(m, [], kind=kind, completed=1_000) for kind in (None, *kinds) for m in range(9)]
         here = [step(m, [], kind=kind, completed=500, failed=500) for kind in (None, *kinds) for m in range(3)]
-        rows = find_times(tables(usual, [1.0]), tables(here, [1.0]), MINUTE_MS, 0.1).to_pylist()
+        rows = find_times(tables(usual, [1.0]), steps_of(here), 0.1).to_pylist()
         expected = [None] if len(kinds) == 1 else [None, "A", "B"]
         assert [(row["kind"], row["outcome"], row["journal"]) for row in rows] == [(k, "failed", 0.5) for k in expected]
+
+
+def test_the_figure_of_an_interval_is_that_of_all_its_operations() -> None:
+    """The worst step is apart: four of ten operations failed in the interval, six of ten in its second minute."""
+    steps = [step(minute, drawn(minute, 1_500), expired=15) for minute in range(8)]
+    waits = [2.0] * 600, [8.0] * 400
+    steps[3] = step(3, waits[0], failed=200)
+    steps[4] = step(4, waits[1], failed=600)
+    rows = find_times(BASELINE, steps_of(steps), 0.1).to_pylist()
+    (share,) = [row for row in rows if row["outcome"] == "failed"]
+    assert share["journal"] == pytest.approx(800 / 1_800)
+    assert share["extreme"] == pytest.approx(600 / 1_000)
+    assert share["extreme_at"] == BEGIN + timedelta(minutes=4)
+    (wait,) = [row for row in rows if row["measure"] == "wait p50"]
+    assert (wait["journal"], wait["extreme"]) == (pytest.approx(2.0, rel=1 / 64), 8.0)
+    assert wait["operations"] == 1_800
+
+
+@pytest.mark.parametrize("slow", [range(20, 30), range(25)], ids=["a sixth", "nearly half"])
+def test_a_journal_without_a_baseline_has_the_interval_that_differs_from_its_other_steps(slow: range) -> None:
+    """The bad minutes do not count as usual, so the shares of the others are not better than theirs."""
+    steps = []
+    for minute in range(60):
+        here = minute in slow
+        steps.append(step(minute, drawn(minute, 300, 12.0 if here else 1.0), expired=200 if here else 0))
+    rows = find_own_times(steps_of(steps), 0.1).to_pylist()
+    found = {(row["measure"], row["outcome"], _minute(row["since"]), _minute(row["until"])) for row in rows}
+    assert {
+        (measure, outcome, slow.start, slow.stop) for measure, outcome in (("wait p50", None), ("share", "expired"))
+    } <= found
+    assert {(since, until) for *_, since, until in found} == {(slow.start, slow.stop)}
+    assert next(row["baseline"] for row in rows if row["outcome"] == "expired") == 0.0
+
+
+def test_a_journal_without_a_usual_step_has_no_interval_of_its_own() -> None:
+    """Every step differs from the others, so there is nothing that one of them is worse than."""
+    steps = [step(minute, [0.01 * 2**minute] * 100) for minute in range(12)]
+    assert find_own_times(steps_of(steps), 0.1).num_rows == 0
+    assert find_own_times(steps_of([step(0, [])]), 0.1).num_rows == 0
+    steps = [step(minute, drawn(minute, 900), expired=9) for minute in range(60)]
+    assert find_own_times(steps_of(steps), 0.1).num_rows == 0

@@ -1,4 +1,4 @@
-"""Loggers of a session that has its own log4j configuration."""
+"""The loggers of a session that has its own log4j configuration."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", "4.2")
 
-from purgatory.pipeline.spark.log_levels import STATE_SERVER, silence_state_server
+from purgatory.pipeline.spark.session import STATE_SERVER, silence_state_server
 
 
 def test_the_state_server_does_not_warn(spark: Any) -> None:

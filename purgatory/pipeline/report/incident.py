@@ -1,0 +1,255 @@
+"""Sentences about the worst interval of a journal: when, what, which purgatory and kind, and which keys.
+
+The sentences are the same on the pages and in the terminal.  Spark is not used.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+
+from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED
+from purgatory.pipeline.output.figures import label, seconds
+
+from .aggregates import LEAST_OF_A_SHARE
+from .times import REFUSED, Names, Row, TimeSteps
+from .verdicts import LEAST_ABOVE, least_share
+
+__all__ = ["deploys_of", "figure", "interval", "name_of", "summary", "timeline"]
+
+_KEY_ERRORS: Final = 5.0  # standard errors, because there are a hundred keys
+_MOST_NAMES: Final = 4
+_MOST_DEPLOYS: Final = 8
+_DIGITS: Final = 2  # the digits shown for a quantile of a step, which can be 1/128 too low
+_MEASURES: Final = {"wait p50": "the median wait", "wait p99": "the p99 of the wait"}
+_VERBS: Final = {EXPIRED: "expired", FAILED: "failed", CANCELLED: "were cancelled", REFUSED: "were refused"}
+
+
+def summary(times: pa.Table, steps: TimeSteps, tables: dict[str, pa.Table], deploys: Sequence[datetime]) -> list[str]:
+    """Return sentences about the interval that affected the most operations, or an empty list if no step is worse.
+
+    The first sentence gives the time, the purgatory and kind, and the figures.  The others name what was not affected,
+    the keys, and the nearest new run of a server.
+    """
+    worse = _by_names(times)
+    if not worse:
+        return []
+    main = _main(worse)
+    since, until = _span(_together(worse[main]))
+    found = [_sentence(main, _together(worse[main]), since, until)]
+    overlapping = [names for names, rows in worse.items() if _overlaps(rows, since, until)]
+    # A purgatory is worse if one of its kinds is, but refused operations are known only for the whole purgatory.
+    others = [
+        names
+        for names in overlapping
+        if names != main and (names[1] is not None or not _divided(names, worse) or _refused(worse[names]))
+    ]
+    if others:
+        found.append(f"Also worse at that time: {_listed(map(name_of, others))}.")
+    found += _not_affected(steps, set(overlapping), since, until)
+    outcomes = (row["outcome"] for row in _together(worse[main]))
+    found += _keys(tables, main[0], next((outcome for outcome in outcomes if outcome in _VERBS), None))
+    found += _nearest_deploy(deploys, since, until)
+    return found
+
+
+def timeline(times: pa.Table, deploys: Sequence[datetime]) -> list[str]:
+    """Return what happened, in chronological order: intervals that are worse, and new runs of servers."""
+    worse = [row for row in times.to_pylist() if row["verdict"] == "worse"]
+    if not worse:
+        return []
+    by_names = _by_names(times)
+    since, until = _span(_together(by_names[_main(by_names)]))
+    lines = [(row["since"], int(row["kind"] is None), interval(row)) for row in worse]  # kinds before their purgatory
+    begun = "a new run of a server began"
+    lines += [
+        (at, 2, f"{at:%Y-%m-%d %H:%M:%S} UTC: {begun}, {_relative(at, since, until)}") for at in deploys[:_MOST_DEPLOYS]
+    ]
+    texts = [text for *_, text in sorted(lines, key=lambda line: line[:2])]
+    if len(deploys) > _MOST_DEPLOYS:
+        texts.append(f"and {len(deploys) - _MOST_DEPLOYS} more new runs of servers")
+    return texts
+
+
+def deploys_of(sources: pa.Table, step_ms: int) -> list[datetime]:
+    """Return when new runs of servers began after the first run; runs that began in the same step share one time."""
+    begun = sorted(sources["first_at"].to_pylist())
+    steps: dict[int, datetime] = {}
+    for at in begun:
+        steps.setdefault(int(at.timestamp() * 1000) // step_ms, at)
+    return list(steps.values())[1:]
+
+
+def interval(row: Row) -> str:
+    """Return an interval of :func:`~purgatory.pipeline.report.times.find_times` as one line."""
+    what = f"{row['outcome']} share" if row["outcome"] else row["measure"]
+    begin, end = row["since"], row["until"]
+    text = (
+        f"{begin:%Y-%m-%d %H:%M:%S} to {_end(begin, end)} UTC, {name_of((row['purgatory'], row['kind']))}: "
+        f"{what} {figure(row, 'journal')} instead of {figure(row, 'baseline')}"
+    )
+    if figure(row, "extreme") != figure(row, "journal"):
+        text += f" (at most {figure(row, 'extreme')}, at {row['extreme_at']:%H:%M:%S})"
+    return text
+
+
+def figure(row: Row, column: str) -> str:
+    """Return a figure of an interval as text."""
+    value = row[column]
+    return seconds(value, _DIGITS) if row["unit"] == "seconds" else f"{value:.2%}"
+
+
+def name_of(names: Names) -> str:
+    """Return a purgatory and its kind as text."""
+    return " · ".join(label(name) for name in names if name is not None)
+
+
+def _by_names(times: pa.Table) -> dict[Names, list[Row]]:
+    """Return the worse intervals of each purgatory and kind."""
+    found: dict[Names, list[Row]] = {}
+    for row in times.to_pylist():
+        if row["verdict"] == "worse":
+            found.setdefault((row["purgatory"], row["kind"]), []).append(row)
+    return found
+
+
+def _main(worse: dict[Names, list[Row]]) -> Names:
+    """Return the kind with the most affected operations, or the purgatory if none of its kinds is worse."""
+    candidates = [names for names in worse if names[1] is not None or not _divided(names, worse)]
+    return max(candidates, key=lambda names: _affected(_together(worse[names])))
+
+
+def _divided(names: Names, worse: dict[Names, list[Row]]) -> bool:
+    """Return whether a kind of this purgatory is worse at the time of the purgatory's worst interval."""
+    since, until = _span(_together(worse[names]))
+    return any(
+        other[0] == names[0] and other[1] is not None and _overlaps(rows, since, until) for other, rows in worse.items()
+    )
+
+
+def _refused(rows: Sequence[Row]) -> bool:
+    return any(row["outcome"] == REFUSED for row in rows)
+
+
+def _together(rows: list[Row]) -> list[Row]:
+    """Return the interval that affected the most operations, and the overlapping intervals of other measures."""
+    worst = max(rows, key=lambda row: _affected([row]))
+    return [row for row in rows if row["since"] < worst["until"] and worst["since"] < row["until"]]
+
+
+def _affected(rows: Sequence[Row]) -> tuple[float, float]:
+    """Return a measure of the harm: how many more operations ended badly, and how much longer all operations waited."""
+    harm = {"share": 0.0, "seconds": 0.0}
+    for row in rows:
+        harm[row["unit"]] = max(harm[row["unit"]], (row["journal"] - row["baseline"]) * row["operations"])
+    return harm["share"], harm["seconds"]
+
+
+def _span(rows: Sequence[Row]) -> tuple[datetime, datetime]:
+    return min(row["since"] for row in rows), max(row["until"] for row in rows)
+
+
+def _overlaps(rows: Iterable[Row], since: datetime, until: datetime) -> bool:
+    return any(row["since"] < until and since < row["until"] for row in rows)
+
+
+def _sentence(names: Names, rows: Sequence[Row], since: datetime, until: datetime) -> str:
+    clauses = []
+    for row in sorted(rows, key=lambda row: row["unit"] != "share"):
+        here, usual = figure(row, "journal"), figure(row, "baseline")
+        if row["unit"] == "share":
+            clauses.append(f"{here} of the operations {_VERBS[row['outcome']]} instead of {usual}")
+        else:
+            clauses.append(f"{_MEASURES[row['measure']]} was {here} instead of {usual}")
+        if (row["since"], row["until"]) != (since, until):
+            clauses[-1] += f" (from {row['since']:%H:%M:%S} to {row['until']:%H:%M:%S})"
+    end = until.strftime("%H:%M:%S" if until.second else "%H:%M")
+    begin = since.strftime("%Y-%m-%d, from %H:%M:%S" if since.second else "%Y-%m-%d, from %H:%M")
+    if until.date() != since.date():
+        end = f"{until:%Y-%m-%d} {end}"
+    return f"On {begin} to {end} UTC, {name_of(names)} was worse: {', and '.join(clauses)}."
+
+
+def _not_affected(steps: TimeSteps, worse: set[Names], since: datetime, until: datetime) -> list[str]:
+    step = timedelta(milliseconds=steps.step_ms)
+    by_name = steps.by_name()
+    divided = {purgatory for purgatory, kind in by_name if kind is not None}
+    well: list[str] = []
+    few: list[str] = []
+    for names, rows in by_name.items():
+        if names in worse or (names[1] is None and names[0] in divided):
+            continue
+        within = [row for row in rows if since <= row["bucket"] < until]
+        # The median of a step is judged if ten operations are above it.
+        enough = len(within) * step >= until - since and all(
+            row["operations"] - row["immediate"] - row["pending"] >= 2 * LEAST_ABOVE for row in within
+        )
+        (well if enough else few).append(name_of(names))
+    found = [f"Not affected: {_listed(well)}."] if well else []
+    return [*found, f"Too few operations to judge: {_listed(few)}."] if few else found
+
+
+def _keys(tables: dict[str, pa.Table], purgatory: str, outcome: str | None) -> list[str]:
+    """Return a sentence about the keys whose share of an outcome is greater than their purgatory's share."""
+    if outcome in (None, REFUSED):
+        return []
+    rows: dict[str, Row] = {}
+    for name in ("hot_keys", "hot_keys_by_wait", "hot_keys_by_expired"):
+        some = tables[name].to_pylist() if name in tables else []
+        rows |= {row["key"]: row for row in some if row["purgatory"] == purgatory}
+    rows = {key: row for key, row in rows.items() if row["operations"] >= LEAST_OF_A_SHARE}
+    of_all = [row for row in tables["outcomes"].to_pylist() if row["purgatory"] == purgatory]
+    waited = sum(row["operations"] - row["immediate"] for row in of_all)
+    found = sum(row["operations"] - row["immediate"] for row in of_all if row["outcome"] == outcome)
+    if not rows or not waited:
+        return []
+    usual = found / waited
+    standing_out = [
+        key for key, row in rows.items() if least_share(row[outcome], row["operations"], _KEY_ERRORS) > 1.1 * usual
+    ]
+    standing_out.sort(key=lambda key: -rows[key][outcome])
+    in_all = f"{usual:.1%} of all operations of {label(purgatory)} {_VERBS[outcome]}"
+    if standing_out:
+        keys = [
+            f"{label(key)} ({rows[key][outcome]:,} of {rows[key]['operations']:,} {_VERBS[outcome]})"
+            for key in standing_out
+        ]
+        return [f"Keys that stand out in the whole journal: {_listed(keys)}; {in_all}."]
+    most = max(rows, key=lambda key: int(rows[key][outcome]))
+    here = f"{label(most)}, {rows[most][outcome]:,} of {rows[most]['operations']:,}"
+    none = f"none of its {len(rows)} busiest keys has a share that is higher by more than chance"
+    return [f"No key stands out: in the whole journal, {in_all}, and {none} (most on {here})."]
+
+
+def _nearest_deploy(deploys: Sequence[datetime], since: datetime, until: datetime) -> list[str]:
+    if not deploys:
+        return ["No new run of a server began in this journal."]
+    nearest = min(deploys, key=lambda at: max(since - at, at - until, timedelta(0)))
+    which = "The nearest new run of a server" if len(deploys) > 1 else "A new run of a server"
+    return [f"{which}, as with a deploy, began at {nearest:%H:%M:%S}, {_relative(nearest, since, until)}."]
+
+
+def _relative(at: datetime, since: datetime, until: datetime) -> str:
+    if at < since:
+        return f"{_length(since - at)} before the change"
+    if at == since:
+        return "when the change began"
+    if at < until:
+        return f"{_length(at - since)} after the change began"
+    return f"{_length(at - since)} after the change began, and {_length(at - until)} after it ended"
+
+
+def _length(length: timedelta) -> str:
+    return seconds(length.total_seconds())
+
+
+def _end(since: datetime, until: datetime) -> str:
+    return f"{until:%H:%M:%S}" if until.date() == since.date() else f"{until:%Y-%m-%d %H:%M:%S}"
+
+
+def _listed(names: Iterable[Any]) -> str:
+    every = list(names)
+    return ", ".join(every[:_MOST_NAMES]) + (
+        f", and {len(every) - _MOST_NAMES} more" if len(every) > _MOST_NAMES else ""
+    )

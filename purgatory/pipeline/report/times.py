@@ -1,0 +1,275 @@
+"""The intervals of time in which a journal is worse or better than usual; Spark is not used.
+
+A step is compared with a whole baseline or with the other steps of the same journal, not with the same time on another
+day.  An interval therefore shows when something began and ended.  Neighboring steps with the same verdict form one
+interval.
+
+More than chance means, for a step with ``n`` operations:
+
+*   a **share** differs by at least ``z`` standard errors, and by at least ten operations,
+*   a **quantile** ``q`` of the step has at least ten operations above it, and their number, ``n (1 - q)``, differs from
+    ``n s`` by ``z`` standard deviations of a Poisson distribution; ``s`` is the share of the baseline above the same
+    wait.
+
+``z`` is 5, a higher value than for the figures of whole journals, because there are hundreds of steps.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from math import exp, log, sqrt
+from operator import itemgetter
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED
+
+from .aggregates import QUANTILES, Aggregate, durations_within, quantiles
+from .verdicts import LEAST_ABOVE, RESOLUTION_S, share_verdict
+
+__all__ = ["REFUSED", "TIMES", "Names", "Row", "TimeSteps", "find_own_times", "find_times"]
+
+Names = tuple[str, str | None]  # purgatory and kind; without a kind, the whole purgatory
+REFUSED: Final = "refused"
+_WAITS: Final = (("wait p50", "wait_p50", "p50", 0.5), ("wait p99", "wait_p99", "p99", 0.99))
+_OUTCOMES: Final = (EXPIRED, FAILED, CANCELLED)
+_STANDARD_ERRORS: Final = 5.0
+_ROUNDING: Final = 1 / 128  # a quantile of a step can be too low by this share
+_MOST_ROUNDS: Final = 5
+TIMES: Final = pa.schema(
+    {
+        **dict.fromkeys(("verdict", "measure", "purgatory", "kind", "outcome"), pa.string()),
+        **dict.fromkeys(("since", "until"), pa.timestamp("us", tz="UTC")),
+        "unit": pa.string(),
+        **dict.fromkeys(("baseline", "journal", "extreme"), pa.float64()),
+        "extreme_at": pa.timestamp("us", tz="UTC"),
+        "operations": pa.int64(),
+    }
+)
+
+Row = dict[str, Any]
+
+
+class TimeSteps(NamedTuple):
+    """The table ``over_time`` of a report, the waits from which it is computed, and the length of a step.
+
+    ``waits``: for each purgatory and kind, a histogram from
+    :func:`~purgatory.pipeline.report.aggregates.step_and_duration`.
+    """
+
+    over_time: pa.Table
+    waits: Mapping[Names, Aggregate]
+    step_ms: int
+
+    def by_name(self) -> dict[Names, list[Row]]:
+        """Return the steps of each purgatory, and of each kind if the purgatory has several."""
+        steps: dict[Names, list[Row]] = {}
+        for row in self.over_time.to_pylist():
+            steps.setdefault((row["purgatory"], row["kind"]), []).append(row)
+        kinds = [purgatory for purgatory, kind in steps if kind is not None]
+        return {names: rows for names, rows in steps.items() if names[1] is None or kinds.count(names[0]) > 1}
+
+    def number_of(self, at: datetime) -> int:
+        """Return the number of the step that begins at this time."""
+        return round(at.timestamp() * 1000) // self.step_ms
+
+
+def find_times(baseline: Mapping[str, pa.Table], journal: TimeSteps, threshold: float) -> pa.Table:
+    """Return one row for each interval of the journal that is worse or better than the whole baseline.
+
+    ``journal``: the figure of the interval.  ``extreme``: the figure of its most unusual step, which begins at
+    ``extreme_at``.  ``operations``: the number of operations that parked in the interval.
+    """
+    waits = {(row["purgatory"], row["kind"]): row for row in baseline["waits"].to_pylist()}
+    counts: dict[Names, list[Row]] = {}
+    for row in baseline["over_time"].to_pylist():
+        counts.setdefault((row["purgatory"], row["kind"]), []).append(row)
+    rows: list[Row] = []
+    for names, steps in journal.by_name().items():
+        if names in waits:
+            for wait in _WAITS:
+                judged = _judged_waits(steps, waits[names], wait, threshold)
+                rows += _intervals(judged, journal, {"measure": wait[0], "unit": "seconds"}, names)
+        if names in counts:
+            for outcome in _outcomes(names):
+                judged = _judged_shares(steps, outcome, threshold, counts[names])
+                rows += _intervals(judged, journal, {"measure": "share", "unit": "share", "outcome": outcome}, names)
+    return _table(rows)
+
+
+def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
+    """Return the intervals of a journal that are worse than its other steps, in the form that :func:`find_times` uses.
+
+    Steps that differ from the middle half of the steps are set aside, until the remaining steps are alike.  If half of
+    the steps or more are set aside, no step is usual, and the journal has no interval.
+    """
+    rows: list[Row] = []
+    for names, steps in journal.by_name().items():
+        for wait in _WAITS:
+            by_waits = partial(_judge_by_own_waits, steps, journal, names, wait, threshold)
+            about = {"measure": wait[0], "unit": "seconds"}
+            rows += _intervals(_set_aside(steps, by_waits, itemgetter(wait[1])), journal, about, names)
+        for outcome in _outcomes(names):
+            by_share = partial(_judged_shares, steps, outcome, threshold)
+            about = {"measure": "share", "unit": "share", "outcome": outcome}
+            share = partial(_share_of, outcome=outcome)
+            rows += _intervals(_set_aside(steps, by_share, share), journal, about, names)
+    return _table([row for row in rows if row["verdict"] == "worse"])
+
+
+class _Judged(NamedTuple):
+    """A step, its verdict, the usual figure, its own figure, and the numbers from which a share is computed."""
+
+    row: Row
+    verdict: str
+    usual: float
+    here: float
+    found: int = 0
+    of: int = 0
+
+
+def _outcomes(names: Names) -> tuple[str, ...]:
+    return (*_OUTCOMES, REFUSED) if names[1] is None else _OUTCOMES  # the kind of a refused operation is not known
+
+
+def _table(rows: list[Row]) -> pa.Table:
+    rows.sort(key=lambda row: (row["verdict"] != "worse", row["since"], row["purgatory"], row["kind"] or ""))
+    return pa.Table.from_pylist(rows, schema=TIMES)
+
+
+def _set_aside(
+    steps: list[Row], judge: Callable[[list[Row]], Iterable[_Judged]], figure: Callable[[Row], float | None]
+) -> list[_Judged]:
+    known = [(value, number) for number, row in enumerate(steps) if (value := figure(row)) is not None]
+    if len({value for value, _ in known}) < 2:
+        return []  # no step differs
+    middle = median(value for value, _ in known)
+    nearest = sorted(known, key=lambda pair: (abs(pair[0] - middle), pair[1]))[: -(-len(known) // 2)]
+    usual = [steps[number] for number in sorted(number for _, number in nearest)]
+    judged: list[_Judged] = []
+    for _ in range(_MOST_ROUNDS):
+        judged = list(judge(usual))
+        alike = [each.row for each in judged if each.verdict == "same"]
+        if 2 * len(alike) <= len(steps):
+            return []
+        if alike == usual:
+            break
+        usual = alike
+    return judged
+
+
+def _share(rows: Iterable[Row], outcome: str) -> tuple[int, int]:
+    found = whole = 0
+    for row in rows:
+        found += row[outcome]
+        whole += row["operations"] + (row[REFUSED] if outcome == REFUSED else 0)
+    return found, whole
+
+
+def _share_of(row: Row, outcome: str) -> float | None:
+    found, whole = _share([row], outcome)
+    return found / whole if whole else None
+
+
+def _judged_shares(steps: Sequence[Row], outcome: str, threshold: float, before: Sequence[Row]) -> Iterator[_Judged]:
+    known, number = _share(before, outcome)
+    usual = known / number if number else 0.0
+    judged = FAILED if outcome == REFUSED else outcome  # a refused operation is as bad as a failed one
+    for row in steps:
+        found, n = _share([row], outcome)
+        here = found / n if n else 0.0
+        enough = n and number and abs(here - usual) * n >= LEAST_ABOVE
+        verdict = share_verdict(usual, here, (number, n), judged, threshold, _STANDARD_ERRORS) if enough else "same"
+        yield _Judged(row, verdict, usual, here, found, n)
+
+
+def _judge_by_own_waits(
+    steps: list[Row], journal: TimeSteps, names: Names, wait: Any, threshold: float, usual: list[Row]
+) -> Iterator[_Judged]:
+    numbers = [journal.number_of(row["bucket"]) for row in usual]
+    spread = durations_within(journal.waits.get(names, Aggregate()), numbers)
+    if not len(spread.values):
+        return iter([_Judged(row, "same", 0.0, 0.0) for row in steps])
+    before = dict(zip((name for name, _ in QUANTILES), quantiles(spread, [at for _, at in QUANTILES]), strict=True))
+    return _judged_waits(steps, before | {"max": float(spread.values[-1]) / 1000}, wait, threshold)
+
+
+def _judged_waits(steps: Sequence[Row], before: Mapping[str, Any], wait: Any, threshold: float) -> Iterator[_Judged]:
+    _, column, quantile, share = wait
+    usual = before[quantile]
+    for row in steps:
+        here = row[column]
+        n = row["operations"] - row["immediate"] - row["pending"]
+        if here is None or n * (1 - share) < LEAST_ABOVE:
+            yield _Judged(row, "same", usual, here or 0.0)
+            continue
+        far = abs(here - usual) > max(threshold * usual, RESOLUTION_S)
+        fewer, more = _shares_above(n * (1 - share), n)
+        verdict = "same"
+        if far and here > _at_share(before, 1 - fewer):
+            verdict = "worse"
+        elif far and more < 1 and here * (1 + _ROUNDING) < _at_share(before, 1 - more):
+            verdict = "better"
+        yield _Judged(row, verdict, usual, here)
+
+
+def _shares_above(above: float, n: int) -> tuple[float, float]:
+    """Return the shares of a baseline for which ``above`` of ``n`` operations would be too many, and too few."""
+    root = sqrt(_STANDARD_ERRORS**2 + 4 * above)
+    return ((root - _STANDARD_ERRORS) / 2) ** 2 / n, ((root + _STANDARD_ERRORS) / 2) ** 2 / n
+
+
+def _at_share(row: Mapping[str, Any], share: float) -> float:
+    """Return a quantile for any share.
+
+    Between known quantiles, the logarithm of the wait is interpolated over the logarithm of the share above.
+    """
+    known = [(at, float(row[name])) for name, at in QUANTILES]
+    if share <= known[0][0]:
+        return known[0][1] * share / known[0][0]
+    for (low, start), (high, end) in pairwise(known):
+        if share <= high:
+            part = log((1 - share) / (1 - low)) / log((1 - high) / (1 - low))
+            return exp(log(start + RESOLUTION_S) * (1 - part) + log(end + RESOLUTION_S) * part) - RESOLUTION_S
+    return float(row["max"])
+
+
+def _intervals(judged: Iterable[_Judged], journal: TimeSteps, about: Row, names: Names) -> Iterator[Row]:
+    """Yield an interval for neighboring steps that have the same verdict, unless it is ``same``."""
+    step = timedelta(milliseconds=journal.step_ms)
+    held: list[_Judged] = []
+    for each in judged:
+        if held and (each.verdict != held[0].verdict or each.row["bucket"] != held[-1].row["bucket"] + step):
+            yield _interval(held, step, journal, about, names)
+            held = []
+        if each.verdict in ("worse", "better"):
+            held.append(each)
+    if held:
+        yield _interval(held, step, journal, about, names)
+
+
+def _interval(held: list[_Judged], step: timedelta, journal: TimeSteps, about: Row, names: Names) -> Row:
+    usual = held[0].usual
+    extreme = max(held, key=lambda each: abs(each.here - usual))
+    if "outcome" in about:
+        figure = sum(each.found for each in held) / sum(each.of for each in held)
+    else:
+        share = next(share for measure, _, _, share in _WAITS if measure == about["measure"])
+        within = durations_within(journal.waits[names], [journal.number_of(each.row["bucket"]) for each in held])
+        figure = quantiles(within, [share])[0] or 0.0
+    return {
+        "verdict": held[0].verdict,
+        **about,
+        "purgatory": names[0],
+        "kind": names[1],
+        "since": held[0].row["bucket"],
+        "until": held[-1].row["bucket"] + step,
+        "baseline": usual,
+        "journal": figure,
+        "extreme": extreme.here,
+        "extreme_at": extreme.row["bucket"],
+        "operations": sum(each.row["operations"] for each in held),
+    }
