@@ -1,4 +1,4 @@
-"""Fixtures of all tests: each async test runs on asyncio and on uvloop, and no test may leave anything behind."""
+"""Fixtures of all tests: what depends on the event loop runs on asyncio and uvloop; no test leaves anything behind."""
 
 import asyncio
 import contextlib
@@ -22,6 +22,36 @@ with contextlib.suppress(ImportError):  # on Windows and some free-threaded Pyth
     import uvloop
 
     _LOOPS["uvloop"] = uvloop.new_event_loop
+if sys.platform == "win32":
+    _LOOPS["proactor"] = asyncio.ProactorEventLoop  # the default there
+# The async tests in these files and folders run once.  They run in virtual time, or their subject is what a server
+# answers, so the event loop only calls what is ready.  The tests of aio, of the transports, and of the connections of
+# servers run on every loop.
+_ONE_LOOP = (
+    "asgi",
+    "core",
+    "examples/broker/test_admin_apis.py",
+    "examples/broker/test_delete_records.py",
+    "examples/broker/test_fetch.py",
+    "examples/broker/test_fuzz.py",
+    "examples/broker/test_produce.py",
+    "examples/broker/test_record_batch.py",
+    "examples/broker/test_versions.py",
+    "examples/group",
+    "examples/join_group",
+    "locks",
+    "proof",
+    "relay/test_closing_relay.py",
+    "relay/test_lost_connections.py",
+    "relay/test_memory_transport.py",
+    "relay/test_metrics.py",
+    "relay/test_model.py",
+    "relay/test_refresh.py",
+    "relay/test_relay.py",
+    "relay/test_state.py",
+    "relay/test_with_asgi.py",
+    "relay/test_wire_format.py",  # real servers; the subject is what they send
+)
 
 _QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much]}
 settings.register_profile("default", max_examples=60, stateful_step_count=30, **_QUIET)  # type: ignore[arg-type]
@@ -40,9 +70,12 @@ def eager(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> as
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Callable[[], Any]]:
-    """Return the event loops that every async test runs on; with ``--eager-tasks``, their tasks start at once."""
+    """Return the event loops that an async test runs on; with ``--eager-tasks``, their tasks start at once."""
+    path = item.path.relative_to(Path(__file__).parent)
+    one = any(path.is_relative_to(name) for name in _ONE_LOOP)
+    loops = {"asyncio": _LOOPS["asyncio"]} if one else _LOOPS
     if not config.getoption("--eager-tasks"):
-        return _LOOPS
+        return loops
 
     def eagerly(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> Callable[[], asyncio.AbstractEventLoop]:
         def new_eager_loop() -> asyncio.AbstractEventLoop:
@@ -52,7 +85,7 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
 
         return new_eager_loop
 
-    return {f"eager-{name}": eagerly(new_loop) for name, new_loop in _LOOPS.items()}
+    return {f"eager-{name}": eagerly(new_loop) for name, new_loop in loops.items()}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -137,7 +170,7 @@ def pytest_collection() -> Iterator[Any]:
 
 def pytest_collection_finish() -> None:
     """Spare each collection of garbage in a test the hundreds of thousands of objects that outlive it."""
-    gc.freeze()
+    _freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -146,7 +179,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     yield
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
-        gc.freeze()
+        _freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -162,9 +195,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def pytest_unconfigure() -> None:
     """Search once for what has become garbage after it was frozen; pytest and Python would search several times."""
-    gc.unfreeze()
+    if hasattr(gc, "unfreeze"):
+        gc.unfreeze()
     gc.collect()
     if "duckdb" not in sys.modules:  # DuckDB would report what is still frozen at the end as a leak
+        _freeze()
+
+
+def _freeze() -> None:
+    if hasattr(gc, "freeze"):  # PyPy has no such function
         gc.freeze()
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import io
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -361,6 +362,19 @@ def test_another_broken_pipe_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         assert run_command(lambda: 3) == 3
         with pytest.raises(BrokenPipeError) as raised:
             run_command(fail)
+    assert raised.value is error
+
+
+def test_a_broken_pipe_is_raised_where_outputs_cannot_be_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no ``select.poll``, so a broken pipe is taken for that of a socket."""
+
+    def fail() -> int:
+        raise error
+
+    error = BrokenPipeError("a socket")
+    monkeypatch.delattr(select, "poll", raising=False)
+    with pytest.raises(BrokenPipeError) as raised:
+        run_command(fail)
     assert raised.value is error
 
 

@@ -215,6 +215,29 @@ async def test_a_state_of_an_earlier_release_is_read(keys: list[Any], stored: An
         assert [signal(purgatory, key) for key in missing] == [0] * (len(missing) - 1) + [1]
 
 
+@pytest.mark.parametrize(
+    ("text", "keys", "stored", "message"),
+    [
+        ("count(2)", ["a"], "abc", r"^seen must be a state of count\(2\), such as 0, got 'abc'$"),
+        ("count(2)", ["a"], True, r"^seen must be a state of count\(2\), such as 0, got True$"),
+        ("at_least(3)", ["a"], "no", r"^seen must be a state of at_least\(3\), such as False, got 'no'$"),
+        ("all_keys", ["a", "b"], {"a": "no"}, r"^seen must be a state of count\(1\), such as 0, got 'no'$"),
+        ("all_keys", ["a"], {"c": 0}, r"^seen must be a state of all_keys on the keys \('a',\), got {'c': 0}$"),
+        ("all_keys", [5, 6], [[5, 0]], r"^seen must be a state of all_keys on the keys \(5, 6\), got \[\[5, 0\]\]$"),
+        ("all_keys", [5, 6], [[-1, 0]], r"got \[\[-1, 0\]\]$"),
+        ("all_keys", [5, 6], [[[], 0]], r"got \[\[\[\], 0\]\]$"),
+        ("all_keys", [5, 6], [[0]], r"got \[\[0\]\]$"),
+        ("all_keys", [5, 6], 3, r"got 3$"),
+    ],
+)
+def test_a_state_of_another_condition_or_of_other_keys_is_refused(
+    text: str, keys: list[Any], stored: Any, message: str
+) -> None:
+    """Otherwise the operation would complete at once, never, or with an error."""
+    with pytest.raises(ValueError, match=message):
+        ConditionalOperation(text, keys, None, seen=stored)
+
+
 def test_the_state_of_keys_that_are_texts_is_a_dict() -> None:
     """It is that of earlier releases, which read it too.  Other keys have their places in a list."""
     assert ConditionalOperation("all_keys(count(2))", ["a", "b"], None).seen == {"a": 0, "b": 0}
@@ -291,6 +314,7 @@ def test_a_registered_condition_is_called_by_its_name() -> None:
     condition = parse("majority(3)")
     assert isinstance(condition, Majority)
     assert condition.of == 3
+    assert ConditionalOperation(condition, ["a", "b", "c"], None, seen=["a"]).seen == ["a"]
     for bad in ("count", "majority"):
         with pytest.raises(ValueError, match="must not be registered yet"):
             register(bad, AllKeys)

@@ -43,6 +43,13 @@ class Wait(DelayedOperation[str]):
         return "done"
 
 
+class Ready(Wait):
+    """An operation that completes at once."""
+
+    def try_complete(self) -> bool:
+        return True
+
+
 @pytest.fixture
 def reader() -> Iterator[InMemoryMetricReader]:
     """Return a reader that collects on demand."""
@@ -79,6 +86,7 @@ async def test_the_gauges_and_totals_are_those_of_the_statistics(reader: InMemor
         for timeout in (1.0, 2.0, None):
             purgatory.try_complete_else_watch(Wait(timeout), ["a", "b"])
         purgatory.try_complete_else_watch(Wait(None), ["b"])
+        purgatory.try_complete_else_watch(Ready(None), ["b"])
         await clock.advance(1.5)
         found = collected(reader)
         name = ("purgatory.name", "fetch")
@@ -90,11 +98,12 @@ async def test_the_gauges_and_totals_are_those_of_the_statistics(reader: InMemor
         assert found["purgatory.timer.cascades"][(name,)].value == purgatory.timer.cascades > 0
         ended = found["purgatory.operation.ended"]
         assert {dict(key)["purgatory.outcome"]: point.value for key, point in ended.items()} == {
-            "completed": 0,
+            "completed": 1,
             "expired": 1,
             "cancelled": 0,
             "failed": 0,
         }
+        assert found["purgatory.operation.immediate"][(name,)].value == 1
         waits = found["purgatory.operation.wait.quantile"]
         assert {dict(key)["quantile"]: point.value for key, point in waits.items()} == dict.fromkeys(
             ("0.5", "0.99", "0.999", "1"), 1.0
@@ -363,6 +372,18 @@ async def test_bad_input_is_refused(names: list[str], options: dict[str, Any], m
     purgatories = [Purgatory[Wait](name, clock=VirtualClock()) for name in names]
     with pytest.raises(ValueError, match=message):
         otel.observe(*purgatories, **options)
+
+
+async def test_a_purgatory_is_told_from_a_relay(purgatory: Purgatory[Any]) -> None:
+    """The error names the other function, and a list is no purgatory."""
+    relay: Any = Relay(purgatory, MemoryTransport())
+    room: Any = purgatory
+    for other in (relay, [room]):
+        with pytest.raises(TypeError, match=r"observe\(\) takes purgatories, .* got .*; relays are for observe_relays"):
+            otel.observe(other)
+    for other in (room, [relay]):
+        with pytest.raises(TypeError, match=r"takes relays, .* got .*; purgatories are for observe\(\)"):
+            otel.observe_relays(other)
 
 
 def scrape() -> str:

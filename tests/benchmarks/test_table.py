@@ -137,6 +137,14 @@ def test_the_budgets_of_the_page_say_what_is_not_met(tmp_path: Path) -> None:
     assert "other" not in filled
 
 
+def test_the_pages_name_rows_in_plain_words() -> None:
+    """A name that is short in the saved runs is complete on the page; the saved runs stay comparable."""
+    row = Row("lateness", "lateness p99 at 50,000 expiries/s, asyncio", "ms", 2.0, budget=Budget.at_most_value(5.0))
+    for name in ("lateness", "budgets"):
+        filled = fill(PAGE.format(name=name), Results({}, {"compiled": [row]}, {}))
+        assert "| p99 lateness at 50,000 expirations/s, asyncio |" in filled
+
+
 def test_a_column_without_a_figure_is_left_out() -> None:
     """A table has no column in which every cell is empty, and the others keep their alignment."""
     rows = [Row("watching", "one key", "ns", 2.0), Row("watching", "three keys", "ns", 4.0)]

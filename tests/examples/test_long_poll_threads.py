@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,3 +55,14 @@ async def test_a_message_answers_the_readers_of_every_loop() -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def test_an_address_in_use_is_an_error_in_one_line() -> None:
+    """The error contains the address, and the exit code is 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = subprocess.run(
+            [sys.executable, "-m", "examples.long_poll_threads", "--port", str(port)],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (1, f"cannot listen on 127.0.0.1:{port}: Address already in use\n")

@@ -46,7 +46,7 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
         ],
     ),
     ("A fetch that requests a session", "wire"): Difference(
-        "This broker has no fetch sessions; clients then list all partitions in each fetch.",
+        "This broker has no fetch sessions, so clients list all partitions in each fetch.",
         [("NONE session given", "NONE session none")],
     ),
     ("A produce request with null records", "wire"): Difference(
@@ -71,11 +71,11 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
         [("transaction NONE port True", "transaction TRANSACTIONAL_ID_AUTHORIZATION_FAILED port False")],
     ),
     ("A group whose only commit was rejected", "wire"): Difference(
-        "Kafka keeps a group that a rejected commit created; this broker removes it, so that it takes no memory.",
+        "Kafka keeps a group created by a rejected commit; this broker removes the group to save memory.",
         [("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION")],
     ),
     ("Duplicate entries in a request", "wire"): Difference(
-        "This broker answers duplicate entries once, so that a small request cannot cause a large response.",
+        "This broker returns one result for duplicate entries, so a small request cannot cause a large response.",
         [
             ("OffsetFetch NONE [(0, 2, '', 'NONE'), (0, 2, '', 'NONE')]", "OffsetFetch NONE [(0, 2, '', 'NONE')]"),
             ("DescribeGroups ['Empty', 'Empty']", "DescribeGroups ['Empty']"),
@@ -91,15 +91,15 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
             ("5000: NONE offset 4 timestamp 5000", "5000: NONE offset 3 timestamp 5000"),
         ],
     ),
-    ("CreateTopics with replicas and configurations of the request", "wire"): Difference(
-        "This broker has no other brokers to place replicas on and no topic configuration; it ignores the latter.",
+    ("CreateTopics with replicas and configurations in the request", "wire"): Difference(
+        "There are no other brokers to place replicas on, and this broker ignores topic configurations.",
         [
             ("placed NONE", "placed INVALID_REPLICA_ASSIGNMENT"),
             ("configured with an unknown name error 40", "configured with an unknown name NONE"),
         ],
     ),
     ("A member id that is not used in time", "wire"): Difference(
-        "Kafka keeps the empty group for a while; this broker removes it, so that it takes no memory.",
+        "Kafka keeps the empty group for a while; this broker removes the group to save memory.",
         [
             (
                 "NONE Empty '' '' 0 members UNKNOWN_MEMBER_ID member id given",
@@ -123,13 +123,13 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
 
 # Error codes of this broker that no scenario provokes at a real one, with the reason.
 NOT_COMPARED = {
-    "COORDINATOR_NOT_AVAILABLE": "only while the broker shuts down",
-    "FENCED_LEADER_EPOCH": "needs the election of a new leader, which no client can start here",
-    "GROUP_ID_NOT_FOUND": "the group coordinator returns it for DeleteGroups, which this broker does not support",
+    "COORDINATOR_NOT_AVAILABLE": "returned only while the broker shuts down",
+    "FENCED_LEADER_EPOCH": "requires the election of a new leader, which no client can trigger here",
+    "GROUP_ID_NOT_FOUND": "returned by the group coordinator for DeleteGroups, which this broker does not support",
     "GROUP_MAX_SIZE_REACHED": "a limit of this broker",
     "KAFKA_STORAGE_ERROR": "a limit of this broker",
-    "NON_EMPTY_GROUP": "the group coordinator returns it for DeleteGroups, which this broker does not support",
-    "NOT_COORDINATOR": "only while the broker shuts down, or when a group is removed",
+    "NON_EMPTY_GROUP": "returned by the group coordinator for DeleteGroups, which this broker does not support",
+    "NOT_COORDINATOR": "returned only while the broker shuts down or when a group is removed",
     "POLICY_VIOLATION": "a limit of this broker",
 }
 

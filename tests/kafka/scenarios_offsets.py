@@ -220,7 +220,7 @@ def topics_created(side: Side) -> None:
 
 @scenario
 def topics_configured(side: Side) -> None:
-    """CreateTopics with replicas and configurations of the request"""
+    """CreateTopics with replicas and configurations in the request"""
     placed = [{"partition_index": 0, "broker_ids": [1]}]
     known, unknown = ({"name": name, "value": "60000"} for name in ("retention.ms", "no.such.thing"))
     for what, fields in {

@@ -23,6 +23,7 @@ _ROOMS = {  # texts in blocks, and the optional packages that these blocks need
     "import anyio": "anyio",
     "from aiohttp": "aiohttp",
     "import grpc": "grpc",
+    "from redis": "redis",
     "sqlite+aiosqlite": "aiosqlite",
     "from sqlalchemy": "sqlalchemy",
 }

@@ -3,12 +3,14 @@
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.parts import missing
 from tests.project.packaging.install import supported
 
 ROOT = Path(__file__).parent.parent.parent
@@ -37,15 +39,29 @@ def test_the_workflows_are_workflows() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_checks_are_those_of_the_repository() -> None:
-    """There is one job for each Python version in the metadata, which runs every step of ``.ci/run`` but one.
+def test_an_audit_of_the_workflows_finds_nothing() -> None:
+    """Not even what only an auditor would mention.  Without the network, actions are not compared with advisories."""
+    zizmor = Path(sysconfig.get_path("scripts"), "zizmor")
+    if not zizmor.exists():
+        missing("zizmor is not installed")
+    command = [str(zizmor), "--offline", "--quiet", "--persona", "auditor", str(ROOT / ".github")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
-    The missing step runs the tests on the other Pythons of a machine, which the other jobs do here.
+
+def test_the_checks_are_those_of_the_repository() -> None:
+    """There is a job for each Python version in the metadata; the newest one runs the quick tests only.
+
+    The jobs run every step of ``.ci/run`` but one, which runs the tests on the other Pythons of a machine.
     """
-    job = workflow("ci.yml")["jobs"]["all"]
-    assert set(job["strategy"]["matrix"]["python"]) == set(supported())
-    (command,) = [step["run"] for step in job["steps"] if "run" in step]
-    assert command.split() == ["bash", ".ci/run", *(step for step in STEPS if step != "pythons")]
+    jobs = workflow("ci.yml")["jobs"]
+    job = jobs["all"]
+    pythons = [*job["strategy"]["matrix"]["python"], *jobs["quick"]["strategy"]["matrix"]["python"]]
+    pythons += [extra["python"] for extra in jobs["quick"]["strategy"]["matrix"]["include"]]
+    assert set(pythons) == set(supported())
+    commands = [step["run"].split() for step in job["steps"] if "run" in step]
+    assert all(command[:2] == ["bash", ".ci/run"] for command in commands)
+    assert sorted(step for command in commands for step in command[2:]) == sorted({*STEPS} - {"pythons"})
     (python,) = [step for step in job["steps"] if str(step.get("uses")).startswith("actions/setup-python@")]
     assert python["with"]["python-version"] == "${{ matrix.python }}"
 

@@ -177,6 +177,36 @@ def test_without_a_server_it_is_the_same() -> None:
     assert set(Path(tempfile.gettempdir()).glob("orders-*")) <= folders
 
 
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="Python has no Unix sockets on this system")
+async def test_a_reader_that_leaves_during_a_read_leaves_no_old_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next reader gets the order as it is then, and not as that read found it."""
+    with tempfile.TemporaryDirectory(prefix="o-") as folder:  # the path of a socket is short
+        monkeypatch.setenv("ORDERS_FOLDER", folder)
+        from examples.orders import app as module
+
+        importlib.reload(module)
+        read, go_on, orders = asyncio.Event(), asyncio.Event(), module.store.orders
+
+        async def slow(ids: list[str]) -> Any:
+            found = await orders(ids)
+            read.set()
+            await go_on.wait()
+            return found
+
+        monkeypatch.setattr(module.store, "orders", slow)
+        transport = httpx.ASGITransport(module.app)
+        async with module.lifespan(module.app), httpx.AsyncClient(transport=transport, base_url="http://o") as client:
+            await client.put("/orders/o-1", params={"status": "new"})
+            leaving = asyncio.create_task(client.get("/orders/o-1", params={"after": 1, "wait": 60}))
+            await read.wait()
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            go_on.set()
+            await client.put("/orders/o-1", params={"status": "paid"})
+            answer = await client.get("/orders/o-1", params={"after": 0, "wait": 60})
+            assert answer.json()["version"] == 2
+
+
 @pytest.mark.parametrize(
     ("method", "path", "parameters"),
     [

@@ -61,6 +61,22 @@ async def test_the_groups_and_the_purgatories_are_read_in_their_event_loop(purga
         assert (await asyncio.to_thread(_get, page, "/groups.json"))[0] == 404
 
 
+async def test_leaving_the_block_ends_the_streams_of_the_viewers(
+    purgatory: Purgatory[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A viewer's stream ends as it should: the server does not have to cancel it after its grace period."""
+    with Page("test", [purgatory]) as page:
+        connection = http.client.HTTPConnection("127.0.0.1", int(page.url.rsplit(":")[-1].strip("/")), timeout=10)
+        await asyncio.to_thread(connection.request, "GET", "/purgatory/events")
+        answer = await asyncio.to_thread(connection.getresponse)
+        assert (await asyncio.to_thread(answer.readline)).strip()
+        leaving = asyncio.to_thread(page.__exit__, None, None, None)
+        _, rest = await asyncio.gather(leaving, asyncio.to_thread(answer.read))
+    assert rest.endswith(b"\n\n")
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
+    connection.close()
+
+
 @pytest.mark.slow
 def test_a_run_is_the_same_with_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     """The page does not change the simulation."""

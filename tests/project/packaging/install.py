@@ -7,7 +7,8 @@ A wheel is installed as it is.  A source distribution is built with a C compiler
 without any compiler.  Each installation must run the command, be compiled or not as expected, and leave no file behind
 when it is uninstalled.  With ``--others``, each other CPython in the metadata does this, if the machine has it; the
 output names those that it does not have.  The script exits with 1 if something is wrong.  It needs the package index
-for the build requirements; building a compiled core takes about a minute.
+for the build requirements.  Building a compiled core takes about a minute, and there is one installation at a time for
+each CPU.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -173,6 +175,17 @@ def try_out(case: Case, python: str, folder: Path) -> str:
     return version
 
 
+def timed(case: Case, python: str) -> tuple[str, bool]:
+    """Return the seconds and the version line or what is wrong, and whether something is wrong."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            result, is_wrong = try_out(case, python, Path(folder)), False
+        except Wrong as error:
+            result, is_wrong = f"WRONG: {error}", True
+    return f"{time.monotonic() - began:.0f} s: {result}", is_wrong
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Try every distribution with every Python."""
     parser = argparse.ArgumentParser(
@@ -190,25 +203,22 @@ def main(arguments: list[str] | None = None) -> int:
     pythons: list[str] = options.python or [sys.executable]
     if options.others:
         this = "{}.{}".format(*sys.version_info)
-        found = {version: find(version, os.environ) for version in supported() if version != this}
-        pythons = [python for python in found.values() if python]
-        for version in (version for version, python in found.items() if not python):
+        others = {version: find(version, os.environ) for version in supported() if version != this}
+        pythons = [python for python in others.values() if python]
+        for version in (version for version, python in others.items() if not python):
             print(f"not checked: CPython {version}, which was not found on this machine", flush=True)
+    found = [
+        (case, python)
+        for python in pythons
+        for dist in options.dists
+        if fits(dist, python)
+        for case in cases(dist.resolve(), options.compiler or COMPILERS)
+    ]
     wrong = 0
-    for python in pythons:
-        if options.others:
-            print(f"{python}:", flush=True)
-        for dist in options.dists:
-            if not fits(dist, python):
-                continue
-            for case in cases(dist.resolve(), options.compiler or COMPILERS):
-                began = time.monotonic()
-                with tempfile.TemporaryDirectory() as folder:
-                    try:
-                        result = try_out(case, python, Path(folder))
-                    except Wrong as error:
-                        wrong, result = 1, f"WRONG: {error}"
-                print(f"{case}, {time.monotonic() - began:.0f} s: {result}", flush=True)
+    with ThreadPoolExecutor(os.cpu_count()) as executor:
+        for (case, python), (result, is_wrong) in zip(found, executor.map(lambda one: timed(*one), found), strict=True):
+            wrong |= is_wrong
+            print(f"{python}: {case}, {result}" if options.others else f"{case}, {result}", flush=True)
     return wrong
 
 
