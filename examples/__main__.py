@@ -1,4 +1,4 @@
-"""``python -m examples``: run the long poll and then the join-group simulation, within half a minute."""
+"""``python -m examples``: run the long poll and then the join-group simulation (half a minute in total)."""
 
 import sys
 
@@ -8,7 +8,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run both demonstrations.  Return the exit status of the first one that fails."""
+    """Run both demonstrations.  Return the exit status of the first demonstration that fails."""
     try:
         from .join_group.__main__ import main as join_group
         from .long_poll.demo import main as long_poll

@@ -1,4 +1,4 @@
-"""Two of three workers have acknowledged an order, and one task at a time works on each order."""
+"""Wait until two of three workers have acknowledged an order, while only one task at a time works on each order."""
 
 from purgatory import Purgatory
 from purgatory.locks import KeyedLock, Quorum
@@ -9,14 +9,14 @@ acks: dict[str, Quorum[str]] = {}
 
 
 async def place(order: str) -> list[str]:
-    async with locks(order, timeout=5.0):  # one task at a time for each order; otherwise TimeoutError
+    async with locks(order, timeout=5.0):  # one task at a time for each order; TimeoutError after 5 s
         acks[order] = Quorum(room, need=2)
         try:
-            return sorted(await acks[order].wait(timeout=30.0))  # two of three workers; otherwise TimeoutError
+            return sorted(await acks[order].wait(timeout=30.0))  # two of three workers; TimeoutError after 30 s
         finally:
             del acks[order]
 
 
 def acknowledge(order: str, worker: str) -> bool:
-    """Return False if the worker has acknowledged before, or if the order does not wait for it."""
+    """Return False if the worker has already acknowledged the order, or if the order does not wait for it."""
     return order in acks and acks[order].arrive(worker)

@@ -1,8 +1,8 @@
 """The journals of a calm hour and of an hour with an incident: ``python -m examples.incident monday tuesday``.
 
-A shop waits for answers of two services, on one key for each customer.  In the second journal, from 14:20 to 14:30, the
-payment service takes thirty times as long as usual, and at 14:40 a new version of the shop is deployed.  An hour of
-virtual time takes a few seconds.
+A shop waits for answers from two services, on one key for each customer.  In the second journal, from 14:20 to 14:30,
+the payment service takes thirty times as long as usual, and at 14:40 a new version of the shop is deployed.  An hour of
+virtual time takes a few real seconds.
 """
 
 import argparse
@@ -25,7 +25,7 @@ STEP_S = 0.2
 
 
 class Answer(DelayedOperation[None]):
-    """Wait for the answer of a service."""
+    """Wait for the answer from a service."""
 
     def try_complete(self) -> bool:
         return False
@@ -41,7 +41,7 @@ class Stock(Answer): ...
 
 
 async def serve(folder: Path, clock: VirtualClock, draw: random.Random, until_s: float, *, slow: bool) -> None:
-    """Serve until that time, in one run of the server."""
+    """Serve until the clock reaches ``until_s``, in one run of the server."""
     answers: list[tuple[float, int, Answer]] = []
     async with (
         Journal(folder, clock=clock, epoch_ms=0) as journal,
@@ -67,7 +67,7 @@ def is_slow(now_s: float) -> bool:
 
 
 async def record(folder: Path, begin: datetime, *, incident: bool) -> None:
-    """Record an hour that begins then."""
+    """Record the hour that starts at ``begin``."""
     draw, clock = random.Random(begin.day), VirtualClock(begin.timestamp())
     for until_s in (DEPLOY_S, END_S) if incident else (END_S,):
         await serve(folder, clock, draw, begin.timestamp() + until_s, slow=incident)

@@ -32,7 +32,7 @@ class JobQueue:
         return await self.purgatory.park(TakeJob(self, timeout), ["jobs"])
 
     def give_back(self, job: int) -> None:
-        """Return a job to the front of the queue because its worker was cancelled, and assign it to the next one."""
+        """Return a job to the front of the queue because its worker was cancelled, and reassign it."""
         self.given_back += 1
         self.jobs.appendleft(job)
         self.purgatory.check_and_complete("jobs", limit=1)
@@ -78,7 +78,7 @@ async def simulate(number_of_workers: int, number_of_jobs: int, seed: int) -> li
             for job in jobs:
                 queue.put(job)
             spent += time.process_time() - before
-            for _ in jobs:  # the oldest worker has a job, but its task has not received it yet; cancel some of them
+            for _ in jobs:  # the task of the oldest worker has not received its job yet; cancel some of these workers
                 worker = workers.popleft()
                 while worker.done():
                     worker = workers.popleft()

@@ -1,4 +1,4 @@
-"""The status of jobs, from any worker: ``uvicorn examples.job_status_relayed:app --workers 4``, with Redis."""
+"""Job status from any worker: ``uvicorn examples.job_status_relayed:app --workers 4``, with Redis."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ async def work(job: str) -> None:
     for progress in range(1, 101):
         await asyncio.sleep(0.05)
         await store.set(f"job:{job}", progress, ex=3600)
-        relay.check(job, progress)  # answers in every worker
+        relay.check(job, progress)  # answers the requests in every worker
 
 
 @app.post("/jobs", status_code=202)

@@ -1,4 +1,4 @@
-"""The status of jobs, from any worker of one machine: ``uvicorn examples.job_status_sqlite:app --workers 4``."""
+"""Job status from any worker on one machine: ``uvicorn examples.job_status_sqlite:app --workers 4``."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from purgatory import Purgatory
 from purgatory.asgi import Wait, health, install_errors, purgatory_lifespan, waiting
 from purgatory.relay import Relay, UnixTransport
 
-FOLDER = Path(os.environ.get("JOBS_FOLDER", "jobs"))  # of all workers
+FOLDER = Path(os.environ.get("JOBS_FOLDER", "jobs"))  # shared by all workers
 FOLDER.mkdir(mode=0o700, exist_ok=True)
 store = sqlite3.connect(FOLDER / "jobs.sqlite", isolation_level=None, check_same_thread=False)  # each statement commits
 store.executescript("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, progress INT)")
@@ -35,7 +35,7 @@ def work(job: str) -> None:
     for progress in range(1, 101):
         time.sleep(0.05)
         store.execute("UPDATE jobs SET progress = ? WHERE id = ?", (progress, job))
-        relay.check_threadsafe(job, progress)  # answers in every worker
+        relay.check_threadsafe(job, progress)  # answers the requests in every worker
 
 
 @app.post("/jobs", status_code=202)

@@ -2,15 +2,16 @@
 
 ============================================  =========================================================================
 ``POST /topics/{topic}``                      appends the body as one message
-``GET /topics/{topic}?offset=3&wait=25``      waits for message 3 and returns the messages from it on; 204 after 25 s
+``GET /topics/{topic}?offset=3&wait=25``      waits for message 3 and returns the messages from 3 on; 204 after 25 s
 ============================================  =========================================================================
 
-Each thread runs a uvicorn server on the same socket, with a purgatory and a relay of its own.  The messages are in the
-memory that all threads share, so a notice is all that a loop needs.  On a free-threaded Python, the loops run at the
-same time; with the GIL, the example works the same, but on one core.
+Each thread runs a uvicorn server on the same socket, with a purgatory and a relay of its own.  The messages are in
+memory that all threads share, so a loop needs only a notice.  On a free-threaded Python, the loops run at the same
+time; with the GIL, the example works in the same way, but on one core.
 """
 
 import argparse
+import os
 import signal
 import socket
 import sys
@@ -27,7 +28,7 @@ from purgatory import Purgatory
 from purgatory.asgi import purgatory_lifespan, waiting
 from purgatory.relay import MemoryTransport, Relay
 
-topics: dict[str, list[str]] = {}  # messages are appended only, and appending is atomic
+topics: dict[str, list[str]] = {}  # messages are only ever appended, and appending is atomic
 engine = MemoryTransport()
 
 
@@ -74,7 +75,11 @@ def main() -> int:
     options = parser.parse_args()
     if options.loops < 1:
         parser.error(f"--loops must be at least 1, got {options.loops}")
-    listener = socket.create_server(("127.0.0.1", options.port), backlog=4096)
+    try:
+        listener = socket.create_server(("127.0.0.1", options.port), backlog=4096)
+    except OSError as error:
+        print(f"cannot listen on 127.0.0.1:{options.port}: {os.strerror(error.errno or 0)}", file=sys.stderr)
+        return 1
     servers = [
         uvicorn.Server(
             uvicorn.Config(make_app(number), log_level="warning", lifespan="on", timeout_graceful_shutdown=10)

@@ -1,13 +1,13 @@
 """A single-level timing wheel with rounds, for comparison: ``python -m examples.simple_wheel``.
 
 The wheel is a ring of slots, and its hand moves one slot per tick.  A task that is due after more than one revolution
-waits in its slot with a number of *rounds*, the number of remaining revolutions.  This is scheme 6 of Varghese and
+waits in its slot with a count of *rounds*, the number of remaining revolutions.  This is scheme 6 of Varghese and
 Lauck (1987); Netty and many message brokers use it.
 
-Adding and cancelling a task take O(1).  The wheel has two costs: the hand must move at every tick even if no task is
-due, and at every tick it visits tasks that are due in later rounds.  In a ring of 20 slots of 1 ms, it visits a task
-with a delay of one hour 180 000 times.  The hierarchy of wheels, ``purgatory.TimingWheel``, moves the task once per
-level.  Run this file to compare the counts.
+Adding and cancelling a task take O(1) time.  The wheel has two costs: the hand must move at every tick even if no task
+is due, and at every tick it visits tasks that are due in later rounds.  In a ring of 20 slots of 1 ms, it visits a task
+180,000 times if the task's delay is one hour.  The hierarchy of wheels, ``purgatory.TimingWheel``, moves the task once
+per level.  Run this file to compare the counts.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from purgatory.testing import VirtualClock
 class SimpleWheel:
     """One ring of ``slots`` slots of ``tick_ms`` each, driven by :meth:`tick`.
 
-    ``visits`` counts the visits of waiting tasks, ``ticks`` the moves of the hand.
+    ``visits`` counts the visits to waiting tasks, and ``ticks`` counts the moves of the hand.
     """
 
     def __init__(self, tick_ms: int = 1, slots: int = 20) -> None:
@@ -38,7 +38,8 @@ class SimpleWheel:
         self.ticks = 0
 
     def add(self, delay_ms: int, callback: Callable[[], object]) -> int:
-        """Call ``callback`` in ``delay_ms``, rounded up to at least one tick.  Return a number for :meth:`cancel`.
+        """Call ``callback`` after ``delay_ms`` milliseconds, rounded up to whole ticks, and to at least one.  Return a
+        number for :meth:`cancel`.
 
         Raise RuntimeError after :meth:`stop` or :meth:`drain`.
         """
@@ -108,11 +109,11 @@ class SimpleWheel:
 
 
 class _Task(TimerTask):
-    """A task for the real timer that does nothing."""
+    """A task that does nothing, for the real timer."""
 
 
 def compare(tasks: int, longest_ms: int, seed: int) -> list[tuple[str, int, int, float]]:
-    """Run the same delays through both designs.  Return the name, turns, touched tasks, and seconds of each."""
+    """Run the same delays through both designs.  Return each design's name, turns, touched tasks, and seconds."""
     rng = random.Random(seed)
     delays = [rng.randrange(1, longest_ms) for _ in range(tasks)]
 

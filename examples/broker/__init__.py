@@ -1,16 +1,16 @@
-"""A small in-memory Kafka broker for unmodified Kafka clients.  Its requests wait in purgatories.
+"""A small in-memory Kafka broker for unmodified Kafka clients.  Requests that must wait are parked in purgatories.
 
 Run it with ``python -m examples.broker --port 9092``.
 
 ======================  =============================================================================================
 ``__main__``            the command line
-``broker``              topics, groups and purgatories together
+``broker``              topics, groups, and purgatories together
 ``settings``            the settings and their defaults
 ``network/``            the server and its connections: frames in and out, limits, shutdown
 ``protocol/``           the wire format: codec, limit on array elements, error codes
-``apis/``               ``api_00_produce`` ...: one file per API; ``dispatch`` finds the API of a request
+``apis/``               ``api_00_produce`` ...: one file per API; ``dispatch`` finds the API for a request
 ``storage/``            topics, partitions, logs, record batches, producer state, committed offsets
-``soak/``               the soak test: three kinds of clients, and hostile connections
+``soak/``               the soak test: three kinds of clients and hostile connections
 ======================  =============================================================================================
 
 What is missing
@@ -21,7 +21,7 @@ What is missing
 *   Other brokers: a delay simulates the followers.  Only a call from inside the process elects a new leader.  Followers
     of topics whose names start with ``stall`` never catch up, to demonstrate how acks=all times out.
 *   Transactions: read_committed and read_uncommitted read the same records.
-*   Compaction, retention by time, topic configuration, log-append time, message formats 0 and 1.
+*   Compaction, time-based retention, topic configuration, log-append time, and message formats 0 and 1.
 *   Fetch sessions, quotas and throttling, authentication, authorization, encryption, the consumer protocol of KIP-848,
     share groups, client telemetry, and every API that ``apis/dispatch.py`` does not list.
 """

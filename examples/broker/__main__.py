@@ -140,7 +140,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 
 async def serve(settings: Settings, stats: bool, web_port: int | None = None) -> None:
-    """Serve until a signal arrives, then answer every parked request."""
+    """Serve until a signal arrives, and then answer every parked request."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -222,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(serve(settings, arguments.stats, arguments.web_port if arguments.web else None))
     except OSError as error:
-        # The live page raises an OSError without a number; its message is complete.
+        # The OSError that the live page raises has no errno, and its message is already complete.
         where = f"cannot listen on {settings.host}:{settings.port}: " if error.errno is not None else ""
         print(f"{where}{error}", file=sys.stderr)
         return 1
@@ -230,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _allow_many_files() -> None:
-    """Raise the limit on open files, which limits the connections, as far as the system permits."""
+    """Raise the limit on open files, and therefore on connections, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

@@ -12,7 +12,7 @@ purgatory                 key -> threshold                     waits for
 ``heartbeat``
 ========================  ===================================  =======================================================
 
-All six purgatories share one timer.  The delays of the followers and the timeouts of the connections use it too.
+All six purgatories share one timer, which also runs the follower delays and the connection timeouts.
 """
 
 import itertools
@@ -36,7 +36,7 @@ _MAX_IMMEDIATE_CHECKS = 1000  # operations, or partitions of fetches, to check i
 
 
 class Broker:
-    """One broker, the leader of all its partitions and the coordinator of all groups.
+    """One broker: it leads all its partitions and coordinates all groups.
 
     ``node_id``, ``host``, ``port``: the address that Metadata returns; the server sets the port.  ``clock``: the clock
     of the timer.  ``observers``: the observers of all purgatories.
@@ -59,7 +59,7 @@ class Broker:
         self.offsets = Offsets(settings.max_committed, settings.max_committed_bytes, settings.max_committed_group_bytes)
         self.groups = GroupCoordinator(self.timer, settings.group, observers=observers)
         self.producer_ids = itertools.count(1000)
-        self.fetch_partitions = 0  # the partitions of all parked fetches together
+        self.fetch_partitions = 0  # the total number of partitions in all parked fetches
 
     async def __aenter__(self) -> Self:
         await self.timer.__aenter__()
@@ -85,9 +85,9 @@ class Broker:
     def may_park_fetch(self, partitions: int) -> bool:
         """Return whether a fetch of ``partitions`` partitions may wait.
 
-        An append may have to check all partitions of all parked fetches, so their number is limited.  Above the limit,
-        a fetch may still wait if it stays within an equal share per connection.  One client with many partitions
-        therefore cannot prevent the fetches of other clients from waiting.
+        An append may have to check all partitions of all parked fetches, so the number of these partitions is limited.
+        Above the limit, a fetch may still wait if its partitions are within one connection's equal share of the limit.
+        One client with many partitions therefore cannot prevent the fetches of other clients from waiting.
         """
         limit = self.settings.max_parked_partitions
         return self.fetch_partitions + partitions <= limit or partitions * self.settings.max_connections <= limit
@@ -96,7 +96,7 @@ class Broker:
         """Check the operations that wait for the watermarks of a partition.
 
         ``check_all``: ignore the thresholds, because an error may complete any operation.  With many parked operations,
-        the checks run in slices on later turns of the event loop: answering thousands of requests in one turn would
+        the checks run in slices in later turns of the event loop: answering thousands of requests in one turn would
         delay all other requests by more than the thresholds save.
         """
         key = partition.key

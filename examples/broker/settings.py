@@ -20,31 +20,31 @@ class Settings:
     ``replication_delay``        time that a follower takes to copy; 0: one turn of the event loop
     ``stall_prefix``             followers of topics with this prefix never catch up; empty: no such topics
     ``auto_create``              whether Metadata creates missing topics
-    ``default_partitions``       partitions of a topic that is created without a number
+    ``default_partitions``       partitions of a topic that is created without a number of partitions
     ``max_partitions``           partitions of all topics together
     ``segment_bytes``            size at which a log segment is closed
     ``retention_bytes``          size above which a partition deletes its oldest segments
-    ``max_log_bytes``            size of all logs together; above it the largest log loses its oldest segment
+    ``max_log_bytes``            size of all logs together; above it, the largest log loses its oldest segment
     ``max_message_bytes``        size of one record batch
     ``max_producers``            idempotent producers that a partition remembers
-    ``max_all_producers``        the same for all partitions together
-    ``max_offset_metadata``      characters of metadata of one committed offset
+    ``max_all_producers``        idempotent producers that all partitions together remember
+    ``max_offset_metadata``      characters in the metadata of one committed offset
     ``max_committed``            committed offsets of all groups together
-    ``max_committed_bytes``      bytes of metadata of all committed offsets together
+    ``max_committed_bytes``      size of the metadata of all committed offsets together
     ``max_committed_group_bytes``  the same for one group
     ``max_request_elements``     elements of all arrays of one request together
     ``timestamp_search_records`` records that one ListOffsets request reads
     ``max_parked_partitions``    partitions of all parked fetches together
-    ``max_connections``          further connections are closed at once
+    ``max_connections``          open connections; further ones are closed at once
     ``max_frame_bytes``          size of one request
     ``max_fetch_bytes``          size of one Fetch response; its first batch may exceed it
-    ``max_buffered_bytes``       bytes of incoming, running and parked requests and of unsent responses, for all
-                                 connections together; above it the largest connection is closed
+    ``max_buffered_bytes``       bytes of incoming, running, and parked requests and of unsent responses, for all
+                                 connections together; above it, the largest connection is closed
     ``write_buffer_bytes``       unsent bytes above which the next request of a connection waits
     ``frame_timeout``            time within which the rest of a request must arrive
     ``write_timeout``            time within which a response must be sent
     ``idle_timeout``             time without a request after which a connection is closed
-    ``shutdown_timeout``         time that the last responses may take
+    ``shutdown_timeout``         time that sending the last responses may take
     """
 
     host: str = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""A Kafka group coordinator for the classic protocol, without a transport.  Its waits are delayed operations.
+"""A Kafka group coordinator for the classic protocol, without a transport.  Every wait is a delayed operation.
 
 ======================  =====================================================================================
 ``coordinator``         :class:`GroupCoordinator`: one method per request, for a broker or a simulation
@@ -9,7 +9,7 @@
 ``rebalance``           the steps from one generation to the next
 ``delayed_operations``  the delayed operations: join, sync, heartbeat
 ``memory_usage``        the limits on the memory of all groups
-``listener``            :class:`GroupListener`: callbacks for changes of groups
+``listener``            :class:`GroupListener`: callbacks for changes to groups
 ======================  =====================================================================================
 
 The methods of :class:`GroupCoordinator`, with durations in seconds:
@@ -21,10 +21,10 @@ The methods of :class:`GroupCoordinator`, with durations in seconds:
 - ``check_commit(group_id, member_id, generation, instance_id=None) -> ErrorCode``: whether the member may commit
 - ``describe(group_id) -> GroupDescription``, ``list_groups() -> list[GroupListing]``, ``delete(group_id) -> ErrorCode``
 
-The coordinator behaves like that of Kafka 4.3, including the error codes, except for the differences that
-``docs/broker.md`` lists.  It does not support the new consumer protocol (KIP-848), the storage of offsets, or moving
-groups between brokers.  If a client disconnects while its request is parked, this coordinator detects it at once, and
-Kafka only after a timeout.
+The coordinator behaves like the one in Kafka 4.3, including the error codes, except for the differences that
+``docs/broker.md`` lists.  It does not support the new consumer protocol (KIP-848), storing offsets, or moving groups
+between brokers.  If a client disconnects while its request is parked, this coordinator detects it at once, whereas
+Kafka detects it only after a timeout.
 """
 
 from .coordinator import GroupCoordinator

@@ -1,4 +1,4 @@
-"""The group coordinator: one method for each request of a member."""
+"""The group coordinator: one method for each kind of member request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["GroupCoordinator"]
 
 T = TypeVar("T")
 
-_MEMBER_BYTES = 1024  # size of the ids and the address of a member in a description
+_MEMBER_BYTES = 1024  # the size of a member's ids and address in a description
 
 
 class GroupCoordinator:
@@ -47,12 +47,12 @@ class GroupCoordinator:
             error = coordinator.heartbeat("g", joined.member_id, joined.generation)
             error = coordinator.leave("g", joined.member_id)
 
-    ``heartbeat``, ``leave``, ``check_commit``, ``delete``, ``describe`` and ``list_groups`` return at once.
+    ``heartbeat``, ``leave``, ``check_commit``, ``delete``, ``describe``, and ``list_groups`` return at once.
 
     **Cancellation safety.**  A cancelled ``join`` or ``sync`` leaves the member in the group with a running session, as
     if its connection had been lost; see :meth:`Parked.withdraw`.
 
-    ``timer``: the timer of all purgatories.  It may have other users.  Close the coordinator before the timer.
+    ``timer``: the timer of all purgatories.  Other components may also use it.  Close the coordinator before the timer.
     ``new_id``: returns the unique part of a member id.  ``observers``: the observers of all three purgatories.
     """
 
@@ -96,7 +96,7 @@ class GroupCoordinator:
 
     @property
     def purgatories(self) -> tuple[Any, Any, Any]:
-        """The purgatories "join", "sync" and "heartbeat"."""
+        """The purgatories "join", "sync", and "heartbeat"."""
         return self._rebalancer.joins, self._rebalancer.syncs, self._rebalancer.heartbeats
 
     # JoinGroup
@@ -107,7 +107,9 @@ class GroupCoordinator:
         return await _answered(future, self.start_join(request, _answer_to(future)))
 
     def start_join(self, request: JoinRequest, answer: Answer[JoinResult]) -> Parked[JoinResult] | None:
-        """Join the group; call ``answer`` once, now or later.  Return the parked request, or None if it is answered."""
+        """Join the group; call ``answer`` once, now or later.  Return the parked request, or None if it is already
+        answered.
+        """
         outcome: JoinResult | Parked[JoinResult]
         if not 0 < len(request.group_id) <= self.config.max_id_length:
             outcome = JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id)
@@ -128,7 +130,9 @@ class GroupCoordinator:
         return await _answered(future, self.start_sync(request, _answer_to(future)))
 
     def start_sync(self, request: SyncRequest, answer: Answer[SyncResult]) -> Parked[SyncResult] | None:
-        """Sync a member; call ``answer`` once, now or later.  Return the parked request, or None if it is answered."""
+        """Sync a member; call ``answer`` once, now or later.  Return the parked request, or None if it is already
+        answered.
+        """
         found = self._find(request.group_id, request.member_id, request.instance_id, request.generation)
         if isinstance(found, ErrorCode):
             answer(SyncResult(found))
@@ -159,7 +163,7 @@ class GroupCoordinator:
     # Requests that are answered at once
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
-        """Extend the session of the member.  REBALANCE_IN_PROGRESS means that it must join again."""
+        """Extend the session of the member.  REBALANCE_IN_PROGRESS means that the member must join again."""
         found = self._find(group_id, member_id, instance_id, generation)
         if isinstance(found, ErrorCode):
             return found
@@ -170,7 +174,7 @@ class GroupCoordinator:
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None = None) -> ErrorCode:
-        """Remove the member.  With member id "" and an instance id, an operator removes a static member."""
+        """Remove the member.  Member id "" with an instance id is an operator's request to remove a static member."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         if not self._active:
@@ -190,10 +194,12 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def check_commit(self, group_id: str, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
-        """Return whether the member may commit offsets now.  A commit also extends its session.
+        """Return NONE if the member may commit offsets now; otherwise, return an error.
 
-        Generation -1 without a member id comes from a client without group management, or from an operator.  It is
-        allowed while the group is empty; a missing group is created.
+        A commit also extends the member's session.
+
+        A request with generation -1 and no member id comes from a client without group management, or from an operator.
+        Such a request is allowed while the group is empty; a missing group is created.
         """
         if not self._active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -243,7 +249,7 @@ class GroupCoordinator:
         return GroupDescription(ErrorCode.NONE, group_id, GroupState.DEAD.value) if group is None else group.describe()
 
     def size_of(self, group_id: str) -> int:
-        """Return the size of the metadata and assignments of a group, or 0 if it does not exist."""
+        """Return the size of the metadata and assignments of a group, or 0 if the group does not exist."""
         group = self.groups.get(group_id)
         return 0 if group is None else group.bytes + _MEMBER_BYTES * len(group.members)
 

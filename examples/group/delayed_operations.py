@@ -5,16 +5,16 @@ operation              key              completes                               
 =====================  ===============  ==========================================  =================================
 ``InitialDelayedJoin`` group            only when the group is removed              initial delay: begins generation,
                                                                                     or waits again
-``DelayedJoin``        group            the JoinGroup of all members is parked      rebalance timeout: begins the
+``DelayedJoin``        group            the JoinGroup of every member is parked     rebalance timeout: begins the
                                                                                     generation with the joined members
-``DelayedSync``        group            all members sent SyncGroup, or the          rebalance timeout: removes the other
+``DelayedSync``        group            all members have sent SyncGroup, or the     rebalance timeout: removes the other
                                         generation has ended                        members
 ``DelayedHeartbeat``   group, member    the member has left                         session timeout: removes the member
 ``PendingMember``      group, member    the member has joined with its id           session timeout: removes the id
 =====================  ===============  ==========================================  =================================
 
-Kafka creates a new DelayedHeartbeat for every heartbeat.  This coordinator extends the existing operation, which is
-O(1) and keeps its position in the watch list.
+Kafka creates a new DelayedHeartbeat for every heartbeat.  This coordinator extends the existing operation, which takes
+O(1) time and leaves the operation's position in the watch list unchanged.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Parked(Generic[T]):
             answer(result)
 
     def withdraw(self) -> bool:
-        """Withdraw the request, because its client has disconnected.  Return whether it was still waiting.
+        """Withdraw the request because its client has disconnected.  Return whether it was still waiting.
 
         The member no longer counts as joined, and its session starts to run.  A member that joins again before the
         session ends keeps its place.  A member whose client never received its id cannot return; it is removed at once.
@@ -88,7 +88,7 @@ class DelayedJoin(DelayedOperation[None]):
 class InitialDelayedJoin(DelayedJoin):
     """Wait for more members before the first generation of an empty group.
 
-    If members have joined when the delay ends, the operation waits again, until ``remaining`` seconds have passed.
+    If members have joined when the delay ends, another such operation waits, until ``remaining`` seconds have passed.
     """
 
     __slots__ = ("configured_delay", "delay", "remaining")
@@ -139,7 +139,7 @@ class DelayedSync(DelayedOperation[None]):
 
 
 class DelayedHeartbeat(DelayedOperation[None]):
-    """The session of a member.  It expires when no request of the member arrives in time."""
+    """The session of a member.  It expires when no request from the member arrives in time."""
 
     __slots__ = ("group", "member", "rebalancer")
 
@@ -157,7 +157,7 @@ class DelayedHeartbeat(DelayedOperation[None]):
 
 
 class PendingMember(DelayedOperation[None]):
-    """A member id that a client received and has not used yet."""
+    """A member id that a client has received but has not used yet."""
 
     __slots__ = ("group", "member_id", "rebalancer")
 

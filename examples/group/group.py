@@ -1,4 +1,4 @@
-"""The state of a group and its members, without the operations that wait.
+"""The state of a group and its members, without the waiting operations.
 
 The states of a group
 =====================
@@ -14,7 +14,7 @@ state                    meaning                                          next s
                          assignments                                      leaves
 ``STABLE``               every member has an assignment                   PREPARING_REBALANCE: a member joins or
                                                                           leaves
-``DEAD``                 removed                                          none; every other state can end here
+``DEAD``                 removed                                          none; reached from every other state
 =======================  ===============================================  ========================================
 
 ``FOLLOWS`` below is this table as code.  Any other transition raises RuntimeError.
@@ -66,8 +66,8 @@ FOLLOWS: Final[dict[GroupState, frozenset[GroupState]]] = {
 class Member:
     """One member of a group.
 
-    ``is_new``: whether the member has not been part of a generation yet.  ``knows_id``: whether its client has received
-    the member id or has an instance id.  ``join``, ``sync``: the parked requests.  ``heartbeat``: the session.
+    ``is_new``: True until the member has been part of a generation.  ``knows_id``: whether its client has received the
+    member id or has an instance id.  ``join``, ``sync``: the parked requests.  ``heartbeat``: the session.
     """
 
     __slots__ = (
@@ -118,7 +118,7 @@ class Member:
 
 
 class Group:
-    """The state of one group.  ``rebalance.py`` manages the operations that wait."""
+    """The state of one group.  ``rebalance.py`` manages the waiting operations."""
 
     __slots__ = (
         "awaiting_join",
@@ -142,7 +142,7 @@ class Group:
     def __init__(self, group_id: str, usage: MemoryUsage | None = None) -> None:
         self.group_id = group_id
         self.usage = usage or MemoryUsage(GroupConfig())
-        self.bytes = 0  # size of protocols, metadata and assignments of all members
+        self.bytes = 0  # size of protocols, metadata, and assignments of all members
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type = ""
@@ -150,11 +150,11 @@ class Group:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}  # instance id -> member id
-        self.pending: dict[str, PendingMember] = {}  # member ids that clients received and have not used yet
+        self.pending: dict[str, PendingMember] = {}  # member ids that clients have received but have not used yet
         self.pending_sync: set[str] = set()  # members that have not sent SyncGroup in this generation
         self.supported: Counter[str] = Counter()  # protocol -> number of members that support it
         self.awaiting_join = 0  # number of members whose JoinGroup is parked
-        self.new_member_added = False  # whether a member joined since the initial delay was extended
+        self.new_member_added = False  # whether a member has joined since the initial delay was extended
         self.keeps_offsets = False  # whether the group has committed offsets
 
     def transition(self, state: GroupState) -> None:
@@ -177,7 +177,7 @@ class Group:
         self.supported.update({name for name, _ in member.protocols})
 
     def remove(self, member: Member) -> None:
-        """Remove a member.  The caller must answer its requests first."""
+        """Remove a member.  The caller must answer the member's requests first."""
         del self.members[member.member_id]
         self._use(-1, -member.size - len(member.assignment))
         self.pending_sync.discard(member.member_id)
@@ -188,7 +188,7 @@ class Group:
             self.leader = next(iter(self.members), None)
 
     def update(self, member: Member, request: JoinRequest) -> None:
-        """Update a member that joined again, possibly with other protocols and timeouts."""
+        """Update a member that has joined again, possibly with other protocols and timeouts."""
         if member.protocols != request.protocols:
             self._forget_protocols(member)
             member.protocols = request.protocols
@@ -206,7 +206,7 @@ class Group:
         self._use(1, 0)
 
     def pop_pending(self, member_id: str) -> PendingMember | None:
-        """Remove a pending member id.  Return its operation, or None if it is unknown."""
+        """Remove a pending member id.  Return its operation, or None if the id is unknown."""
         pending = self.pending.pop(member_id, None)
         if pending is not None:
             self._use(-1, 0)
@@ -227,7 +227,7 @@ class Group:
         self.usage.members += members
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member a new id.  It keeps its place, its assignment and its leadership."""
+        """Give a static member a new id.  The member keeps its place, its assignment, and its leadership."""
         del self.members[member.member_id]
         self.members[member_id] = member
         if self.leader == member.member_id:
@@ -246,7 +246,7 @@ class Group:
                 del self.supported[name]
 
     def find(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
-        """Return the member, or the error: unknown, or fenced by a newer member with its instance id."""
+        """Return the member or an error: unknown, or fenced by a newer member with the same instance id."""
         if instance_id is not None:
             current = self.static.get(instance_id)
             if current is None:
@@ -291,12 +291,12 @@ class Group:
 
     @property
     def is_vacant(self) -> bool:
-        """Whether the group can be removed with no loss except its generation."""
+        """Whether removing the group would lose nothing but its generation."""
         return self.state is GroupState.EMPTY and not self.members and not self.pending and not self.keeps_offsets
 
     @property
     def is_unused(self) -> bool:
-        """Whether the group never had a member or committed offsets."""
+        """Whether the group has never had a member or committed offsets."""
         return self.generation == 0 and self.is_vacant
 
     def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
@@ -307,7 +307,7 @@ class Group:
         return protocol_type == self.protocol_type and any(self.supported[name] == number for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes.  Each member votes for its first protocol that all support."""
+        """Return the protocol with the most votes.  A member votes for its first protocol that all members support."""
         number = len(self.members)
         votes: Counter[str] = Counter()
         for member in self.members.values():

@@ -1,4 +1,4 @@
-"""JoinGroup: check the request, choose the member id, and start a rebalance if it is necessary."""
+"""JoinGroup: check the request, choose the member id, and start a rebalance if necessary."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class JoinHandler:
         return outcome
 
     def _is_small_enough(self, group: Group, request: JoinRequest) -> bool:
-        """Return whether all groups stay within their limits with this request."""
+        """Return whether all groups stay within their limits if this request is accepted."""
         member_id = request.member_id
         if not member_id and request.instance_id is not None:
             member_id = group.static.get(request.instance_id, "")
@@ -92,7 +92,7 @@ class JoinHandler:
     def _join_returned(
         self, group: Group, member: Member, member_id: str, request: JoinRequest, answer: Answer[JoinResult]
     ) -> JoinResult | Parked[JoinResult]:
-        """Join a restarted static member.  In a stable group only its id changes."""
+        """Let a restarted static member rejoin.  In a stable group, only the member's id changes."""
         rebalancer = self._rebalancer
         leader = group.leader or ""
         rebalancer.replace_static(group, member, member_id)

@@ -1,4 +1,4 @@
-"""Callbacks for changes of groups."""
+"""Callbacks for changes to groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["GroupListener", "Removal"]
 
 
 class Removal(enum.Enum):
-    """The reason why a member was removed."""
+    """The reason for a member's removal."""
 
     LEFT = "left"
     SESSION = "session expired"
@@ -21,16 +21,18 @@ class Removal(enum.Enum):
 
 
 class GroupListener:
-    """Receive changes of groups.  Override the methods that you need.  They must not raise or call the coordinator."""
+    """Receive changes to groups.  Override the methods that you need.  No method may raise an exception or call the
+    coordinator.
+    """
 
     def state_changed(self, group: Group, before: GroupState) -> None:
         """Called after the group has changed its state."""
 
     def member_added(self, group: Group, member: Member) -> None:
-        """Called after a member was added."""
+        """Called after a member has been added."""
 
     def member_replaced(self, group: Group, member: Member, before: str) -> None:
         """Called after a static member has received a new id.  ``before``: its former member id."""
 
     def member_removed(self, group: Group, member: Member, why: Removal) -> None:
-        """Called after a member was removed."""
+        """Called after a member has been removed."""

@@ -1,4 +1,4 @@
-"""The memory usage of all groups of a coordinator, and its limits."""
+"""The memory usage of all groups of a coordinator, and the limits on that usage."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PROTOCOL_BYTES = 128  # overhead of a protocol, without its name and metadata
 
 
 def size_of_protocols(protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> int:
-    """Return the size of the protocols of a member in bytes."""
+    """Return the size in bytes of a member's protocols."""
     return len(protocol_type) + sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class MemoryUsage:
-    """The number of members and bytes of all groups together.
+    """The total number of members and of bytes in all groups.
 
     ``members`` includes pending member ids.  ``bytes`` counts protocols, their metadata, and assignments.
     """

@@ -1,4 +1,4 @@
-"""Requests and results as plain data.  Durations are in seconds, assignments are raw bytes."""
+"""Requests and results as plain data.  Durations are in seconds; assignments are raw bytes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,14 +35,15 @@ class GroupConfig:
     ``max_session_timeout``      ``group.max.session.timeout.ms``
     ``new_member_timeout``       time that a new member may be parked before it must retry
     ``max_size``                 ``group.max.size``: members of a group; None: no limit
-    ``max_groups``               groups in all states; groups without members and offsets make room
+    ``max_groups``               groups in all states; those without members and offsets are removed to make room
     ``max_members``              members and pending member ids of all groups together
     ``max_id_length``            characters of a group id
     ``max_member_bytes``         size of the protocols and their metadata for one member
     ``max_group_bytes``          the same for all members of a group, plus their assignments
     ``max_total_bytes``          the same for all groups together
 
-    A request that would exceed a limit gets GROUP_MAX_SIZE_REACHED.  A longer group id gets INVALID_GROUP_ID.
+    A request that would exceed a limit gets GROUP_MAX_SIZE_REACHED.  A request with a longer group id gets
+    INVALID_GROUP_ID.
     """
 
     initial_rebalance_delay: float = 3.0
@@ -79,7 +80,7 @@ class JoinRequest(NamedTuple):
     """A JoinGroup request.
 
     ``protocols``: pairs of (name, metadata) in order of preference.  ``require_known_member_id``: true from version 4
-    on; a dynamic member without an id then gets MEMBER_ID_REQUIRED and an id, and must join again with it.
+    on; a dynamic member without an id then gets MEMBER_ID_REQUIRED and an id, and must join again with that id.
     """
 
     group_id: str

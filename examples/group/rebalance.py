@@ -1,8 +1,8 @@
-"""The steps of a group from one generation to the next, and the operations that wait.
+"""The steps of a group from one generation to the next, and the waiting operations.
 
 One :class:`Rebalancer` serves all groups of a coordinator.  Its purgatories share a timer.  The module contains no
-await: every call leaves the group in a consistent state.  Answers are sent last, so an answer may lead to the next
-request at once.
+await, so every call leaves the group in a consistent state.  Answers are sent last, so it is safe for an answer to
+trigger the next request immediately.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Rebalancer:
     # New groups
 
     def new_group(self, group_id: str) -> Group | None:
-        """Create a group.  Return None at the limit.  Groups without members and offsets are removed first."""
+        """Create a group.  At the limit, first remove vacant groups; return None if that does not make room."""
         if len(self.groups) >= self.config.max_groups:
             for vacant in [group for group in self.groups.values() if group.is_vacant]:
                 del self.groups[vacant.group_id]
@@ -105,7 +105,7 @@ class Rebalancer:
         return parked
 
     def replace_static(self, group: Group, member: Member, member_id: str) -> None:
-        """Give a new id to a static member that returned without its id.  The old id is fenced."""
+        """Give a new id to a static member that has returned without its id.  The old id is fenced."""
         before, join, sync = member.member_id, member.join, member.sync
         member.sync = None
         if join is not None:
@@ -181,10 +181,10 @@ class Rebalancer:
             self.heartbeats.try_complete_else_watch(member.heartbeat, [(group.group_id, member.member_id)])
 
     def _pause_session(self, group: Group, member: Member) -> None:
-        """Pause the session of a parked member, which counts as alive.
+        """Pause the session of a parked member; the member counts as alive.
 
-        The wait of a member that was never part of a generation is limited.  Its client may have abandoned the request,
-        and no other event would end the wait.
+        The wait of a member that has never been part of a generation is limited.  Its client may have abandoned the
+        request, and no other event would end the wait.
         """
         if member.is_new:
             self.start_session(group, member, self.config.new_member_timeout)
@@ -285,7 +285,7 @@ class Rebalancer:
         return self.usage.allows_bytes(group.bytes, more)
 
     def assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
-        """Store the assignments of the leader, and answer the waiting members.  A missing assignment is empty."""
+        """Store the leader's assignments, and answer the waiting members.  A missing assignment counts as empty."""
         synced = []
         for member in group.members.values():
             group.assign(member, assignments.get(member.member_id, b""))

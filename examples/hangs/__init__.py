@@ -1,19 +1,20 @@
-"""Five services that hang, each for another reason, to practise with the inspector.
+"""Five services that hang, each for a different reason, for practice with the inspector.
 
 =  ======================  ==================================================================================
-1  ``hot_key``             everything waits on one key, and each check tries all of it
-2  ``forgotten_check``     a change of state without a check of its key
-3  ``mute_relay``          a relay whose user may subscribe, but not publish
+1  ``hot_key``             every request waits on one key, and each check tries all of them
+2  ``forgotten_check``     a state change without a check of its key
+3  ``mute_relay``          a relay whose user may subscribe but not publish
 4  ``leak``                operations without a deadline, parked and forgotten
-5  ``raising_predicate``   a predicate that raises for some of the data
+5  ``payments``            a predicate that raises for some of the data
 =  ======================  ==================================================================================
 
-``python -m examples.hangs 1`` serves one of them, with its inspector at http://127.0.0.1:8000/purgatory/.  The page
-"A hang at three in the morning" of the documentation shows how to find each cause; the numbers do not reveal it.
+``python -m examples.hangs 1`` serves the first one, with its inspector at http://127.0.0.1:8000/purgatory/.  The page
+"A hang at three in the morning" in the documentation shows how to find each cause.  The numbers alone do not reveal any
+of them.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from purgatory import Clock
 
@@ -21,15 +22,15 @@ from .forgotten_check import ForgottenCheck
 from .hot_key import HotKey
 from .leak import Leak
 from .mute_relay import MuteRelay
-from .raising_predicate import RaisingPredicate
+from .payments import Payments
 from .service import Service
 
 __all__ = ["SERVICES", "Service"]
 
-SERVICES: Final[dict[str, Callable[[Clock | None], Service]]] = {
+SERVICES: Final[dict[str, Callable[[Clock | None, Sequence[Any]], Service]]] = {
     "1": HotKey,
     "2": ForgottenCheck,
     "3": MuteRelay,
     "4": Leak,
-    "5": RaisingPredicate,
+    "5": Payments,
 }

@@ -1,4 +1,7 @@
-"""A hot key: every client waits on one key, so each check tries all of them, and the limit of the key is reached."""
+"""A hot key: all requests wait on one key, so each check tries all of them, and the key's limit is reached."""
+
+from collections.abc import Sequence
+from typing import Any
 
 from purgatory import Clock
 
@@ -12,15 +15,15 @@ _LIMIT = 2000
 class HotKey(Service):
     """Inboxes of many users, all on the key ``inboxes``."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__(clock, max_parked_per_key=_LIMIT)
+    def __init__(self, clock: Clock | None = None, observers: Sequence[Any] = ()) -> None:
+        super().__init__(clock, observers, max_parked_per_key=_LIMIT)
         self._messages: dict[int, int] = {}
 
     async def read(self, user: int) -> bool:
-        """Wait for a message to the user: the handler of ``GET /inboxes/{user}``."""
+        """Handle ``GET /inboxes/{user}``: wait for a message to the user."""
         return await self.room.wait_until(
             lambda: self._messages.get(user, 0) > 0,
-            key="inboxes",  # it should be f"inbox-{user}"
+            key="inboxes",  # the key should be f"inbox-{user}"
             timeout=300.0,
             kind="GET /inboxes/{user}",
         )

@@ -1,4 +1,7 @@
-"""A leak of the application: it parks an operation for each visitor, without a deadline, and forgets it."""
+"""A leak in the application: for each visitor, it parks an operation without a deadline and then forgets it."""
+
+from collections.abc import Sequence
+from typing import Any
 
 from purgatory import Clock, DelayedOperation
 
@@ -8,7 +11,7 @@ __all__ = ["Leak"]
 
 
 class Presence(DelayedOperation[None]):
-    """A visitor who is online; it should end when the visitor leaves."""
+    """An operation for a visitor who is online; it should end when the visitor leaves."""
 
     def __init__(self) -> None:
         super().__init__(None)  # no deadline
@@ -18,19 +21,19 @@ class Presence(DelayedOperation[None]):
 
 
 class Leak(Service):
-    """Visitors who come, and orders that are well."""
+    """Visitors, each of whom leaks an operation, and orders that work as intended."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__(clock)
+    def __init__(self, clock: Clock | None = None, observers: Sequence[Any] = ()) -> None:
+        super().__init__(clock, observers)
         self._ready: set[int] = set()
 
     async def read(self, order: int) -> bool:
-        """Wait until the order is ready: the handler of ``GET /orders/{id}``."""
+        """Handle ``GET /orders/{id}``: wait until the order is ready."""
         key = f"order-{order}"
         return await self.room.wait_until(lambda: order in self._ready, key=key, timeout=60.0, kind="GET /orders/{id}")
 
     def visit(self, visitor: int) -> None:
-        """Note that the visitor is online."""
+        """Record that the visitor is online."""
         self.room.try_complete_else_watch(Presence(), [f"visitor-{visitor}"])
 
     def tick(self, second: int) -> None:

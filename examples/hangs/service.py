@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,22 +17,22 @@ __all__ = ["Service"]
 
 
 class Service:
-    """A service whose requests are simulated: :meth:`tick` is a second of traffic.
+    """A service whose requests are simulated: :meth:`tick` simulates one second of traffic.
 
-    ``clock``: that of the purgatory; None: the real time.
+    ``clock``: the purgatory's clock; None: real time.  ``observers``: the purgatory's observers, such as a journal.
     """
 
-    def __init__(self, clock: Clock | None, **limits: Any) -> None:
-        self.room: Purgatory[Any] = Purgatory("orders", clock=clock, **limits)
+    def __init__(self, clock: Clock | None, observers: Sequence[Any] = (), **limits: Any) -> None:
+        self.room: Purgatory[Any] = Purgatory("orders", clock=clock, observers=observers, **limits)
         self.relay: Relay[Any, Any] | None = None
         self._requests: set[asyncio.Task[Any]] = set()
 
     def tick(self, second: int) -> None:
-        """Let a second of requests arrive."""
+        """Let the requests of one second arrive."""
         raise NotImplementedError
 
     def request(self, handler: Coroutine[Any, Any, Any]) -> None:
-        """Run the handler of a request, as a server does: its error ends the request, and not the service."""
+        """Run the handler of a request, as a server does: an error ends the request, not the service."""
 
         async def run() -> None:
             with contextlib.suppress(Exception):

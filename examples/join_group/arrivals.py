@@ -1,8 +1,8 @@
 """Recorded arrival times, from a CSV file.
 
-The file has a header.  The column ``arrived_at`` contains seconds, or dates and times in ISO 8601; the earliest value
-is the start of the run.  The optional column ``group`` contains the group id; without it all lines belong to one group
-with the name of the file.  Other columns are ignored.
+The file has a header.  The ``arrived_at`` column contains seconds, or dates and times in ISO 8601; the earliest value
+is the start of the run.  The optional ``group`` column contains the group id; without this column, all lines belong to
+one group that is named after the file.  Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ArrivalsError(ValueError):
 
 
 def read_arrivals(path: Path) -> dict[str, tuple[float, ...]]:
-    """Return the sorted arrival times of each group, in seconds after the earliest.  May raise ArrivalsError."""
+    """Return the sorted arrival times of each group, in seconds after the earliest one.  May raise ArrivalsError."""
     times: dict[str, list[float]] = {}
     kinds: set[bool] = set()
     try:

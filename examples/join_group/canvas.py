@@ -31,7 +31,7 @@ GENERATIONS: Final = ("#4c78a8", "#3fa796", "#7d6fc2", "#5aa9d6", "#2f7f86", "#9
 
 
 class Canvas(Protocol):
-    """A drawing surface in pixels; y increases downwards.  ``ink``: a name in INKS or a color."""
+    """A drawing surface in pixels; y increases downward.  ``ink``: a name in INKS or a color."""
 
     def rect(self, x: float, y: float, width: float, height: float, ink: str) -> None: ...
 
@@ -43,7 +43,7 @@ class Canvas(Protocol):
 
 
 class SvgCanvas:
-    """A canvas for SVG files, which follow the light or dark mode of the viewer."""
+    """A canvas for SVG files, which follow the viewer's light or dark mode."""
 
     def __init__(self, width: float, height: float, title: str) -> None:
         self._width = width
@@ -85,7 +85,7 @@ def _svg_ink(what: str, ink: str) -> str:
 
 
 class PngCanvas:
-    """A canvas for PNG files: it uses matplotlib, a light background and twice the resolution."""
+    """A canvas for PNG files: it uses matplotlib, a light background, and twice the resolution."""
 
     def __init__(self, width: float, height: float, title: str) -> None:
         from matplotlib.figure import Figure  # needed only for PNG, and not part of the extra
@@ -114,7 +114,7 @@ class PngCanvas:
         self._axes.text(x, y, what, **style, zorder=self._next())
 
     def _next(self) -> int:
-        # By default matplotlib orders shapes by type; draw later shapes on top.
+        # By default, matplotlib orders shapes by type; draw later shapes on top.
         self._shapes += 1
         return self._shapes
 

@@ -17,11 +17,12 @@ _PROBE_INTERVAL = 0.001
 class LoopMonitor:
     """Measure the longest turn of an event loop, in CPU seconds of its thread.
 
-    The CPU clock of the thread stops while the system runs other programs, so the result is independent of the load.
+    The CPU clock of the thread stops while the system runs other programs, so the result is independent of their load.
 
     asyncio calls its selector once per turn, and the CPU time between two calls is the exact length of the turn.
-    uvloop has no such hook.  There, a probe runs every millisecond.  The length of a turn is the delay of the probe, or
-    the CPU time since the last probe if that is less.  This misses at most one millisecond of a turn.
+    With uvloop, which has no such hook, a probe runs every millisecond instead.  The length of a turn is then the
+    probe's delay or the CPU time since the previous probe, whichever is less.  The probe misses at most one millisecond
+    of a turn.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class LoopMonitor:
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        """Exclude the work in this context from the turn, for example drawing the screen."""
+        """Exclude the work in this context (for example, drawing the screen) from the turn."""
         began, began_wall = time.thread_time(), time.perf_counter()
         try:
             yield

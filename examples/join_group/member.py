@@ -19,7 +19,7 @@ _PROTOCOLS = (("range", b""), ("roundrobin", b""))
 
 
 class _CoordinatorGone(Exception):
-    """The coordinator is closed, because the simulation ends."""
+    """The coordinator is closed because the simulation is ending."""
 
 
 class SimulatedMember:
@@ -134,7 +134,7 @@ class SimulatedMember:
         )
 
     async def _sync(self, joined: JoinResult) -> bool:
-        """Send the assignments if the member is the leader, and get its own.  Return False if it must join again."""
+        """Get the member's assignment; a leader also sends all assignments.  Return False if the member must rejoin."""
         self._member_id, self._generation = joined.member_id, joined.generation
         await self._sleep(self._plan.latency)
         assignments = {member.member_id: b"%d" % number for number, member in enumerate(joined.members)}

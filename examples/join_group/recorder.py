@@ -19,8 +19,8 @@ class Status(enum.Enum):
 
     WAITING = "waiting"  # its JoinGroup or SyncGroup is parked
     MEMBER = "member"  # part of a generation
-    CRASHED = "crashed"  # its client has crashed, and the coordinator has not detected it
-    REMOVED = "removed"  # the coordinator has removed it, and its client has not detected it
+    CRASHED = "crashed"  # its client has crashed, but the coordinator has not detected the crash
+    REMOVED = "removed"  # the coordinator has removed it, but its client has not detected the removal
     GONE = "gone"  # neither connected nor a member
 
 
@@ -52,7 +52,7 @@ class GroupTrack:
 class Recorder(GroupListener):
     """Record events of the coordinator and of the members.
 
-    ``read_ms``: the clock.  Times start at the last call of :meth:`begin`.  ``tracked``: the groups in the picture,
+    ``read_ms``: the clock.  Times start at the last call to :meth:`begin`.  ``tracked``: the groups in the picture,
     with the names of their members.
     """
 
@@ -74,7 +74,7 @@ class Recorder(GroupListener):
         self.news: deque[tuple[int, str]] = deque(maxlen=8)
 
     def begin(self) -> None:
-        """Start the time of the run now."""
+        """Start the clock of the run."""
         self._start_ms = self._read_ms()
 
     def now_ms(self) -> int:
@@ -139,7 +139,7 @@ class Recorder(GroupListener):
     # Events of the members
 
     def joined(self, latency_ms: int) -> None:
-        """Record that a member got its assignment ``latency_ms`` after it began to join."""
+        """Record that a member got its assignment ``latency_ms`` milliseconds after it began to join."""
         self.latencies_ms.append(latency_ms)
 
     def client(self, group_id: str, name: str, status: Status, member_id: str, generation: int) -> None:

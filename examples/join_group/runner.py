@@ -30,7 +30,7 @@ _Look = Callable[[], None]
 
 _FRAME = 0.1  # real seconds between two updates of the view
 _PLAIN_FRAME = 2.0
-_STEPS = 200  # number of steps of a run at full speed
+_STEPS = 200  # number of steps in a run at full speed
 
 
 def open_journal(options: Options, clock: MonotonicClock | VirtualClock) -> Journal | None:
@@ -43,7 +43,7 @@ def open_journal(options: Options, clock: MonotonicClock | VirtualClock) -> Jour
 
 
 def open_page(options: Options, simulation: Simulation) -> Page | None:
-    """Return the live page, not yet served, or None."""
+    """Return the live page, which is not served yet, or None."""
     if options.web_port is None:
         return None
     from examples.web import Groups, Page  # loaded only with --web
@@ -73,7 +73,7 @@ async def run_options(options: Options, meter: LoopMonitor, console: Console) ->
             stack.enter_context(page)
             console.print(f"live page: {page.url}", soft_wrap=True)
         await simulation.advance_to(0.001)
-        # The members exist for the whole run, so repeated garbage collections would be wasted.
+        # The members exist for the whole run, so repeated garbage collections would be wasted work.
         thresholds = gc.get_threshold()
         gc.collect()
         gc.freeze()

@@ -1,4 +1,4 @@
-"""The scenario: the settings, and the plan of every member that follows from them.
+"""The scenario: the settings, and the plan for every member, which follows from these settings.
 
 All random numbers are drawn before the run starts: a plan defines when a member arrives and which events affect it.
 The order in which an event loop runs its tasks therefore cannot change the result.
@@ -28,7 +28,7 @@ class EventKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedEvent:
-    """A planned event, ``after`` seconds of membership.  ``pause``: duration of the absence; None: permanent."""
+    """A planned event, ``after`` seconds into the membership.  ``pause``: length of the absence; None: permanent."""
 
     after: float
     kind: EventKind
@@ -48,7 +48,7 @@ class MemberPlan:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The settings.  Durations are in seconds, rates per member and hour, shares between 0 and 1.
+    """The settings.  Durations are in seconds; rates are per member per hour; shares are between 0 and 1.
 
     ``arrivals``: recorded arrival times by group, instead of random ones.
     """
@@ -106,7 +106,7 @@ class Scenario:
 
 
 def plan_groups(scenario: Scenario) -> dict[str, list[MemberPlan]]:
-    """Return the plans of all members by group.  The same scenario gives the same plans."""
+    """Return the plans of all members by group.  The same scenario always gives the same plans."""
     if scenario.arrivals is not None:
         return {
             group_id: [
@@ -128,7 +128,10 @@ def plan_groups(scenario: Scenario) -> dict[str, list[MemberPlan]]:
 
 
 def _draw_arrival(scenario: Scenario, chance: Random) -> float:
-    """Return a log-normal arrival, typical of starting processes.  Late members arrive at any time of the run."""
+    """Return a log-normal arrival time, which is typical of processes that are starting.
+
+    Late members arrive later, by up to 60% of the length of the run.
+    """
     arrival = scenario.arrival_median * chance.lognormvariate(0.0, scenario.arrival_sigma)
     if chance.random() < scenario.late:
         arrival += chance.uniform(0.0, 0.6 * scenario.duration)

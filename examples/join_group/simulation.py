@@ -42,7 +42,7 @@ class Simulation:
         async with Simulation(scenario).running() as simulation:
             await simulation.advance_to(scenario.duration)
 
-    ``clock``: by default a virtual clock.  ``observers``: the observers of all purgatories.
+    ``clock``: by default, a virtual clock.  ``observers``: the observers of all purgatories.
     """
 
     def __init__(self, scenario: Scenario, *, clock: Clock | None = None, observers: Sequence[Observer] = ()) -> None:
@@ -119,7 +119,7 @@ class Simulation:
 
 
 def _rows_of_picture(plans: dict[str, list[MemberPlan]]) -> dict[str, Any]:
-    """Return the first groups that fit into the picture, with their members in order of arrival."""
+    """Return the first groups that fit in the picture, with their members in order of arrival."""
     rows: dict[str, Any] = {}
     left = _PICTURE_ROWS
     for group_id, members in plans.items():

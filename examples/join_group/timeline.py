@@ -1,4 +1,4 @@
-"""The timeline of the first groups as a picture, with one row per member and time to the right."""
+"""The timeline of the first groups as a picture, with one row per member and time running to the right."""
 
 from __future__ import annotations
 

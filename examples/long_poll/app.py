@@ -9,7 +9,8 @@
 
 Errors are JSON, ``{"error": "..."}``:
 
-*   400, 403: the host is not served here, or a page of another site sends a message; as ``{"detail": "..."}``
+*   400, 403: the host is not served here, or a page from another site sends a message; the body is
+    ``{"detail": "..."}``
 *   422: invalid parameter or message
 *   410: the topic no longer keeps the messages
 *   408: the message did not arrive in time
@@ -39,14 +40,14 @@ from .topics import BadMessage, Messages, Topics, TopicsFull, render
 
 __all__ = ["LongPoll", "make_app"]
 
-_MOST_ROWS = 1000  # of the debug page: it is made in one turn of the loop
-_CLIENT_DISCONNECTED = 499  # no client receives this status; nginx logs the same one
+_MOST_ROWS = 1000  # on the debug page, which is generated in one turn of the event loop
+_CLIENT_DISCONNECTED = 499  # no client receives this status; nginx logs the same status
 
 
 class LongPoll:
     """The topics, and the purgatory in which readers wait.
 
-    ``retry_after``: the value of the header Retry-After, in whole seconds.
+    ``retry_after``: the value of the Retry-After header, in whole seconds.
     """
 
     def __init__(
@@ -60,7 +61,8 @@ class LongPoll:
     def publish(self, name: str, body: bytes, *, is_json: bool) -> int:
         """Append a message, complete the readers that now have enough bytes, and return its offset."""
         topic, offset = self.topics.append(name, render(body, is_json=is_json), len(body))
-        # No await between these steps: no reader sees a topic before its operation is checked.
+        # There is no await between these steps, so no reader sees the new message before the waiting readers are
+        # checked.
         self.purgatory.check_and_complete(name, topic.end_position)
         if topic.prepare_trim():
             self.purgatory.check_and_complete(name)  # the readers of messages that will be deleted
@@ -148,7 +150,7 @@ def _view(request: Request) -> tuple[int, bool]:
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """Return the body.  Raise 413 as soon as it is longer than ``most`` bytes."""
+    """Return the body.  Raise HTTPException with status 413 as soon as it is longer than ``most`` bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

@@ -1,7 +1,7 @@
-"""A short demonstration: readers wait, one disconnects, a writer completes the others, and SIGTERM completes the last.
+"""A short demonstration: readers wait, one disconnects, a writer completes two, and SIGTERM completes the last one.
 
-``python -m examples.long_poll.demo`` starts the real server of this folder (Starlette on uvicorn) as another process,
-on a free port of this machine, and stops it.
+``python -m examples.long_poll.demo`` starts the real server from this folder (Starlette on uvicorn) in another process,
+on a free port on this machine, and stops it at the end.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class _Demo:
 
 
 async def show() -> None:
-    """Start the server, run the demonstration and stop the server.  Raise TimeoutError after 30 s."""
+    """Start the server, run the demonstration, and stop the server.  Raise TimeoutError after 30 s."""
     async with (
         asyncio.timeout(_TIMEOUT),
         ServerProcess("--port", "0") as server,

@@ -23,7 +23,7 @@ class FetchRequest:
 class Fetch(DelayedOperation[Messages]):
     """Wait for ``min_bytes`` after the offset.  Complete early if the message at the offset will be deleted.
 
-    The result is the available messages, also on expiry.
+    The result consists of the available messages, even if the operation expires.
 
     ``ready_at``: the position that the end of the topic must reach.  It is the threshold of the operation.
     """

@@ -1,8 +1,8 @@
 """Ten thousand readers at the same time: ``python -m examples.long_poll.load``.
 
 The program starts a server (or uses the one at ``--url``).  ``--readers`` connections wait on ``--topics`` topics, and
-some of them disconnect (``--hang-up 0.5``).  Then it publishes one message to every topic and checks the response of
-each reader.  With ``--stop`` it sends SIGTERM instead of messages, and every reader gets an empty list.
+some of them disconnect (``--hang-up 0.5``).  The program then publishes one message to every topic and checks each
+reader's response.  With ``--stop``, it sends SIGTERM instead of messages, and every reader gets an empty list.
 
 The exit code is 0 if every reader got one response with the right message, no operation is parked, and the counters of
 the server add up.
@@ -29,8 +29,8 @@ from .server_process import ServerProcess
 
 __all__ = ["main"]
 
-_BATCH = 1000  # connections per batch, because the backlog of a listening socket is finite
-_PER_ADDRESS = 20_000  # connections per loopback address, which has fewer than 30 000 ephemeral ports
+_BATCH = 1000  # connections per batch; limited because the backlog of a listening socket is finite
+_PER_ADDRESS = 20_000  # connections per loopback address, which has fewer than 30,000 ephemeral ports
 _LONGEST = 300.0
 _MIB = 1 << 20
 
@@ -177,7 +177,7 @@ async def _connect(run: Run, server: ServerProcess | None) -> None:
     topics = len({reader.topic for reader in run.readers})
     print(f"parked      {parked} readers on {topics} topics within {time.perf_counter() - began:.1f} s{memory}")
     run.expect(parked == len(run.readers), f"{len(run.readers)} readers connected, {parked} are parked")
-    gc.freeze()  # avoid pauses of this program in the latencies
+    gc.freeze()  # keep this program's own pauses out of the latencies
 
 
 async def _read(session: aiohttp.ClientSession, url: str, reader: Reader) -> None:

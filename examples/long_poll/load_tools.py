@@ -1,4 +1,4 @@
-"""Helpers of the load programs: event loops and quantiles."""
+"""Helpers for the load programs: event loops and quantiles."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ __all__ = ["loop_factory", "quantiles"]
 
 
 def loop_factory(*, uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return the factory of event loops: uvloop or asyncio."""
+    """Return the event loop factory: uvloop's or asyncio's."""
     if not uvloop:
         return asyncio.new_event_loop
     from uvloop import new_event_loop
@@ -16,7 +16,7 @@ def loop_factory(*, uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def quantiles(seconds: list[float]) -> str:
-    """Format p50, p99, p99.9 and the maximum in milliseconds."""
+    """Format p50, p99, p99.9, and the maximum in milliseconds."""
     ranked = sorted(seconds)
     shown = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)]
     return "  ".join(

@@ -1,4 +1,4 @@
-"""The parameters of a request.  Errors contain the parameter, its value and the allowed values."""
+"""The parameters of a request.  Errors contain the parameter, its value, and the allowed values."""
 
 import math
 import re
@@ -46,14 +46,14 @@ class Limits:
 
 
 def check_topic_name(name: str) -> str:
-    """Return the name if it is valid in Kafka.  Otherwise raise BadParameter."""
+    """Return the name if it is valid in Kafka.  Otherwise, raise BadParameter."""
     if not _NAME.fullmatch(name):
         raise BadParameter(f"topic must be 1 to 249 of A-Z, a-z, 0-9, '.', '_' and '-', got {name[:260]!r}")
     return name
 
 
 def fetch_request(name: str, topic: Topic, query: Iterable[tuple[str, str]], limits: Limits) -> FetchRequest:
-    """Parse the query of a GET request.  Raise BadParameter, or OffsetGone if the offset is no longer kept."""
+    """Parse the query of a GET request.  Raise BadParameter, or OffsetGone if the message is no longer kept."""
     given: dict[str, str] = {}
     for key, value in query:
         if key not in _KNOWN:

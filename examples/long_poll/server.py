@@ -4,7 +4,8 @@ Shutdown
 ========
 
 On shutdown, a server usually waits for its open requests and then notifies the application.  This order is wrong for
-parked requests, because the server would wait for their timeouts.  On SIGTERM or SIGINT this server works as follows:
+parked requests, because the server would wait for their timeouts.  On SIGTERM or SIGINT, this server shuts down as
+follows:
 
 1.  ``purgatory_lifespan`` closes the purgatory: every reader gets the available messages, and a new request that would
     have to wait gets 503.
@@ -64,11 +65,11 @@ class Options:
     write_timeout: float = 30.0
     max_connections: int = 50_000
     limits: Limits = field(default_factory=Limits)
-    allowed_hosts: tuple[str, ...] = LOCAL_HOSTS  # further host names that requests may be for, beside ``host``
+    allowed_hosts: tuple[str, ...] = LOCAL_HOSTS  # host names that requests may use, in addition to ``host``
 
 
 def serve(options: Options) -> None:
-    """Run until SIGTERM or SIGINT.  Raise OSError if the address is not available, ValueError for a bad option."""
+    """Run until SIGTERM or SIGINT.  Raise OSError if the address is unavailable, and ValueError for a bad option."""
     raise_file_limit()
     purgatory = Purgatory[Fetch](
         "long-poll", max_parked=options.max_parked, max_parked_per_key=options.max_parked_per_key
@@ -114,8 +115,8 @@ def serve(options: Options) -> None:
 def _signals_end(server: uvicorn.Server) -> Iterator[None]:
     """Let the signals stop the server without ending the process.
 
-    uvicorn installs its own signal handlers, restores these on exit, and raises the signal again.  With these handlers
-    the process exits with code 0 instead of a signal.
+    On exit, uvicorn restores the signal handlers that it found, and raises the signal again.  With the handlers set
+    here, the process then exits with code 0 instead of being terminated by the signal.
     """
 
     def end(_: int, __: FrameType | None) -> None:
@@ -131,7 +132,7 @@ def _signals_end(server: uvicorn.Server) -> Iterator[None]:
 
 
 def raise_file_limit() -> int:
-    """Raise the limit on open files, and therefore connections, as far as possible.  Return the limit."""
+    """Raise the limit on open files, and therefore on connections, as far as possible.  Return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):  # macOS reports a hard limit that it does not grant

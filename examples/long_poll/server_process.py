@@ -61,7 +61,7 @@ class ServerProcess:
         return self._running().pid
 
     async def start(self, *, timeout: float = 30.0) -> None:
-        """Start the server and wait until it is ready.  Raise RuntimeError with its output if it exits."""
+        """Start the server and wait until it is ready.  Raise RuntimeError, with the server's output, if it exits."""
         command = [sys.executable, "-m", "examples.long_poll", *self.arguments]
         process = await asyncio.create_subprocess_exec(
             *command, cwd=_HERE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -61,8 +61,8 @@ def render(body: bytes, *, is_json: bool) -> str:
 class Topic:
     """The messages of a topic.  The latest messages that fit in ``retain_bytes`` of memory are kept.
 
-    A message takes more memory than its body, because it is stored in rendered form, with the overhead of a Python
-    object and its index entries.
+    A message takes more memory than its body because it is stored in rendered form, with the overhead of a Python
+    object and of the index entries.
     """
 
     __slots__ = (
@@ -110,7 +110,7 @@ class Topic:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory of the stored messages."""
+        """The number of bytes of memory that the stored messages use."""
         return self._kept_end - self._start_kept
 
     @property
@@ -125,7 +125,7 @@ class Topic:
         return self.end - 1
 
     def read(self, offset: int, max_bytes: int) -> Messages:
-        """Return the messages from ``offset`` on, up to ``max_bytes``, but at least one if available."""
+        """Return the messages from ``offset`` on, up to ``max_bytes``, but at least one message if any is available."""
         first = offset - self._start
         last = bisect_right(self._ends, self.position(offset) + max_bytes)
         if last == first and first < len(self._ends):
@@ -133,9 +133,10 @@ class Topic:
         return Messages(offset, self._start + last, tuple(self._rendered[first:last]))
 
     def prepare_trim(self) -> bool:
-        """Set ``next_start``.  Return whether messages must be deleted, because they exceed ``retain_bytes``.
+        """Set ``next_start``.  Return whether messages must be deleted because they exceed ``retain_bytes``.
 
-        Deletion starts when they exceed it by a quarter.  It therefore runs in batches, with a low cost per message.
+        Deletion starts when they exceed the limit by a quarter.  It therefore runs in batches, at a low cost per
+        message.
         """
         surplus = self._kept_end - self.retain_bytes
         if (surplus - self._start_kept) * 4 > self.retain_bytes:
@@ -156,12 +157,12 @@ class Topic:
 
 
 def memory_of(rendered: str) -> int:
-    """Return the memory of a rendered message in bytes."""
+    """Return the number of bytes of memory that a rendered message uses."""
     return sys.getsizeof(rendered) + _INDEX_BYTES
 
 
 class Topics:
-    """All topics by name.  A topic without messages exists for readers and takes no memory.
+    """All topics by name.  Readers can wait on a topic that has no messages; such a topic takes no memory.
 
     ``max_total_bytes``: the limit on the memory of all messages.
     """
@@ -182,7 +183,7 @@ class Topics:
         return self._topics.get(name, self._nothing)
 
     def append(self, name: str, rendered: str, size: int) -> tuple[Topic, int]:
-        """Append a message, and create the topic if necessary.  Raise TopicsFull at a limit."""
+        """Append a message, and create the topic if necessary.  Raise TopicsFull if a limit is reached."""
         topic = self._topics.get(name)
         if self.total_bytes + memory_of(rendered) > self.max_total_bytes:
             raise TopicsFull(f"all topics together must take at most {self.max_total_bytes} bytes")

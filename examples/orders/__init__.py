@@ -3,7 +3,7 @@
 ===================  ============================================================================
 ``__main__``         the command: ``python -m examples.orders --workers 4``
 ``app``              the FastAPI application that each worker runs
-``store``            what the application asks of its database
+``store``            the interface that the application needs from its database
 ``sqlite_store``     orders in a file, and sockets beside it: the default
 ``postgres_store``   orders in Postgres
 ``page``             the live page

@@ -57,7 +57,8 @@ def main() -> int:
     os.environ["ORDERS_HOSTS"] = " ".join([*LOCAL_HOSTS, options.host, *options.allow_host])
     if not options.dsn and not hasattr(socket, "AF_UNIX"):
         parser.error("this system has no Unix sockets: specify a Postgres server with --dsn")
-    # uvicorn raises the signal again after its shutdown; the folder must be removed after that.
+    # uvicorn raises the signal again after its shutdown; the handler lets the folder be removed before the process
+    # exits.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with _in_postgres(options.dsn) if options.dsn else _in_folder():
         print(f"live page: http://{options.host}:{options.port}/", flush=True)

@@ -8,9 +8,9 @@
 ``GET /``                                 the live page
 ========================================  ==================================================================
 
-The orders are in Postgres if the variable ``ORDERS_DSN`` contains an address, and otherwise in the folder
-``ORDERS_FOLDER``.  ``ORDERS_HOSTS`` contains the host names that are served, separated by spaces; without it, all are.
-A page of another site can change no order.
+The orders are in Postgres if the ``ORDERS_DSN`` variable contains an address; otherwise, they are in the folder
+``ORDERS_FOLDER``.  ``ORDERS_HOSTS`` contains the host names that the application accepts, separated by spaces; without
+the variable, it accepts all hosts.  A page from another site cannot change an order.
 """
 
 import asyncio
@@ -41,20 +41,17 @@ def _store() -> Store:
     return SqliteStore(Path(os.environ["ORDERS_FOLDER"]))
 
 
-# A text of Postgres contains no NUL, and one that refresh() cannot look up would fail the read of all orders with it.
+# In Postgres, a string cannot contain NUL.  If refresh() looked up such a string, the query for all orders would fail.
 Text = Annotated[str, StringConstraints(max_length=100, pattern=r"^[^\x00]*$")]
 MAX_VERSION = 2**31 - 1  # the largest value of the column
 
 store = _store()
 room = Purgatory[Any]("orders", max_parked=10_000)
-known: dict[str, Order] = {}  # the latest state that this worker has read, for orders with waiting readers
 
 
-async def refresh(orders: list[Any]) -> dict[Any, int]:
-    """Read orders that have changed.  Return their versions, which are the levels that readers wait for."""
-    found = await store.orders(orders)
-    known.update(found)
-    return {order: read.version for order, read in found.items()}
+async def refresh(orders: list[Any]) -> dict[Any, Order]:
+    """Read orders that have changed.  The relay keeps them while readers wait for them."""
+    return await store.orders(orders)
 
 
 class Newer(DelayedOperation[Order | None]):
@@ -64,12 +61,16 @@ class Newer(DelayedOperation[Order | None]):
         super().__init__(timeout)
         self.order = order
         self.after = after
+        self.found: Order | None = None
 
     def try_complete(self) -> bool:
-        return self.order in known and known[self.order].version > self.after
+        read = relay.state.get(self.order)
+        if read is not None and read.version > self.after:
+            self.found = read
+        return self.found is not None
 
     def on_complete(self) -> Order | None:
-        return None if self.expired else known[self.order]
+        return self.found
 
 
 relay = Relay(room, store.transport, refresh=refresh, heartbeat=5.0, resync_every=30.0)
@@ -108,7 +109,7 @@ app.add_middleware(
 
 @app.exception_handler(Unavailable)
 async def unavailable(_request: Request, _error: Exception) -> JSONResponse:
-    """Answer with 503 while the database is away.  Readers that wait already keep waiting, until their deadlines."""
+    """Answer with 503 while the database is unavailable.  Waiting readers keep waiting until their deadlines."""
     return JSONResponse({"error": f"{store.name} is not available"}, 503, headers={"Retry-After": "1"})
 
 
@@ -120,12 +121,7 @@ async def read(
     seconds: Annotated[float, Query(alias="wait", ge=0.0, le=60.0)] = 25.0,
 ) -> Any:
     """Return the order when its version is above ``after``, or 204 after ``wait`` seconds."""
-
-    try:
-        found = await wait.park(Newer(order, after, seconds), {order: after + 1})
-    finally:
-        if not room.is_watched(order):
-            known.pop(order, None)
+    found = await wait.park(Newer(order, after, seconds), [order])
     if found is None:
         return Response(status_code=204)
     return {"order": order, "version": found.version, "status": found.status, "worker": os.getpid()}
@@ -146,7 +142,7 @@ async def ready() -> Response:
 
 @app.get("/workers")
 async def workers(response: Response) -> list[dict[str, Any]]:
-    """Return the latest report of every worker; with 503, only that of this worker, while the database is away."""
+    """Return the latest report of every worker; if the database is unavailable, only this worker's, with 503."""
     try:
         return await store.workers()
     except Unavailable:

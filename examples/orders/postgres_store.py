@@ -43,7 +43,7 @@ FROM workers WHERE seen > now() - interval '15 seconds' ORDER BY pid
 
 
 class PostgresStore:
-    """A pool of connections.  A connection that was lost with the server is replaced before it is used."""
+    """A pool of connections.  A connection that was lost because the server went down is replaced before it is used."""
 
     name = "Postgres"
 

@@ -28,11 +28,11 @@ _WRITE = """
 INSERT INTO orders (id, version, status) VALUES (?, 1, ?)
 ON CONFLICT (id) DO UPDATE SET version = version + 1, status = excluded.status RETURNING version
 """
-_MOST_VARIABLES = 500  # in one query, below the limit of every version of SQLite
+_MOST_VARIABLES = 500  # in one query; every version of SQLite allows more
 
 
 class SqliteStore:
-    """One connection for each worker, in a thread of its own; the writers of all workers take turns."""
+    """One connection for each worker, in a thread of its own.  The writers in all workers take turns."""
 
     name = "SQLite"
 
@@ -64,7 +64,7 @@ class SqliteStore:
             raise Unavailable(str(error)) from error
 
     async def change(self, relay: Relay, order: str, status: str) -> int:
-        """See :meth:`Store.change`.  The notice follows the commit; a crash in between delays it to the next resync."""
+        """See :meth:`Store.change`.  The notice follows the commit; after a crash in between, a resync replaces it."""
         (version,) = await self._run(lambda connection: connection.execute(_WRITE, (order, status)).fetchone())
         relay.check(order, version)
         return int(version)

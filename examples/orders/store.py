@@ -1,4 +1,4 @@
-"""What the application asks of its database: orders with a version, and the latest report of each worker."""
+"""What the application needs from its database: orders with a version, and the latest report of each worker."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
@@ -25,7 +25,7 @@ class Unavailable(Exception):
 class Store(AbstractAsyncContextManager["Store", None], Protocol):
     """A database that all workers share, and the transport that goes with it.  Enter it in the worker.
 
-    Each method raises :class:`Unavailable` while the database cannot be reached.  ``name`` is for messages.
+    Each method raises :class:`Unavailable` while the database cannot be reached.  ``name`` is used in messages.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Store(AbstractAsyncContextManager["Store", None], Protocol):
         ...
 
     async def workers(self) -> list[dict[str, Any]]:
-        """Return the workers that reported in the last 15 seconds; ``age_s`` is the time since the report."""
+        """Return the workers that reported in the last 15 seconds; ``age_s`` is the age of the report in seconds."""
         ...
 
 
 def figures_of(pid: int, waiting: int, answered: int, relay: RelayStatistics) -> dict[str, Any]:
-    """Return the figures of a worker, as a row of its table."""
+    """Return the figures of a worker as a row of the table."""
     lag_ms = None if relay.lag is None else relay.lag * 1000
     values = (relay.connected, lag_ms, relay.resyncs, relay.losses, relay.sent, relay.received)
     return dict(zip(COLUMNS, (pid, waiting, answered, *values), strict=True))

@@ -1,1 +1,1 @@
-"""The programs of the tutorial, one for each chapter: ``uvicorn examples.tutorial.chapter_1:app``."""
+"""The programs in the tutorial, one for each chapter: ``uvicorn examples.tutorial.chapter_1:app``."""

@@ -1,4 +1,4 @@
-"""Chapter 6: the service, watched and tested."""
+"""Chapter 6: the service, monitored and tested."""
 
 import time
 import uuid

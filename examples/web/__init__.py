@@ -1,10 +1,10 @@
-"""A live page of a program that uses purgatories: the inspector, and a page of its own for consumer groups.
+"""A live page for a program that uses purgatories: the inspector, and a separate page for consumer groups.
 
 ===========  ==========================================================================================
-``app``      the ASGI application: the inspector at ``/purgatory/``, and the page of the groups
+``app``      the ASGI application: the inspector at ``/purgatory/``, and the groups page
 ``groups``   the groups as plain data
 ``server``   :class:`Page` serves the application in its own thread, outside the observed event loop
-``page/``    the page of the groups: one HTML file, one style sheet, one script
+``page/``    the groups page: one HTML file, one style sheet, one script
 ===========  ==========================================================================================
 
 ::

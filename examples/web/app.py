@@ -1,7 +1,7 @@
 """The ASGI application.
 
 ====================  ============================================================================
-``GET /``             the page of the groups, with ``/page.css`` and ``/page.js``
+``GET /``             the groups page, with ``/page.css`` and ``/page.js``
 ``GET /groups.json``  the groups; 503 if the observed event loop does not answer in time
 ``/purgatory/``       the inspector
 ====================  ============================================================================
@@ -48,7 +48,8 @@ def make_app(
 ) -> Starlette:
     """Return the application; its lifespan calls ``started()``.
 
-    ``observed``: the event loop of the groups, in another thread.  Without groups, ``/`` leads to the inspector.
+    ``observed``: the event loop of the groups, in another thread.  If there are no groups, ``/`` leads to the
+    inspector.
     """
 
     async def file(request: Request) -> Response:

@@ -17,10 +17,10 @@ _TILES = 120
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of a program, by name, and the timer whose clock it uses.
+    """The groups of a program, by name, and the timer whose clock the program uses.
 
-    ``start``: when the program began, in seconds of that clock.  ``until``: when it will end, in seconds from then, or
-    None.  ``speed``: the speed of the clock as a multiple of real time, or None without a limit.
+    ``start``: when the program began, in seconds on that clock.  ``until``: when it will end, in seconds after
+    ``start``, or None.  ``speed``: the speed of the clock as a multiple of real time, or None if there is no limit.
     """
 
     groups: Mapping[str, Group]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import threading
 from collections.abc import Sequence
@@ -24,10 +23,10 @@ _PATIENCE = 10.0
 
 
 class Page:
-    """A server for the page on 127.0.0.1, which runs inside a ``with`` block in the event loop of the purgatories.
+    """A server for the page, on 127.0.0.1.  Use it in a ``with`` block in the event loop of the purgatories.
 
-    The page is served in another thread, and reads the purgatories and the groups in their own event loop.  ``port`` 0
-    selects a free port; see :attr:`url`.  Entering raises OSError if the port is not available.
+    The page is served in another thread; the purgatories and the groups are read in their own event loop.
+    ``port`` 0 selects a free port; see :attr:`url`.  Entering the block raises OSError if the port is not available.
     """
 
     def __init__(
@@ -38,22 +37,27 @@ class Page:
         self._groups = groups
         self._port = port
         self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._has_started = False
 
     def __enter__(self) -> Self:
         try:
             self._listener = socket.create_server(("127.0.0.1", self._port))
         except OSError as error:
             raise OSError(f"the live page cannot listen on 127.0.0.1:{self._port}: {error.strerror}") from error
-        self._inspector: Any = inspector(*self._purgatories, title=self._title)
-        app = make_app(self._title, self._inspector, self._groups, asyncio.get_running_loop(), self._started)
+        app = make_app(
+            self._title,
+            inspector(*self._purgatories, title=self._title),
+            self._groups,
+            asyncio.get_running_loop(),
+            self._started,
+        )
         config = uvicorn.Config(
             app, lifespan="on", log_level="warning", access_log=False, ws="none", timeout_graceful_shutdown=2
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="live page", daemon=True)
         self._thread.start()
-        if not self._ready.wait(_PATIENCE) or self._loop is None:
+        if not self._ready.wait(_PATIENCE) or not self._has_started:
             self._listener.close()
             raise RuntimeError("the live page did not start")
         return self
@@ -61,11 +65,7 @@ class Page:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Threads get no signals: end the streams here, before the server waits for their connections.
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, because the server failed
-                self._loop.call_soon_threadsafe(self._inspector.end_streams)
-        self._server.should_exit = True
+        self._server.should_exit = True  # which also ends the streams of the inspector
         self._thread.join(_PATIENCE)
         self._listener.close()
 
@@ -76,7 +76,7 @@ class Page:
             self._ready.set()  # do not wait for a failed server
 
     def _started(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._has_started = True
         self._ready.set()
 
     @property

@@ -9,7 +9,7 @@ from examples.broker.broker import Broker
 __all__ = ["PARKED_BYTES", "Api", "Call", "CloseConnection", "Hold"]
 
 Hold = Callable[[int], object]
-PARKED_BYTES = 1024  # upper bound on the memory that one partition of a parked request takes
+PARKED_BYTES = 1024  # upper bound on the memory that one partition of a parked request takes up
 
 
 class CloseConnection(Exception):
@@ -18,11 +18,11 @@ class CloseConnection(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The context of one request: the broker, the client and the API version.
+    """The context of one request: the broker, the client, and the API version.
 
-    ``advertised``: the pair (key, highest version) for every API.  ``hold``: call it before a request is parked, with
-    the number of bytes that the request takes while it waits.  The connection counts them, and raises
-    :class:`CloseConnection` if they exceed its limit.
+    ``advertised``: the pair (key, highest version) for each API.  ``hold``: call it before a request is parked, with
+    the number of bytes that the request takes while it waits.  The connection counts these bytes, and raises
+    :class:`CloseConnection` if a limit is exceeded.
     """
 
     broker: Broker
@@ -38,8 +38,8 @@ class Api:
     """One API.
 
     ``key``: the API number.  ``pin``: the highest version; the broker advertises versions 0 to ``pin``.  ``request``:
-    the class of the request.  ``answer``: returns the response, or None to send no response; the broker cancels it when
-    the client disconnects.
+    the class of the request.  ``answer``: a coroutine function that returns the response, or None to send no response;
+    the broker cancels the call when the client disconnects.
     """
 
     key: int

@@ -2,17 +2,17 @@
 
 Parks: ``DelayedProduce``, for acks=-1, until the followers have the batches.
 
-A request with acks=0 gets no response; the broker reports an error by closing the connection.  With acks=1 the broker
-answers when the batch is in the log.  With acks=-1 a partition whose followers do not have the batch within the timeout
-returns REQUEST_TIMED_OUT, and the batch stays in the log.  An idempotent producer that sends the batch again gets the
+A request with acks=0 gets no response; the broker reports an error by closing the connection.  With acks=1, the broker
+answers when the batch is in the log.  With acks=-1, a partition gets REQUEST_TIMED_OUT if its followers do not have the
+batch within the timeout, but the batch stays in the log.  An idempotent producer that sends the batch again gets the
 same offset and waits for the followers again.
 
 A batch whose header states a timestamp more than an hour ahead of the broker's clock is rejected, because every lookup
-by time would end at it.
+by time would end at that batch.
 
 If a request lists a partition twice, the last batch counts, as in Kafka.
 
-Not supported: transactions, message formats 0 and 1, ``min.insync.replicas``, log-append time, throttling.
+Not supported: transactions, message formats 0 and 1, ``min.insync.replicas``, log-append time, and throttling.
 """
 
 import time
@@ -30,7 +30,7 @@ from .api import PARKED_BYTES, Api, Call, CloseConnection
 
 _IN_THE_LOG = (Code.NONE, Code.REQUEST_TIMED_OUT)
 _ACKS_NONE, _ACKS_LEADER, _ACKS_ALL = 0, 1, -1
-_MAX_MS_AHEAD = 3_600_000  # of the clock, as in Kafka
+_MAX_MS_AHEAD = 3_600_000  # ahead of the clock, as in Kafka
 
 
 class Written:
@@ -48,7 +48,7 @@ class Written:
 
     @property
     def replicated(self) -> bool:
-        """Whether this partition completes the operation: replicated, deleted or failed."""
+        """Whether the operation need not wait for this partition: it is replicated or deleted, or it has an error."""
         partition = self.partition
         return (
             partition is None or self.code is not Code.NONE or partition.gone or partition.high_watermark >= self.behind
@@ -63,7 +63,7 @@ class DelayedProduce(DelayedOperation[None]):
     def __init__(self, written: Sequence[Written], timeout: float) -> None:
         super().__init__(timeout)
         self._written = written
-        self._ready = 0  # the first partitions that are replicated; this is final, so they are not checked again
+        self._ready = 0  # the number of leading partitions that are replicated; these are not checked again
 
     def try_complete(self) -> bool:
         while self._ready < len(self._written) and self._written[self._ready].replicated:

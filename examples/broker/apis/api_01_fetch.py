@@ -3,18 +3,18 @@
 Parks: ``DelayedFetch``, until ``min_bytes`` are readable.
 
 A read ends at the high watermark and at the end of a segment.  The broker answers a fetch at once in two cases: one of
-its partitions gets an error (deleted topic, other leader epoch, offset out of range), or an offset lies in an older
-segment than the high watermark, where later appends cannot add readable records.  A partition that does not exist when
-the request arrives gets an error in the response, but does not end the wait for the other partitions, as in Kafka.  The
-response contains its first batch even if the batch exceeds ``max_bytes``.  A fetch from an offset between the high
-watermark and the end of the log waits.
+its partitions gets an error (a deleted topic, a different leader epoch, or an offset out of range), or an offset lies
+in an older segment than the high watermark (later appends cannot add readable records there).  As in Kafka, a partition
+that does not exist when the request arrives gets an error in the response, but does not end the wait for the other
+partitions.  The response always contains the first batch, even if it exceeds ``max_bytes``.  A fetch from an offset
+between the high watermark and the end of the log waits.
 
 If a request lists a partition twice, the last entry counts, as in Kafka.  While all parked fetches together exceed
-``max_parked_partitions`` partitions, the broker answers further fetches of many partitions at once with the available
-records.
+``max_parked_partitions`` partitions, the broker immediately answers further fetches of many partitions with the records
+that are available.
 
 Not supported: fetch sessions (the session id is always 0, so clients send all partitions each time), down-conversion,
-aborted transactions (both isolation levels read the same), reading from other replicas, throttling.
+aborted transactions (both isolation levels read the same records), reading from other replicas, and throttling.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
     leader_epoch: int
 
     def refusal(self) -> Code:
-        """Return the error of the partition, or NONE if it is readable now or later."""
+        """Return the error of the partition, or NONE if the partition is readable now or later."""
         partition = self.partition
         if partition is None or partition.gone:
             return Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -65,7 +65,9 @@ class Found(NamedTuple):
 
 
 class DelayedFetch(DelayedOperation[list[Found]]):
-    """Wait until all partitions together have ``min_bytes`` to read.  The result is what is readable at the end."""
+    """Wait until all partitions together have ``min_bytes`` to read.  The result consists of the records that are
+    readable at that time.
+    """
 
     __slots__ = ("_max_bytes", "_min_bytes", "_wanted")
 
@@ -95,7 +97,7 @@ class DelayedFetch(DelayedOperation[list[Found]]):
 
     @property
     def thresholds(self) -> dict[Key, int]:
-        """The high watermark at which each partition has its first readable record."""
+        """For each partition, the high watermark at which its first record becomes readable."""
         return {wanted.partition.key: wanted.offset + 1 for wanted in self._wanted if wanted.partition is not None}
 
 

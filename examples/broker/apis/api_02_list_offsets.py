@@ -1,14 +1,14 @@
 """ListOffsets (2), versions 0-3.
 
-Timestamp -1 means the high watermark and -2 the start of the log.  Any other timestamp finds the first record below the
-high watermark that is not older.  The result is exact in uncompressed batches; otherwise it is the first offset of the
-batch.  One request reads at most ``timestamp_search_records`` records; after that, uncompressed batches are treated
-like compressed ones.
+Timestamp -1 means the high watermark, and -2 means the start of the log.  For any other timestamp, the result is the
+first record below the high watermark that is not older than the timestamp.  The result is exact for uncompressed
+batches; otherwise, it is the first offset of the batch.  One request reads at most ``timestamp_search_records``
+records; after that, uncompressed batches are treated like compressed ones.
 
 A partition that a request lists more than once gets INVALID_REQUEST once, as in Kafka.
 
-Not supported: the other special timestamps (UNSUPPORTED_VERSION), more than one offset in version 0, isolation levels
-(both return the same without transactions).
+Not supported: the other special timestamps (UNSUPPORTED_VERSION), more than one offset in version 0, and isolation
+levels (without transactions, both return the same offsets).
 """
 
 from collections import Counter

@@ -1,10 +1,10 @@
 """Metadata (3), versions 0-5.
 
-The broker creates a missing topic if both the request (always before version 4) and the settings allow it.  The
-response contains one broker, which is the leader and the only visible replica of every partition: the followers are
+The broker creates a missing topic if both the request and the settings allow it; before version 4, every request does.
+The response contains one broker, which is the leader and the only visible replica of every partition: the followers are
 simulated, and clients cannot connect to them.
 
-Not supported: racks, offline replicas, internal topics.
+Not supported: racks, offline replicas, and internal topics.
 """
 
 from typing import Any

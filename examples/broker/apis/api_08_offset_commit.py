@@ -3,7 +3,7 @@
 The broker commits at once if the member belongs to the current generation, or if the group is empty and the request
 carries no member id.  Committed offsets are not replicated, so nothing is parked.
 
-Not supported: retention times, commit timestamps; leader epochs (added in version 6).
+Not supported: retention times, commit timestamps, and leader epochs (added in version 6).
 """
 
 from typing import Any

@@ -3,7 +3,7 @@
 This broker coordinates every group.
 
 Not supported: transactions.  A request for a transaction coordinator gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which
-clients treat as final.  They would retry COORDINATOR_NOT_AVAILABLE forever.
+clients treat as final.  After COORDINATOR_NOT_AVAILABLE, they would retry forever.
 """
 
 from typing import Any

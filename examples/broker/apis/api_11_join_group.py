@@ -4,7 +4,7 @@ Parks: in the coordinator's ``join`` purgatory, until the next generation begins
 
 From version 4 on, a dynamic member without an id first gets MEMBER_ID_REQUIRED and an id, and joins again with that id.
 
-These versions are complete.
+These versions are fully supported.
 """
 
 from typing import Any

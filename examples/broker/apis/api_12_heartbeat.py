@@ -1,6 +1,6 @@
 """Heartbeat (12), versions 0-1.
 
-Extends the session of the member, which is an operation in the coordinator's ``heartbeat`` purgatory.
+Extends the member's session, which is an operation in the coordinator's ``heartbeat`` purgatory.
 
 Not supported: instance ids (added in version 3).
 """

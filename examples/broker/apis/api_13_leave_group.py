@@ -1,6 +1,6 @@
 """LeaveGroup (13), versions 0-1.
 
-Not supported: several members in one request, instance ids (added in version 3).
+Not supported: several members in one request, and instance ids (both added in version 3).
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 Parks: in the coordinator's ``sync`` purgatory, until the leader has sent the assignments.
 
-These versions are complete.
+These versions are fully supported.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from examples.group import SyncRequest
 
 from .api import Api, Call
 
-_ASSIGNMENT_BYTES = 512  # overhead of an assignment in memory
+_ASSIGNMENT_BYTES = 512  # memory overhead of an assignment
 
 
 async def answer(call: Call, request: Any) -> SyncGroupResponse:

@@ -1,8 +1,8 @@
 """ApiVersions (18), version 0.
 
 Clients start with version 3 or 4.  The broker answers in the format of version 0, with UNSUPPORTED_VERSION and the list
-of APIs, and the client retries with version 0.  The minimum version of every API is 0, because older versions of
-librdkafka assume that compression is not supported if Produce 0 is missing.
+of APIs, and the client retries with version 0.  The minimum version of every API is 0: if Produce 0 is missing, older
+versions of librdkafka assume that compression is not supported.
 
 Not supported: features.
 """
@@ -17,7 +17,7 @@ from .api import Api, Call
 
 
 def response(code: Code, apis: list[tuple[int, int]]) -> ApiVersionsResponse:
-    """Return the response for a list of (key, highest version)."""
+    """Return the response for a list of (key, highest version) pairs."""
     keys = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=pin) for key, pin in apis]
     return ApiVersionsResponse(error_code=code, api_keys=keys)
 

@@ -1,11 +1,11 @@
 """DeleteRecords (21), versions 0-1.
 
-Parks: ``DelayedDeleteRecords``, until the followers have deleted the records too.  After the timeout the response is
+Parks: ``DelayedDeleteRecords``, until the followers have deleted the records too.  After the timeout, the response is
 REQUEST_TIMED_OUT, although the leader has deleted its records.
 
-Offset -1 means the high watermark.  An offset that is already deleted is not an error.
+Offset -1 means the high watermark.  An offset that has already been deleted is not an error.
 
-These versions are complete.
+These versions are fully supported.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,10 @@ class Deleted:
 
     @property
     def replicated(self) -> bool:
-        """Whether this partition completes the operation: replicated, deleted or failed."""
+        """True if the operation need not wait for this partition.
+
+        The partition is then replicated or deleted, or it has an error.
+        """
         partition = self.partition
         return (
             partition is None or self.code is not Code.NONE or partition.gone or partition.low_watermark >= self.start
@@ -51,7 +54,7 @@ class DelayedDeleteRecords(DelayedOperation[None]):
     def __init__(self, deleted: Sequence[Deleted], timeout: float) -> None:
         super().__init__(timeout)
         self._deleted = deleted
-        self._ready = 0  # the first partitions that are replicated; this is final, so they are not checked again
+        self._ready = 0  # the number of leading partitions that are replicated; these are not checked again
 
     def try_complete(self) -> bool:
         while self._ready < len(self._deleted) and self._deleted[self._ready].replicated:

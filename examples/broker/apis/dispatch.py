@@ -60,7 +60,7 @@ ADVERTISED = [(api.key, api.pin) for api in APIS.values()]
 async def answer_frame(broker: Broker, frame: bytes, client_host: str, hold: Hold = lambda _: None) -> bytes | None:
     """Answer a request.  Return the response as a frame, or None if the request gets no response.
 
-    ``hold``: called with the bytes that a parked request takes in addition to its frame.
+    ``hold``: called with the number of bytes that a parked request takes in addition to its frame.
 
     Raise :class:`~examples.broker.protocol.codec.Malformed` or
     :class:`~examples.broker.apis.api.CloseConnection` if the caller must close the connection.
@@ -80,6 +80,6 @@ async def answer_frame(broker: Broker, frame: bytes, client_host: str, hold: Hol
         reason = f"{api.request.name} v{header.version} has more than {limit} array elements"
         raise Malformed(reason) from None
     call = Call(broker, ADVERTISED, header.version, header.client_id, client_host, hold)
-    # Keep no reference to the decoded request here, so that a parked API can release it.
+    # Keep no reference to the decoded request here, so that the API can release it while the request is parked.
     response = await api.answer(call, decode(api.request, frame, header))
     return None if response is None else encode(response, header.version, header.correlation_id)

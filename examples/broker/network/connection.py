@@ -1,12 +1,12 @@
-"""One connection: it reads frames and writes frames, and handles one request at a time, in order.
+"""One connection: it reads and writes frames, and handles one request at a time, in order.
 
 The connection keeps reading while a request is parked, so it detects a disconnect at once.  It then cancels the waiting
 task, which withdraws the parked operation.  The connection buffers up to one frame of further requests; then it pauses
 reading until the current request is answered.  A client may send its last batch with acks=0 and disconnect.  If no
-request is in progress at the disconnect, the broker therefore executes the requests that arrived before it, unless
-they would have to wait.  Requests behind one that is in progress are discarded.
+request is in progress when the client disconnects, the broker therefore executes the requests that arrived earlier,
+unless they would have to wait.  Requests behind one that is in progress are discarded.
 
-The broker closes a connection in these cases, and logs the reason:
+The broker closes a connection, and logs the reason, in these cases:
 
 *   a frame is too long or is not a valid request;
 *   a request does not arrive in time, or a response is not read in time;
@@ -31,7 +31,7 @@ __all__ = ["Connection", "ConnectionOwner", "Memory"]
 
 _LOGGER = logging.getLogger("examples.broker")
 _PREFIX = 4
-_MIN_REQUEST_BYTES = 8  # API key, version and correlation id
+_MIN_REQUEST_BYTES = 8  # API key, version, and correlation id
 _PRODUCE = 0
 _MAX_BYTES_WITHOUT_RECORDS = 1 << 20  # maximum size of a request that carries no records
 _MAX_WORK_PER_TURN = 16  # small requests that a connection handles before it yields to the other connections
@@ -39,7 +39,7 @@ _SMALL = 4096  # size of a small request or response; a larger one counts as sev
 
 
 class Memory:
-    """The bytes of all connections: incoming, running and parked requests, and unsent responses."""
+    """The bytes of all connections: incoming, running, and parked requests, and unsent responses."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -52,7 +52,7 @@ class Memory:
 
 
 class ConnectionOwner(Protocol):
-    """The interface of the server that a connection uses."""
+    """The part of the server that a connection uses."""
 
     broker: Broker
     memory: Memory
@@ -74,8 +74,8 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._task: asyncio.Task[None] | None = None
         self._inbox = bytearray()
-        self.counted = 0  # bytes of this connection that the owner's memory includes
-        self._in_work = 0  # the part of them that belongs to the current request
+        self.counted = 0  # bytes of this connection that count toward the owner's memory
+        self._in_work = 0  # the part of ``counted`` that belongs to the current request
         self._dropped = False
         self._reading = True
         self._ending = False
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
     # Called by the server
 
     def finish(self) -> None:
-        """Accept no further request.  Close when the response to the current request, if any, is sent."""
+        """Accept no further request.  Close once the response to the current request, if any, has been sent."""
         self._ending = True
         if not self.busy and self._transport is not None:
             self._transport.close()
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
     # Limits
 
     def _count(self) -> bool:
-        """Update the byte count.  Return False if it exceeded the limit and the connection is closed."""
+        """Update the byte count.  Return False if the connection is closed (for example, because of the limit)."""
         if self._dropped:
             return False
         held = len(self._inbox) + self._in_work
@@ -260,13 +260,13 @@ class Connection(asyncio.Protocol):
         return not self._dropped
 
     def _hold(self, size: int) -> None:
-        """Count ``size`` more bytes for the current request until it is answered.  Raise CloseConnection at a limit."""
+        """Count ``size`` more bytes until the request is answered.  Raise CloseConnection at the limit."""
         self._in_work += size
         if not self._count():
             raise CloseConnection(self._reason)
 
     def _release(self) -> None:
-        """Release all buffered bytes, because the connection ends."""
+        """Release all buffered bytes because the connection has ended."""
         self._dropped = True
         self._owner.memory.used -= self.counted
         self.counted = 0
@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol):
 
 
 def _begin(request: Coroutine[Any, Any, object]) -> None:
-    """Run a request to its first wait, and withdraw it there."""
+    """Run a request up to its first wait, and withdraw it there."""
     try:
         request.send(None)
     except StopIteration:

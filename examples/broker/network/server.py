@@ -26,8 +26,8 @@ class Server:
             print(server.port)
             ...
 
-    On exit, the server stops listening, answers every parked request, waits up to ``shutdown_timeout`` until the
-    responses are sent, and closes the connections.
+    On exit, the server stops listening, answers every parked request, waits up to ``shutdown_timeout`` seconds for the
+    responses to be sent, and closes the connections.
     """
 
     def __init__(self, settings: Settings | None = None, *, observers: Sequence[Observer] = ()) -> None:
@@ -68,7 +68,7 @@ class Server:
         await self.broker.__aexit__(kind, error, traceback)
 
     async def _wait_closed(self, timeout: float) -> None:
-        """Wait until all connections have ended.  Drop the remaining ones after ``timeout`` seconds."""
+        """Wait until all connections have ended.  Drop the remaining connections after ``timeout`` seconds."""
         if not self.connections:
             return
         self._all_closed = asyncio.get_running_loop().create_future()
@@ -83,7 +83,7 @@ class Server:
     # Callbacks from connections
 
     def opened(self, connection: Connection) -> bool:
-        """Accept the connection unless the limit is reached."""
+        """Accept the connection and return True, or return False if the limit is reached."""
         if len(self.connections) >= self.broker.settings.max_connections:
             _LOGGER.warning("connection %s refused: %d connections are open", connection.peer, len(self.connections))
             return False

@@ -1,1 +1,1 @@
-"""The wire format: frames, messages and error codes."""
+"""The wire format: frames, messages, and error codes."""

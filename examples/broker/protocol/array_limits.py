@@ -1,6 +1,6 @@
 """The limit on the array elements of a request, checked before the request is decoded.
 
-A frame of one MiB can contain half a million elements of two bytes.  Each element would become an object of about a
+A frame of 1 MiB can contain half a million two-byte elements.  Each element would become an object of about a
 hundred bytes, so decoding would block the event loop for seconds and take hundreds of megabytes.  The check reads only
 the array lengths, and stops at the limit.
 """
@@ -19,17 +19,17 @@ _Step = Callable[[bytes, int, int], tuple[int, int]]
 
 
 class TooManyElements(ValueError):
-    """The arrays of a request together have more elements than the limit."""
+    """The arrays of a request together have more elements than the limit allows."""
 
 
 _walks: dict[tuple[Any, int], _Step | None] = {}
 
 
 def check_elements(message: Any, version: int, frame: bytes, start: int, limit: int) -> None:
-    """Raise :class:`TooManyElements` if the arrays of the request have more than ``limit`` elements together.
+    """Raise :class:`TooManyElements` if the arrays of the request have more than ``limit`` elements in total.
 
-    ``message``: the class of the request.  ``start``: the position of its body.  The decoder reports a body that is too
-    short.
+    ``message``: the class of the request.  ``start``: the position of the request body.  The decoder reports a body
+    that is too short.
     """
     key = (message, version)
     if key not in _walks:

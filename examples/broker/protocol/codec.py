@@ -1,12 +1,12 @@
 """The wire format: frames, the request header, and the messages of kafka-python's ``kafka.protocol``.
 
-A frame is a length in four bytes, followed by that many bytes of a request.  kafka-python encodes and decodes the
-messages.  This module adds strict checks, because the input may be arbitrary:
+A frame is a four-byte length followed by that many bytes of a request.  The kafka-python library encodes and decodes
+the messages.  This module adds strict checks, because the input may be arbitrary:
 
-*   The decoder does not detect a string or byte field that ends beyond the frame.  The final position is therefore
+*   The decoder does not detect a string or byte field that extends beyond the frame.  The final position is therefore
     compared with the length of the frame; a frame that is too short or too long is malformed.
 *   The decoder accepts a null in fields that are not nullable.  Decoded requests are therefore searched for such nulls.
-*   The exceptions of the decoder (``struct.error``, ``UnicodeDecodeError``, ...) become :class:`Malformed`.
+*   The decoder's exceptions (``struct.error``, ``UnicodeDecodeError``, ...) are converted to :class:`Malformed`.
 
 A huge array length is harmless: every element takes at least one byte of the frame, and decoding fails at the first
 missing element.
@@ -49,7 +49,7 @@ def api_key(buffer: bytes | bytearray, start: int) -> int:
 
 
 def decode_header(frame: bytes) -> Header:
-    """Decode the header of a request up to the client id.  Later tagged fields are not decoded."""
+    """Decode the header of a request up to the client id.  Tagged fields after it are not decoded."""
     try:
         api_key, version, correlation_id, length = _HEAD.unpack_from(frame)
     except struct.error:
@@ -67,7 +67,7 @@ def decode_header(frame: bytes) -> Header:
 def decode(message: Any, frame: bytes, header: Header) -> Any:
     """Decode the body of a request of class ``message``.  Raise :class:`Malformed` if it is invalid."""
     name, version = message.name, header.version
-    # The public decode() of the library does not return the final position; this function does.
+    # The library's public decode() does not return the final position; this function does.
     read = message._struct.compiled_decode_from(version, compact=False, tagged=False, data_class=message)
     try:
         request, end = read(memoryview(frame), header.end)
@@ -102,7 +102,7 @@ def _null_finder(message: Any, version: int) -> _Finder | None:
 
 
 def _make_finder(schema: Any, version: int) -> _Finder | None:
-    """Return a function that finds the first forbidden null, or None if every field is nullable or a number."""
+    """Return a function that finds the first forbidden null; return None if every field is nullable or a number."""
     plain: list[str] = []
     nested: list[tuple[str, _Finder]] = []
     for field in schema.untagged_fields(version):

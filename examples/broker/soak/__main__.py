@@ -1,17 +1,19 @@
 """``python -m examples.broker.soak --seconds 60``: run three kinds of clients and hostile connections at the same time.
 
 The broker runs in a separate process.  Three idempotent producers (aiokafka, kafka-python, librdkafka; acks=all) write
-numbered records.  Three consumers with the same libraries read them as one group; they are closed and restarted at
-random.  Hostile connections send garbage, incomplete requests, and requests whose responses they do not read.  One more
-reader follows the whole log and deletes the records that the group has committed, so the log stays small.
+numbered records.  Three consumers that use the same libraries read the records as one group; these consumers are closed
+and restarted at random.  Hostile connections send garbage, incomplete requests, and requests whose responses they do
+not read.  One more reader follows the whole log and deletes the records that the group has committed, so the log stays
+small.
 
-At the end these conditions must hold; otherwise the exit code is 1:
+At the end, these conditions must hold; otherwise, the exit code is 1:
 
-*   Every acknowledged record is in the log exactly once, in the order in which its producer sent it.
+*   Every acknowledged record is in the log exactly once, and the records of each producer are in the order in which the
+    producer sent them.
 *   The group has seen every record of the log.
 *   No operation is parked, and no connection is open.
-*   The memory of the broker is flat: after the first tenth of the time it grows by at most 4 MiB, and the log keeps at
-    most one segment per partition.
+*   The memory use of the broker is flat: after the first tenth of the test, it grows by at most 4 MiB.  The log keeps
+    at most one segment per partition.
 *   The broker has logged no error, and exits with code 0 on SIGTERM.
 """
 
@@ -49,7 +51,7 @@ _ALLOWED_GROWTH = 4.0  # MiB, from the first row to the last
 
 
 def run_members(consume: Any, address: str, delivery: DeliveryCheck, seed: int) -> None:
-    """Run one member after another for random times.  The last one stays until all records are seen."""
+    """Run one member after another, each for a random time.  The last one stays until all records have been seen."""
     draw = random.Random(seed)
     while not delivery.producers_done.is_set():
         deadline = time.monotonic() + draw.uniform(1.0, 6.0)
@@ -64,7 +66,7 @@ def run_members(consume: Any, address: str, delivery: DeliveryCheck, seed: int) 
 
 
 def send_hostile_bytes(address: str, delivery: DeliveryCheck, seed: int) -> None:
-    """Open hostile connections one after the other."""
+    """Open hostile connections one after another."""
     draw = random.Random(seed)
     host, port = address.split(":")
     held: list[socket.socket] = []
@@ -96,7 +98,7 @@ def _hostile_bytes(draw: random.Random) -> bytes:
 
 
 def _long_fetch(partition: int) -> bytes:
-    """Return a fetch from an empty partition that waits for a minute."""
+    """Return a request that fetches from an empty partition and waits for a minute."""
     topic = TOPIC.encode()
     body = struct.pack(">hhih", 1, 4, 1, -1) + struct.pack(">iiiibi", -1, 60_000, 1, 1 << 20, 0, 1)
     body += struct.pack(">h", len(topic)) + topic + struct.pack(">iiqi", 1, partition, 0, 1 << 20)
@@ -107,7 +109,7 @@ def _long_fetch(partition: int) -> bytes:
 
 
 class Memory:
-    """The memory of the broker and the size of its log in MiB, with one row for each tenth of the time."""
+    """The broker's memory and the size of its log, in MiB, with one row for each tenth of the test."""
 
     def __init__(self, broker: BrokerProcess, delivery: DeliveryCheck) -> None:
         self._broker = broker
@@ -125,7 +127,7 @@ class Memory:
         print(f"{counts}{memory:>12.1f}{log:>9.1f}", flush=True)
 
     def verify(self) -> None:
-        """Report a failure if the memory is not flat, or if the log keeps records that can be deleted."""
+        """Report a failure if the memory use is not flat, or if the log keeps records that can be deleted."""
         (first, _), (last, log) = self.rows[0], self.rows[-1]
         if last - first > _ALLOWED_GROWTH:
             self._delivery.fail(f"memory of the broker grew by {last - first:.1f} MiB")
@@ -156,7 +158,7 @@ def soak(seconds: float, seed: int) -> int:
 
 
 def load(broker: BrokerProcess, delivery: DeliveryCheck, seconds: float, seed: int) -> None:
-    """Run all clients for ``seconds``, then check the results.  Return early if the broker exits."""
+    """Run all clients for ``seconds`` seconds, and then check the results.  Return early if the broker exits."""
     address = broker.address
     with contextlib.closing(kafka.KafkaAdminClient(bootstrap_servers=address)) as admin:
         admin.create_topics({TOPIC: {"num_partitions": _PARTITIONS, "replication_factor": 3}})
@@ -188,7 +190,7 @@ def load(broker: BrokerProcess, delivery: DeliveryCheck, seconds: float, seed: i
 
 
 def _join(broker: BrokerProcess, delivery: DeliveryCheck, threads: Sequence[threading.Thread]) -> None:
-    """Wait until the threads have ended, for at most twice the time of one operation, or until the broker exits."""
+    """Wait until the threads have ended or the broker has exited, for at most twice the time limit of an operation."""
     deadline = time.monotonic() + 2 * PATIENCE
     for thread in threads:
         while thread.is_alive() and time.monotonic() < deadline and not broker.has_ended:
@@ -221,7 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not Path("/proc/self/statm").exists():
         parser.error("the soak test reads the memory of the broker from /proc, which this system does not have")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the broker stops too
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs each rebalance as an error
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # aiokafka logs each rebalance as an error
     return soak(arguments.seconds, arguments.seed)
 
 

@@ -13,7 +13,7 @@ from typing import Self
 
 __all__ = ["BrokerProcess", "is_at_rest"]
 
-_TABLE_LINES = 8  # lines of the statistics: a header, one per purgatory, one for the connections
+_TABLE_LINES = 8  # lines in the statistics: a header, one per purgatory, and one for the connections
 _PATIENCE = 30.0
 
 
@@ -31,7 +31,7 @@ class BrokerProcess:
         self._threads = [threading.Thread(target=read, daemon=True) for read in (self._read_output, self._read_errors)]
 
     def __enter__(self) -> Self:
-        """Wait until the broker listens.  Raise RuntimeError with its output if it does not."""
+        """Wait until the broker listens.  Raise RuntimeError, with the broker's output, if it does not."""
         for thread in self._threads:
             thread.start()
         deadline = time.monotonic() + _PATIENCE
@@ -79,8 +79,10 @@ class BrokerProcess:
         return int(found[-1]) / (1 << 20) if found else 0.0
 
     def wait_until_at_rest(self) -> bool:
-        """Wait until statistics from after this call show an idle broker.  Return False if that takes too long."""
-        enough = len(self.output) + 2 * _TABLE_LINES  # the next statistics may be from before this call
+        """Wait until statistics that were collected after this call show an idle broker.  Return False if
+        that takes too long.
+        """
+        enough = len(self.output) + 2 * _TABLE_LINES  # the next statistics may have been collected before this call
         deadline = time.monotonic() + _PATIENCE
         while not (len(self.output) >= enough and is_at_rest(self.table)):
             if time.monotonic() > deadline or self.has_ended:
@@ -101,7 +103,7 @@ class BrokerProcess:
 
 
 def is_at_rest(table: Sequence[str]) -> bool:
-    """Return whether the statistics show nothing parked, watched, connected, buffered or on the timer."""
+    """Return whether the statistics show nothing parked, watched, connected, buffered, or on the timer."""
     *rows, last = table[1:]
     idle = r"connections 0, .* buffered 0 bytes, timer 0,"
     return re.match(idle, last) is not None and all(row.split()[1:4] == ["0", "0", "0"] for row in rows)

@@ -1,4 +1,4 @@
-"""The regular clients of the soak test: three producers, three group members and a reader of the whole log."""
+"""The regular clients of the soak test: three producers, three group members, and a reader of the whole log."""
 
 import asyncio
 import contextlib
@@ -68,7 +68,7 @@ def produce_with_confluent_kafka(address: str, delivery: DeliveryCheck) -> None:
         number += 20
 
 
-# Members of the group: they consume until ``until()`` and then leave
+# Members of the group: they consume until ``until()`` returns True, and then leave
 
 
 def consume_with_aiokafka(address: str, delivery: DeliveryCheck, until: Callable[[], bool]) -> None:
@@ -132,7 +132,8 @@ def consume_with_confluent_kafka(address: str, delivery: DeliveryCheck, until: C
 def read_log(address: str, delivery: DeliveryCheck) -> None:
     """Read all records in the order of the log, and delete those that the group has committed.
 
-    Return at the end of the log when the producers have ended.  Report a failure if no record arrives for too long.
+    Return when the producers have ended and the end of the log is reached.  Report a failure if no record arrives for a
+    long time.
     """
     settings = {"bootstrap.servers": address, "group.id": GROUP, "enable.auto.commit": False}
     reader = confluent_kafka.Consumer(settings | {"auto.offset.reset": "error"})
@@ -164,7 +165,7 @@ def read_log(address: str, delivery: DeliveryCheck) -> None:
 
 
 def purge(address: str) -> None:
-    """Delete all records that the group has committed, when no other client needs them."""
+    """When no other client needs them, delete all records that the group has committed."""
     reader = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": GROUP, "enable.auto.commit": False})
     with contextlib.closing(reader), contextlib.closing(kafka.KafkaAdminClient(bootstrap_servers=address)) as admin:
         _purge(reader, admin, _ends(reader))

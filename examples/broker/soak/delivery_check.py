@@ -9,7 +9,7 @@ CLIENTS = ("aiokafka", "kafka-python", "confluent-kafka")
 
 
 class NumberSet:
-    """A set of numbers from 0 on, with one byte per number, so that it can hold the records of many hours."""
+    """A set of numbers from 0 up, with one byte per number, so that it can hold the records of many hours."""
 
     __slots__ = ("_marks",)
 
@@ -17,7 +17,7 @@ class NumberSet:
         self._marks = bytearray()
 
     def add(self, number: int) -> None:
-        """Add a number.  Adding it twice has no further effect."""
+        """Add a number.  Adding it again has no effect."""
         lacking = number + 1 - len(self._marks)
         if lacking > 0:
             self._marks += bytes(lacking)
@@ -39,7 +39,7 @@ class NumberSet:
 
 
 class DeliveryCheck:
-    """The acknowledged, logged and seen records of each producer, filled from many threads."""
+    """The acknowledged, logged, and seen records of each producer, filled from many threads."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -91,6 +91,6 @@ class DeliveryCheck:
 
 
 def read_value(value: bytes) -> tuple[str, int]:
-    """Return the producer and the number in the value of a record."""
+    """Return the producer and the number that a record's value contains."""
     name, _, number = value.rpartition(b" ")
     return name.decode(), int(number)

@@ -1,1 +1,1 @@
-"""The data: topics, partitions, logs, record batches, producer state and committed offsets."""
+"""The data: topics, partitions, logs, record batches, producer state, and committed offsets."""

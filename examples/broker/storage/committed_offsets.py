@@ -18,9 +18,9 @@ class Committed(NamedTuple):
 class Offsets:
     """All committed offsets.
 
-    ``limit``: the maximum number of offsets.  ``max_bytes``, ``max_group_bytes``: the maximum size of their metadata
-    for all groups together and for one group.  The latter also limits the size of an OffsetFetch response.  Offsets are
-    kept until their topic is deleted.
+    ``limit``: the maximum number of offsets.  ``max_bytes``, ``max_group_bytes``: the maximum total size of the
+    offsets' metadata in memory, for all groups together and for each group.  The limit for each group also keeps the
+    metadata in an OffsetFetch response below twice as many bytes.  Offsets are kept until their topic is deleted.
     """
 
     def __init__(self, limit: int, max_bytes: int = 64 << 20, max_group_bytes: int = 8 << 20) -> None:
@@ -38,11 +38,11 @@ class Offsets:
 
     @property
     def metadata_bytes(self) -> int:
-        """The size of the metadata of all groups together."""
+        """The total size of the metadata of all groups."""
         return self._bytes
 
     def commit(self, group_id: str, key: Key, committed: Committed) -> bool:
-        """Store an offset.  Return False, and store nothing, if it would exceed a limit."""
+        """Store an offset.  Return False, and store nothing, if the offset would exceed a limit."""
         known = self._groups.get(group_id, {})
         before = known.get(key)
         more = _bytes(committed) - _bytes(before)
@@ -81,5 +81,5 @@ class Offsets:
 
 
 def _bytes(committed: Committed | None) -> int:
-    """Return the size of the metadata in memory; encoded, it is not longer."""
+    """Return the size of the metadata in memory.  When encoded, the metadata is less than twice as large."""
     return 0 if committed is None else sys.getsizeof(committed.metadata)

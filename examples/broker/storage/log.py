@@ -2,7 +2,7 @@
 
 Offsets count records.  A batch covers the offsets from ``base_offset`` to ``last_offset``, and the next batch follows
 without a gap.  A segment that has reached its maximum size is closed, and a new one begins.  As in Kafka, a read stays
-within one segment, and deletion frees whole segments: the start of the log may lie inside a segment.
+within one segment, and deletion frees whole segments, so the start of the log may lie inside a segment.
 """
 
 from array import array
@@ -19,9 +19,9 @@ _BLOCK = 256  # batches that share one entry in the index of timestamps
 class Segment:
     """Consecutive batches as bytes, with an index of 24 bytes per batch.
 
-    ``bases[i]`` is the first offset of batch ``i``, ``ends[i]`` the position after it, and ``max_timestamps[i]`` the
-    timestamp of its latest record.  ``block_timestamps`` has the latest timestamp of every 256 batches.  ``end_offset``
-    is the offset after the last record.
+    ``bases[i]`` is the first offset of batch ``i``, ``ends[i]`` is the position after the batch, and
+    ``max_timestamps[i]`` is the timestamp of its latest record.  ``block_timestamps`` has the latest timestamp of each
+    block of 256 batches.  ``end_offset`` is the offset after the last record.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class Segment:
         self.end_offset = batch.last_offset + 1
 
     def index_of(self, offset: int) -> int:
-        """Return the index of the batch with this offset, or the number of batches if it is after the last one."""
+        """Return the index of the batch with this offset, or the number of batches if there is no such batch."""
         return len(self.bases) if offset >= self.end_offset else max(0, bisect_right(self.bases, offset) - 1)
 
     def bytes_before(self, index: int) -> int:
@@ -71,7 +71,10 @@ class Segment:
             return bytes(whole[begin:end])
 
     def not_older(self, timestamp: int, index: int) -> int:
-        """Return the first batch from ``index`` on with a record that is not older, or the number of batches."""
+        """Return the index of the first batch, from ``index`` on, that contains a record not older than ``timestamp``.
+
+        If there is none, return the number of batches.
+        """
         number = len(self.max_timestamps)
         if self.max_timestamp < timestamp:
             return number
@@ -143,10 +146,10 @@ class Log:
         self.end_offset = batch.last_offset + 1
 
     def read(self, offset: int, below: int, max_bytes: int, at_least_one: bool) -> Read:
-        """Read batches of one segment, starting with the batch of ``offset``.
+        """Read batches from one segment, starting with the batch that contains ``offset``.
 
-        The batches lie below the offset ``below`` and have at most ``max_bytes``.  ``at_least_one``: return the first
-        batch even if it is larger.
+        The batches lie below the offset ``below`` and total at most ``max_bytes``.  ``at_least_one``: return the first
+        batch even if it exceeds ``max_bytes``.
         """
         segment = self._segment(offset)
         first, behind = segment.index_of(offset), segment.index_of(below)
@@ -157,19 +160,20 @@ class Log:
         return Read(segment, begin, segment.bytes_before(last))
 
     def bytes_between(self, offset: int, below: int) -> int:
-        """Return the size of the batches from ``offset`` up to ``below``, both in one segment."""
+        """Return the size of the batches from ``offset`` up to ``below``; both offsets must be in one segment."""
         segment = self._segment(offset)
         begin = segment.bytes_before(segment.index_of(offset))
         return max(0, segment.bytes_before(segment.index_of(below)) - begin)
 
     def on_older_segment(self, offset: int, than: int) -> bool:
-        """Return whether ``offset`` lies in an older segment than ``than``."""
+        """Return whether ``offset`` lies in an older segment than ``than`` does."""
         return self._segment(offset) is not self._segment(than)
 
     def find_timestamp(self, timestamp: int, below: int, budget: SearchBudget) -> tuple[int, int] | None:
-        """Return offset and timestamp of the first record below ``below`` that is not older, or None.
+        """Return the offset and timestamp of the first matching record, or None.
 
-        ``budget``: the number of records that the search may read.
+        A record matches if it is below ``below`` and is not older than ``timestamp``.  ``budget``: the number of
+        records that the search may read.
         """
         for segment in self._segments:
             index = segment.not_older(timestamp, segment.index_of(self.start_offset))
@@ -198,7 +202,7 @@ class Log:
             self._bases = [self.end_offset]
 
     def second_segment(self) -> int | None:
-        """Return the first offset of the second segment, where the log can be truncated, or None."""
+        """Return the first offset of the second segment, where the log can be truncated; None if there is only one."""
         return self._bases[1] if len(self._bases) > 1 else None
 
     def _segment(self, offset: int) -> Segment:

@@ -33,10 +33,10 @@ class Partition:
     """One partition of a topic.
 
     ``key``: the key of the operations that wait for this partition.  ``high_watermark``: the offset that all replicas
-    have reached; consumers read up to it.  ``low_watermark``: the offset up to which all replicas have deleted.
-    ``moved(partition, check_all)``: called when a watermark has changed, and with ``check_all=True`` after any other
-    change that concerns all waiting operations.  ``stalled``: whether the followers have stopped copying.  ``gone``:
-    whether the topic is deleted.  All partitions share ``storage`` and ``producer_count``.
+    have reached; consumers read up to it.  ``low_watermark``: the offset up to which all replicas have deleted their
+    records.  ``moved(partition, check_all)``: called when a watermark has changed, and with ``check_all=True`` after
+    any other change that affects all waiting operations.  ``stalled``: whether the followers have stopped copying.
+    ``gone``: whether the topic is deleted.  All partitions share ``storage`` and ``producer_count``.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Partition:
         self.stalled = bool(settings.stall_prefix) and key[0].startswith(settings.stall_prefix)
         self._producers = Producers(settings.max_producers, producer_count)
         self._storage = storage or StorageLimit(settings.max_log_bytes, lambda: (self,))
-        self._stored = 0  # bytes of this log that the storage limit includes
+        self._stored = 0  # bytes of this log that count toward the storage limit
         self._followers = [Follower() for _ in range(followers or int(self.stalled))]
         self._delay = settings.replication_delay
         self._retention_bytes = settings.retention_bytes
@@ -86,7 +86,7 @@ class Partition:
         return batch.base_offset, batch.last_offset
 
     def delete_before(self, offset: int) -> None:
-        """Delete the records before ``offset``, which is at most the high watermark.  The followers do so later."""
+        """Delete the records before ``offset`` (at most the high watermark); the followers delete them later."""
         assert offset <= self.high_watermark, f"{offset} is above the high watermark {self.high_watermark}"
         self.log.delete_before(offset)
         self._count()

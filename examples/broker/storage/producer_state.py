@@ -1,4 +1,4 @@
-"""The state of idempotent producers: a partition uses it to store a batch once even if it is sent twice."""
+"""The state of idempotent producers, which lets a partition store a batch only once even if it is sent twice."""
 
 from collections import OrderedDict, deque
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from .record_batch import NO_PRODUCER, Batch, Rejected
 
 __all__ = ["ProducerCount", "Producers"]
 
-_REMEMBERED_BATCHES = 5  # the maximum that a client may have in flight
+_REMEMBERED_BATCHES = 5  # the maximum number that a client may have in flight
 _SEQUENCES = 1 << 31  # sequence numbers wrap around to 0 after 2**31 - 1
 
 
@@ -29,7 +29,7 @@ class _Producer:
 
 
 class ProducerCount:
-    """The number of producers that all partitions together remember, with its limit."""
+    """The number of producers that all partitions together remember, and the limit on that number."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -39,8 +39,8 @@ class ProducerCount:
 class Producers:
     """The producers of one partition.  Above ``limit``, the least recently active producer is removed.
 
-    ``count``: the producers of all partitions together.  Above its limit, a partition that adds a producer removes
-    another one of the same partition, so it does not affect other partitions.
+    ``count``: the shared count of the producers of all partitions, and its limit.  Above that limit, a partition that
+    adds a producer removes one of its own producers, so other partitions are not affected.
     """
 
     def __init__(self, limit: int, count: ProducerCount | None = None) -> None:
@@ -49,7 +49,7 @@ class Producers:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
 
     def duplicate_of(self, batch: Batch) -> tuple[int, int] | None:
-        """Return base and last offset of an earlier copy of the batch, or None if the batch is new and in order.
+        """Return the base and last offsets of an earlier copy of the batch, or None if the batch is new and in order.
 
         Raise :class:`Rejected` if the batch is out of order or from an old epoch.  An unknown or forgotten producer may
         start with any sequence number.

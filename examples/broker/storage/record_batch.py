@@ -1,4 +1,4 @@
-"""Record batches as bytes: the broker reads the header of 61 bytes and stores the records as they are.
+"""Record batches as bytes: the broker reads the 61-byte header and stores the records as they are.
 
 The broker changes only the two fields that the checksum does not cover: the base offset (bytes 0-7) and the partition
 leader epoch (bytes 12-15).  It therefore need not decode or decompress records.
@@ -64,7 +64,7 @@ class Batch(NamedTuple):
 def parse_batch(data: bytes | None, max_bytes: int, max_timestamp: int = 2**63 - 1) -> Batch:
     """Parse the batch that a producer sends for a partition.  Raise :class:`Rejected` if it is invalid.
 
-    ``max_timestamp``: in ms; the header must not state a later one.
+    ``max_timestamp``: the latest timestamp, in ms, that the header may state.
     """
     if not data or len(data) < _MAGIC_AT + 1:
         raise Rejected(Code.INVALID_RECORD, f"{len(data or b'')} bytes are too short for a record batch")
@@ -117,7 +117,7 @@ def placed(batch: Batch, base_offset: int, leader_epoch: int) -> Batch:
 
 
 def stored_batch(data: bytes) -> Batch:
-    """Return the batch for bytes from a log, which were checked on append."""
+    """Return the batch for bytes from a log; they were checked when they were appended."""
     base, _, _, _, _, attributes, last_delta, _, max_timestamp, producer, epoch, sequence, count = _HEADER.unpack_from(
         data
     )
@@ -126,7 +126,7 @@ def stored_batch(data: bytes) -> Batch:
 
 
 class SearchBudget:
-    """The number of records that one request may read to search for timestamps."""
+    """The number of records that one request may read while it searches for timestamps."""
 
     __slots__ = ("left",)
 
@@ -134,7 +134,7 @@ class SearchBudget:
         self.left = records
 
     def spend(self, records: int) -> bool:
-        """Spend ``records`` of the budget.  Return False, and spend nothing, if too few are left."""
+        """Take ``records`` from the budget.  Return False, and take nothing, if too few are left."""
         if records > self.left:
             return False
         self.left -= records
@@ -144,13 +144,14 @@ class SearchBudget:
 def search_timestamp(
     batch: Batch, timestamp: int, budget: SearchBudget, start_offset: int = 0
 ) -> tuple[int, int] | None:
-    """Return offset and timestamp of the first record from ``start_offset`` on that is not older than ``timestamp``.
+    """Return the offset and timestamp of the first record, from ``start_offset`` on, that is not older than
+    ``timestamp``.
 
-    ``batch.max_timestamp`` must not be older.  The result is exact if the batch is uncompressed and ``budget``
-    suffices; it is None if only records before ``start_offset`` match.  Otherwise, the result is the first offset of
-    the batch: a compressed batch may expand to a thousand times its size, so the broker does not decompress it.  The
-    result is also the first offset if the records are unreadable or contradict the header, so that the search ends at
-    this batch.
+    ``batch.max_timestamp`` must not be older than ``timestamp``.  The result is exact if the batch is uncompressed and
+    ``budget`` suffices; in that case, it is None if only records before ``start_offset`` match.  Otherwise, the result
+    is the first offset of the batch: a compressed batch may expand to a thousand times its size, so the broker does not
+    decompress it.  The result is also the first offset if the records are unreadable or contradict the header, so that
+    the search ends at this batch.
     """
     if batch.codec == 0 and budget.spend(batch.number):
         with contextlib.suppress(Exception):  # the records are arbitrary bytes from a client
@@ -161,14 +162,14 @@ def search_timestamp(
 
 
 def _first_not_older(batch: Batch, timestamp: int, start_offset: int) -> tuple[int, int] | None:
-    """Search the records one by one, and skip their keys, values and headers."""
+    """Search the records one by one, skipping their keys, values, and headers."""
     data = batch.data
     (attributes,) = _ATTRIBUTES.unpack_from(data, _CHECKED_FROM)
     (base_timestamp,) = _OFFSET.unpack_from(data, _BASE_TIMESTAMP_AT)
     at = _HEADER.size
     for _ in range(batch.number):
         length, at = decode_varint(data, at)
-        delta, behind = decode_varint(data, at + 1)  # one byte of attributes comes before
+        delta, behind = decode_varint(data, at + 1)  # after one byte of attributes
         offset = batch.base_offset + decode_varint(data, behind)[0]
         when = batch.max_timestamp if attributes & _LOG_APPEND_TIME else base_timestamp + delta
         if length < 0 or at + length > len(data):

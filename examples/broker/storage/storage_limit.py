@@ -1,4 +1,4 @@
-"""The limit on the size of all logs together."""
+"""The limit on the total size of all logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["StorageLimit"]
 
 
 class StorageLimit:
-    """Keep all logs together below ``limit`` bytes.  ``partitions()``: returns all partitions.
+    """Keep the total size of all logs below ``limit`` bytes.  ``partitions()``: returns all partitions.
 
     When an append would exceed the limit, the largest log loses its oldest segment.  A log never loses a segment to a
     larger log, so a client that fills partitions loses its own records first.

@@ -67,7 +67,7 @@ class Topics:
         return _NAME.fullmatch(name) is not None and name not in (".", "..")
 
     def create(self, name: str, partitions: int = -1, replicas: int = -1, *, only_check: bool = False) -> None:
-        """Create a topic; -1 selects a default.  Raise :class:`Refused`, and create nothing, if it is not possible."""
+        """Create a topic; -1 selects the default.  Raise :class:`Refused`, and create nothing, if that fails."""
         if not self.may_be_named(name):
             reason = "topic name must have 1 to 249 of the characters a-z A-Z 0-9 . _ -"
             raise Refused(Code.INVALID_TOPIC_EXCEPTION, reason)

@@ -1,12 +1,12 @@
 """The soak test with random load: ``python -m examples.long_poll.soak --seconds 600``.
 
-Readers wait on random topics for random sizes and times.  Some disconnect while they wait, and the limits reject some.
-Writers publish messages.  From time to time the load pauses, and the test compares the responses at the clients with
-the statistics and the memory of the server.  Every ``--restart-every`` seconds the server gets SIGTERM while readers
-wait, and is started again on the same port.
+Readers wait on random topics for random sizes and times.  Some disconnect while they wait, and some are rejected
+because of a limit.  Writers publish messages.  From time to time, the load pauses.  The test then compares the
+responses that the clients received with the statistics of the server, and checks the server's memory.  Every
+``--restart-every`` seconds, the server gets SIGTERM while readers wait, and is started again on the same port.
 
 The exit code is 0 if every request got one response with the right messages at the right time, if no operation is left,
-if the counters match, and if the memory is flat.
+if the counters match, and if the memory use is flat.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from .answer_check import AnswerCheck, Asked
 __all__ = ["main"]
 
 _MIB = 1 << 20
-_ALLOWED_GROWTH = 8 * _MIB  # between the first and the last pause of a server
+_ALLOWED_GROWTH = 8 * _MIB  # between the first and the last pause of one server
 _PATIENCE = 90.0  # seconds to wait for a response
 _NOTICE = 10.0  # seconds for the server to detect disconnects, and to stop
 _SHORT, _LONG = 1.5, 60.0  # seconds to wait for messages
@@ -42,7 +42,7 @@ _ROW = "{:>5} {:>8} {:>9} {:>9} {:>9} {:>8} {:>11} {:>8} {:>8} {:>5} {:>15} {:>5
 
 @dataclass(slots=True)
 class Plan:
-    """The options of the test.  Times are in seconds."""
+    """The options for the test.  Times are in seconds."""
 
     seconds: float
     restart_every: float
@@ -89,8 +89,8 @@ class Clients:
     async def load(self, seconds: float, draw: random.Random, *, hang_up: float = 0.0, stay: float = 0.0) -> None:
         """Run the load for some seconds, and return when no request is in progress.
 
-        ``hang_up``: the share of requests that the client aborts.  ``stay``: the share with a wait so long that only a
-        message or the shutdown ends it.
+        ``hang_up``: the share of requests that the client aborts.  ``stay``: the share of requests that wait so long
+        that only a message or the shutdown ends the wait.
         """
         async with asyncio.TaskGroup() as group:
             for _ in range(self._plan.readers):
@@ -101,7 +101,7 @@ class Clients:
             self._over.set()
 
     def stopping(self) -> None:
-        """Record that the server will get SIGTERM now."""
+        """Record that the server is about to get SIGTERM."""
         self._answers.stopping_since = time.perf_counter()
 
     async def _read_on(self, draw: random.Random, hang_up: float, stay: float) -> None:
@@ -177,10 +177,11 @@ async def _rest(run: ServerRun, server: ServerProcess, session: aiohttp.ClientSe
 async def _live(plan: Plan, run: ServerRun, server: ServerProcess, seconds: float, draw: random.Random) -> None:
     """Alternate load and pauses, and stop the server under load.
 
-    In every second phase, and in the last one, no client disconnects.  There the counters must match exactly.
+    In every second phase, and in the last one, no client disconnects.  In these phases, the counters must match
+    exactly.
     """
     answers = run.answers
-    # Clients close idle connections before the server does (5 s), so no request uses a closing connection.
+    # Clients close idle connections before the server does (after 5 s), so no request uses a closing connection.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=1.0)
     timeout = aiohttp.ClientTimeout(total=_PATIENCE)
     load = seconds / (plan.rests + 1)
@@ -200,7 +201,7 @@ async def _live(plan: Plan, run: ServerRun, server: ServerProcess, seconds: floa
     after = run.exit_report.statistics
     if (
         run.exit_report.exit_code or not after or len(server.output) != 2
-    ):  # the line at the start and the one at the end
+    ):  # the line at the start and the line at the end
         answers.complain(f"the server ended with {run.exit_report.exit_code} and said {''.join(server.output)[-2000:]}")
     if not after:
         return

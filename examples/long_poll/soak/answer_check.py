@@ -1,8 +1,8 @@
 """The responses of one server to the clients of the soak test, and the check that they are consistent.
 
-A request of a reader ends with a response (with enough bytes, or timed out with fewer), with a rejection (429, 503), or
-when the reader disconnects.  A connection that ends without a response is an error, unless the server is stopping; then
-the statistics of the server must show that it never accepted the request.
+A reader's request ends with a response (with enough bytes, or with fewer after a timeout), with a rejection (429 or
+503), or with a disconnect.  A connection that ends without a response is an error, unless the server is stopping; in
+that case, its statistics must show that it never accepted the request.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ _MOST_COMPLAINTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request of a reader.  ``sent_at``: seconds on the clock of the client."""
+    """A reader's request.  ``sent_at``: seconds on the client's clock."""
 
     topic: str
     offset: int
@@ -39,7 +39,7 @@ class Counts:
 
     @property
     def requests(self) -> int:
-        """The number of all requests of readers."""
+        """The total number of requests from readers."""
         return self.filled + self.timed_out + self.hung_up + self.turned_away + self.cut_off
 
 
@@ -66,7 +66,7 @@ class AnswerCheck:
             self.wrong.append(what)
 
     def end_of(self, topic: str) -> int:
-        """Return the end offset of a topic that the clients know."""
+        """Return the end offset of a topic as far as the clients know it."""
         return self._topics[topic].end
 
     # Responses
@@ -104,7 +104,7 @@ class AnswerCheck:
             self.complain(f"{asked}: status {status}")
 
     def cut_off(self, asked: Asked | None, error: object) -> None:
-        """Record a connection of a reader (``asked``) or a writer that ended without a response."""
+        """Record a connection, of a reader (``asked``) or of a writer, that ended without a response."""
         if asked is not None:
             self.counts.cut_off += 1
         if self.stopping_since is None:
@@ -135,7 +135,7 @@ class AnswerCheck:
     def check_at_rest(self, statistics: Mapping[str, Any]) -> None:
         """Compare the statistics of the server with the counts, while no request is in progress.
 
-        A disconnect may overlap with the response, so such a request may have any outcome at the server.
+        A disconnect may overlap the response, so the server may count such a request under any outcome.
         """
         for gauge in ("parked", "watched", "keys", "num_delayed"):
             if statistics[gauge]:
@@ -150,10 +150,10 @@ class AnswerCheck:
                 self.complain(f"{end} must be {came} to {came + counts.hung_up}, got {ends[end]}")
 
     def check_exactly(self, before: Mapping[str, Any], after: Mapping[str, Any], counts: Counts) -> None:
-        """Compare the change of the statistics with the responses, for a phase without disconnects.
+        """Compare the change in the statistics with the responses, for a phase without disconnects.
 
-        ``counts``: the counts at ``before``.  Every accepted request must have a response of the same kind: a request
-        that timed out with enough bytes would be a lost wakeup.
+        ``counts``: the counts at the time of ``before``.  Every accepted request must have a response of the same kind:
+        a request that timed out with enough bytes would be a lost wakeup.
         """
         filled, timed_out = self.counts.filled - counts.filled, self.counts.timed_out - counts.timed_out
         expected = {"submitted": filled + timed_out, "completed": filled, "expired": timed_out, "cancelled": 0}
@@ -165,6 +165,6 @@ class AnswerCheck:
 
 
 def _ends(statistics: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many requests ended in each way: for a client, closing looks like a deadline."""
+    """Return how many requests ended in each way.  To a client, closing looks like a timeout."""
     expired = statistics["expired"] + statistics.get("expired_by_closing", 0)
     return {"completed": statistics["completed"], "expired": expired, "cancelled": statistics["cancelled"]}

@@ -139,7 +139,7 @@ $("theme").addEventListener("click", () => {
   try {
     localStorage.setItem("theme", chosen);
   } catch {
-    // as above
+    // without storage, the choice lasts until the page is closed
   }
 });
 $("pause").addEventListener("click", () => {

@@ -1,23 +1,24 @@
-"""A predicate that raises for some of the data: those requests fail with 500, and the others are well."""
+"""A predicate that raises for some of the data: the requests for that data fail with 500; the others succeed."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from purgatory import Clock
 
 from .service import Service
 
-__all__ = ["RaisingPredicate"]
+__all__ = ["Payments"]
 
 
-class RaisingPredicate(Service):
+class Payments(Service):
     """Invoices, some of which have no total."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__(clock)
+    def __init__(self, clock: Clock | None = None, observers: Sequence[Any] = ()) -> None:
+        super().__init__(clock, observers)
         self._invoices: dict[int, dict[str, Any]] = {}
 
     async def read(self, invoice: int) -> bool:
-        """Wait until the invoice has a positive total: the handler of ``GET /invoices/{id}``."""
+        """Handle ``GET /invoices/{id}``: wait until the invoice has a positive total."""
 
         def is_payable() -> bool:
             found = self._invoices.get(invoice)
@@ -26,7 +27,7 @@ class RaisingPredicate(Service):
         return await self.room.wait_until(is_payable, key=f"invoice-{invoice}", timeout=60.0, kind="GET /invoices/{id}")
 
     def write(self, invoice: int) -> None:
-        """Store the invoice.  Every third one comes from a client that calls the field ``sum``."""
+        """Store the invoice.  Every third invoice comes from a client that calls the field ``sum``."""
         self._invoices[invoice] = {"sum": 5} if invoice % 3 == 0 else {"total": 5}
         self.room.check(f"invoice-{invoice}")
 
