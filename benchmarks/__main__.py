@@ -16,7 +16,7 @@ from .table import print_machine, print_rows, print_verdicts
 
 SECTIONS = {
     "server": "a long poll in Starlette on uvicorn, its wait written in five ways; needs the extra 'examples'",
-    "timers": "add, cancel and churn timers, at 1 000 to 1 000 000 outstanding",
+    "timers": "add, cancel and churn timers, at 1,000 to 1,000,000 outstanding",
     "waiting": "park, await and complete, above the floor of a bare future",
     "locks": "a lock for each key, free and handed over; needs the extra 'bench'",
     "watching": "park and check_and_complete, callbacks only",
@@ -24,7 +24,7 @@ SECTIONS = {
     "features": "thresholds, observers, extend, timeouts, and the cost of a subclass without __slots__",
     "threads": "event loops in threads: what two of them do in the time of one; on a free-threaded Python",
     "stall": "the longest turn of the loop while a million operations end at once",
-    "lateness": "how late 50 000 expiries a second are",
+    "lateness": "how late 50,000 expiries a second are",
     "memory": "resident memory per parked operation; import time",
     "collector": "what the garbage collector costs with a million operations parked",
     "broker": "the example broker beside a real Kafka; needs Maven, a JDK, and the extra 'broker'",
@@ -74,9 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class _Saved:
-    """The file of ``--json``.  The rows of a section replace the saved ones as soon as they are measured.
+    """The file given with ``--json``.  The rows of a section replace the saved ones as soon as they are measured.
 
-    ValueError if the file has figures of another machine or another kind of core, or differs in ``--quick``.
+    Raises ValueError if the file has figures from another machine, another kind of core, or another setting of
+    ``--quick``.
     """
 
     def __init__(self, file: Path | None, machine: dict[str, str], *, quick: bool) -> None:
@@ -100,7 +101,7 @@ class _Saved:
 
 
 def _prepare(section: str) -> None:
-    """Fetch what the section needs beyond Python packages.  Unavailable if this machine lacks it."""
+    """Fetch what the section needs beyond Python packages.  Raise Unavailable if this machine cannot provide it."""
     try:
         prepare = getattr(importlib.import_module(f"{__package__}.{section}"), "prepare", None)
     except ModuleNotFoundError as error:
@@ -115,7 +116,7 @@ def _here(section: str, *, quick: bool) -> Iterator[Row]:
 
 
 def _apart(section: str, *, quick: bool) -> list[Row]:
-    """Measure the section in a process of its own, so that garbage of another section does not affect it."""
+    """Measure the section in a separate process, so that garbage from other sections does not affect it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         command = [sys.executable, "-m", __package__, section, "--here", "--json", str(file)]

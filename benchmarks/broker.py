@@ -1,16 +1,16 @@
-"""The example broker beside a real Kafka of one node, both on loopback and asked by the same clients in turn.
+"""The example broker compared with a real single-node Kafka: the same clients use both in turn, on loopback.
 
-*   *Wake-up.*  A fetch is parked; a produce with acks=1 goes out on another connection; the time until the fetch is
-    answered, in wall-clock time.
-*   *Join barrier.*  All members of a stable group but the last have joined again; the time from the last JoinGroup
-    until the last response, in wall-clock time.
-*   *CPU of a parked fetch.*  Fetches on connections that are open, parked and answered by one record: CPU time of the
-    broker's process per fetch.
-*   *Memory of a parked fetch.*  Connection and request together.  Of ours it is resident memory; of the JVM it is the
-    live heap after a full collection, because its resident memory is what its options say.
+*   *Wake-up.*  A fetch is parked, and a produce with acks=1 is sent on another connection.  Measured: the wall-clock
+    time until the fetch is answered.
+*   *Join barrier.*  All members of a stable group except the last have joined again.  Measured: the wall-clock time
+    from the last JoinGroup request to the last response.
+*   *CPU of a parked fetch.*  Fetches on open connections are parked and then answered by one record.  Measured: the CPU
+    time of the broker process per fetch.
+*   *Memory of a parked fetch.*  Measured: connection and request together.  For our broker, this is resident memory;
+    for the JVM, it is the live heap after a full collection, because the JVM's options determine its resident memory.
 
-Kafka keeps its log in files and ours in memory, and ours is Python: the figures are of the waiting, which both do for
-every request, and not of the storage.
+Kafka keeps its log in files, whereas our broker keeps it in memory and is written in Python.  The figures show the cost
+of waiting, which both brokers incur for every request; they do not show the cost of storage.
 """
 
 import os
@@ -43,14 +43,14 @@ SECTION = "broker"
 PEER = f"Kafka {VERSION}"
 JVM = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC")  # the heap and the collector of Kafka's own start script
 _WAIT_MS = 60_000
-# ConsumerProtocolSubscription of version 0, without topics: Kafka's coordinator reads what consumers subscribe to.
+# ConsumerProtocolSubscription version 0, without topics: Kafka's coordinator reads what consumers subscribe to.
 _SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
-_GROUP_DELAY_MS = 2_000  # all members of a group come within this time; each one that comes prolongs it
+_GROUP_DELAY_MS = 2_000  # all members of a group arrive within this time; each arrival extends it
 _TIMEOUT_S = 60.0
 
 
 def prepare() -> None:
-    """Fetch the jars.  Unavailable if that cannot be done here."""
+    """Fetch the jars.  Raise Unavailable if that is not possible here."""
     if sys.platform != "linux":
         raise Unavailable("the CPU time and the memory of other processes are read on Linux only")
     program("jcmd")
@@ -67,11 +67,11 @@ class Side:
     topics: int = 0
 
     def cpu(self) -> float:
-        """Return the seconds of CPU time that the process has had."""
-        return time.clock_gettime((~self.pid << 3) | 2)  # as clock_getcpuclockid(3) makes it on Linux
+        """Return the seconds of CPU time that the process has used."""
+        return time.clock_gettime((~self.pid << 3) | 2)  # the id that clock_getcpuclockid(3) returns on Linux
 
     def topic(self) -> str:
-        """Create a topic with one partition, and wait until its leader serves."""
+        """Create a topic with one partition, and wait until its leader accepts requests."""
         self.topics += 1
         name = f"t{self.topics}"
         topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
@@ -130,7 +130,7 @@ def _resident(pid: int) -> float:
 
 
 def _live_heap(pid: int) -> float:
-    """Bytes of live objects, which the histogram counts after a full collection."""
+    """Return the size of the live objects in bytes, from the histogram after a full collection."""
     command = [program("jcmd"), str(pid), "GC.class_histogram"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     total = next(line for line in reversed(printed) if line.startswith("Total"))
@@ -185,10 +185,10 @@ class WakeUp:
         self.offset = 1
 
     def sample(self) -> float:
-        """Return milliseconds from the produce to the answer of the fetch."""
+        """Return the milliseconds from the produce to the answer to the fetch."""
         fetch, produce = _fetch(self.topic, self.offset), _produce(self.topic)
         self.fetching.send(fetch)
-        time.sleep(0.003)  # the fetch is parked; nothing reports that it is
+        time.sleep(0.003)  # by now, the fetch is parked; there is no event to wait for
         began = time.perf_counter()
         self.producing.send(produce)
         answer = self.fetching.receive(fetch)
@@ -205,7 +205,7 @@ class Barrier:
     def __init__(self, side: Side, stack: ExitStack, members: int) -> None:
         self.wires = [stack.enter_context(Wire(side.port)) for _ in range(members)]
         self.beside = stack.enter_context(Wire(side.port))
-        first = self._request("")  # is answered with a member id, and with nothing else
+        first = self._request("")  # the response contains only a member id
         self.ids = [wire.ask(first).member_id for wire in self.wires]
         self._sync(self._join())
 
@@ -226,10 +226,10 @@ class Barrier:
         return bool(self.beside.ask(ask).groups[0].group_state == "PreparingRebalance")
 
     def _join(self) -> list[Any]:
-        """Have all members join; the first is the leader once there is one."""
+        """Have all members join; if the group already has a leader, the leader joins first."""
         requests = [self._request(member) for member in self.ids]
         self.wires[0].send(requests[0])
-        _until(self._prepares)  # in a stable group only the leader begins the next generation
+        _until(self._prepares)  # in a stable group, only the leader begins the next generation
         for wire, request in zip(self.wires[1:], requests[1:], strict=True):
             wire.send(request)
         last_sent = time.perf_counter()
@@ -261,13 +261,13 @@ class Barrier:
             wire.receive(request)
 
     def sample(self) -> float:
-        """Return milliseconds from the last request to the last response."""
+        """Return the milliseconds from the last request to the last response."""
         self._sync(self._join())
         return self.passed * 1e3
 
 
 class Parked:
-    """Fetches on connections of their own, which one record answers."""
+    """Fetches, each on its own connection, that are all answered by one record."""
 
     def __init__(self, side: Side, stack: ExitStack, number: int) -> None:
         self.side, self.topic = side, side.topic()
@@ -275,7 +275,7 @@ class Parked:
         self.wires = [stack.enter_context(Wire(side.port)) for _ in range(number)]
         self.producing = stack.enter_context(Wire(side.port))
         ask = make(MetadataRequest, topics=[], allow_auto_topic_creation=False)
-        for wire in self.wires:  # each connection is accepted and read
+        for wire in self.wires:  # after this, each connection has been accepted and read
             wire.ask(ask)
         self.offset = 1
         self._park()
@@ -296,7 +296,7 @@ class Parked:
         self.offset += 1
 
     def sample(self) -> float:
-        """Return microseconds of the broker's CPU time for each fetch."""
+        """Return the microseconds of the broker's CPU time per fetch."""
         before = self.side.cpu()
         self._park()
         time.sleep(0.3)
@@ -305,7 +305,7 @@ class Parked:
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """The rows of this section.  Unavailable without Maven, a JDK or Linux."""
+    """Yield the rows of this section.  Raise Unavailable if Maven or a JDK is missing, or if this is not Linux."""
     prepare()
     number = scale.pick(4_000, 500)
     _allow_files(2 * number + 500)
@@ -333,7 +333,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 
 def _samples(contenders: list[Any], number: int, warm: int) -> list[list[float]]:
-    """Take samples of both in turn; the first ``warm`` are not counted, because a JVM compiles meanwhile."""
+    """Take samples of both in turn; the first ``warm`` do not count, because the JVM is then still compiling."""
     found: list[list[float]] = [[] for _ in contenders]
     for index in range(warm + number):
         for column, contender in zip(found, contenders, strict=True):

@@ -1,11 +1,11 @@
-"""The example broker under load: ``python -m benchmarks.broker_load``.  For the broker beside Kafka see ``broker``.
+"""The example broker under load: ``python -m benchmarks.broker_load``.  For a comparison with Kafka, see ``broker``.
 
-*   *Parked at once.*  Fetches (and JoinGroup requests) that wait in one process, each on its own connection and sent as
-    the bytes of a client.  The peers of these connections are in memory, because the default limits of a process do not
-    allow that many sockets.  Then one record is produced, which answers every fetch.
-*   *Round trips.*  acks=all over a real socket to a broker in another process, by one client that keeps a number of
-    requests in flight.  Like Kafka, the broker handles one request of a connection at a time, so a round trip is: frame
-    in, decode, append, park, two followers' copies, wake, encode, frame out.
+*   *Parked at once.*  Fetches (and JoinGroup requests) wait in one process, each on its own connection and encoded as a
+    client encodes it.  The peers of these connections are in memory, because the default limits of a process do not
+    allow that many sockets.  Then one record is produced; it answers every fetch.
+*   *Round trips.*  One client sends requests with acks=all over a real socket to a broker in another process, and keeps
+    several requests in flight.  Like Kafka, the broker handles one request per connection at a time, so a round trip
+    is: frame in, decode, append, park, two followers' copies, wake, encode, frame out.
 """
 
 import argparse
@@ -32,13 +32,13 @@ _WAIT_MS = 600_000
 
 
 def frame(request: Any, version: int, correlation_id: int = 1) -> bytes:
-    """A request as a client sends it."""
+    """Return the request as a client sends it."""
     body = struct.pack(">hhih", request.API_KEY, version, correlation_id, -1) + bytes(request.encode(version=version))
     return struct.pack(">i", len(body)) + body
 
 
 def fetch_frame(topic: str) -> bytes:
-    """A fetch of one partition that waits for a byte."""
+    """Return a request that fetches from one partition and waits for one byte."""
     topic_type = FetchRequest.FetchTopic
     partition = topic_type.FetchPartition(
         partition=0, current_leader_epoch=-1, fetch_offset=0, log_start_offset=-1, partition_max_bytes=1 << 20
@@ -59,7 +59,7 @@ def fetch_frame(topic: str) -> bytes:
 
 
 def join_frame(group: str) -> bytes:
-    """A JoinGroup of a version whose members need no id beforehand."""
+    """Return a JoinGroup request in a version that does not require a member id in advance."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"topics")
     request = JoinGroupRequest(
         group_id=group,
@@ -73,7 +73,7 @@ def join_frame(group: str) -> bytes:
 
 
 def produce_frame(topic: str, acks: int, size: int) -> bytes:
-    """A produce of one record."""
+    """Return a produce request with one record."""
     builder = MemoryRecordsBuilder(2, 0, 1 << 20)
     builder.append(1, None, b"x" * size)
     builder.close()
@@ -89,7 +89,7 @@ def produce_frame(topic: str, acks: int, size: int) -> bytes:
 
 
 class Memory:
-    """The other end of a connection: counts what is answered."""
+    """The other end of a connection; it counts the responses."""
 
     __slots__ = ("answered",)
 
@@ -115,13 +115,13 @@ class Memory:
 
 
 def resident_bytes() -> int:
-    """The memory of this process that is in use."""
+    """Return the resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * 4096
 
 
 class LongestTurn:
-    """The longest time that the event loop did not come round."""
+    """The longest turn of the event loop."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -146,7 +146,7 @@ class LongestTurn:
 
 
 def connect(server: Server, count: list[int], sent: bytes) -> Connection:
-    """A connection on which a request has arrived."""
+    """Return a connection on which a request has arrived."""
     connection = Connection(server)
     connection.connection_made(Memory(count))
     connection.data_received(sent)
@@ -154,7 +154,7 @@ def connect(server: Server, count: list[int], sent: bytes) -> Connection:
 
 
 async def parked_at_once(fetches: int, joins: int, group_size: int) -> None:
-    """Park them, answer them, print what that took."""
+    """Park the requests, answer them, and print how long that took."""
     group = GroupConfig(initial_rebalance_delay=_WAIT_MS / 1000)
     settings = Settings(port=0, max_connections=fetches + joins + 10, replication_delay=0.0, group=group)
     async with Server(settings) as server:
@@ -193,13 +193,13 @@ async def parked_at_once(fetches: int, joins: int, group_size: int) -> None:
 
 
 async def until(condition: Any) -> None:
-    """Let the loop turn until the condition holds."""
+    """Let the event loop run until the condition holds."""
     while not condition():
         await asyncio.sleep(0)
 
 
 class Pipeline(asyncio.Protocol):
-    """A client that keeps ``window`` requests in flight until ``number`` are answered."""
+    """A client that keeps ``window`` requests in flight until ``number`` of them are answered."""
 
     def __init__(self, request: bytes, number: int, window: int) -> None:
         self.request, self.number, self.window = request, number, window
@@ -242,7 +242,7 @@ class Pipeline(asyncio.Protocol):
 
 
 async def round_trips(port: int, number: int, window: int, acks: int, delay: float) -> None:
-    """Produce, and print how fast."""
+    """Produce records, and print how fast that was."""
     loop = asyncio.get_running_loop()
     client = Pipeline(produce_frame("t", acks, 100), number, window)
     began = time.perf_counter()
@@ -260,7 +260,7 @@ async def round_trips(port: int, number: int, window: int, acks: int, delay: flo
 
 
 def with_broker(delay: float, options: list[str], number: int, windows: list[tuple[int, int]]) -> None:
-    """Start a broker, send it requests, stop it."""
+    """Start a broker, send it requests, and stop it."""
     command = [sys.executable, "-m", "examples.broker", "--port", "0", "--replication-delay", str(delay), *options]
     root = Path(__file__).resolve().parent.parent
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
@@ -285,7 +285,7 @@ def make_topic(port: int) -> None:
 
 
 def run(coroutine: Any, options: list[str]) -> None:
-    """Run the coroutine on the same kind of event loop as the broker."""
+    """Run the coroutine on the same kind of event loop as the broker uses."""
     if "--no-uvloop" in options:
         asyncio.run(coroutine)
     else:

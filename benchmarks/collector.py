@@ -1,9 +1,10 @@
 """What the garbage collector costs with a million operations parked, and what ``gc.freeze`` saves.
 
 A full collection visits every object that may be part of a cycle.  Its time is proportional to the number of parked
-operations, and it blocks the loop.  CPython starts one when the objects that survived since the last one are more than
-a quarter of all old objects: while a purgatory fills, and in a server whenever enough of its other state is replaced.
-``gc.freeze()`` excludes all objects that exist at that moment.
+operations, and it blocks the loop.  CPython starts a full collection when the number of objects that have survived
+since the last one exceeds a quarter of the number of old objects.  This happens while a purgatory fills and, in a
+server, whenever enough of its other state has been replaced.  ``gc.freeze()`` excludes all objects that exist at that
+moment from later collections.
 """
 
 import asyncio
@@ -105,12 +106,12 @@ async def _rows(scale: Scale) -> list[Row]:
 
 
 def _frozen(what: str, before: float, after: float) -> Row:
-    """Return a row of the cost after ``gc.freeze``, beside the cost before."""
+    """Return a row that compares the cost after ``gc.freeze`` with the cost before."""
     return Row(SECTION, f"{what}, after gc.freeze()", "ms", after, "without gc.freeze()", before, before / after)
 
 
 def _fill(purgatory: Purgatory[Any], number: int) -> float:
-    """Park the operations; return nanoseconds per operation."""
+    """Park the operations; return the nanoseconds per operation."""
     watch = purgatory.try_complete_else_watch
     start = cpu()
     for key in range(number):
@@ -119,7 +120,7 @@ def _fill(purgatory: Purgatory[Any], number: int) -> float:
 
 
 def _churn(number: int) -> _Pauses:
-    """Create containers that live for a while, as the other code of a server does."""
+    """Create containers that live for a while, as the other code in a server does."""
     with _measured_pauses() as pauses:
         state: list[Any] = [[index] for index in range(number)]
         state.clear()
@@ -134,7 +135,7 @@ async def _empty(purgatory: Purgatory[Any]) -> None:
 
 
 def _timed(work: Callable[[], object]) -> float:
-    """Return milliseconds of CPU time."""
+    """Return the CPU time of the work in milliseconds."""
     start = cpu()
     work()
     return (cpu() - start) * 1e3

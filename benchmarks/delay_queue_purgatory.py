@@ -2,11 +2,12 @@
 
 The delay queue is one heap of all operations by deadline.  A completed operation is only marked: it stays in the heap
 until its deadline, and on the lists of its other keys until a check reaches it.  After every ``purge_interval`` new
-requests a purge pass rebuilds the heap and all lists without the marked operations.  A coroutine sleeps until the
+requests, a purge pass rebuilds the heap and all lists without the marked operations.  A coroutine sleeps until the
 earliest deadline.
 
-It has the part of the interface of :class:`purgatory.Purgatory` that the experiment needs, and takes the same
-operations.  To be a fair peer it is optimized too: it uses ``__slots__``, and tries an operation once before watching.
+The class implements the part of the :class:`purgatory.Purgatory` interface that the experiment needs, and accepts the
+same operations.  To be a fair peer, it is optimized too: it uses ``__slots__``, and tries an operation once before
+watching.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ Entry = tuple[float, int, "DelayedOperation[Any]"]
 class DelayQueuePurgatory:
     """A purgatory with a delay queue, watcher lists, and a purge pass.
 
-    ``purge_interval``: the number of new requests between two purge passes.  ``clock``: seconds, for tests.
+    ``purge_interval``: the number of new requests between two purge passes.  ``clock``: returns seconds; for tests.
     """
 
     def __init__(self, name: str, *, purge_interval: int = 1_000, clock: Any = time.monotonic) -> None:
@@ -60,7 +61,7 @@ class DelayQueuePurgatory:
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Try every operation on the key; ended ones leave this list and stay on those of their other keys."""
+        """Try every operation on the key; those that end leave this list, but stay on the lists of their other keys."""
         watching = self._watchers.get(key)
         if watching is None:
             return 0
@@ -90,7 +91,7 @@ class DelayQueuePurgatory:
         return len(self._heap)
 
     def expire_due(self) -> int:
-        """Expire the operations that are due, drop those that have ended before; return how many expired."""
+        """Expire the operations that are due, and drop those that have already ended; return how many expired."""
         now = self._clock()
         expired = 0
         while self._heap and self._heap[0][0] <= now:
@@ -104,7 +105,7 @@ class DelayQueuePurgatory:
         return expired
 
     def purge(self) -> int:
-        """Remove ended operations from the heap and from every list; return how many entries that removes."""
+        """Remove finished operations from the heap and from every list; return how many entries were removed."""
         before = len(self._heap) + self.watched
         self._heap = [entry for entry in self._heap if not entry[2].is_completed]
         heapq.heapify(self._heap)
@@ -126,7 +127,7 @@ class DelayQueuePurgatory:
                 await self._reaper
 
     async def _reap(self) -> None:
-        # As in Kafka, it polls at least every 200 ms; this is also how it finds that a purge is due.
+        # As in Kafka, the reaper polls at least every 200 ms; this is also how it notices that a purge is due.
         while True:
             self.expire_due()
             self._earlier.clear()

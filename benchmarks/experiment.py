@@ -1,17 +1,17 @@
 """Kafka's purgatory experiment (``TestPurgatoryPerformance``), with the first design and with this one.
 
-Requests arrive at random (Poisson) at a target rate.  Each waits on ``keys`` keys of ``key-space-size``, with a
-timeout, and becomes complete after a latency drawn from a log-normal distribution that is given by its 50th and 75th
-percentiles; then its first key is checked.  A request whose latency is longer than the timeout
-expires.  The published experiment: 1 000 000 requests, timeout 200 ms, (pct75, pct50) = (60, 20) ms, where most
-complete in time, and (400, 200) ms, where half of them expire.
+Requests arrive at random (Poisson) at a target rate.  Each waits on ``keys`` keys out of ``key-space-size``, with a
+timeout.  It becomes complete after a latency drawn from a log-normal distribution that is defined by its 50th and 75th
+percentiles; then its first key is checked.  A request whose latency is longer than the timeout expires.  The published
+experiment has 1,000,000 requests, a timeout of 200 ms, and two settings for (pct75, pct50): (60, 20) ms, where most
+requests complete in time, and (400, 200) ms, where half of them expire.
 
     python -m benchmarks.experiment --sweep                    all designs, both latencies, doubling the rate
     python -m benchmarks.experiment --design new --rate 20000  one run
 
 The command prints the target rate, the actual rate, and the CPU time of the process.  The third design, ``none``, has
-no purgatory: it shows the cost of arrivals, latencies and the loop.  A design is saturated when it serves less than
-95 % of the target.
+no purgatory: it shows the cost of arrivals, latencies, and the loop.  A design is saturated when it serves less than
+95% of the target rate.
 """
 
 import argparse
@@ -41,12 +41,12 @@ __all__ = ["DESIGNS", "LATENCIES", "Parameters", "Run", "in_turn", "perform", "s
 
 LATENCIES = ((60.0, 20.0), (400.0, 200.0))  # (pct75, pct50) in ms, as published
 SATURATED = 0.95
-DRAWN = 1 << 16  # the number of random numbers and keys that are drawn beforehand and then reused
+DRAWN = 1 << 16  # the number of random numbers and keys that are drawn in advance and then reused
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Named as in Kafka's benchmark; times in ms."""
+    """The parameters, named as in Kafka's benchmark.  Times are in ms."""
 
     num: int = 1_000_000
     rate: float = 10_000.0
@@ -69,7 +69,7 @@ class Parameters:
     def latencies(self, rng: random.Random, number: int) -> list[float]:
         """Return latencies in seconds.
 
-        A log-normal distribution has the median exp(mu) and the 75th percentile exp(mu + 0.6745 sigma).
+        A log-normal distribution has median exp(mu) and 75th percentile exp(mu + 0.6745 sigma).
         """
         mu = math.log(self.pct50)
         sigma = (math.log(self.pct75) - mu) / statistics.NormalDist().inv_cdf(0.75)
@@ -81,7 +81,7 @@ class Parameters:
 
 
 class _Request(DelayedOperation[None]):
-    """Complete when its latency has passed."""
+    """A request that completes when its latency has passed."""
 
     __slots__ = ("completes_at", "key", "tally")
 
@@ -117,7 +117,7 @@ class _Tally:
 
 
 class _NoPurgatory:
-    """No purgatory: a check completes its operation directly, and an expiry comes from the heap of latencies."""
+    """No purgatory: a check completes its operation directly, and the heap of latencies expires the others."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -151,7 +151,7 @@ class Run:
 
     @property
     def actual_rate(self) -> float:
-        """Requests per second up to the last arrival, without the last timeout."""
+        """The requests per second up to the last arrival, excluding the last timeout."""
         return self.parameters.num / max(1e-9, self.elapsed - self.parameters.timeout / 1000)
 
     @property
@@ -217,7 +217,7 @@ async def _serve(purgatory: Any, parameters: Parameters, tally: _Tally, *, bare:
 
 
 def _pause(now: float, arrival: float, due: list[tuple[float, int, _Request]], more: bool) -> float:
-    """Return the seconds until the next event, at least a millisecond, which is the resolution of the loop."""
+    """Return the seconds until the next event, but at least one millisecond, which is the resolution of the loop."""
     following = [arrival] if more else []
     if due:
         following.append(due[0][0])
@@ -225,7 +225,7 @@ def _pause(now: float, arrival: float, due: list[tuple[float, int, _Request]], m
 
 
 def sweep(design: str, parameters: Parameters, seconds: float, rates: Iterable[float]) -> Iterator[Run]:
-    """Run at rising rates until a run is saturated; each has ``num`` requests, but takes ``seconds`` at most."""
+    """Run at rising rates until one is saturated; each run has ``num`` requests, but takes at most ``seconds``."""
     for rate in rates:
         number = min(parameters.num, round(rate * seconds)) if seconds else parameters.num
         run = perform(design, replace(parameters, rate=rate, num=number))

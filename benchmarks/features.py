@@ -63,7 +63,7 @@ def _hot_key(scale: Scale) -> Iterator[Row]:
 
 
 class _HotKey:
-    """Watchers of one key, each with its own threshold; every check completes exactly one."""
+    """Watchers on one key, each with its own threshold; every check completes exactly one of them."""
 
     def __init__(self, watchers: int, *, thresholds: bool, repeats: int) -> None:
         self.repeats = repeats
@@ -82,7 +82,7 @@ class _HotKey:
         self.waiting.append(request)
 
     def check(self, number: int) -> float:
-        """Return seconds per check.  After every 100 checks as many are parked again, which does not count."""
+        """Return the seconds per check.  Parking 100 more operations after every 100 checks is not measured."""
         spent = 0.0
         for first in range(0, number, 100):
             some = range(min(100, number - first))
@@ -124,7 +124,7 @@ def _observers(scale: Scale) -> Iterator[Row]:
 
 
 async def _journal(scale: Scale) -> list[Row]:
-    """Measure with a journal in a temporary folder; no rows if the journal is not installed."""
+    """Measure with a journal in a temporary folder; return no rows if the journal is not installed."""
     if importlib.util.find_spec("purgatory.journal") is None or importlib.util.find_spec("pyarrow") is None:
         return []
     journal_class = importlib.import_module("purgatory.journal").Journal

@@ -1,8 +1,8 @@
-"""What the page of the inspector costs: ``python -m benchmarks.inspector [--parked N] [--viewers N] [--seconds S]``.
+"""What the inspector page costs: ``python -m benchmarks.inspector [--parked N] [--viewers N] [--seconds S]``.
 
-A server on uvicorn has N operations parked, on half as many keys, and completes up to a hundred more per second.  It
-measures itself: its CPU time, and the CPU time of each turn of its event loop, so that other processes do not count.
-The viewers are in this process.  The two cases alternate, and the table has their medians.
+A server on uvicorn has N operations parked, on half as many keys, and completes up to a hundred others per second.  It
+measures itself: its CPU time and the CPU time of each turn of its event loop, so other processes do not count.  The
+viewers are in this process.  The two cases alternate, and the table shows their medians.
 """
 
 import argparse
@@ -37,7 +37,7 @@ class _Loop(asyncio.SelectorEventLoop):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.inspector", description="Cost of the inspector's page.")
-    parser.add_argument("--parked", type=int, default=10_000, help="parked operations (10 000)")
+    parser.add_argument("--parked", type=int, default=10_000, help="parked operations (10,000)")
     parser.add_argument("--viewers", type=int, default=10, help="open pages (10)")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement (5)")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each case (3)")
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _viewers(port: int, number: int) -> Iterator[dict[str, int]]:
-    """Keep that many pages open, and count what they receive."""
+    """Keep ``number`` pages open, and count what they receive."""
     received = {"frames": 0, "bytes": 0}
     sockets = []
     threads = []
@@ -113,7 +113,7 @@ def _viewers(port: int, number: int) -> Iterator[dict[str, int]]:
 
 
 async def _serve(parked: int) -> None:
-    """Serve, and answer each line of standard input, a number of seconds, with a measurement."""
+    """Serve.  For each line of standard input, measure for that number of seconds, and print the result."""
     import uvicorn
     from starlette.applications import Starlette
 
@@ -156,7 +156,7 @@ async def _traffic(room: Any) -> None:
 
 
 async def _measure(seconds: float) -> dict[str, float]:
-    """Return the CPU share and the turns of the loop over that time."""
+    """Return the CPU share and the turns of the loop, measured over ``seconds``."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, _Loop)
     loop.turns.clear()

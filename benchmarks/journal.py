@@ -1,12 +1,12 @@
 """The cost of a journal for the event loop: ``python -m benchmarks.journal [--rows 300000] [--rate 20000]``.
 
 Operations are parked and completed, 50 in each turn of the loop, alternately with and without a journal in one process.
-The runs without a journal are the control.  Without ``--rate``, they are as many as the loop can do, which is more than
-the journal's thread can write, so that rows wait and some are dropped.
+The runs without a journal are the control.  Without ``--rate``, the loop completes as many operations as it can, which
+is more than the journal's thread can write, so rows wait and some are dropped.
 
 The cost is the CPU time of the loop's thread, which does not include the journal's own thread.  The length of a turn is
-wall-clock time, so it includes the time that the journal's thread makes the loop wait.  On a busy machine it also
-includes the wait for a core, which Linux counts for each thread; the second line of turns is without it.
+wall-clock time, so it includes the time that the journal's thread makes the loop wait.  On a busy machine, it also
+includes the wait for a core, which Linux counts for each thread; the second line of turns excludes that wait.
 """
 
 import argparse
@@ -37,11 +37,11 @@ _LONG_S = 0.005
 
 @dataclass(slots=True)
 class _Turns:
-    """Lengths of turns in seconds: on the wall clock, and less the waiting for a core."""
+    """Lengths of turns in seconds: by the wall clock, and without the wait for a core."""
 
     wall: list[float] = field(default_factory=list)
     running: list[float] = field(default_factory=list)
-    costs: list[float] = field(default_factory=list)  # CPU seconds per operation, one for each round
+    costs: list[float] = field(default_factory=list)  # CPU seconds per operation, one value for each round
 
 
 class _Fetch(DelayedOperation[None]):
@@ -101,7 +101,7 @@ def _spread(lengths: list[float]) -> str:
 
 @contextmanager
 def _waited_for_a_core() -> "Iterator[Callable[[], int] | None]":
-    """Return a function for the nanoseconds that this thread has waited for a core; None if unknown."""
+    """Yield a function that returns the nanoseconds that this thread has waited for a core, or None if unknown."""
     try:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
     except OSError:

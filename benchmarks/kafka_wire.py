@@ -1,4 +1,4 @@
-"""Requests written by hand to a Kafka broker, over a socket: what no client would send, and exactly when."""
+"""Handwritten requests to a Kafka broker over a socket: requests that no client would send, at exact times."""
 
 import select
 import socket
@@ -19,7 +19,7 @@ class Closed(Exception):
 
 
 def make(message: Any, **fields: Any) -> Any:
-    """Return the message; dictionaries in its lists become what the schema says."""
+    """Return the message; dictionaries in its lists become objects of the classes that the schema names."""
     return message(**_filled(message._struct, fields))
 
 
@@ -56,7 +56,7 @@ class Wire:
         self._socket.close()
 
     def send_bytes(self, data: bytes) -> None:
-        """Send a frame of these bytes."""
+        """Send a frame with these bytes."""
         self._socket.sendall(struct.pack(">i", len(data)) + data)
 
     def send(self, request: Any, version: int | None = None) -> int:
@@ -68,7 +68,7 @@ class Wire:
         return self._number
 
     def receive_bytes(self) -> bytes:
-        """Return the next response without its size; Closed if there is none."""
+        """Return the next response without its size; raise Closed if there is none."""
         (size,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(size)
 
@@ -85,12 +85,12 @@ class Wire:
         return found
 
     def answered_within(self, seconds: float) -> bool:
-        """Return whether anything arrives in that time, the end of the connection included."""
+        """Return whether anything arrives within that time, including the end of the connection."""
         readable, _, _ = select.select([self._socket], [], [], seconds)
         return bool(readable)
 
     def receive(self, request: Any, version: int | None = None) -> Any:
-        """Return the next response, decoded as one to the request."""
+        """Return the next response, decoded as a response to ``request``."""
         answer = self.receive_bytes()
         module = __import__(type(request).__module__, fromlist=["x"])
         response = getattr(module, request.name.replace("Request", "Response"))
@@ -102,6 +102,6 @@ class Wire:
         return self.receive(request, version)
 
     def timed(self, request: Any, version: int | None = None) -> tuple[Any, float]:
-        """Send a request; return its response and the seconds until it came."""
+        """Send a request; return its response and the seconds until the response arrived."""
         began = time.monotonic()
         return self.ask(request, version), time.monotonic() - began

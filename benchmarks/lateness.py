@@ -1,16 +1,17 @@
-"""How late an expiry is, under a steady load of 50 000 a second.
+"""How late operations expire, under a steady load of 50,000 per second.
 
 Operations are parked ahead of time with deadlines spread evenly, 50 for each millisecond, and each records when it
 is answered: lateness is that time minus its deadline (parked + timeout, on the monotonic clock).  Timeouts are whole
-milliseconds.  Peer: the same number of ``call_later`` on the same loop, in a run of its own.  An operation must not be
-early; a ``call_later`` may be.  The loop does nothing else meanwhile, but the numbers are wall-clock times, so other
-programs on the machine affect them.  The last rows are the same load on a simulated core of its own (see
-:mod:`.simulated_core`), which other programs do not affect; the peer there is the same timer without early cascades.
+milliseconds.  Peer: the same number of ``call_later`` timers on the same loop, in a separate run.  An operation must
+not expire early; a ``call_later`` timer may run early.  The loop does nothing else in the meantime, but the numbers are
+wall-clock times, so other programs on the machine affect them.  The last rows show the same load on a simulated,
+dedicated core (see :mod:`.simulated_core`), which other programs do not affect; their peer is the same timer without
+early cascades.
 
 The garbage collector is off while the operations are parked, because a collection between the reading of the clock and
-the parking would count as lateness.  When they fall due, it is on, without the parked operations, which ``gc.freeze()``
-excludes.  In the rows "with the collector", nothing is excluded, and each operation that is answered parks another one
-with a far deadline, as a server with a steady load does.
+the parking would count as lateness.  When the operations fall due, the collector is on, but ``gc.freeze()`` excludes
+the parked operations.  In the rows "with the collector", nothing is excluded, and each operation that is answered parks
+another one with a distant deadline, as a server with a steady load does.
 """
 
 import asyncio
@@ -34,11 +35,11 @@ __all__ = ["rows"]
 SECTION = "lateness"
 RATE = 50_000
 FAR = 3600.0
-PARKING_TIMES = (2e-5, 1e-4, 5e-4)  # seconds for each operation, tried in this order until all are parked in time
+PARKING_TIMES = (2e-5, 1e-4, 5e-4)  # seconds to park each operation, tried in this order until all are parked in time
 
 
 class _Late(Request):
-    """Records how late it is answered, in seconds, and then parks another operation if ``purgatory`` is not None."""
+    """Record, in seconds, how late the operation is answered; then park another one if ``purgatory`` is not None."""
 
     __slots__ = ("found", "purgatory", "wanted")
 
@@ -91,7 +92,7 @@ async def _loop(number: int, collector: bool) -> "array[float]":
                 delay = round(max(0.0, begin + index / RATE - now), 3)
                 handles.append(loop.call_later(delay, note, now + delay))
         if time.monotonic() < begin:
-            handles.clear()  # a list of handles would keep them alive after they ran
+            handles.clear()  # a list of handles would keep the timers alive after they have run
         if await _until(found, number, begin, collector):
             return found
         for handle in handles:
@@ -111,7 +112,7 @@ def _collector_off() -> Iterator[None]:
 
 
 async def _until(found: "array[float]", number: int, begin: float, collector: bool) -> bool:
-    """Wait for all of them.  False at once if the first deadline passed before all were parked."""
+    """Wait for all operations.  Return False at once if the first deadline passed before all were parked."""
     if collector:
         gc.collect()
     with contextlib.nullcontext() if collector else frozen():
@@ -136,7 +137,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 
 def _rows_of(kind: str, ours: list["array[float]"], theirs: list["array[float]"]) -> Iterator[Row]:
-    at = f"at 50 000 expiries/s, {kind}"
+    at = f"at 50,000 expiries/s, {kind}"
     for name, fraction in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0)):
         own = [quantile(found, fraction) * 1e3 for found in ours]
         peers = [quantile(found, fraction) * 1e3 for found in theirs]
@@ -160,7 +161,7 @@ def _rows_with_the_collector(kind: str, number: int, repeats: int) -> Iterator[R
     for name, fraction in (("p99", 0.99), ("longest", 1.0)):
         own = [quantile(found, fraction) * 1e3 for found in ours]
         peers = [quantile(found, fraction) * 1e3 for found in theirs]
-        what = f"lateness {name} at 50 000 expiries/s, {kind}, with the collector"
+        what = f"lateness {name} at 50,000 expiries/s, {kind}, with the collector"
         row = Row(SECTION, what, "ms", statistics.median(own), f"{kind} call_later", statistics.median(peers))
         row.ratio = statistics.median(peer / mine for mine, peer in zip(own, peers, strict=True))
         row.budget = Budget.ratio_at_least(2.0) if name == "p99" else None
@@ -177,14 +178,14 @@ def _simulated(seconds: int) -> Iterator[Row]:
         ("longest", 1.0, None),
     )
     for name, fraction, budget in quantiles:
-        what = f"lateness {name} at 50 000 expiries/s, simulated core"
+        what = f"lateness {name} at 50,000 expiries/s, simulated core"
         row = Row(SECTION, what, "ms", quantile(ours, fraction) * 1e3, "no early cascades")
         row.theirs = quantile(theirs, fraction) * 1e3
         row.ratio = row.theirs / row.ours
         row.budget = budget
         yield row
     early, of_theirs = sum(late < 0 for late in ours), sum(late < 0 for late in theirs)
-    row = Row(SECTION, "early at 50 000 expiries/s, simulated core", "count", early, "no early cascades", of_theirs)
+    row = Row(SECTION, "early at 50,000 expiries/s, simulated core", "count", early, "no early cascades", of_theirs)
     row.budget = Budget.at_most_value(0.0)
     yield row
 

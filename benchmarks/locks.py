@@ -1,9 +1,9 @@
-"""A lock for each key: taking a free one, and handing it over, beside what else there is for asyncio.
+"""A lock for each key: the cost of acquiring a free lock and of handing over a lock, compared with the alternatives.
 
-*   :class:`asyncio.Lock` for each key in a :class:`weakref.WeakValueDictionary`, the usual recipe;
-*   the package ``asyncio-keyed-lock``, which counts the tasks of each key.
+*   an :class:`asyncio.Lock` for each key in a :class:`weakref.WeakValueDictionary`, the usual recipe;
+*   the ``asyncio-keyed-lock`` package, which counts the tasks of each key.
 
-Neither has a deadline of its own, so with a timeout each is wrapped in :func:`asyncio.timeout`.
+Neither has a timeout of its own, so each is wrapped in :func:`asyncio.timeout` where a timeout is needed.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ PACKAGE = "asyncio-keyed-lock"
 class _Contender:
     """Locks by key.
 
-    ``block``: returns the context manager of a key.  ``limited``: the same with a timeout, where there is one.
+    ``block``: returns the context manager for a key.  ``limited``: the same with a timeout, or None if not supported.
     """
 
     block: Any
@@ -40,7 +40,7 @@ class _Contender:
     # Free keys
 
     async def free(self, number: int) -> float:
-        """Return seconds of CPU time for each block of a free key."""
+        """Return the seconds of CPU time per block with a free key."""
         block = self.block
         start = cpu()
         for key in range(number):
@@ -49,7 +49,7 @@ class _Contender:
         return (cpu() - start) / number
 
     async def free_with_timeout(self, number: int) -> float:
-        """The same, with a timeout."""
+        """Do the same as :meth:`free`, with a timeout."""
         start = cpu()
         if self.limited is not None:
             limited = self.limited
@@ -66,7 +66,7 @@ class _Contender:
     # Keys that several tasks want
 
     async def handed_over(self, keys: int, tasks: int, turns: int) -> float:
-        """Return seconds of CPU time for each block of a task that had to wait for its key."""
+        """Return the seconds of CPU time per block in a task that had to wait for its key."""
         blocks = 0
 
         async def work(key: int) -> None:

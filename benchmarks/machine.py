@@ -1,4 +1,4 @@
-"""Where the figures were taken."""
+"""The machine on which the figures were measured."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -10,12 +10,12 @@ __all__ = ["compiled", "describe"]
 
 
 def compiled() -> bool:
-    """Whether the core that is measured is the compiled one."""
+    """Return whether the core that is measured is compiled."""
     return bool(getattr(purgatory, "COMPILED", False))
 
 
 def describe() -> dict[str, str]:
-    """The machine and the versions, for the head of the table."""
+    """Return the machine and the versions, for the head of the table."""
     return {
         "core": "compiled" if compiled() else "interpreted",
         "cpu": f"{_cpu()}, {_cores()} cores",

@@ -1,8 +1,8 @@
 """Published Java libraries, fetched by their Maven coordinates.
 
 ``mvn`` resolves the coordinates and keeps the jars in its own local repository.  The resolved class path is kept in
-``$XDG_CACHE_HOME/purgatory`` (``~/.cache/purgatory``), so the next run starts no Maven.  Nothing is written into the
-checkout.
+``$XDG_CACHE_HOME/purgatory`` (``~/.cache/purgatory``), so the next run does not start Maven.  Nothing is written into
+the checkout.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _TIMEOUT_S = 900
 
 
 def cache() -> Path:
-    """Return the folder for what is fetched or compiled; make it if it is not there."""
+    """Return the folder for fetched and compiled files; create it if it does not exist."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(base) / "purgatory"
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def cache() -> Path:
 
 
 def program(name: str) -> str:
-    """Return the path of a program on the PATH; Unavailable if there is none."""
+    """Return the path of a program on the PATH; raise Unavailable if there is none."""
     found = shutil.which(name)
     if found is None:
         raise Unavailable(f"there is no {name} on the PATH: Maven and a JDK of at least version 17 are needed")
@@ -43,10 +43,10 @@ def program(name: str) -> str:
 
 
 def classpath(*coordinates: str, transitive: bool = True) -> str:
-    """Return the class path of the artifacts (``group:artifact:version``) and all they need at run time.
+    """Return the class path of the artifacts (``group:artifact:version``) and of everything they need at run time.
 
-    ``transitive``: False for the artifacts alone, where another class path has the rest.  Unavailable if Maven is not
-    installed or does not find them.
+    ``transitive``: False for the artifacts alone, if another class path has the rest.  Raises Unavailable if Maven is
+    not installed or does not find the artifacts.
     """
     kept = cache() / f"{_digest(*coordinates, *(() if transitive else ('alone',)))}.classpath"
     if kept.is_file():
@@ -70,9 +70,9 @@ def classpath(*coordinates: str, transitive: bool = True) -> str:
 
 
 def compile_java(source: Path, path: str) -> Path:
-    """Compile one source file against the class path; return the folder of the classes.
+    """Compile one source file against the class path; return the folder with the classes.
 
-    Unavailable if there is no compiler.
+    Raises Unavailable if there is no compiler.
     """
     folder = cache() / f"{source.stem}-{_digest(source.read_text(), path)}"
     if not folder.is_dir():
@@ -82,10 +82,10 @@ def compile_java(source: Path, path: str) -> Path:
             )
             try:
                 Path(made).rename(folder)
-            except OSError:  # another process was first
+            except OSError:  # another process was faster
                 if not folder.is_dir():
                     raise
-            Path(made).mkdir(exist_ok=True)  # the context manager removes it
+            Path(made).mkdir(exist_ok=True)  # the context manager will remove it
     return folder
 
 
@@ -94,7 +94,7 @@ def _digest(*texts: str) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write the file in one step: another process reads all of it or nothing."""
+    """Write the file in one step, so that another process reads either all of it or nothing."""
     with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as written:
         written.write(text)
     Path(written.name).replace(file)

@@ -4,12 +4,12 @@ A sample is a function that does some work and returns its cost.  The samples of
 ...), so other load on the machine affects all of them equally.  The ratio is computed for each round, and the table
 shows the median.  The first round is a warm-up and does not count.
 
-A cost is CPU time of the thread, not wall-clock time: if another process takes the core for some milliseconds, that is
-no cost of the contender that was running.  Only figures that are about time itself (the longest turn of the loop,
-lateness) use the wall clock.
+A cost is the thread's CPU time, not wall-clock time: if another process takes the core for a few milliseconds, the
+contender that was running is not charged for that time.  Only figures that are about time itself (the longest turn of
+the loop, lateness) use the wall clock.
 
 The garbage collector is on, as in most programs, but the objects that exist when a measurement begins are frozen first.
-Otherwise chance would decide which contender's sample contains a full collection.  ``collector`` measures that cost.
+Otherwise, chance would decide which contender's sample contains a full collection.  ``collector`` measures that cost.
 """
 
 import gc
@@ -56,7 +56,7 @@ def compare(
     budgets: Mapping[str, Budget] | None = None,
     note: str = "",
 ) -> list[Row]:
-    """Return a row for each peer of ``ours``, or one row for ours alone if there is no peer."""
+    """Return a row for each peer of ``ours``, or one row for ``ours`` alone if there is no peer."""
     own = samples[ours]
     peers = [name for name in samples if name != ours]
     if not peers:

@@ -1,7 +1,7 @@
-"""Resident memory per parked operation, and the time to import the package; each in a process of its own.
+"""Resident memory per parked operation, and the time to import the package; each is measured in a separate process.
 
-``python -m benchmarks.memory KIND NUMBER`` parks ``NUMBER`` operations, each on a key of its own, and prints the bytes
-of resident memory (RSS) for each: the operation, its watch, its link in a bucket, the key, and the entry of the key in
+``python -m benchmarks.memory KIND NUMBER`` parks ``NUMBER`` operations, each on its own key, and prints the bytes of
+resident memory (RSS) per operation: the operation, its watcher, its link in a bucket, the key, and the key's entry in
 the dict.  The keys are ints.
 """
 
@@ -32,7 +32,7 @@ FAR = 3600.0
 
 
 def resident() -> int:
-    """Return the resident bytes of this process; on a system without ``/proc`` its maximum so far."""
+    """Return the resident bytes of this process or, on a system without ``/proc``, the maximum so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -44,7 +44,7 @@ def resident() -> int:
 
 
 def resource_page_size() -> int:
-    """Return the bytes of one page of memory."""
+    """Return the size of one memory page in bytes."""
     import resource
 
     return resource.getpagesize()
@@ -131,7 +131,7 @@ KINDS: dict[str, Callable[[int], Any]] = {
 
 async def _measured(kind: str, number: int) -> float:
     async with KINDS[kind](1_000):
-        pass  # allocates what is allocated only once
+        pass  # makes the one-time allocations
     gc.collect()
     gc.disable()
     before = resident()
@@ -171,12 +171,12 @@ _IMPORT = "import sys,time,{before};start=time.perf_counter();import {module};pr
 
 
 def _imports(scale: Scale) -> Iterator[Row]:
-    """Measure ``import purgatory`` in a program that has imported asyncio, from bytecode, as if installed."""
+    """Measure ``import purgatory`` from cached bytecode, in a program that has already imported asyncio."""
     modules = {"purgatory": "asyncio", "anyio": "asyncio", "asyncio": "os"}
     costs: dict[str, list[float]] = {name: [] for name in modules}
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "PYTHONDONTWRITEBYTECODE": ""}
-        for number in range(scale.pick(9, 3) + 1):  # the first writes the bytecode and does not count
+        for number in range(scale.pick(9, 3) + 1):  # the first run writes the bytecode and does not count
             for module, before in modules.items():
                 command = [sys.executable, "-c", _IMPORT.format(module=module, before=before)]
                 finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ __all__ = ["NoopTask", "Request", "RequestWithDict", "noop"]
 
 
 class Request(DelayedOperation[bool]):
-    """A request that completes once ``ready`` is set."""
+    """A request that can complete as soon as ``ready`` is set."""
 
     __slots__ = ("key", "ready")
 

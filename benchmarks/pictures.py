@@ -4,7 +4,7 @@
 ``stall``    the longest turn of the loop while a million operations end
 ``designs``  the first design and this one, in Kafka's experiment
 
-Each as SVG and PNG, once for a light and once for a dark background.
+Each plot is written as SVG and as PNG, for a light and for a dark background.
 """
 
 import argparse
@@ -25,7 +25,7 @@ IMAGES = Path(__file__).parent.parent / "docs" / "images"
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours for one background."""
+    """Colors for one background."""
 
     name: str
     ground: str
@@ -45,7 +45,7 @@ THEMES = (
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-    """Draw every plot that the results have figures for; return the files."""
+    """Draw every plot for which the results have figures; return the files."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -143,7 +143,7 @@ def _ours(results: Results, kind: str) -> list[tuple[int, float]]:
 
 
 def _label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """A name at the end of each line, pushed apart where two would touch."""
+    """Put a name at the end of each line; names that would touch are pushed apart."""
     last = 0.0
     for y, x, name, colour in sorted(ends):
         at = max(y, last * 1.22)
@@ -173,7 +173,7 @@ def _time(ns: float) -> str:
 
 def _stall(results: Results, theme: Theme) -> Any:
     bars: list[tuple[str, float, str, bool]] = []
-    for words, title in (("expire in one instant", "expire at once"), ("cancelled, 1 000 a turn", "are cancelled")):
+    for words, title in (("expire in one instant", "expire at once"), ("cancelled, 1,000 a turn", "are cancelled")):
         found = {
             kind: next(
                 (

@@ -1,10 +1,15 @@
 """The report at scale: ``python -m benchmarks.pipeline [--rows 1000000,10000000,50000000]``.
 
-Makes up a journal of each size, runs the report on it with two cores and a driver of 1 GB, and computes the same tables
-with DuckDB, the usual choice on one machine: two threads and 1 GB, and more if it runs out of memory.
-Each runs in a process of its own; memory is the most that process and all below it held at once, CPU time is
-that of all of them.  The tables of both are compared.  What is made is thrown away.  Spark's report has pictures and a
-page besides.  Needs ``pip install 'aiopurgatory[spark]' duckdb``.
+The program generates a journal of each size, runs the report on it with two cores and a 1 GB driver, and computes the
+same tables with DuckDB, the usual choice on one machine.  DuckDB gets two threads and 1 GB of memory, or more if it
+runs out.  Each runs in a separate process.  The memory is the most that the process and all its descendants held at
+once; the CPU time is their total.  The tables of both reports are compared, and all files are deleted at the end.
+Spark's report also has pictures and a page.  Requires ``pip install 'aiopurgatory[spark]' duckdb``.
+
+::
+
+    python -m benchmarks.pipeline --markdown    # the table of docs/pipeline.md
+    python -m benchmarks.pipeline --replay --rows 200000,1000000    # the replay with six settings, without DuckDB
 """
 
 import argparse
@@ -29,6 +34,7 @@ __all__ = ["main"]
 _MASTER = "local[2]"
 _POLL_S = 0.1
 _LIMITS = ("1GB", "2GB", "4GB", "8GB", "16GB")
+_SETTINGS = ("--tick-ms", "1,5", "--wheel-size", "20,64,512")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _DUCKDB = """
 import sys, duckdb
@@ -79,39 +85,42 @@ for name, sql in tables.items():
 
 
 class _Failed(Exception):
-    """A command did not do its work."""
+    """A command has failed."""
 
 
 def main() -> int:
-    """Measure and print; the exit status is 1 if the tables differ."""
+    """Measure, and print the figures; the exit status is 1 if the tables differ."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", default="1000000,10000000,50000000", help="sizes, with commas (default: %(default)s)")
     parser.add_argument("--rows-per-file", type=int, default=250_000)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="make the journals here, and use what is here already")
     parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--replay", action="store_true", help="measure the replay with six settings instead")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the documentation")
     options = parser.parse_args()
+    if options.replay:
+        return _replays([int(part) for part in options.rows.split(",")], options)
     figures = []
     with tempfile.TemporaryDirectory(prefix="purgatory-scale-") as folder:
         for rows in (int(part) for part in options.rows.split(",")):
             figures.append(measure(Path(folder), rows, options.rows_per_file, options.keep))
             print(json.dumps(figures[-1]), file=sys.stderr, flush=True)
-    show(figures)
+    if options.markdown:
+        print(markdown(figures))
+    else:
+        show(figures)
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
     return 0 if all(figure["same"] for figure in figures) else 1
 
 
 def measure(folder: Path, rows: int, rows_per_file: int, keep: Path | None = None) -> dict[str, Any]:
-    """Both reports of one journal: seconds, and megabytes at the most."""
+    """Run both reports on one journal; return their seconds and peak megabytes."""
     journal, spark_out, duck_out = (folder / name for name in ("journal", "spark", "duckdb"))
     if keep is not None:
         journal = keep / str(rows)
     pipeline = [sys.executable, "-m", "purgatory.pipeline"]
-    # However many rows, they lie within a day: more operations at once, not more seconds.
-    rate = str(max(1_000.0, rows / 20_000))
-    knobs = ["--rows", str(rows), "--rate", rate, "--rows-per-file", str(rows_per_file)]
-    if not (journal / "_answers.json").exists():
-        subprocess.run([*pipeline, "synthesize", str(journal), *knobs], check=True, stdout=subprocess.DEVNULL)
+    _make(journal, rows, rows_per_file)
     size = sum(file.stat().st_size for file in journal.glob("*.parquet"))
     duck_out.mkdir()
     spark = _run([*pipeline, "report", str(journal), "--out", str(spark_out), "--master", _MASTER])
@@ -129,8 +138,37 @@ def measure(folder: Path, rows: int, rows_per_file: int, keep: Path | None = Non
     }
 
 
+def _make(journal: Path, rows: int, rows_per_file: int) -> None:
+    # However many rows there are, they lie within one day: more rows mean more operations at once, not a longer span.
+    rate = str(max(1_000.0, rows / 20_000))
+    knobs = ["--rows", str(rows), "--rate", rate, "--rows-per-file", str(rows_per_file)]
+    if not (journal / "_answers.json").exists():
+        made = [sys.executable, "-m", "purgatory.pipeline", "synthesize", str(journal), *knobs]
+        subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+
+
+def _replays(sizes: list[int], options: argparse.Namespace) -> int:
+    """Replay a journal of each size with six settings, and print the cost."""
+    table = Table(box=SIMPLE_HEAD)
+    for head in ("rows", "settings", "s", "CPU s", "MB"):
+        table.add_column(head, justify="right")
+    figures = []
+    for rows in sizes:
+        with tempfile.TemporaryDirectory(prefix="purgatory-scale-") as folder:
+            journal = Path(folder) / "journal" if options.keep is None else options.keep / str(rows)
+            _make(journal, rows, options.rows_per_file)
+            command = [sys.executable, "-m", "purgatory.pipeline", "replay", str(journal), *_SETTINGS]
+            took = _run([*command, "--out", f"{folder}/out", "--master", _MASTER])
+        figures.append({"rows": rows, "settings": 6, **took})
+        table.add_row(f"{rows:,}", "6", f"{took['s']:.1f}", f"{took['cpu_s']:.1f}", f"{took['mb']:,.0f}")
+    Console(width=110).print(table)
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
+
+
 def _with_duckdb(journal: Path, out: Path) -> tuple[dict[str, float], str]:
-    """What it took, and the least of the limits of memory with which it could be done."""
+    """Return the cost, and the smallest memory limit with which DuckDB succeeded."""
     for limit in _LIMITS:
         try:
             return _run([sys.executable, "-c", _DUCKDB, str(journal), str(out), limit]), limit
@@ -141,8 +179,27 @@ def _with_duckdb(journal: Path, out: Path) -> tuple[dict[str, float], str]:
     raise AssertionError("there is a limit")
 
 
+def markdown(figures: list[dict[str, Any]]) -> str:
+    """Return the figures as the table of docs/pipeline.md, rounded to the digits on which two runs agree."""
+    rest = ["CPU seconds", "rows per CPU second", "memory"]
+    heads = ["rows", "bytes per row", "Spark: seconds", *rest, "DuckDB: seconds", *rest]
+    lines = [heads, ["---:"] * len(heads)]
+    for figure in figures:
+        cells = [f"{figure['rows']:,}", f"{figure['bytes_per_row']:.1f}"]
+        for name in ("spark", "duckdb"):
+            seconds, cpu_s, megabytes = (figure[f"{name}_{unit}"] for unit in ("s", "cpu_s", "mb"))
+            cells += [_two_digits(seconds), _two_digits(cpu_s), f"{round(figure['rows'] / cpu_s, -3):,.0f}"]
+            cells.append(f"{megabytes / 1000:.2f} GB")
+        lines.append(cells)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _two_digits(value: float) -> str:
+    return f"{float(f'{value:.2g}'):g}"
+
+
 def show(figures: list[dict[str, Any]]) -> None:
-    """The figures as a table."""
+    """Print the figures as a table."""
     table = Table(box=SIMPLE_HEAD)
     for head in (
         "rows",
@@ -170,7 +227,7 @@ def show(figures: list[dict[str, Any]]) -> None:
 
 
 def _run(command: list[str]) -> dict[str, float]:
-    """Seconds, CPU seconds, and the most megabytes that the process and all below it held at once."""
+    """Return seconds, CPU seconds, and the most megabytes that the process and all its descendants held at once."""
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     most = 0.0
@@ -194,7 +251,7 @@ def _run(command: list[str]) -> dict[str, float]:
 
 
 def _look(pid: int, cpu: dict[int, float]) -> float:
-    """Resident megabytes of a process and all below it; what each has used of the CPU until now goes to ``cpu``."""
+    """Return the resident megabytes of a process and all its descendants; store their CPU seconds so far in ``cpu``."""
     kilobytes, waiting = 0, [pid]
     while waiting:
         this = waiting.pop()
@@ -205,14 +262,14 @@ def _look(pid: int, cpu: dict[int, float]) -> float:
             # A child belongs to the thread that started it.
             waiting += [int(child) for task in tasks for child in (task / "children").read_text().split()]
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         cpu[this] = (int(used[11]) + int(used[12])) / _TICKS
         kilobytes += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
     return kilobytes / 1024
 
 
 def _same(spark_out: Path, duck_out: Path) -> bool:
-    """Whether both have the same counts, hot keys and peaks."""
+    """Return whether both reports have the same counts, hot keys, and peaks."""
 
     def rows(out: Path, name: str, *columns: str) -> list[tuple[object, ...]]:
         return [tuple(row.values()) for row in pq.read_table(out / f"{name}.parquet").select(columns).to_pylist()]

@@ -1,7 +1,7 @@
 """A real Kafka broker, started from its published jars on loopback.
 
-``kafka-tools`` and ``kafka-tools-api`` 4.4.0 were not to be had when this was written, and the broker needs the
-latter; so the version is the newest one of which every jar resolves.
+``kafka-tools`` and ``kafka-tools-api`` 4.4.0 were not available when this was written, and the broker needs the latter,
+so the version is the newest one for which every jar resolves.
 """
 
 import hashlib
@@ -26,13 +26,14 @@ __all__ = ["SHORT_RUN", "UNVERIFIED", "VERSION", "RealKafka", "class_archive", "
 
 VERSION = "4.3.1"
 _LOGGING = "2.25.4"
-_START_TIMEOUT_S = 120.0  # for a JVM to start on a busy machine
+_START_TIMEOUT_S = 120.0  # enough for a JVM to start on a busy machine
 _CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
-# Java trusts the bytecode of the jars: to verify it takes a seventh of the CPU time of the short runs of Kafka's tools.
+# Java trusts the bytecode in the jars: verification would take a seventh of the CPU time of a short run of Kafka's
+# tools.
 UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 
-# A short run is over before code compiled with more effort pays for that effort.
+# A short run is over before more thorough compilation would pay for itself.
 SHORT_RUN = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", *UNVERIFIED)
 
 _LOG4J = """
@@ -67,7 +68,7 @@ auto.create.topics.enable=true
 
 
 def class_path() -> str:
-    """Return the class path of the broker, the clients and the tools; Unavailable where they cannot be had."""
+    """Return the class path of the broker, the clients, and the tools; raise Unavailable if they are not available."""
     program("java")
     return classpath(
         *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka_2.13", "kafka-tools")),
@@ -77,7 +78,7 @@ def class_path() -> str:
 
 @cache
 def class_archive(path: str) -> Path:
-    """Return the file of the archive of the classes of these jars, for this Java; :mod:`tests.kafka.fetch` makes it.
+    """Return the path of the class archive for these jars and this Java; :mod:`tests.kafka.fetch` makes the archive.
 
     Java maps an archive into memory instead of reading and parsing the classes.
     """
@@ -87,21 +88,21 @@ def class_archive(path: str) -> Path:
 
 
 def short_run(path: str) -> tuple[str, ...]:
-    """Return `SHORT_RUN`, with the archive of the classes if there is one.
+    """Return ``SHORT_RUN``, with the class archive if there is one.
 
-    The archive takes two fifths off the CPU time of a tool.  The class path may continue after the jars.
+    The archive reduces the CPU time of a tool by two fifths.  The class path may have further entries after the jars.
     """
     archive = class_archive(path)
     return (*SHORT_RUN, f"-XX:SharedArchiveFile={archive}") if archive.is_file() else SHORT_RUN
 
 
 def java(path: str, *arguments: str, options: Sequence[str] | None = None) -> list[str]:
-    """Return the command that runs a class of the jars with these arguments, by default as a short run."""
+    """Return the command that runs a class from the jars with these arguments, by default as a short run."""
     return [program("java"), *(short_run(path) if options is None else options), "-cp", path, *arguments]
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nothing listens on."""
+    """Return a port on 127.0.0.1 that nothing listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -136,12 +137,12 @@ class _Node:
         self._reader.start()
 
     def wait(self) -> None:
-        """Wait until the node serves; RuntimeError with what it printed if it ends."""
+        """Wait until the node serves requests; raise RuntimeError, with the node's output, if it ends."""
         if not self._started.get(timeout=_START_TIMEOUT_S):
             raise RuntimeError("the broker has ended:\n" + "".join(self._lines))
 
     def stop(self) -> None:
-        """End the process.  Its data goes with it: there is nothing to save."""
+        """End the process.  Its data need not be saved."""
         self.process.kill()
         self.process.wait()
         self._reader.join()
@@ -158,11 +159,11 @@ class _Node:
 
 
 class RealKafka:
-    """A single node that is broker and controller; a context manager.
+    """A single node that is both broker and controller; a context manager.
 
-    ``properties`` are added to its configuration; ``options`` are those of the JVM, by default of a short run.  The
-    storage is a temporary folder, formatted before the start.  ``add_follower`` has a second node join as a broker
-    only; ``pause_follower`` stops that one, so that it lags.  Unavailable without Maven or a JDK.
+    ``properties`` are added to its configuration; ``options`` are the JVM options, by default the ones for a short run.
+    The storage is a temporary folder, formatted before the start.  ``add_follower`` has a second node join as a broker
+    only; ``pause_follower`` stops that node, so that it lags.  Raises Unavailable if Maven or a JDK is missing.
     """
 
     def __init__(self, *, options: Sequence[str] | None = None, **properties: Any) -> None:
@@ -193,7 +194,7 @@ class RealKafka:
         self.nodes.append(node)
 
     def add_follower(self) -> None:
-        """Start the second node, or let it go on."""
+        """Start the second node, or let it continue."""
         if len(self.nodes) == 1:
             self._start(free_port(), self._stack)
         else:
@@ -215,5 +216,5 @@ class RealKafka:
         return "\n".join(lines)
 
     def pause_follower(self) -> None:
-        """Stop the second node without ending it: it stays in sync until it has lagged for long enough."""
+        """Stop the second node without ending it: it counts as in sync until it has lagged for long enough."""
         self.nodes[1].process.send_signal(signal.SIGSTOP)

@@ -1,9 +1,9 @@
 """What relaying a check costs: ``python -m benchmarks.relay [--engine NAME ...] [--samples N] [--down SECONDS]``.
 
-Two processes share a channel of a real Postgres, Redis or NATS on loopback, or a directory of sockets.  A request is
-parked in one, the other checks its key, and the time from there to the answer is taken, beside the time that the same
-message takes through the bare client library or transport.  The samples of both take turns, so they meet the same
-machine.
+Two processes share a channel of a real Postgres, Redis, or NATS server on loopback, or a directory of sockets.  One
+process parks a request, and the other checks its key.  The time from the check to the answer is compared with the time
+that the same message takes through the bare client library or transport.  The two kinds of samples take turns, so other
+load on the machine affects both equally.
 """
 
 import argparse
@@ -20,12 +20,12 @@ from tests.relay.engines import ENGINES, SERVERS, Engine
 
 CHANNEL = "measured"
 BARE = "bare"
-WATCHED = 5_000  # keys that are watched while CPU time is measured
+WATCHED = 5_000  # keys on which operations wait while CPU time is measured
 TABLE = "purgatory_measured"
 
 
 class SecondTry(DelayedOperation[float]):
-    """Completes when it is tried again; its result is the time."""
+    """An operation that completes when it is tried again; its result is the time at which it completes."""
 
     tried = False
 
@@ -38,7 +38,7 @@ class SecondTry(DelayedOperation[float]):
 
 
 class Never(DelayedOperation[None]):
-    """Waits for something that does not come."""
+    """An operation that never completes."""
 
     def try_complete(self) -> bool:
         return False
@@ -50,7 +50,7 @@ class Never(DelayedOperation[None]):
 
 
 async def wait(engine: Engine) -> None:
-    """Report the time of every message and of every answer, one line each; then the CPU time of a watchers's checks."""
+    """Report the time of every message and of every answer, one per line, and then the CPU time of the checks."""
     state: dict[Hashable, int] = {}
     database: Any = None
     if engine.name == "postgres":
@@ -93,7 +93,7 @@ async def wait(engine: Engine) -> None:
 
 
 async def _answer(relay: Relay) -> None:
-    """Park again and again; report an answer when the next request waits."""
+    """Park one request after another; report each answer after the next request has been parked."""
     answered = 0.0
     while True:
         waiting = asyncio.ensure_future(relay.park(SecondTry(None), ["key"]))
@@ -103,7 +103,7 @@ async def _answer(relay: Relay) -> None:
 
 
 async def _answer_reads(relay: Relay, state: dict[Hashable, int]) -> None:
-    """The same for the next version of a row; ends when there is a version -1."""
+    """Do the same for the next version of a row; end when the version is -1."""
     answered, version = 0.0, 0
 
     def reached() -> bool:
@@ -118,7 +118,7 @@ async def _answer_reads(relay: Relay, state: dict[Hashable, int]) -> None:
         waiting = asyncio.ensure_future(relay.wait_until(reached, keys=["row"], timeout=None))
         while not relay.statistics().refreshed or relay.statistics().stale:
             await asyncio.sleep(0.001)
-        await asyncio.sleep(0.002)  # the read that parking starts
+        await asyncio.sleep(0.002)  # wait for the read that parking starts
         _tell("read", answered)
         await waiting
 
@@ -145,17 +145,17 @@ class Other:
             self._reported.setdefault(kind, asyncio.Queue()).put_nowait(value)
 
     async def next(self, kind: str) -> float:
-        """The next time that it reports."""
+        """Return the next timestamp that the process reports."""
         async with asyncio.timeout(30.0):
             return await self._reported.setdefault(kind, asyncio.Queue()).get()
 
     def say(self, line: object) -> None:
-        """Write a line to it."""
+        """Write a line to the process."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n".encode())
 
     async def end(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the process has ended."""
         await self.process.wait()
         await self._reading
 
@@ -202,7 +202,7 @@ async def measure(engine: Engine, samples: int) -> None:
 
 
 async def _commits(engine: Engine, database: Any, other: Other, samples: int) -> list[float]:
-    """The time from COMMIT to the answer in a process that reads the row."""
+    """Return the times from COMMIT to the answer in a process that reads the row."""
     late = []
     room = Purgatory[Any]("writing")
     async with room, Relay(room, engine.transport(CHANNEL + "_read")) as relay:
@@ -220,7 +220,7 @@ async def _commits(engine: Engine, database: Any, other: Other, samples: int) ->
 
 
 async def _cpu(engine: Engine, other: Other, relay: Relay) -> None:
-    """CPU time of either process for each key that is relayed, one hundred in a turn of the loop."""
+    """Print the CPU time of each process per relayed key, with one hundred keys in each turn of the loop."""
     other.say("")
     await other.next("watchers")
     total = 20 * WATCHED
@@ -245,7 +245,7 @@ async def _cpu(engine: Engine, other: Other, relay: Relay) -> None:
 
 
 async def coalesced() -> None:
-    """How many messages 200 000 checks of 50 000 keys in one turn are."""
+    """Print the number of messages needed to relay 200,000 checks of 50,000 keys in one turn."""
     for max_keys in (10_000, 100_000):
         for max_payload in (7_999, 32_768):
             room = Purgatory[Any]("coalesced")
@@ -257,11 +257,11 @@ async def coalesced() -> None:
                         relay.check(f"order-{number}")
                 await relay.aclose(grace=30.0)
                 messages = relay.statistics().messages_sent - before
-            print(f"200 000 checks of 50 000 keys, max_keys={max_keys}, {max_payload} bytes: {messages} messages")
+            print(f"200,000 checks of 50,000 keys, max_keys={max_keys}, {max_payload} bytes: {messages} messages")
 
 
 async def down(engine: Engine, seconds: float) -> None:
-    """What a worker does while its engine is away."""
+    """Print what a worker does while its engine is unavailable."""
     room = Purgatory[Any]("alone")
     async with room, Relay(room, engine.transport(CHANNEL)) as relay:
         began = time.monotonic()
@@ -289,7 +289,7 @@ async def down(engine: Engine, seconds: float) -> None:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     if sys.argv[1:2] == ["--wait"]:
         engine = ENGINES[sys.argv[2]]()
         engine.given = sys.argv[3]

@@ -5,10 +5,10 @@
     python -m benchmarks.report                  writes the tables into the pages of PAGES
 
 A page has pairs of comments, ``<!-- figures: NAME -->`` and ``<!-- end of figures -->``; the text between them is
-replaced.  NAME is a section of the table, ``budgets``, ``machine``, ``experiment``, or, for the first shape of the
-section ``server`` alone, ``headline``, and the shorter ``readme`` (``readme_zh`` in Chinese) and ``home``.
-``everyone`` is the last shape of that section, and ``costs`` a choice of rows from all sections.  With ``--check``
-nothing is written, and the exit status is 1 if a page differs from the saved runs.
+replaced.  NAME is a section of the table, ``budgets``, ``machine``, or ``experiment``.  For the first shape of the
+``server`` section, NAME is ``headline``, or one of the shorter ``readme`` (``readme_zh`` in Chinese) and ``home``.
+``everyone`` is the last shape of that section, and ``costs`` is a selection of rows from all sections.  With
+``--check``, nothing is written, and the exit status is 1 if a page differs from the saved runs.
 """
 
 import argparse
@@ -52,14 +52,14 @@ class Results:
     runs: dict[str, list[dict[str, Any]]]
 
     def row(self, kind: str, key: Key) -> Row | None:
-        """Return the row with this section, description and peer, or None."""
+        """Return the row with this section, description, and peer, or None."""
         for row in self.rows.get(kind, []):
             if (row.section, row.what, row.peer) == key:
                 return row
         return None
 
     def keys(self, wanted: Callable[[Row], bool]) -> list[Key]:
-        """Return the keys of the rows that ``wanted`` selects, in order, each once."""
+        """Return the keys of the rows that ``wanted`` selects, in order, without duplicates."""
         found: dict[Key, None] = {}
         for kind in KINDS:
             for row in self.rows.get(kind, []):
@@ -69,7 +69,7 @@ class Results:
 
 
 def load(folder: Path = RESULTS) -> Results:
-    """Read the saved runs; a missing file is left out.  ValueError for one of a quick run."""
+    """Read the saved runs; skip missing files.  Raise ValueError for a file from a quick run."""
     results = Results({}, {}, {})
     for kind in KINDS:
         file = folder / f"{kind}.json"
@@ -88,7 +88,7 @@ def load(folder: Path = RESULTS) -> Results:
 
 
 def fill(page: str, results: Results) -> str:
-    """Return the page with its tables filled.  ValueError for a name without a table."""
+    """Return the page with its tables filled.  Raise ValueError for a name without a table."""
 
     def replaced(match: "re.Match[str]") -> str:
         name = match["name"]
@@ -111,11 +111,14 @@ def fill(page: str, results: Results) -> str:
 
 
 def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1, words: Sequence[str] = ()) -> str:
-    """Return a table without its empty columns.  The first columns, and those whose head is in ``words``, hold text."""
+    """Return a table; leave out empty columns.
+
+    The first ``left`` columns and those whose headings are in ``words`` hold text.
+    """
     rule = ["---" if index < left else ":--" if text in words else "--:" for index, text in enumerate(head)]
     used = [index for index in range(len(head)) if index == 0 or any(cells[index] for cells in lines)]
     table = "\n".join("| " + " | ".join(cells[index] for index in used) + " |" for cells in (head, rule, *lines))
-    return re.sub(r"\b__\w+__\b", r"`\g<0>`", table)  # two underscores outside of code begin bold text
+    return re.sub(r"\b__\w+__\b", r"`\g<0>`", table)  # two underscores outside code begin bold text
 
 
 def _machine(results: Results) -> str:
@@ -127,13 +130,44 @@ def _machine(results: Results) -> str:
     return _markdown(["", *kinds], lines, left=1 + len(kinds))
 
 
+_WORDS: Mapping[str, str] = {  # in row names: the words in saved runs, and the words on the pages
+    "expiries/s": "expirations/s",
+    "lateness p50 at": "p50 lateness at",
+    "lateness p99 at": "p99 lateness at",
+    "lateness p99.9 at": "p99.9 lateness at",
+    "lateness longest at": "greatest lateness at",
+    "early at": "number of early expirations at",
+    "the longest pause of those,": "the longest pause of these collections,",
+    "full collections while they are parked,": "number of full collections while operations are being parked,",
+    "all pauses of that together,": "total of all pauses during this growth,",
+    "asyncio being there": "with asyncio already imported",
+    "CPU of a fetch": "CPU time of a fetch",
+    ",000 waiting on": ",000 requests on",
+    "a publish completes": "each publish completes",
+    "1,000 a turn": "1,000 in each turn",
+    "expire in one instant": "expire at the same instant",
+    "geometric mean of the four,": "geometric mean of the four loads,",
+    "the user's own Python in each of the next rows": "the user's own Python code in each of the rows below",
+    "awaits, of 1,000,000, one key each": "awaits (1,000,000 parked, one key each)",
+    "a task in park(), of 100,000, one key each": "a task in park() (100,000 tasks, one key each)",
+    "cancel_for_key of a key with": "cancel_for_key on a key with",
+}
+
+
+def _named(what: str) -> str:
+    """Return the name of a row as the pages print it."""
+    for saved, printed in _WORDS.items():
+        what = what.replace(saved, printed)
+    return what
+
+
 def _budgets(results: Results) -> str:
     lines = []
     if not results.rows:
         return "Not measured yet."
     for section, what, peer in results.keys(lambda row: row.budget is not None):
         compared = f", compared with {peer}" if peer else ""
-        cells = [f"{what}{compared}"]
+        cells = [f"{_named(what)}{compared}"]
         for kind in KINDS:
             row = results.row(kind, (section, what, peer))
             if row is None:
@@ -161,7 +195,7 @@ def _section(results: Results, section: str) -> str:
         rows = [results.row(kind, key) for kind in KINDS]
         some = next(row for row in rows if row is not None)
         theirs = "" if some.theirs is None else number_of(some.theirs, some.unit)
-        cells = [some.what, some.peer, theirs]
+        cells = [_named(some.what), some.peer, theirs]
         for row in rows:
             cells += _ours(row)
         lines.append(cells)
@@ -177,7 +211,7 @@ def _ours(row: Row | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Language:
-    """The words of the table in a README."""
+    """The words for the table in a README."""
 
     forms: Mapping[str, str]
     program: str
@@ -190,8 +224,8 @@ _ENGLISH = _Language(
         "thresholds": "`purgatory.asgi`, with thresholds",
         "wait": "`purgatory.asgi`",
         "event": "`asyncio.timeout` + an `Event` for each key",
-        "event-reader": "the same, and a task that notices the hang-up",
-        "condition": "`asyncio.timeout` + `Condition` per key",
+        "event-reader": "the same, plus a task that detects the disconnect",
+        "condition": "`asyncio.timeout` + a `Condition` for each key",
     },
     "the program above",
     ("", "CPU per request", "times the first", "without the collector", "publish to answer", "memory per connection"),
@@ -211,14 +245,14 @@ _CHINESE = _Language(
 )
 
 
-_IN_THE_README = ("thresholds", "event", "event-reader")  # the first is its program
-_WHEN_EVERYONE_IS_ANSWERED = ("wait", "event", "event-reader", "condition")  # the first is what the ratios compare with
+_IN_THE_README = ("thresholds", "event", "event-reader")  # the first is the README's program
+_WHEN_EVERYONE_IS_ANSWERED = ("wait", "event", "event-reader", "condition")  # the ratios are relative to the first
 
 
 def _headline(
     results: Results, language: _Language, forms: Sequence[str] = tuple(_ENGLISH.forms), shape: Shape | None = None
 ) -> str:
-    """One shape of the server, the first unless given, on a compiled core."""
+    """Return the table for one shape of the server, by default the first, on a compiled core."""
     shape = shape or shapes(Scale())[0]
     lines = []
     for form in forms:
@@ -232,7 +266,7 @@ def _headline(
 
 
 def _home(results: Results) -> str:
-    """The same in a narrow column: the forms that most servers use."""
+    """Return a narrower table, with the forms that most servers use."""
     shape = shapes(Scale())[0]
     lines = []
     for form in ("thresholds", "event", "condition"):
@@ -243,25 +277,25 @@ def _home(results: Results) -> str:
     return _markdown(["", "CPU per request", "times the first", "publish to answer"], lines)
 
 
-_COSTS: Mapping[str, Key] = {  # the words of the page, and the row
-    "wait in a task with a deadline, and be answered": (
+_COSTS: Mapping[str, Key] = {  # the words on the page, and the row
+    "a task that waits with a deadline and is answered": (
         "waiting",
         "park + await above the floor, asyncio",
         "asyncio.timeout + Event",
     ),
     "the same with `wait_until`": ("waiting", "park + await above the floor, asyncio", "purgatory wait_until"),
-    "one check of a key with 10,000 thresholds, of which it reaches one": (
+    "one check of a key with 10,000 thresholds, only one of which is reached": (
         "features",
         "one check of a key with 10,000 threshold watchers, 1 ready",
         "trying all",
     ),
-    "add a timer and cancel it, among 10,000": (
+    "adding and cancelling a timer, among 10,000": (
         "timers",
         "add + cancel, 10,000 outstanding",
         "asyncio call_later",
     ),
-    "move a deadline": ("features", "extend a parked operation", "asyncio cancel + call_later"),
-    "memory of a task that waits": (
+    "moving a deadline": ("features", "extend a parked operation", "asyncio cancel + call_later"),
+    "memory of a waiting task": (
         "memory",
         "a task in park(), of 100,000, one key each",
         "a task in asyncio.timeout + Event",
@@ -285,7 +319,7 @@ def _cell(row: Row | None, value: float | None) -> str:
 
 
 def _costs(results: Results) -> str:
-    """The rows that a reader needs first.  The cost of ``wait_until`` is the peer of its row."""
+    """Return the rows that a reader needs first.  The cost of ``wait_until`` is the peer in its row."""
     lines = []
     for text, key in _COSTS.items():
         rows = [results.row(kind, key) for kind in KINDS]
@@ -303,7 +337,7 @@ _SERVER = {CPU: CPU, OWN_CPU: "without the garbage collector", ANSWER: ANSWER, M
 
 
 def _server(results: Results) -> str:
-    """A table for each shape of the server: a line for each core and form, with the units in the head."""
+    """Return a table for each shape of the server: a line for each core and form, with the units in the heading."""
     tables = []
     for shape in shapes(Scale()):
         lines = []
@@ -335,7 +369,7 @@ def _heading(shape: Shape) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """What was measured of one form, and how many times that of ours it is."""
+    """The value that was measured for one form, and its ratio to ours."""
 
     value: float
     unit: Unit

@@ -27,9 +27,9 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A limit for the ratio or the value of a row, for the compiled core and for the interpreted one.
+    """A limit on the ratio or the value of a row, for the compiled core and for the interpreted one.
 
-    ``interpreted`` None: the budget is stated for the compiled core only.
+    If ``interpreted`` is None, the budget applies to the compiled core only.
     """
 
     on: Literal["ratio", "value"]
@@ -57,8 +57,9 @@ class Budget:
 class Row:
     """One row of the table.
 
-    ``ratio`` is the cost of the peer divided by ours, so above 1 ours is better: the median of the ratios of the pairs.
-    ``low`` and ``high`` are the quartiles of these ratios.  A row may define another ratio in ``what`` or ``note``.
+    ``ratio`` is the peer's cost divided by ours, so a ratio above 1 means that ours is better.  The ratio is the median
+    of the ratios of the pairs; ``low`` and ``high`` are their quartiles.  A row may define another ratio in ``what`` or
+    ``note``.
     """
 
     section: str
@@ -74,13 +75,13 @@ class Row:
     note: str = ""
 
     def judged(self) -> float | None:
-        """Return the number that the budget limits, or None without a budget."""
+        """Return the number that the budget limits, or None if there is no budget."""
         if self.budget is None:
             return None
         return self.ratio if self.budget.on == "ratio" else self.ours
 
     def met(self, *, compiled: bool) -> bool | None:
-        """Return whether the budget is met; None if there is none for this kind of core."""
+        """Return whether the budget is met; None if this kind of core has no budget."""
         value = self.judged()
         if self.budget is None or value is None:
             return None
@@ -101,7 +102,7 @@ class Row:
         return f"{sign} {shown}"
 
     def verdict(self, *, compiled: bool) -> str:
-        """Return "met" or "NOT met", with the factor between the number and its limit."""
+        """Return "met" or "NOT met", with the factor by which the number is within or beyond its limit."""
         met = self.met(compiled=compiled)
         value = self.judged()
         if met is None or value is None or self.budget is None:
@@ -123,7 +124,7 @@ class Row:
 
 
 def number(value: float) -> str:
-    """Return the number with three significant digits; from 1000 on in groups of three digits."""
+    """Return the number with three significant digits; from 1,000 on, in groups of three digits."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     if abs(value) >= 1000:

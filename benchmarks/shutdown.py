@@ -1,9 +1,9 @@
 """Seconds from SIGTERM to exit, with long polls parked: ``python -m benchmarks.shutdown [SERVER ...]``.
 
-Each server runs :mod:`benchmarks.shutdown_app` as its own command line starts it.  ``--connections`` clients poll with
-a deadline of ``--timeout`` seconds; when all are parked, ``--hang-up`` of them (a share) hang up; when those are
-withdrawn, the server gets SIGTERM.  The exit status is 1 if a client was not answered, the statistics do not balance or
-the server wrote a traceback.
+Each server runs :mod:`benchmarks.shutdown_app`, started with the server's own command line.  ``--connections`` clients
+poll with a deadline of ``--timeout`` seconds.  When all are parked, a fraction of them (``--hang-up``) hangs up.  When
+the operations of those clients have been withdrawn, the server gets SIGTERM.  The exit status is 1 if a client was not
+answered, the statistics do not balance, or the server wrote a traceback.
 """
 
 import argparse
@@ -26,7 +26,7 @@ __all__ = ["SERVERS", "Client", "Run", "ServerProcess", "main", "shut_down"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 _APP = "benchmarks.shutdown_app:app"
-_CONNECTING = 200  # clients that connect at a time
+_CONNECTING = 200  # clients that connect at the same time
 
 SERVERS: dict[str, list[str]] = {
     "uvicorn": ["uvicorn", _APP, "--port", "{port}", "--no-access-log"],
@@ -45,9 +45,9 @@ SERVERS: dict[str, list[str]] = {
 
 
 class ServerProcess:
-    """A server on a free port of the loopback, as a child process; ``async with`` starts it and sees that it ends.
+    """A server on a free loopback port, as a child process; ``async with`` starts it and ensures that it ends.
 
-    ``options``: more words of its command line.  ``output``: the lines that it has written, both streams.
+    ``options``: further arguments on its command line.  ``output``: the lines that it has written to both streams.
     """
 
     def __init__(self, name: str, application: str = _APP, options: Sequence[str] = (), **environment: str) -> None:
@@ -86,14 +86,14 @@ class ServerProcess:
         assert self._reading is not None
         if self._process.returncode is None or not self._ended:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # its workers too: the group is its own
+                os.killpg(self._process.pid, signal.SIGKILL)  # its workers too: they are in the same process group
         await self._process.wait()
         await self._reading
         for client in self._clients:
             client.hang_up()
 
     async def connect(self) -> "Client":
-        """Connect a client; it is disconnected with the server."""
+        """Connect a client, which is disconnected when the server ends."""
         client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
         self._clients.append(client)
         return client
@@ -119,18 +119,20 @@ class ServerProcess:
             self._news.notify_all()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for output that makes the condition true.  RuntimeError with the output if the server ends first."""
+        """Wait for output that makes the condition true.  Raise RuntimeError, with the output, if the server ends."""
         async with self._news:
             await self._news.wait_for(lambda: condition() or self._ended)
         if not condition():
             raise RuntimeError(f"{self.name} has ended: {''.join(self.output)}")
 
-    def count(self, word: str) -> int:
-        """How many lines begin with the word."""
-        return sum(line.startswith(f"{word} ") for line in self.output)
+    def count(self, word: str, key: str | None = None) -> int:
+        """Return how many lines begin with the word.  ``key``: only those that end with it."""
+        return sum(
+            line.startswith(f"{word} ") and line.split()[-1] == (key or line.split()[-1]) for line in self.output
+        )
 
     def statistics(self) -> dict[str, int]:
-        """The sums of the statistics that the workers wrote when they stopped."""
+        """Return the sums of the statistics that the workers wrote when they stopped."""
         total: dict[str, int] = {}
         for line in self.output:
             if line.startswith("statistics "):
@@ -154,7 +156,7 @@ class ServerProcess:
 
 
 class Client:
-    """A connection of its own, with one request."""
+    """A separate connection with one request."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -198,7 +200,7 @@ class Run:
 
 
 async def shut_down(name: str, *, connections: int, hang_up: float, timeout: float, **environment: str) -> Run:
-    """Park polls in a server, let a share of them hang up, send SIGTERM, and look at everything."""
+    """Park polls in a server, let a share of them hang up, send SIGTERM, and check every outcome."""
     gone = round(connections * hang_up)
     async with ServerProcess(name, **environment) as server:
         limit = asyncio.Semaphore(_CONNECTING)
@@ -245,7 +247,7 @@ def _free_port() -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shutdown", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("servers", nargs="*", metavar="SERVER", help=f"some of: {', '.join(SERVERS)} (all)")

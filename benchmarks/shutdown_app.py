@@ -1,6 +1,6 @@
-"""The application that :mod:`benchmarks.shutdown` serves: a long poll with everything of :mod:`purgatory.asgi`.
+"""The application that :mod:`benchmarks.shutdown` serves: a long poll that uses all of :mod:`purgatory.asgi`.
 
-It writes a line to its standard output for every operation that is parked, withdrawn, or expires, and its statistics at
+It writes a line to its standard output whenever an operation is parked, is withdrawn, or expires, and its statistics at
 the end.
 """
 
@@ -23,28 +23,28 @@ __all__ = ["app"]
 
 
 def say(*words: object) -> None:
-    """Write one line, in one piece: several workers share the pipe."""
+    """Write one line in one piece, because several workers share the pipe."""
     os.write(1, f"{' '.join(map(str, words))}\n".encode())
 
 
 class Reporter(Observer):
-    """Writes a line when an operation is parked, withdrawn, or expires."""
+    """Write a line when an operation is parked, is withdrawn, or expires."""
 
     def parked(self, event: Event) -> None:
-        """An operation waits."""
-        say("parked", os.getpid())
+        """Report that an operation waits."""
+        say("parked", os.getpid(), *event.keys)
 
     def cancelled(self, event: Event) -> None:
-        """An operation was withdrawn."""
-        say("withdrawn", os.getpid())
+        """Report that an operation was withdrawn."""
+        say("withdrawn", os.getpid(), *event.keys)
 
     def expired(self, event: Event) -> None:
-        """The deadline of an operation has passed, or the purgatory closes."""
-        say("expired", os.getpid())
+        """Report that the deadline of an operation has passed or that the purgatory is closing."""
+        say("expired", os.getpid(), *event.keys)
 
 
 def limit(name: str) -> int | None:
-    """A limit from the environment."""
+    """Return a limit from the environment."""
     return int(os.environ[name]) if name in os.environ else None
 
 
@@ -74,7 +74,7 @@ app.mount("/healthz", health(room))
 async def poll(
     key: str, wait: Annotated[Wait, Depends(waiting(room, per_client=limit("PER_CLIENT")))], timeout: float = 30.0
 ) -> Response:
-    """Wait until there is an event: 200 and how many there are; 204 if there is none in time."""
+    """Wait for an event; answer 200 with the number of events, or 204 if there is none in time."""
     if await wait.until(lambda: key in events, keys=[key], timeout=timeout):
         return Response(content=str(events.count(key)))
     return Response(status_code=204)
@@ -82,14 +82,14 @@ async def poll(
 
 @app.post("/poll/{key}")
 async def poll_with_body(key: str, request: Request, wait: Annotated[Wait, Depends(waiting(room))]) -> Response:
-    """Read the body, then wait as :func:`poll` does."""
+    """Read the body, and then wait as :func:`poll` does."""
     await request.body()
     return await poll(key, wait)
 
 
 @app.post("/events/{key}")
 async def post(key: str, request: Request) -> int:
-    """Read the body and append an event; answer how many requests this completed."""
+    """Read the body and append an event; answer with the number of requests that this completed."""
     await request.body()
     events.append(key)
     return room.check_and_complete(key)
@@ -97,7 +97,7 @@ async def post(key: str, request: Request) -> int:
 
 @app.get("/twice/{key}")
 async def twice(key: str, wait: Annotated[Wait, Depends(waiting(room))], timeout: float) -> list[bool]:
-    """Wait for an event twice; answer whether there was one."""
+    """Wait for an event twice; answer with whether there was one each time."""
     return [await wait.until(lambda: key in events, keys=[key], timeout=timeout) for _ in range(2)]
 
 
@@ -118,7 +118,7 @@ async def follow(key: str) -> Any:
 
 @app.get("/late-events/{key}")
 async def follow_later(key: str, wait: Annotated[Wait, Depends(waiting(room))]) -> Any:
-    """Wait once, then do as :func:`follow` does."""
+    """Wait once, and then do as :func:`follow` does."""
     await wait.until(lambda: False, key=key, timeout=0.001)
     return await follow(key)
 
@@ -142,7 +142,7 @@ async def early(websocket: WebSocket, key: str, wait: Annotated[Wait, Depends(wa
 if "BASE_HTTP_MIDDLEWARE" in os.environ:
 
     async def dispatch(request: Request, call_next: RequestResponseEndpoint) -> Any:
-        """Pass the request on, as middlewares with ``@app.middleware("http")`` do."""
+        """Pass the request on, as middleware with ``@app.middleware("http")`` does."""
         return await call_next(request)
 
     app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)

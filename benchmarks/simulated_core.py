@@ -1,11 +1,12 @@
-"""Lateness on a core of its own, simulated: for machines on which other programs run.
+"""Lateness on a simulated, dedicated core: for machines on which other programs run.
 
-Time here is the CPU time of this thread plus the idle time that is skipped.  So nothing but the timer's own work makes
-a task late, and two timers can be compared on a busy machine.  A loop like the reaper's runs a :class:`TimerCore`.  The
-loop's own work is added as constants: ``TURN_NS`` for each turn, ``WAKE_NS`` when it wakes from sleep.
+Time here is the CPU time of this thread plus the idle time that is skipped.  Therefore, nothing but the timer's own
+work makes a task late, and two timers can be compared on a busy machine.  A loop like the reaper's runs a
+:class:`TimerCore`.  The loop's own work is added as constants: ``TURN_NS`` for each turn, ``WAKE_NS`` when it wakes
+from sleep.
 
 The tasks are preloaded with deadlines spread evenly over ``seconds``, and their order of arrival is random.  The first
-deadline is one second before a bucket of 8 s, the coarsest one that holds them, falls due.
+deadline is one second before a bucket of 8 s, the coarsest one that holds the tasks, falls due.
 """
 
 import gc
@@ -20,13 +21,13 @@ from .measure import frozen
 
 __all__ = ["lateness"]
 
-BUDGET_NS = 1_000_000  # of one turn, as the default of turn_budget_ms
-PORTION = 32  # tasks between two looks at the budget
+BUDGET_NS = 1_000_000  # for one turn, like the default of turn_budget_ms
+PORTION = 32  # tasks that run before the budget is consulted again
 TURN_NS = 15_000
 WAKE_NS = 60_000
 COARSE_MS = 8_000
 LEAD_MS = 1_000
-NEVER = 1 << 59  # as many tasks are never on the timer: no early cascades
+NEVER = 1 << 59  # the timer never has that many tasks, so there are no early cascades
 
 
 class _Core:
@@ -45,7 +46,7 @@ class _Core:
 
 
 class _Task(TimerTask):
-    """Records how late it runs, in seconds."""
+    """A task that records how late it runs, in seconds."""
 
     __slots__ = ("core", "due", "found")
 
@@ -60,7 +61,7 @@ class _Task(TimerTask):
 
 
 def lateness(rate: int, seconds: int, *, early: bool) -> "array[float]":
-    """Return the lateness of ``rate * seconds`` tasks, in seconds; with or without early cascades."""
+    """Return the lateness of ``rate * seconds`` tasks, in seconds, with or without early cascades."""
     core, found = _Core(), array("d")
     timer = TimerCore(1, 20, core.now() // 1_000_000, _raise, (), *(() if early else (NEVER,)))
     begin_ms = (core.now() // 1_000_000 // COARSE_MS + 5) * COARSE_MS - LEAD_MS

@@ -1,19 +1,19 @@
 """The longest turn of the loop while very many operations end at once.
 
-A callback that schedules itself again runs in every turn of the loop and records the longest turn, in CPU time of the
-thread and on the wall clock.  The budget is for the CPU time.  The wall-clock time also includes what other processes
-take; ``an idle loop`` is the same measurement with nothing to do.  The ways to end:
+A callback that schedules itself again runs in every turn of the loop and records the longest turn, in the thread's CPU
+time and in wall-clock time.  The budget is for the CPU time.  The wall-clock time also includes the time that other
+processes take; ``an idle loop`` is the same measurement with nothing to do.  The ways to end:
 
-``expire``    all deadlines lie in one instant.  Peers: as many ``call_at`` of asyncio and of uvloop for one instant.
-``close``     ``aclose()`` while all are parked, which answers all operations.  The event loops have no such call.
+``expire``    all deadlines lie at one instant.  Peers: as many ``call_at`` timers of asyncio and uvloop at one instant.
+``close``     ``aclose()`` while all are parked; it answers all operations.  The event loops have no such call.
 ``abandon``   ``aclose()`` of a timer that holds them all: plain timer tasks with deadlines spread over an hour.
-``one operation``  on a twenty-fifth as many keys is completed: what the guarantees recommend as the most.
-``for key``   ``acancel_for_key`` of one key with a tenth as many operations.
-``withdraw``  they are cancelled, 1 000 in each turn of the loop, as if clients disconnect.  Peers: as many
+``one operation``  on a twenty-fifth as many keys is completed: the most keys that the guarantees recommend.
+``for key``   ``acancel_for_key`` for one key with a tenth as many operations.
+``withdraw``  the operations are cancelled, 1,000 in each turn of the loop, as if clients disconnected.  Peers: as many
               timer handles, cancelled in the same portions; asyncio rebuilds its heap when half of it is cancelled.
 
 The purgatory runs on the loop.  No task awaits the operations: their callback is the answer.  Objects that exist when
-the end begins are excluded from garbage collection (``gc.freeze``); ``collector`` measures that cost.
+the measurement begins are excluded from garbage collection (``gc.freeze``); ``collector`` measures that cost.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ __all__ = ["TurnMonitor", "rows"]
 
 SECTION = "stall"
 PORTION = 1_000
-MARGINS = (3, 9, 27)  # of time until the deadlines: tried in this order until all are parked in time
+MARGINS = (3, 9, 27)  # factors for the time until the deadlines, tried in this order until all are parked in time
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Turn:
 
 
 class TurnMonitor:
-    """Records the longest turn of the running loop, from ``start()`` to ``stop()``."""
+    """Record the longest turn of the running loop, from ``start()`` to ``stop()``."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -92,7 +92,7 @@ async def watched() -> AsyncIterator[TurnMonitor]:
 
 
 class _Count:
-    """Counts down as operations end."""
+    """A count that decreases as operations end."""
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -130,7 +130,7 @@ async def _idle(number: int) -> Turn:
 
 
 async def _filled(purgatory: Purgatory[Any], number: int, count: _Count, instant: float | None) -> list[Request]:
-    """Park so many, each on a key of its own, for a deadline at the instant or in an hour."""
+    """Park ``number`` operations, each on its own key, with a deadline at ``instant`` or in an hour."""
     operations: list[Request] = []
     for index in range(number):
         timeout = 3600.0 if instant is None else max(0.0, instant - time.monotonic())
@@ -148,7 +148,7 @@ async def _expire(number: int) -> Turn:
             instant = time.monotonic() + 1.0 + margin * time_to_park * number
             await _filled(purgatory, number, count, instant)
             if time.monotonic() >= instant:
-                continue  # the machine was busy, and the deadline came before all were parked
+                continue  # the machine was busy, and the deadline passed before all were parked
             gc.freeze()
             async with watched() as monitor:
                 await count.done
@@ -158,7 +158,7 @@ async def _expire(number: int) -> Turn:
 
 
 async def _time_to_park() -> float:
-    """Seconds to park one."""
+    """Return the seconds that it takes to park one operation."""
     some = 20_000
     start = time.perf_counter()
     async with Purgatory[Any]("trial") as purgatory:
@@ -264,7 +264,7 @@ def rows(scale: Scale) -> Iterator[Row]:
         ("expire in one instant", _expire, _loop_expire),
         ("answered by aclose()", _close, None),
         ("abandoned by SystemTimer.aclose()", _abandon, None),
-        ("cancelled, 1 000 a turn", _withdraw, _loop_withdraw),
+        ("cancelled, 1,000 a turn", _withdraw, _loop_withdraw),
     ]
     for kind in loops():
         idle = [_run(kind, _idle, number).wall_ms for _ in range(repeats)]
@@ -306,7 +306,7 @@ def _run(kind: str, scenario: Scenario, number: int) -> Turn:
         return await scenario(number)
 
     loop = new_loop(kind)
-    gc.disable()  # parking is not measured; reference counts free the scenario's own garbage
+    gc.disable()  # parking is not measured; reference counting frees the scenario's own garbage
     try:
         with frozen():
             return loop.run_until_complete(run())

@@ -1,16 +1,16 @@
-"""What the streaming job costs: rows a second, state per operation, hot groups, and what that means at scale.
+"""What the streaming job costs: rows per second, state per operation, hot groups, and what that means at scale.
 
 ::
 
-    python -m benchmarks.stream            # all of it: some minutes
+    python -m benchmarks.stream            # everything; takes a few minutes
     python -m benchmarks.stream core       # the decisions alone, without Spark
-    python -m benchmarks.stream spark      # the whole job on this machine, and the sizing from its figures
+    python -m benchmarks.stream spark      # the whole job on this machine, and the sizing based on its figures
     python -m benchmarks.stream batch      # the same rows in one batch
-    python -m benchmarks.stream backlog --rows 2000000    # rows that have piled up, worked off in limited batches
-    python -m benchmarks.stream sizing --row-us 330 --shard-us 3149 --waiting-us 1.4 --disk-bytes 47  # from these
+    python -m benchmarks.stream backlog --rows 2000000    # rows that have piled up, processed in limited batches
+    python -m benchmarks.stream sizing --row-us 330 --shard-us 3149 --waiting-us 1.4 --disk-bytes 47  # given figures
 
 Other programs on the machine make wall-clock figures worse than they are, so the CPU time of the JVM and its Python
-workers is shown beside them, and the sizing is made from that.
+workers is shown as well, and the sizing is based on it.
 """
 
 import argparse
@@ -34,17 +34,17 @@ from purgatory.pipeline.stream.traces import BEGIN_MS, write_trace
 Rows = list[dict[str, Any]]
 
 _KEPT_MS = 3_600_000
-_FEW, _MANY = 32, 1_024  # shards
-_MOST_WAITING = 50_000  # in a shard: more make a state of several megabytes, which one task holds at a time
+_FEW, _MANY = 32, 1_024  # numbers of shards
+_MOST_WAITING = 50_000  # operations in a shard; with more, one task would hold a state of several megabytes
 _DAY_S = 86_400
-_PEAK = 3  # the busiest time of a day against its mean
+_PEAK = 3  # the load at the busiest time of a day, as a multiple of the mean
 _TRIGGER_S = 10
 _FILE_ROWS = 50_000
-_BUSY = 0.5  # how much of a core to use, so that there is something left to catch up with
+_BUSY = 0.5  # how much of a core to use, so that some is left for catching up
 
 
 def make_rows(operations: int, per_group: int, *, span_ms: int = 60_000, timeout_ms: int = 20_000) -> Rows:
-    """One park an operation, one key each; half of them are signalled, the others expire."""
+    """Return one park row with one key per operation; half of the operations are signaled, and the others expire."""
     draw = random.Random(1)
     rows: Rows = []
     for number in range(operations):
@@ -67,7 +67,7 @@ def _park(number: int, group: str, key: str, ts_ms: int, timeout_ms: int) -> dic
 
 
 def core(operations: int, hot: Iterable[int] = (1_000, 10_000, 50_000)) -> None:
-    """Groups of several sizes, woken once a second of their time, in one process."""
+    """Measure groups of several sizes, woken once per second of their time, in one process."""
     say("the decisions alone, one process")
     say(f"{'operations a group':>20} {'rows/s':>10} {'us/row':>8} {'us/wake-up':>11} {'bytes/operation':>16}")
     for per_group in (1, 20, 500):
@@ -94,7 +94,7 @@ def core(operations: int, hot: Iterable[int] = (1_000, 10_000, 50_000)) -> None:
 
 
 def _live_through(name: str, rows: Rows, sizes: list[float]) -> tuple[int, int]:
-    """Put the group away and take it up again, at every second in which something happens; return ends, wake-ups."""
+    """Store and restore the group in every second with events; return the counts of ends and wake-ups."""
     state, clock_ms, ended, wakes, at = ("", ""), 0, 0, 0, 0
     next_ms: int | None = int(rows[0]["ts_ms"])
     while next_ms is not None:
@@ -116,7 +116,7 @@ def _live_through(name: str, rows: Rows, sizes: list[float]) -> tuple[int, int]:
 
 
 def _hot_group(waiting: int) -> tuple[float, int]:
-    """CPU seconds of one batch, and the bytes that are stored."""
+    """Return the CPU seconds of one batch, and the number of bytes that are stored."""
     group = Group("hot")
     parks = [_park(number, "hot", f"key-{number}", BEGIN_MS, _KEPT_MS) for number in range(waiting)]
     group.add([encode_line(row["ts_ms"], json.dumps(row)) for row in parks])
@@ -135,8 +135,8 @@ def _hot_group(waiting: int) -> tuple[float, int]:
 
 @dataclass
 class Measured:
-    """What the sizing needs: CPU microseconds a row, and in addition each time that a shard is woken and for each
-    operation that waits in it then; bytes in the checkpoint per waiting operation."""
+    """The figures for the sizing: the CPU microseconds per row, for each time that a shard is woken, and for each
+    operation that then waits in the shard; and the bytes in the checkpoint per waiting operation."""
 
     row_us: float
     shard_us: float
@@ -145,7 +145,7 @@ class Measured:
 
 
 def whole_job(operations: int, batches: int) -> Measured:
-    """The job on a Spark of this machine, with two task slots."""
+    """Run the job with Spark on this machine and two task slots."""
     from purgatory.pipeline.spark.session import spark_session
 
     with tempfile.TemporaryDirectory() as name, spark_session("local[2]", _settings(name)) as spark:
@@ -170,21 +170,21 @@ def whole_job(operations: int, batches: int) -> Measured:
                 f" {row_us:>11.0f} {1e6 / row_us:>14,.0f} {typical:>8.2f} {max(one.live for one in lines):>13,}"
             )
             costs.append(row_us)
-        # In every batch something happens in each shard: what more shards cost is their being woken.
+        # In every batch, something happens in each shard, so the cost of more shards is the cost of waking them.
         shard_us = (costs[-1] - costs[0]) * len(rows) / ((_MANY - _FEW) * len(lines))
         waiting_us = statistics.median(_waiting_us(10_000) for _ in range(9))
         return Measured(costs[0], shard_us, waiting_us, _state_size(spark, place, operations))
 
 
 def _settings(source: str) -> dict[str, str]:
-    """Those of the commands, for two task slots."""
-    from purgatory.pipeline.commands.row_options import local_settings
+    """Return the settings of the commands, for two task slots."""
+    from purgatory.pipeline.commands.options import local_settings
 
     return {**local_settings(source, "local[2]", checkpoint=source), "spark.sql.shuffle.partitions": "2"}
 
 
 def _waiting_us(waiting: int) -> float:
-    """CPU microseconds for each operation that waits in a shard while something happens in another of its groups."""
+    """Return the CPU microseconds for each operation that waits in a shard while another of its groups is active."""
     shard = Shard()
     shard.advance(
         {f"group-{n}": [_line(_park(n, f"group-{n}", "key", BEGIN_MS, _KEPT_MS))] for n in range(waiting)}, BEGIN_MS
@@ -221,7 +221,7 @@ def _run(
 
 
 def _state_size(spark: Any, place: Path, operations: int) -> float:
-    """All operations wait: the contents of the state, and the size of the checkpoint on disk."""
+    """Print the size of the state while all operations wait; return the bytes per operation in the checkpoint."""
     from pyspark.sql import functions as F  # noqa: N812
 
     say("\nstate, with all operations waiting")
@@ -243,7 +243,7 @@ def _state_size(spark: Any, place: Path, operations: int) -> float:
 
 
 def batch_equivalent(operations: int) -> None:
-    """The batch equivalent on a Spark of this machine, with two task slots, from files to files."""
+    """Run the batch equivalent, from files to files, with Spark on this machine and two task slots."""
     from purgatory.pipeline.spark.session import spark_session
     from purgatory.pipeline.stream.batch import process_batch
     from purgatory.pipeline.stream.dataframes import parse_rows
@@ -252,7 +252,7 @@ def batch_equivalent(operations: int) -> None:
     with tempfile.TemporaryDirectory() as name, spark_session("local[2]", _settings(name)) as spark:
 
         def measure(place: Path, rows: Rows) -> float:
-            """The CPU seconds that it takes."""
+            """Return the CPU seconds that the batch takes."""
             write_trace([*rows, {"kind": "heartbeat", "ts_ms": BEGIN_MS + _KEPT_MS, "group": "-"}], place / "rows", 4)
             before = cpu_s()
             process_batch(parse_rows(read_batch(spark, str(place / "rows")))).write.parquet(str(place / "out"))
@@ -272,7 +272,7 @@ def batch_equivalent(operations: int) -> None:
 
 
 def backlog(rows: int, files_per_batch: int) -> None:
-    """Rows that have piled up, in files of a minute and 50,000 rows, on a Spark of this machine with two task slots."""
+    """With Spark in two task slots, process rows that have piled up; each file covers a minute and has 50,000 rows."""
     from purgatory.pipeline.spark.session import spark_session
     from purgatory.pipeline.stream.job import BatchProgress, Settings, run
 
@@ -311,7 +311,10 @@ def backlog(rows: int, files_per_batch: int) -> None:
 
 
 def _newest_version(state: Path) -> int:
-    """The bytes of the last change log of each partition: the batch in which all operations were parked."""
+    """Return the total size, in bytes, of the largest change log of each partition.
+
+    The largest change log comes from the batch that parked all operations.
+    """
     total = 0
     for partition in (path.parent for path in state.rglob("1.changelog")):
         total += max(path.stat().st_size for path in partition.glob("*.changelog"))
@@ -319,7 +322,7 @@ def _newest_version(state: Path) -> int:
 
 
 def cpu_s() -> float:
-    """The CPU time of this process and all below it, the Java and its workers included; Linux only, else 0."""
+    """Return the CPU seconds of this process and all its descendants, such as the JVM, or 0 if not on Linux."""
     proc = Path("/proc")
     if not proc.is_dir():
         return 0.0
@@ -330,7 +333,7 @@ def cpu_s() -> float:
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # the process has ended in the meantime
             children.setdefault(int(fields[1]), []).append(int(entry.name))
             used[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     total, todo = 0.0, [os.getpid()]
@@ -345,7 +348,7 @@ def cpu_s() -> float:
 
 
 def sizing(measured: Measured) -> None:
-    """What the figures mean for a day of 10^6, 10^8 and 10^9 operations, of two rows each."""
+    """Print what the figures mean for 10^6, 10^8, and 10^9 operations per day with two rows each."""
     say(
         f"\nat scale, from {measured.row_us:.0f} us of CPU a row, {measured.shard_us:.0f} us a wake-up of a shard,"
         f" {measured.waiting_us:.1f} us for each that waits in it,\n{measured.disk_bytes:.0f} bytes an operation:"
@@ -373,9 +376,9 @@ def sizing(measured: Measured) -> None:
 
 
 def _row_us(measured: Measured, rate: float, waiting: float, shards: int) -> float:
-    """CPU a row with so many shards: few are woken less often, and hold more that has to be passed on."""
+    """Return the CPU time per row with ``shards`` shards: fewer shards wake less often, but each holds more state."""
     rows = rate * _TRIGGER_S
-    woken = shards * -math.expm1(-rows / shards)  # those in which one of the rows of a batch falls
+    woken = shards * -math.expm1(-rows / shards)  # the shards that receive rows in a batch
     return measured.row_us + woken * (measured.shard_us + measured.waiting_us * waiting / shards) / rows
 
 
@@ -388,7 +391,7 @@ def _bytes(size: float) -> str:
 
 
 def say(text: str) -> None:
-    """Print it now."""
+    """Print the text immediately."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -398,9 +401,9 @@ def main() -> None:
     parser.add_argument(
         "part", nargs="?", choices=("all", "core", "spark", "batch", "backlog", "sizing"), default="all"
     )
-    parser.add_argument("--operations", type=int, default=40_000, help="parked per measurement (default 40 000)")
+    parser.add_argument("--operations", type=int, default=40_000, help="parked per measurement (default 40,000)")
     parser.add_argument("--batches", type=int, default=8, help="in which their rows come (default 8)")
-    parser.add_argument("--rows", type=int, default=2_000_000, help="of the backlog (default 2 000 000)")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="of the backlog (default 2,000,000)")
     parser.add_argument("--files-per-batch", type=int, default=4, help="of the backlog (default 4)")
     for name, meaning in (
         ("row-us", "CPU microseconds a row"),

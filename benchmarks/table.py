@@ -19,7 +19,7 @@ def _console() -> Console:
 
 
 def print_machine(machine: Mapping[str, str]) -> None:
-    """Print the machine that the figures are from."""
+    """Print the machine on which the figures were measured."""
     console = _console()
     for name, text in machine.items():
         console.print(f"{name:10} {text}", markup=False)

@@ -1,13 +1,15 @@
-"""Event loops in threads: what two of them do in the time of one.
+"""Event loops in threads: how much more work two loops do than one loop does in the same time.
 
 Each thread runs an event loop with a purgatory of its own, parks operations, and completes them through a check, as in
 ``watching``; the loops share nothing but the package.  The rate counts the steps of all loops until the last one has
-finished.  With the GIL, one loop runs at a time.  The other row is computed from the CPU time of a step, which grows if
-the loops get in each other's way in the memory of the package: it is the rate on cores that do nothing else.
+finished.  With the GIL, one loop runs at a time.  The second row is computed from the CPU time of a step, which grows
+if the loops contend for the memory of the package; it is the rate on otherwise idle cores.  The third row shows the
+same loops in two processes, which share nothing at all; it is the most that this machine can do.
 """
 
 import asyncio
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -28,18 +30,19 @@ def _has_gil() -> bool:
 
 
 def prepare() -> None:
-    """Unavailable on a machine with one core."""
+    """Raise Unavailable on a machine with one core."""
     if (os.cpu_count() or 1) < 2:
         raise Unavailable("two loops need two cores")
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """Measure one and two loops in turns."""
+    """Measure one loop and two loops in turn."""
     steps, repeats = scale.pick(60_000, 20_000), scale.pick(7, 3)
-    one, two = [], []
+    one, two, apart = [], [], []
     for _ in range(repeats):
         one.append(_measure(1, steps))
         two.append(_measure(2, steps))
+        apart.append(_measure_processes(2, steps) / _measure_processes(1, steps))
     ratios = sorted(double[0] / single[0] for single, double in zip(one, two, strict=True))
     yield Row(
         SECTION,
@@ -66,6 +69,20 @@ def rows(scale: Scale) -> Iterator[Row]:
         low=costs[len(costs) // 4],
         high=costs[-1 - len(costs) // 4],
     )
+    apart.sort()
+    alone = median([rate for rate, _ in one])
+    yield Row(
+        SECTION,
+        "the same: two loops in two processes",
+        "1/s",
+        median(apart) * alone,
+        "one loop",
+        alone,
+        ratio=median(apart),
+        low=apart[len(apart) // 4],
+        high=apart[-1 - len(apart) // 4],
+        note="the ratio: the rate of two processes divided by that of one process",
+    )
 
 
 def _measure(loops: int, steps: int) -> tuple[float, float]:
@@ -90,3 +107,38 @@ def _measure(loops: int, steps: int) -> tuple[float, float]:
         thread.join()
     took = time.perf_counter() - began
     return loops * steps / took, sum(cpu) / (loops * steps) * 1e9
+
+
+def _measure_processes(processes: int, steps: int) -> float:
+    """Return the steps per second of all processes, each with one loop, from the first start to the last end."""
+    command = [sys.executable, "-m", "benchmarks.threads", str(steps)]
+    started = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
+    ]
+    pipes = [(process.stdin, process.stdout) for process in started]
+    for _, output in pipes:
+        assert output is not None
+        output.readline()  # ready
+    began = time.perf_counter()
+    for given, _ in pipes:
+        assert given is not None
+        given.close()
+    for process, (_, output) in zip(started, pipes, strict=True):
+        assert output is not None
+        output.read()
+        assert process.wait() == 0
+    return processes * steps / (time.perf_counter() - began)
+
+
+async def _run_when_told(steps: int) -> None:
+    """Run the steps of one loop as soon as standard input ends."""
+    fifo = Fifo(OUTSTANDING, 1)
+    print("ready", flush=True)
+    sys.stdin.read()
+    fifo.steps(steps)
+    print("done", flush=True)
+    os._exit(0)  # skip the shutdown of the interpreter, which is not measured
+
+
+if __name__ == "__main__":
+    asyncio.run(_run_when_told(int(sys.argv[1])))

@@ -1,11 +1,12 @@
-"""Timers: add, cancel, and both at a steady number outstanding.
+"""Timers: add, cancel, and both with a steady number outstanding.
 
 Peers: ``call_later`` of asyncio and of uvloop, each on its own running loop, and a plain ``heapq`` in which a cancelled
 entry stays until it comes to the top (the recipe in the heapq documentation).  The last peer keeps no timers: in plain
-Python it makes an object, reads the clock and is called twice, which is the lower bound.
+Python, it makes an object, reads the clock, and is called twice.  Its cost is the lower bound.
 
 Every contender draws the same delays, uniform over five to fifteen minutes in whole milliseconds, so that none falls
-due.  The loop makes one turn for every 1 000 operations, because asyncio and uvloop do part of a timer's work there.
+due.  The loop makes one turn for every 1,000 operations, because asyncio and uvloop do part of a timer's work in that
+turn.
 
 ``add`` and ``cancel`` alone defer work: a cancelled timer stays in asyncio's heap until half of the heap is cancelled.
 ``add + cancel`` adds one and cancels the oldest, at a constant number outstanding, until all have been replaced at
@@ -66,7 +67,7 @@ class _Contender:
         self.loop.run_until_complete(fill())
 
     def add_and_cancel(self, delays: list[float]) -> tuple[float, float]:
-        """Add them all, then cancel them all in another order."""
+        """Add all timers, and then cancel all of them in another order."""
         return self.loop.run_until_complete(self._add_and_cancel(delays))
 
     async def _add_and_cancel(self, delays: list[float]) -> tuple[float, float]:
@@ -134,7 +135,7 @@ class _CallLater(_Contender):
 
 
 class _Ours(_Contender):
-    """``SystemTimer.add`` of a ``TimerTask``, made for the purpose each time."""
+    """``SystemTimer.add`` with a new ``TimerTask`` each time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timer: SystemTimer) -> None:
         super().__init__(loop)
@@ -189,7 +190,7 @@ class _Handle:
 
 
 class _Least(_Contender):
-    """Keeps no timers: makes an object, reads the clock, is called twice.  No timer called from Python does less."""
+    """The minimum, a contender that keeps no timers: it makes an object, reads the clock, and is called twice."""
 
     def add(self, delay: float) -> Any:
         return _Handle(delay)
@@ -220,7 +221,7 @@ class _Least(_Contender):
 
 
 class _Heap(_Contender):
-    """A heap of [when, number, callback]; None in the place of the callback means cancelled."""
+    """A heap of [when, number, callback]; None in place of the callback means that the timer is cancelled."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -288,7 +289,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 
 def _against(scale: Scale, smallest: int, largest: int) -> Row:
-    """How many times as much a timer costs with the largest number outstanding as with the smallest; both in turn."""
+    """Return the cost of a timer with the largest number outstanding, as a multiple of the cost with the smallest."""
     loop = new_loop("asyncio")
     timers = {outstanding: SystemTimer() for outstanding in (smallest, largest)}
     contenders = {outstanding: _Ours(loop, timer) for outstanding, timer in timers.items()}
@@ -385,7 +386,7 @@ def _measured(
     repeats = scale.pick(9, 3)
     rounds({name: both(name) for name in contenders}, repeats)
     for index, word in enumerate(("add", "cancel")):
-        part = {name: [pair[index] for pair in pairs[1:]] for name, pairs in costs.items()}  # the first one warms up
+        part = {name: [pair[index] for pair in pairs[1:]] for name, pairs in costs.items()}  # the first is a warm-up
         yield from compare(SECTION, f"{word}, {at}", "ns", part)
     budgets = _BUDGETS if outstanding in (10_000, 1_000_000) else {}
     samples = rounds({name: churn(name) for name in contenders}, 3 if outstanding > 100_000 else repeats)

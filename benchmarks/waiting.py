@@ -1,8 +1,8 @@
 """Park and await: a coroutine parks, another task completes its operation, and the coroutine resumes.
 
-The floor is a bare future, without deadline and condition: the cost of the loop and of the tasks themselves.  Every
+The floor is a bare future, without a deadline or a condition: the cost of the loop and of the tasks themselves.  Every
 other contender adds a deadline of 30 s.  The same tasks make the same turns for each contender: all park, all are
-completed, all resume and park again.  The result is the cost per wait minus the floor of the same round.
+completed, and all resume and park again.  The result is the cost per wait minus the floor of the same round.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class _Contender:
         pass
 
     async def run(self, turns: int) -> float:
-        """Return seconds of CPU time per wait."""
+        """Return the seconds of CPU time per wait."""
         self.waiting = 0
         tasks = [asyncio.create_task(self.worker(index, turns + 1)) for index in range(self.number)]
         await self._all_waiting(self.number)
@@ -161,7 +161,7 @@ class _Park(_Contender):
 
 
 class _Signal(DelayedOperation[None]):
-    """An operation without a condition: it completes when forced, like an event when set."""
+    """An operation without a condition: it completes when forced, as an event does when it is set."""
 
     __slots__ = ()
 
@@ -170,7 +170,7 @@ class _Signal(DelayedOperation[None]):
 
 
 class _ParkSignal(_Park):
-    """Ours, used like an event: ``force_complete()`` of the operation itself, no key is checked."""
+    """Ours, used like an event: ``force_complete()`` on the operation itself; no key is checked."""
 
     async def worker(self, index: int, turns: int) -> None:
         park = self.purgatory.park

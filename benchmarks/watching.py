@@ -1,9 +1,9 @@
-"""Park and ``check_and_complete``, with callbacks only: no task waits, and the event loop makes no turn.
+"""Park and ``check_and_complete``, with callbacks only: no task waits, and the event loop does not run a turn.
 
 Each step parks a new operation and completes the oldest one through its first key, so the number outstanding is
-constant.  Operation number ``i`` waits on the keys ``(7 i + j) % 100 000``, with ``j`` below the number of keys.  Each
-has a deadline of 30 s.  The lists of keys are made beforehand, the operations in each step.  ``jvm`` measures the same
-load on Kafka's purgatory.
+constant.  Operation number ``i`` waits on the keys ``(7 i + j) % 100,000``, for each ``j`` from 0 up to, but not
+including, the number of keys per operation.  Each has a deadline of 30 s.  The lists of keys are made in advance; the
+operations are made in each step.  ``jvm`` measures the same load on Kafka's purgatory.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ TIMEOUT = 30.0
 
 
 class Fifo:
-    """A purgatory with a constant number outstanding; every step parks one and completes the oldest."""
+    """A purgatory with a constant number of outstanding operations; every step parks one and completes the oldest."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Fifo:
         self.number += 1
 
     def steps(self, number: int) -> float:
-        """Do this number of steps; return nanoseconds of CPU time per step."""
+        """Run ``number`` steps; return the nanoseconds of CPU time per step."""
         make, oldest_first, number_now = self.make, self.oldest_first, self.number
         watch, check = self.purgatory.try_complete_else_watch, self.purgatory.check_and_complete
         all_keys = self.keys

@@ -14,8 +14,8 @@ import org.apache.kafka.server.purgatory.DelayedOperationPurgatory;
  * Kafka's purgatory under the load of {@code benchmarks/watching.py}.
  *
  * <p>Reads lines of three numbers, {@code OUTSTANDING KEYS STEPS}, from standard input, and answers each with the
- * number of operations completed. A line of operations is made when its shape is first named, and stays. A step parks
- * a new operation and completes the oldest through its first key. The caller measures the CPU time of the process.
+ * number of operations completed. A queue of operations is made when its shape is first named, and is kept. A step
+ * parks a new operation and completes the oldest one through its first key. The caller measures the process's CPU time.
  */
 public final class KafkaPurgatory {
     private static final int KEY_SPACE = 100_000;

@@ -1,4 +1,4 @@
-"""Kafka's own purgatory on a JVM, beside ours."""
+"""Kafka's own purgatory on a JVM, compared with ours."""
 
 from .kafka import prepare, rows
 

@@ -1,11 +1,11 @@
-"""Kafka's own purgatory, from its published jar, beside ours under the load of ``benchmarks/watching.py``.
+"""Kafka's own purgatory, from its published jar, compared with ours under the load of ``benchmarks/watching.py``.
 
-One JVM for each collector lives through the whole run, beside this process.  Ours and the JVMs do their steps in turn,
-so whatever else the machine does falls on all of them alike; each process keeps to one core.  A cost is CPU time: of
-this thread for ours, and of the whole process for a JVM, because its collector, its compiler and Kafka's reaper run in
-threads of their own and on the same core.  Ours collects garbage within its thread.
+One JVM for each collector runs alongside this process from start to end.  This process and the JVMs take turns
+running their steps, so other load on the machine affects all of them equally; each process keeps to one core.  A cost
+is CPU time: of this thread for ours, and of the whole process for a JVM, because its collector, its compiler, and
+Kafka's reaper run in separate threads on the same core.  This process collects its garbage in the measured thread.
 
-The mean counts every round; the best is the cheapest round.  The JIT compiler of the JVM has warmed up on every shape
+The mean includes every round; the best is the cheapest round.  The JVM's JIT compiler has warmed up on every shape
 before the first round that counts.
 """
 
@@ -37,7 +37,7 @@ SOURCE = Path(__file__).parent / "KafkaPurgatory.java"
 
 
 def prepare() -> str:
-    """Fetch the jars and compile the driver; return the class path.  Unavailable if that cannot be done here."""
+    """Fetch the jars and compile the driver; return the class path.  Raise Unavailable if that is not possible here."""
     if sys.platform != "linux":
         raise Unavailable("the CPU time of another process, and its core, are read and set on Linux only")
     program("java")
@@ -46,13 +46,13 @@ def prepare() -> str:
 
 
 class Jvm:
-    """A JVM with the driver in it; ``steps`` has it do some and returns their cost."""
+    """A JVM that runs the driver; ``steps`` makes it run steps and returns their cost."""
 
     def __init__(self, path: str, collector: str, core: int) -> None:
         heap = ["-Xms1g", "-Xmx1g", f"-XX:+Use{collector}"]
         command = [program("java"), *heap, "-cp", path, SOURCE.stem]
         pinned = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {core})  # a child inherits it, and with it the JVM sees one core
+        os.sched_setaffinity(0, {core})  # a child inherits the affinity, so the JVM sees one core
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1
@@ -60,14 +60,14 @@ class Jvm:
         finally:
             os.sched_setaffinity(0, pinned)
         self.pid = self._process.pid
-        # The clock of a process's CPU time, as clock_getcpuclockid(3) makes it on Linux.
+        # The id of the clock for the process's CPU time, as clock_getcpuclockid(3) returns it on Linux.
         self._clock = (~self.pid << 3) | 2
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(BrokenPipeError):  # it has ended before it read everything
+        with suppress(BrokenPipeError):  # the JVM has ended before reading everything
             self._pipe(self._process.stdin).close()
         try:
             self._process.wait(10)
@@ -82,9 +82,10 @@ class Jvm:
         return pipe
 
     def steps(self, shape: tuple[int, int], number: int) -> float:
-        """Do so many; return nanoseconds of CPU time per step.
+        """Run ``number`` steps; return the nanoseconds of CPU time per step.
 
-        Operations of the shape whose deadline passed since its last turn are replaced before the measurement.
+        Operations of the shape whose deadlines have passed since the shape's last turn are replaced before the
+        measurement.
         """
         self._do(shape, shape[0])
         start = time.clock_gettime(self._clock)
@@ -95,7 +96,7 @@ class Jvm:
         return cost / number * 1e9
 
     def _do(self, shape: tuple[int, int], number: int) -> int:
-        """Do so many; return how many operations were completed."""
+        """Run ``number`` steps; return how many operations were completed."""
         try:
             self._pipe(self._process.stdin).write(f"{shape[0]} {shape[1]} {number}\n")
             done = self._pipe(self._process.stdout).readline()
@@ -107,7 +108,7 @@ class Jvm:
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """The rows of this section.  Unavailable without Maven, a JDK or Linux."""
+    """Yield the rows of this section.  Raise Unavailable if Maven or a JDK is missing, or if this is not Linux."""
     path = prepare()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[0]})
@@ -120,7 +121,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 
 async def _rows(scale: Scale, jvms: dict[str, Jvm]) -> list[Row]:
-    # A loop runs, as in a server, so that the purgatories' reapers are there; it does not go round meanwhile.
+    # A loop runs, as in a server, so that the purgatories have reapers; it makes no turn during the measurement.
     number, theirs = scale.pick(50_000, 10_000), scale.pick(200_000, 50_000)
     with frozen():
         lines = {shape: Fifo(*shape) for shape in SHAPES}
@@ -154,7 +155,7 @@ async def _rows(scale: Scale, jvms: dict[str, Jvm]) -> list[Row]:
 
 
 def _pair(what: str, collector: str, ours: Sequence[list[float]], theirs: Sequence[list[float]]) -> list[Row]:
-    """Two rows, of the mean and of the best of each cell; where there are several cells, of their geometric means."""
+    """Return two rows, for the mean and the best of a single cell, or for the geometric means of several cells."""
     peer = f"Kafka {KAFKA}, {collector}"
     mean = Row(SECTION, f"{what}, mean", "ns", _cells(ours, statistics.fmean), peer, _cells(theirs, statistics.fmean))
     best = Row(SECTION, f"{what}, best", "ns", _cells(ours, min), peer, _cells(theirs, min))

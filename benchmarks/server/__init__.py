@@ -1,4 +1,4 @@
-"""Waiting at the level of a server: one Starlette handler, its wait written in five ways, on uvicorn."""
+"""Waiting in a complete server: one Starlette handler on uvicorn, with its wait written in five ways."""
 
 from .section import prepare, rows
 

@@ -1,15 +1,15 @@
 """The server that is measured: ``python -m benchmarks.server.app FORM FD`` serves on a socket that it inherits.
 
-It ends when its standard input does, so it does not outlive the process that started it.
+It ends when its standard input ends, so it does not outlive the process that started it.
 
-A long poll in Starlette, on uvicorn with uvloop and httptools.  The handlers are the same in every form; only the wait
-and the wake-up differ.
+It serves a long poll in Starlette, on uvicorn with uvloop and httptools.  The handlers are the same in every form; only
+the wait and the wake-up differ.
 
 ==========================  ========================================================================================
-``GET /topics/{key}``       waits until there is an entry after ``after``; answers the end of the topic
-``POST /topics/{key}``      appends an entry, and wakes the waiting requests; answers the end of the topic
-``GET /entered/{number}``   answers once so many requests have begun to wait since the start
-``GET /collector``          answers the seconds of CPU time in the garbage collector since the start
+``GET /topics/{key}``       waits until there is an entry after ``after``; returns the end of the topic
+``POST /topics/{key}``      appends an entry, and wakes the waiting requests; returns the end of the topic
+``GET /entered/{number}``   answers once that many requests have begun to wait since the start
+``GET /collector``          returns the seconds of CPU time in the garbage collector since the start
 ==========================  ========================================================================================
 """
 
@@ -37,11 +37,11 @@ from purgatory.asgi import Wait, purgatory_lifespan
 
 __all__ = ["FORMS", "make_app"]
 
-TIMEOUT = 600.0  # seconds: no request of a slow run is to reach its deadline
+TIMEOUT = 600.0  # seconds; no request may reach its deadline, even in a slow run
 
 
 class Topic:
-    """A topic of which only the number of entries is kept, and what an asyncio form waits on."""
+    """A topic that keeps only its number of entries, and the object on which an asyncio form waits."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -58,11 +58,11 @@ class Form:
         self.topics: defaultdict[str, Topic] = defaultdict(Topic)
 
     async def wait(self, request: Request, key: str, topic: Topic, after: int) -> bool:
-        """Wait until the topic has an entry after ``after``.  False: the time is up."""
+        """Wait until the topic has an entry after ``after``.  Return False after the timeout."""
         raise NotImplementedError
 
     async def wake(self, key: str, topic: Topic) -> None:
-        """The topic has a new entry."""
+        """Wake the requests that the new entry of the topic completes."""
         raise NotImplementedError
 
 
@@ -82,7 +82,7 @@ class WithWait(Form):
 
 
 class WithThresholds(WithWait):
-    """The wait of the README's program: for a value, and each says which end it waits for."""
+    """The wait of the program in the README: each request waits for a value, the end of the topic that it needs."""
 
     async def wait(self, request: Request, key: str, topic: Topic, after: int) -> bool:
         wait = Wait(self.room, request)
@@ -111,7 +111,7 @@ class WithEvent(Form):
 
 
 class WithEventAndReader(WithEvent):
-    """The same, and a task that reads the connection and cancels the handler when the client hangs up."""
+    """The same, plus a task that reads from the connection and cancels the handler when the client hangs up."""
 
     async def wait(self, request: Request, key: str, topic: Topic, after: int) -> bool:
         if topic.end > after:
@@ -157,7 +157,7 @@ FORMS: dict[str, type[Form]] = {
 
 
 class _Entered:
-    """How many requests have begun to wait."""
+    """The number of requests that have begun to wait."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -177,7 +177,7 @@ class _Entered:
 
 
 class _Collector:
-    """The CPU time of the garbage collector, from now on."""
+    """The CPU time of the garbage collector since the creation of this object."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -246,7 +246,7 @@ def main() -> None:
         backlog=4096,
         timeout_keep_alive=3600,
     )
-    importlib.import_module("uvloop")  # an error here, not another loop in silence
+    importlib.import_module("uvloop")  # fail here rather than silently use another loop
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=int(descriptor))])
 
 

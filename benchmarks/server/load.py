@@ -1,6 +1,6 @@
-"""The clients: plain sockets, each with one long poll under way, and one more that publishes.
+"""The clients: plain sockets, each with one long poll in progress, and one more socket that publishes.
 
-No HTTP library and no event loop: the clients are to take as little of the machine as they can.
+There is no HTTP library and no event loop, so that the clients use as little CPU time as possible.
 """
 
 import select
@@ -17,15 +17,16 @@ from typing import Self
 __all__ = ["Client", "Load", "Shape", "responses"]
 
 _PATIENCE_S = 120.0
-_CONNECTING = 500  # connections that are opened before the server has to answer
+_CONNECTING = 500  # connections that are opened before the clients wait for the server
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset, so that no port stays in TIME_WAIT
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many clients wait on how many keys, and how many publishes one pass has.
+    """How many clients wait on how many keys, and how many publishes are made in one pass.
 
-    ``apart``: the clients of a key wait for successive entries, so a publish completes one; else it completes all.
+    ``apart``: the clients of a key wait for successive entries, so a publish completes one; otherwise, it completes
+    all.
     """
 
     name: str
@@ -36,14 +37,14 @@ class Shape:
 
     @property
     def completed(self) -> int:
-        """How many requests one publish completes."""
+        """The number of requests that one publish completes."""
         return 1 if self.apart else self.clients // self.keys
 
 
 def responses(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
-    """Take the complete responses off the buffer: the status and the body of each.
+    """Remove the complete responses from the buffer, and yield the status and the body of each.
 
-    ValueError for a response of which the length is not given.
+    Raises ValueError for a response without a length.
     """
     while (end := buffer.find(b"\r\n\r\n")) >= 0:
         head = bytes(buffer[:end]).lower()
@@ -81,7 +82,7 @@ class Client:
         self.socket.sendall(f"{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{length}\r\n".encode())
 
     def receive(self) -> list[tuple[int, bytes]]:
-        """Receive what is there, waiting for it if need be; return the responses that are complete by now."""
+        """Receive data, waiting for it if necessary; return the responses that are now complete."""
         data = self.socket.recv(65536)
         if not data:
             raise RuntimeError("the server has closed a connection")
@@ -89,7 +90,7 @@ class Client:
         return list(responses(self._buffer))
 
     def response(self) -> bytes:
-        """Wait for the one response that is under way; return its body.  RuntimeError unless it is a 200."""
+        """Wait for the one pending response; return its body.  Raise RuntimeError unless its status is 200."""
         while not (received := self.receive()):
             pass
         ((status, body),) = received
@@ -99,9 +100,9 @@ class Client:
 
 
 class Load:
-    """All clients of one server; ``with`` closes them.  Each publish is checked to complete what it must.
+    """All clients of one server; ``with`` closes them.  Each publish must complete exactly the expected requests.
 
-    ``prefix``: begins the keys, and has to be another one for each load of a server.
+    ``prefix``: the start of the keys; it must be different for each load on the same server.
     """
 
     def __init__(self, port: int, shape: Shape, prefix: str = "") -> None:
@@ -114,7 +115,7 @@ class Load:
         self._ends = [0] * shape.keys
         self._waiting: list[deque[Client]] = [deque() for _ in range(shape.keys)]  # by key, in order of arrival
         self._publisher.send("GET", "/entered/0")
-        self._sent = int(self._publisher.response())  # requests so far that wait, and those of earlier loads
+        self._sent = int(self._publisher.response())  # waiting requests sent so far, including those of earlier loads
         self._next_key = 0
 
     def __enter__(self) -> Self:
@@ -141,18 +142,18 @@ class Load:
         self._until_entered()
 
     def warm_up(self, requests: int) -> None:
-        """Have some requests answered, so that the server has made what it makes once."""
+        """Have some requests answered, so that the server has made its one-time allocations."""
         for _ in range(requests):
             self._publisher.send("GET", "/entered/0")
             self._publisher.response()
 
     def collector(self) -> float:
-        """Return the seconds of CPU time that the server's garbage collector has had."""
+        """Return the seconds of CPU time that the server's garbage collector has used."""
         self._publisher.send("GET", "/collector")
         return float(self._publisher.response())
 
     def publish(self) -> float:
-        """Publish to the next key; return the seconds until the last request that this completes is answered."""
+        """Publish to the next key; return the seconds until the last request that it completes is answered."""
         key = self._next_key
         self._next_key = (key + 1) % self.shape.keys
         waiting = self._waiting[key]
@@ -173,7 +174,7 @@ class Load:
         return took
 
     def one_pass(self) -> list[float]:
-        """Publish as often as the shape says, then let the answered clients wait again; return the latencies."""
+        """Publish as often as the shape specifies; let the answered clients wait again; return the latencies."""
         before = [list(clients) for clients in self._waiting]
         latencies = [self.publish() for _ in range(self.shape.publishes)]
         for clients, left in zip(before, self._waiting, strict=True):
@@ -196,7 +197,7 @@ class Load:
         self._publisher.response()
 
     def _collect(self, due: set[int], expected: bytes) -> None:
-        """Receive the responses of these clients, and of no other."""
+        """Receive the responses to these clients only."""
         while due:
             ready = self._epoll.poll(_PATIENCE_S)
             if not ready:

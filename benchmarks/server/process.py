@@ -1,4 +1,4 @@
-"""The server in a process of its own, whose CPU time and memory are read from outside."""
+"""The server in a separate process, whose CPU time and memory are read from outside."""
 
 import os
 import socket
@@ -16,9 +16,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ServerProcess:
-    """A server of one form on a free port of the loopback; ``with`` starts it and sees that it ends.
+    """A server that runs one of the forms, on a free loopback port; ``with`` starts it and ensures that it ends.
 
-    ``core``: the processor that it keeps to.
+    ``core``: the processor core on which it runs.
     """
 
     def __init__(self, form: str, core: int) -> None:
@@ -26,7 +26,7 @@ class ServerProcess:
             self.port: int = listener.getsockname()[1]
             command = [sys.executable, "-m", "benchmarks.server.app", form, str(listener.fileno())]
             before = os.sched_getaffinity(0)
-            os.sched_setaffinity(0, {core})  # a child inherits it
+            os.sched_setaffinity(0, {core})  # a child inherits the affinity
             try:
                 self._process = subprocess.Popen(
                     command, cwd=_ROOT, pass_fds=[listener.fileno()], stdin=subprocess.PIPE
@@ -34,7 +34,7 @@ class ServerProcess:
             finally:
                 os.sched_setaffinity(0, before)
         self.pid = self._process.pid
-        # The clock of a process's CPU time, as clock_getcpuclockid(3) makes it on Linux.
+        # The id of the clock for the process's CPU time, as clock_getcpuclockid(3) returns it on Linux.
         self._clock = (~self.pid << 3) | 2
 
     def __enter__(self) -> Self:
@@ -46,16 +46,16 @@ class ServerProcess:
         self.kill()
 
     def kill(self) -> None:
-        """End the process at once, without answering the requests that wait.  Idempotent."""
+        """End the process at once, without answering the waiting requests.  Idempotent."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def cpu(self) -> float:
-        """Return the seconds of CPU time that the process has had, in user code and in the kernel."""
+        """Return the seconds of CPU time that the process has used, in user code and in the kernel."""
         return time.clock_gettime(self._clock)
 
     def resident(self) -> int:
-        """Return the bytes of the process that are in memory."""
+        """Return the resident memory of the process in bytes."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE

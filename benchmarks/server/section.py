@@ -1,13 +1,13 @@
 """CPU time per request, memory per waiting connection, and the time from a publish to its last answer.
 
-The same Starlette handler waits in five ways, each on a uvicorn of its own (uvloop, httptools) in a process of its own,
-whose CPU time and memory are read from outside.  The clients are plain sockets on loopback in this process.  The
-servers share one core and this process has another.  Passes of the forms take turns; where the limit of open files does
-not allow all their connections at once, whole lives of the servers do.
+The same Starlette handler waits in five ways.  Each form runs on its own uvicorn server (uvloop, httptools) in a
+separate process, whose CPU time and memory are read from outside.  The clients are plain sockets on loopback in this
+process.  The servers share one core, and this process has another.  The forms take turns after each pass; if the limit
+on open files does not allow the connections of all forms at once, they take turns after each complete run of a server.
 
-At the start of a pass all clients wait.  A pass publishes one entry after another, each when the requests that the one
-before completes are answered; then the answered clients wait again.  The CPU time per request is that of one long poll
-and its share of a publish: parse, route, wait, wake, answer.
+At the start of a pass, all clients wait.  A pass publishes the entries one by one.  It publishes an entry only after
+all requests completed by the previous entry have been answered.  The answered clients then wait again.  The CPU time
+per request covers one long poll and its share of a publish: parse, route, wait, wake, and answer.
 """
 
 import importlib.util
@@ -41,7 +41,7 @@ ANSWER = "publish to last answer, median"
 MEMORY = "memory per waiting connection"
 _NEEDED = ("starlette", "uvicorn", "uvloop", "httptools")
 _SPARE_FILES = 200
-_WARM_UP = 50  # requests that are answered before the memory is read
+_WARM_UP = 50  # requests that are answered before memory is read
 
 
 def prepare() -> None:
@@ -55,7 +55,7 @@ def prepare() -> None:
 
 
 def _allow_files(number: int) -> int:
-    """Raise the limit of open files as far as possible, and return it.  Unavailable below the number."""
+    """Raise the limit on open files as far as possible; return it, or raise Unavailable if it is below ``number``."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < number:
         raise Unavailable(f"{number} open files are needed, and the limit is {hard}: ulimit -n")
@@ -64,7 +64,7 @@ def _allow_files(number: int) -> int:
 
 
 def shapes(scale: Scale) -> list[Shape]:
-    """What is measured, the most telling first."""
+    """Return the shapes that are measured, the most telling first."""
     return [
         _on_one_key(scale.pick(10_000, 1_000), scale.pick(40, 20)),
         _on_one_key(scale.pick(2_000, 500), scale.pick(100, 50)),
@@ -84,7 +84,7 @@ def _on_many_keys(clients: int, keys: int) -> Shape:
 
 @dataclass(slots=True)
 class Samples:
-    """What was measured of one form in one shape, pass by pass; ``memory`` life by life."""
+    """The measurements of one form in one shape, one for each pass; ``memory`` has one for each server run."""
 
     cpu_us: list[float] = field(default_factory=list)
     own_us: list[float] = field(default_factory=list)  # without the garbage collector
@@ -94,7 +94,7 @@ class Samples:
 
 
 class _Life:
-    """A server of one form with its clients, all of them waiting."""
+    """A server that runs one of the forms, and its clients, all of them waiting."""
 
     def __init__(self, stack: ExitStack, form: str, shape: Shape, core: int, samples: Samples) -> None:
         self._samples = samples
@@ -103,11 +103,11 @@ class _Life:
         self._load.warm_up(_WARM_UP)
         before = self._server.resident()
         self._load.connect()
-        stack.callback(self._server.kill)  # before the clients close: it is not to handle their hang-ups
+        stack.callback(self._server.kill)  # before the clients close, so that it does not handle their hang-ups
         samples.memory.append((self._server.resident() - before) / shape.clients)
 
     def one_pass(self, *, counted: bool) -> None:
-        """Publish, and let the answered clients wait again.  ``counted``: keep what it cost."""
+        """Publish, and let the answered clients wait again.  ``counted``: record the cost."""
         collector = self._load.collector()
         before = self._server.cpu()
         latencies = self._load.one_pass()
@@ -136,7 +136,7 @@ def rows(scale: Scale) -> Iterator[Row]:
 
 def _measure(shape: Shape, scale: Scale, core: int) -> dict[str, Samples]:
     samples = {form: Samples() for form in NAMES}
-    # A pass in which a publish wakes every client takes long, so there are few of them.
+    # A pass in which a publish wakes every client takes a long time, so there are only a few.
     lives, passes = scale.pick(2, 1), scale.pick(2 if shape.apart else 8, 2)
     files = _allow_files(shape.clients + _SPARE_FILES)
     together = files >= len(samples) * shape.clients + _SPARE_FILES
@@ -151,7 +151,7 @@ def _measure(shape: Shape, scale: Scale, core: int) -> dict[str, Samples]:
 
 
 def ours_of(shape: Shape) -> str:
-    """Return the name of the form that stands for ours: with thresholds where a publish completes one of many."""
+    """Return the name of our form: the one with thresholds if a publish completes one request of many."""
     return NAMES["thresholds" if shape.apart else "wait"]
 
 
@@ -174,7 +174,9 @@ def rows_of(shape: Shape, samples: dict[str, Samples]) -> list[Row]:
 
 
 def _budget(shape: Shape) -> float | None:
-    """How many times our CPU time per request must go into that of asyncio.timeout + Event; None: no budget."""
+    """Return the smallest allowed ratio of the CPU time of asyncio.timeout + Event to ours, or None if there is no
+    budget.
+    """
     if shape.apart:
         return 30.0 if shape.clients == 10_000 else None
-    return 1.053  # ours at most 0.95 of theirs
+    return 1.053  # ours takes at most 0.95 of theirs

@@ -1,0 +1,201 @@
+"""The instructions of one step, counted by callgrind: ``python -m benchmarks.instructions [LOAD ...] [--steps N]``.
+
+Each load runs twice under valgrind, with N and with 3 N steps.  The difference between the two counts, divided by the
+difference between the numbers of steps, is the cost of a step, without imports and preparations.  Load on the machine
+does not affect this cost, so a change of one percent is visible, but the cost says nothing about memory accesses.  The
+garbage collector is off.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from purgatory import COMPILED, Purgatory
+from purgatory.core.operation.waits import MISSING, until_wait
+
+from .operations import Request, noop
+from .row import Unavailable, grouped
+from .watching import Fifo
+
+__all__ = ["LOADS", "count", "main"]
+
+TIMEOUT = 30.0
+
+
+def _user_class(number: int) -> None:
+    Fifo(1_000, 1).steps(number)
+
+
+def _unguarded(number: int) -> None:
+    fifo = Fifo(1_000, 1)
+    fifo.purgatory._core._guard._is_here = None
+    fifo.steps(number)
+
+
+def _text_keys(number: int) -> None:
+    fifo = Fifo(1_000, 1)
+    fifo.keys = [[f"orders-{keys[0]}"] for keys in fifo.keys]
+    fifo.steps(number)
+
+
+def _user_alone(number: int) -> None:
+    oldest_first = [Request(TIMEOUT, 0) for _ in range(1_000)]
+    for index in range(number):
+        operation = Request(TIMEOUT, index)
+        operation.try_complete()
+        oldest = oldest_first[index % 1_000]
+        oldest_first[index % 1_000] = operation
+        oldest.ready = True
+        if oldest.try_complete():
+            oldest.on_complete()
+
+
+def _wait_until(number: int) -> None:
+    room: Purgatory[Any] = Purgatory("waits")
+    state = [False]
+
+    def holds() -> bool:
+        return state[0]
+
+    for key in range(number):
+        state[0] = False
+        room.try_complete_else_watch(until_wait(room.timer, holds, TIMEOUT, MISSING, None), (key,))
+        state[0] = True
+        room.check_and_complete(key)
+
+
+def _call_later(number: int) -> None:
+    timer = Purgatory[Any]("timers").timer
+    for _ in range(number):
+        timer.call_later(TIMEOUT, noop).cancel()
+
+
+# One task for each step, all of them in the same turns of asyncio's loop.
+
+
+async def _in_tasks(number: int, wait: Callable[[int], Awaitable[object]], answer: Callable[[int], object]) -> None:
+    async def handler(index: int) -> object:
+        return await wait(index)
+
+    tasks = [asyncio.ensure_future(handler(index)) for index in range(number)]
+    await asyncio.sleep(0)
+    for index in range(number):
+        answer(index)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert all(task.done() for task in tasks)
+
+
+async def _floor(number: int) -> None:
+    loop = asyncio.get_running_loop()
+    futures = [loop.create_future() for _ in range(number)]
+    await _in_tasks(number, futures.__getitem__, lambda index: futures[index].set_result(True))
+
+
+async def _frame(number: int) -> None:
+    loop = asyncio.get_running_loop()
+    futures = [loop.create_future() for _ in range(number)]
+
+    async def wait(index: int) -> object:
+        try:
+            return await futures[index]
+        except BaseException:
+            raise
+
+    await _in_tasks(number, wait, lambda index: futures[index].set_result(True))
+
+
+async def _park(number: int) -> None:
+    async with Purgatory[Any]("tasks") as room:
+        operations = [Request(TIMEOUT, key) for key in range(number)]
+
+        def check(key: int) -> None:
+            operations[key].ready = True
+            room.check_and_complete(key)
+
+        await _in_tasks(number, lambda key: room.park(operations[key], (key,)), check)
+
+
+async def _event(number: int) -> None:
+    events = [asyncio.Event() for _ in range(number)]
+
+    async def wait(index: int) -> object:
+        async with asyncio.timeout(TIMEOUT):
+            return await events[index].wait()
+
+    await _in_tasks(number, wait, lambda index: events[index].set())
+
+
+LOADS: dict[str, tuple[str, Callable[[int], Awaitable[None] | None]]] = {
+    "class": ("park + check, 1,000 outstanding, one key, a user's class", _user_class),
+    "text": ("the same with a str as the key", _text_keys),
+    "unguarded": ("the same with an int, and no check of the thread", _unguarded),
+    "alone": ("the user's class without a purgatory: made, tried twice, completed", _user_alone),
+    "wait": ("park + check of a wait_until", _wait_until),
+    "timer": ("call_later + cancel", _call_later),
+    "floor": ("a task on asyncio's loop that awaits a bare future", _floor),
+    "frame": ("the same through one more coroutine, with try", _frame),
+    "park": ("the same with park() and a check", _park),
+    "event": ("the same with asyncio.timeout and an Event", _event),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count, and print one line for each load."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description="Instructions of a step.")
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"some of: {', '.join(LOADS)} (all)")
+    parser.add_argument("--steps", type=int, default=2_000, help="the steps of the shorter run (2,000)")
+    parser.add_argument("--run", action="store_true", help="do the steps of one load here, and count nothing")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.loads if name not in LOADS]
+    if unknown:
+        parser.error(f"there is no load {', '.join(unknown)}: choose from {', '.join(LOADS)}")
+    if options.run:
+        gc.disable()
+        for name in options.loads:
+            asyncio.run(_run(LOADS[name][1], options.steps))
+        return 0
+    try:
+        print(f"instructions of a step, {'compiled' if COMPILED else 'interpreted'} core")
+        for name in options.loads or LOADS:
+            print(f"{grouped(round(count(name, options.steps))):>8}  {LOADS[name][0]}", flush=True)
+    except Unavailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _run(load: Callable[[int], Awaitable[None] | None], number: int) -> None:
+    waits = load(number)
+    if waits is not None:
+        await waits
+
+
+def count(name: str, steps: int) -> float:
+    """Return the instructions of one step.  Raises Unavailable if valgrind is not installed."""
+    return (_total(name, 3 * steps) - _total(name, steps)) / (2 * steps)
+
+
+def _total(name: str, steps: int) -> int:
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise Unavailable("valgrind is not installed")
+    tool = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    here = [sys.executable, "-m", "benchmarks.instructions", name, "--run", "--steps", str(steps)]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    done = subprocess.run([*tool, *here], capture_output=True, text=True, check=True, env=environment)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    if found is None:
+        raise Unavailable(f"callgrind printed no count: {done.stderr[-300:]}")
+    return int(found[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
