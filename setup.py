@@ -25,7 +25,7 @@ from setuptools.command.build_ext import build_ext
 # The folder that is compiled, except these two files, which must stay interpreted and explain why.
 CORE = "purgatory/core"
 INTERPRETED = {"delayed_operation.py", "stack_guard.py"}
-MYPYC = "mypy[mypyc]>=1.18"
+MYPYC = "mypy[mypyc]>=2.4"
 
 PLACES = {
     "Homepage": "",
@@ -103,7 +103,12 @@ def extensions() -> list[object]:
     core = sorted(
         path.as_posix() for path in Path(CORE).rglob("*.py") if path.name not in INTERPRETED | {"__init__.py"}
     )
-    return list(mypycify(["--strict", *core], opt_level="3"))
+    built = list(mypycify(["--strict", *core], opt_level="3"))
+    if sys.platform != "win32":
+        for extension in built:
+            # Only the core calls its functions, so the compiler may inline them, and calls need no table.
+            extension.extra_compile_args += ["-fvisibility=hidden", "-fno-semantic-interposition"]
+    return built
 
 
 def address() -> str:
