@@ -1,6 +1,7 @@
-"""A MkDocs hook: a picture in two color schemes follows the page's own switch between light and dark.
+"""A MkDocs hook that makes a picture in two color schemes follow the page's own switch between light and dark.
 
-In Markdown, ``<picture>`` lets GitHub choose by the setting of the reader's system, which the switch does not change.
+In Markdown, ``<picture>`` lets GitHub choose the picture by the reader's system setting, which the switch does not
+change.
 """
 
 import re
@@ -13,5 +14,5 @@ _PICTURE = re.compile(
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Replace the element by two images, of which the theme shows one."""
+    """Replace the element with two images, of which the theme shows one."""
     return _PICTURE.sub(r'<img alt="\2" src="\3#only-light"><img alt="\2" src="\1#only-dark">', html)

@@ -1,10 +1,10 @@
 """A Griffe extension that converts docstrings from reStructuredText to Markdown.
 
-It supports the markup that this project uses: roles (``:meth:`park```), literal blocks (``::``), simple tables and
+It supports the markup that this project uses: roles (``:meth:`park```), literal blocks (``::``), simple tables, and
 underlined titles.  A method that overrides another one only to refine its types inherits that method's docstring.
 
-Sentences that describe a parameter (````timeout``: seconds.``) move into fields, which the site shows as a table.  A
-method of ``SAME`` shows the descriptions of another one for the parameters that it does not describe itself.
+Sentences that describe a parameter (````timeout``: seconds.``) move into fields, which the site shows as a table.  For
+the parameters that a method in ``SAME`` does not describe itself, it shows the descriptions of another method.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _ENTRY = re.compile(r"(?:^|(?<=[.;:]) +(?:or )?)(?P<names>``\w+``(?:, ``\w+``)*)
 
 _OTHER = re.compile(r"(?<=\.) +(?=(?:Also raises|For the other errors|Raises|Returns?) )")  # not about a parameter
 
-SAME = {  # these methods have the parameters of the others
+SAME = {  # each of these has the parameters of the other one
     "aio.purgatory.Purgatory": "aio.system_timer.SystemTimer",
     "aio.purgatory.Purgatory.wait_value": "aio.purgatory.Purgatory.wait_until",
     "aio.purgatory.Purgatory.acancel_for_key": "core.base_purgatory.BasePurgatory.cancel_for_key",
@@ -52,9 +52,9 @@ class InMarkdown(griffe.Extension):
     """Convert each docstring after Griffe has loaded the package."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Convert all docstrings of the package."""
+        """Convert all docstrings in the package."""
         for name in SAME:
-            pkg[name]  # KeyError for a name that is not there
+            pkg[name]  # raises KeyError if the package does not contain the name
         self._visit(pkg, pkg)
 
     def _visit(self, thing: griffe.Object, package: griffe.Module) -> None:
@@ -75,19 +75,19 @@ class InMarkdown(griffe.Extension):
             if member.docstring is None and isinstance(thing, griffe.Class):
                 member.docstring = _inherited(thing, member.name)
                 if member.docstring is not None:
-                    continue  # it is converted in the class that defines it
+                    continue  # it is converted in the class that defines the member
             self._visit(member, package)
 
 
 def parameters_of(thing: griffe.Object) -> list[str]:
-    """Return the names of the parameters of a function, or of the constructor of a class."""
+    """Return the names of the parameters of a function or of the constructor of a class."""
     if not isinstance(thing, griffe.Function | griffe.Class):
         return []
     return [parameter.name for parameter in thing.parameters if parameter.name not in {"self", "cls"}]
 
 
 def parameters_last(text: str, thing: griffe.Object) -> tuple[str, dict[str, str]]:
-    """Split a docstring into the text without the sentences about parameters, and these sentences by parameter."""
+    """Split a docstring into the text without the sentences about parameters, and those sentences, by parameter."""
     known = parameters_of(thing)
     found: dict[str, str] = {}
     kept: list[str] = []
@@ -112,7 +112,7 @@ def parameters_last(text: str, thing: griffe.Object) -> tuple[str, dict[str, str
 
 
 def described_parameters(thing: griffe.Object, package: griffe.Module) -> dict[str, str]:
-    """Return the descriptions of the parameters, its own or those of ``SAME``, in the order of the signature."""
+    """Return the descriptions of the parameters, from the docstring or through ``SAME``, in signature order."""
     found: dict[str, str] = {}
     source: griffe.Object | None = thing
     while source is not None:

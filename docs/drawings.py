@@ -1,8 +1,8 @@
 """Draw the pictures of the documentation: ``python docs/drawings.py``.
 
-The script draws them from the library: the life of an operation from the table of endings, and the wheels from a real
-timer that it advances step by step.  A test draws them again and compares; another compares the layers with the
-folders of the package.
+The script draws the pictures from the library: the life of an operation from the table of endings, and the wheels from
+a real timer that the script advances step by step.  One test draws the pictures again and compares them with the saved
+ones; another compares the layers with the folders in the package.
 """
 
 import sys
@@ -25,7 +25,7 @@ COLOURS = {
     "CANCELLED": "#6b5aa8",
     "FAILED": "#b2343f",
 }
-DARK = {  # in dark mode the second colour replaces the first
+DARK = {  # in dark mode, the second color replaces the first
     INK: "#e6e9ed",
     FAINT: "#9aa4af",
     PAPER: "#181d23",
@@ -45,7 +45,7 @@ def _at_night() -> str:
 
 
 class Drawing:
-    """An SVG picture on its own panel, in the light or dark colours of the page."""
+    """An SVG picture on its own panel, in the page's light or dark colors."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self.parts = [
@@ -223,7 +223,7 @@ def layers() -> str:
     for folder, subject, names in reversed(LAYERS):
         y += 62
         is_core = folder.startswith("core")
-        if folder == "core":  # the top of the layers that are compiled
+        if folder == "core":  # the top one of the compiled layers
             y += 12
             drawing.line(24, y - 12, 836, y - 12, FAINT, "4 4")
             drawing.text(24, y + 10, "synchronous", 12, font_weight="600")
@@ -299,7 +299,7 @@ MESSAGES = (  # from, to, what is sent, and what it means
 
 
 def workers() -> str:
-    """Draw how a check in one worker answers a request in another one."""
+    """Draw how a check in one worker answers a request in another worker."""
     drawing = Drawing(1010, 116 + 46 * len(MESSAGES), "Two workers: check, notice, refresh, check")
     drawing.text(24, 36, "Two workers: check, notice, refresh, check", 18, font_weight="600")
     places = [80 + 142 * number for number in range(len(LIFELINES))]
@@ -326,7 +326,7 @@ def workers() -> str:
     return drawing.finish()
 
 
-SIGTERM = (  # a lane, and its spans: from, to, the words, and the colour
+SIGTERM = (  # a lane, and its spans: from, to, the words, and the color
     (
         "parked requests",
         (0, 2, "wait", "PENDING"),

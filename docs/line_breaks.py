@@ -1,7 +1,8 @@
-"""A MkDocs hook: where a line may break.
+"""A MkDocs hook that defines where a line may break.
 
-Not within a number, as in 1 000 000, nor between a number and its unit; in the heading of a class or a function, after
-a dot rather than within a name.  A command in a sentence breaks at a space; extra.css keeps its options in one piece.
+A line does not break within a number, such as 1 000 000, or between a number and its unit.  In the heading of a class
+or a function, it breaks after a dot rather than within a name.  A command in a sentence breaks at a space; extra.css
+keeps its options in one piece.
 """
 
 import re
@@ -16,7 +17,7 @@ _HEADING = re.compile(r'(<span class="doc doc-object-name[^>]*>)([^<]*)')
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Replace these spaces by no-break spaces, except in blocks of code, and mark where names and code may break."""
+    """Replace these spaces with no-break spaces, except in code blocks, and mark where names and code may break."""
     parts = _NOT_TEXT.split(html)
     parts[::2] = [_SPACE.sub("\N{NO-BREAK SPACE}", text) for text in parts[::2]]
     html = _CODE.sub(_in_words, "".join(parts))

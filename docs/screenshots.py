@@ -1,6 +1,7 @@
 """Take the screenshots of the inspector: ``python docs/screenshots.py``.
 
-The script needs playwright and Chromium, like the browser tests, and Pillow to reduce the size of the files.
+Like the browser tests, the script needs Playwright and Chromium.  It also needs Pillow, to reduce the size of the
+files.
 """
 
 import io
@@ -23,7 +24,7 @@ LATER = "() => frame !== null && frame.rooms[0].clock > 300 && frame.rooms.every
 
 
 def main() -> None:
-    """Start a simulation, and take screenshots of its inspector on a desktop and on a phone, light and dark."""
+    """Start a simulation, and take screenshots of its inspector on a desktop and on a phone, in light and dark mode."""
     with (
         subprocess.Popen(COMMAND, cwd=IMAGES.parent.parent, stdout=subprocess.PIPE, text=True) as simulation,
         sync_playwright() as playwright,

@@ -1,10 +1,10 @@
--- The tables of a report as views, for DuckDB.  Replace the path, then: SELECT * FROM outcomes;
+-- The tables of a report as DuckDB views.  Replace the path, and then run: SELECT * FROM outcomes;
 --
--- Quantiles are exact here; a report rounds waits of more than 65.536 s.  In dbt, each view is a model.
+-- Quantiles are exact here, whereas a report rounds waits of more than 65.536 s.  In dbt, each view can be a model.
 
 CREATE VIEW journal AS SELECT * FROM read_parquet('journal/**/*.parquet', union_by_name = true);
 
--- One row per operation, times in milliseconds.  Earlier releases did not mark operations that a closing purgatory expired.
+-- One row per operation, with times in milliseconds.  Earlier releases did not mark operations expired by closing.
 CREATE VIEW operations AS
 SELECT source, purgatory, kind, op_id, keys, parked_at, deadline, finished_at,
     CASE WHEN outcome = 'expired' AND coalesce(expired_by_closing, coalesce(finished_at < deadline, true))
@@ -38,7 +38,7 @@ SELECT purgatory, key, count(*) AS operations, count(*) FILTER (outcome = 'expir
 FROM (SELECT purgatory, unnest(keys) AS key, outcome, wait_ms FROM operations)
 GROUP BY purgatory, key ORDER BY operations DESC, purgatory, key;
 
--- One row per purgatory and minute; the limits refuse operations without a row of their own.
+-- One row per purgatory and minute.  Refused operations have no rows of their own; `dropped` rows contain their number.
 CREATE VIEW over_time AS
 SELECT purgatory, minute, count(outcome) AS operations, count(*) FILTER (outcome = 'expired') AS expired,
     count(*) FILTER (outcome = 'expired_by_closing') AS expired_by_closing, sum(refused) AS refused,
@@ -51,7 +51,7 @@ FROM (
 )
 GROUP BY purgatory, minute ORDER BY purgatory, minute;
 
--- Each run of a server: a deploy is where new ones begin.
+-- One row per server run; each deployment begins new runs.
 CREATE VIEW runs AS
 SELECT source, min(parked_at) AS first_at, max(coalesce(finished_at, parked_at)) AS last_at,
     count(*) FILTER (outcome <> 'dropped') AS operations, coalesce(sum(dropped), 0) AS dropped
