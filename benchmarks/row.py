@@ -38,8 +38,8 @@ class Budget:
     at_most: bool
 
     @classmethod
-    def ratio_at_least(cls, limit: float, *, interpreted: float | None = None) -> Self:
-        return cls("ratio", limit, limit if interpreted is None else interpreted, at_most=False)
+    def ratio_at_least(cls, limit: float, *, interpreted: float | None = None, compiled_only: bool = False) -> Self:
+        return cls("ratio", limit, None if compiled_only else interpreted or limit, at_most=False)
 
     @classmethod
     def ratio_at_most(cls, limit: float) -> Self:

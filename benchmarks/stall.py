@@ -193,7 +193,7 @@ async def _abandon(number: int) -> Turn:
 async def _one_operation(number: int) -> Turn:
     async with Purgatory[Any]("one operation") as purgatory:
         operation = Request(3600.0, 0)
-        purgatory.try_complete_else_watch(operation, tuple(range(number // 25)))
+        purgatory.try_complete_else_watch(operation, tuple(range(number // 10)))
         gc.freeze()
         async with watched() as monitor:
             assert operation.force_complete()
@@ -273,7 +273,7 @@ def rows(scale: Scale) -> Iterator[Row]:
             yield from _compared(f"{grouped(number)} {words}, {kind}", kind, number, repeats, ours, theirs)
         what = f"{grouped(number // 10)} on one key, acancel_for_key, {kind}"
         yield from _compared(what, kind, number, repeats, _for_key, None)
-        what = f"{grouped(number // 25)} keys of one operation, {kind}"
+        what = f"{grouped(number // 10)} keys of one operation, {kind}"
         yield from _compared(what, kind, number, repeats, _one_operation, None)
 
 

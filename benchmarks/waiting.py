@@ -23,11 +23,13 @@ SECTION = "waiting"
 TIMEOUT = 30.0
 FLOOR = "bare future (the floor)"
 SIGNAL = "purgatory, force_complete()"
+WAIT_UNTIL = "purgatory wait_until"
+WAIT_VALUE = "purgatory wait_value"
 
 _BUDGETS = {
     "asyncio.timeout + Event": Budget.ratio_at_least(4),
     "anyio move_on_after + Event": Budget.ratio_at_least(8),
-    "timeout + Condition.wait_for": Budget.ratio_at_least(8),
+    "timeout + Condition.wait_for": Budget.ratio_at_least(6),
 }
 
 
@@ -201,6 +203,17 @@ class _WaitUntil(_Park):
             check(index)
 
 
+class _WaitValue(_WaitUntil):
+    """Ours, without a class: a function that returns the value."""
+
+    async def worker(self, index: int, turns: int) -> None:
+        slots, wait_value = self.slots, self.purgatory.wait_value
+        for _ in range(turns):
+            slots[index] = None
+            self.waiting += 1
+            await wait_value(lambda: slots[index], key=index, timeout=TIMEOUT)
+
+
 def rows(scale: Scale) -> Iterator[Row]:
     """The rows of this section."""
     for kind in loops():
@@ -217,7 +230,8 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
         FLOOR: _Future(number),
         OURS: _Park(number),
         SIGNAL: _ParkSignal(number),
-        "purgatory wait_until": _WaitUntil(number),
+        WAIT_UNTIL: _WaitUntil(number),
+        WAIT_VALUE: _WaitValue(number),
         "asyncio.wait_for": _WaitFor(number),
         "asyncio.timeout + Event": _Event(number),
         "timeout + Condition.wait_for": _Condition(number),
@@ -242,6 +256,10 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
     }
     signal = above.pop(SIGNAL)
     yield from compare(SECTION, f"park + await above the floor, {kind}", "ns", above, budgets=_BUDGETS)
+    for name in (WAIT_UNTIL, WAIT_VALUE):
+        same_wait = {OURS: above[name], **{peer: above[peer] for peer in _BUDGETS}}
+        what = f"{name.removeprefix('purgatory ')} above the floor, {kind}"
+        yield from compare(SECTION, what, "ns", same_wait, budgets=_BUDGETS)
     events = {name: budget for name, budget in _BUDGETS.items() if name.endswith("Event")}
     forced = {OURS: signal, **{name: above[name] for name in events}}
     for row in compare(SECTION, f"park + force_complete above the floor, {kind}", "ns", forced, budgets=events):

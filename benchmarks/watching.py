@@ -10,15 +10,17 @@ import asyncio
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from purgatory import DelayedOperation, Purgatory
+from purgatory.core.operation.waits import MISSING, value_wait
 
 from .measure import cpu, frozen, rounds
 from .operations import Request
 from .row import Row, Scale, grouped
 
-__all__ = ["Fifo", "rows"]
+__all__ = ["Fifo", "LibraryFifo", "rows"]
 
 SECTION = "watching"
 KEY_SPACE = 100_000
@@ -72,6 +74,46 @@ class Fifo:
         return cost / number * 1e9
 
 
+class LibraryFifo(Fifo):
+    """The same with the library's own operation, that of ``wait_value``: no step calls interpreted code of a user.
+
+    A step publishes a value under the operation's number; ``get`` is a ``dict.get`` with that number.
+    """
+
+    def __init__(self, outstanding: int, keys: int) -> None:
+        self.values: dict[int, bool] = {}
+        super().__init__(outstanding, keys, self._make)
+
+    def _make(self, timeout: float, _: Any) -> DelayedOperation[Any]:
+        timer: Any = self.purgatory.timer
+        get = partial(self.values.get, self.number)
+        wait: DelayedOperation[Any] = value_wait(timer, get, timeout, MISSING, None, None)
+        return wait
+
+    def steps(self, number: int) -> float:
+        """Run ``number`` steps; return the nanoseconds of CPU time per step."""
+        oldest_first, first, values, all_keys = self.oldest_first, self.number, self.values, self.keys
+        watch, check = self.purgatory.try_complete_else_watch, self.purgatory.check_and_complete
+        timer: Any = self.purgatory.timer
+        outstanding = len(oldest_first)
+        done = 0
+        start = cpu()
+        for index in range(first, first + number):
+            keys = all_keys[index % KEY_SPACE]
+            operation = value_wait(timer, partial(values.get, index), TIMEOUT, MISSING, None, None)
+            watch(operation, keys)
+            oldest_first.append(operation)
+            oldest_first.popleft()
+            oldest = index - outstanding
+            values[oldest] = True
+            done += check(all_keys[oldest % KEY_SPACE][0])
+            del values[oldest]
+        cost = cpu() - start
+        assert done == number, f"{done} of {number} operations were completed through their first key"
+        self.number += number
+        return cost / number * 1e9
+
+
 class _Bare:
     """The user's own part of an operation, without a purgatory."""
 
@@ -115,7 +157,8 @@ async def _rows(scale: Scale) -> list[Row]:
 def _shapes(scale: Scale) -> Iterator[Row]:
     shapes = [(outstanding, keys) for outstanding in (1_000, 100_000) for keys in (1, 3, 16)]
     with frozen():
-        fifos = {shape: Fifo(*shape) for shape in shapes}
+        fifos: dict[tuple[str, int, int], Fifo] = {("check", *shape): Fifo(*shape) for shape in shapes}
+        fifos |= {("check of wait_value", *shape): LibraryFifo(*shape) for shape in shapes}
     number = scale.pick(50_000, 10_000)
 
     def sampler(fifo: Fifo) -> Callable[[], float]:
@@ -125,8 +168,8 @@ def _shapes(scale: Scale) -> Iterator[Row]:
         samples = rounds({str(shape): sampler(fifo) for shape, fifo in fifos.items()}, scale.pick(15, 5))
         bare = statistics.median(_bare_steps(number) for _ in range(5))
     yield Row(SECTION, "the user's own Python in each of the next rows", "ns", bare)
-    for shape in shapes:
-        outstanding, keys = shape
+    for shape in fifos:
+        kind, outstanding, keys = shape
         costs = samples[str(shape)]
-        what = f"park + check, {grouped(outstanding)} outstanding, {keys} key{'s' * (keys > 1)}"
+        what = f"park + {kind}, {grouped(outstanding)} outstanding, {keys} key{'s' * (keys > 1)}"
         yield Row(SECTION, what, "ns", statistics.median(costs))
