@@ -572,8 +572,8 @@ def test_a_signal_leaves_the_terminal_as_it_was(busy: Service, number: signal.Si
     ) as process:
         _read_until(leader, "KEYS of orders by waiting operations")
         process.send_signal(number)
+        _read_until(leader, "\x1b[?1049l")  # before waiting: a terminal that nobody reads is full after a few kilobytes
         assert process.wait(20) == 128 + number
-        _read_until(leader, "\x1b[?1049l")
     assert termios.tcgetattr(follower) == before
     os.close(leader)
     os.close(follower)
